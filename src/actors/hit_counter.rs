@@ -1,0 +1,156 @@
+//! Reads the hit journal and counts it in the store: what happens to a hit after its redirect was answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture};
+use tokio::sync::Mutex;
+
+use super::keeper::{Keeper, KeeperOptions, RestartHook};
+use super::webhook_dispatcher::DispatcherWake;
+use crate::domain::hit::{HitBatch, Position};
+use crate::hits::counter::HitTally;
+use crate::hits::reader::JournalReader;
+use crate::store::{Store, StoreError};
+
+/// Records in one batch: bounds the memory of the sums and the length of the store's transaction.
+const BATCH_RECORDS: usize = 20_000;
+/// How long to wait once the journal is read: each hit is counted a fraction of a second after its answer, and hits of
+/// that time share one write a row.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long to wait before a batch that the store did not take is offered again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Where the counting stands. It outlives a panic of the actor.
+pub struct Counting {
+    store: Arc<dyn Store>,
+    reader: JournalReader,
+    tally: HitTally,
+    /// Up to where the store has counted.
+    cursor: Position,
+    /// A batch that was offered and may or may not be counted: it is offered again, the same, before any other.
+    offered: Option<Arc<HitBatch>>,
+    dispatcher: DispatcherWake,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// There is more to read.
+    Counted,
+    CaughtUp,
+}
+
+impl Counting {
+    /// `reader` and `cursor` begin where the store's cursor is.
+    pub fn new(
+        store: Arc<dyn Store>,
+        reader: JournalReader,
+        tally: HitTally,
+        cursor: Position,
+        dispatcher: DispatcherWake,
+    ) -> Self {
+        Self { store, reader, tally, cursor, offered: None, dispatcher }
+    }
+
+    /// Goes back to what the store has counted, as if just started: after a panic nothing else is certain.
+    fn resume(&mut self) {
+        self.tally.clear();
+        let read_upto = self.offered.as_ref().map_or(self.cursor, |batch| batch.upto);
+        self.reader.rewind(read_upto);
+    }
+
+    /// Counts one batch.
+    async fn step(&mut self) -> Result<Step, StoreError> {
+        let mut step = Step::Counted;
+        if self.offered.is_none() {
+            let tally = &mut self.tally;
+            let read = self.reader.read(BATCH_RECORDS, &mut |position, hit| tally.add(position, &hit));
+            if read.upto > self.cursor {
+                self.offered = Some(Arc::new(tally.take(self.cursor, read.upto)));
+            }
+            if read.caught_up {
+                step = Step::CaughtUp;
+            }
+        }
+        if let Some(batch) = &self.offered {
+            self.store.apply_hits(Arc::clone(batch)).await?;
+            self.cursor = batch.upto;
+            if !batch.deliveries.is_empty() {
+                self.dispatcher.wake();
+            }
+            self.offered = None;
+            self.reader.release(self.cursor);
+        }
+        Ok(step)
+    }
+}
+
+/// The actor: one step after another, with a pause when there is nothing to do.
+pub struct HitCounter {
+    counting: Arc<Mutex<Counting>>,
+}
+
+impl HitCounter {
+    /// Starts the counter under a keeper.
+    pub fn start(arbiter: &actix::ArbiterHandle, counting: Counting, on_restart: &RestartHook) -> Keeper<Self> {
+        let counting = Arc::new(Mutex::new(counting));
+        let options = KeeperOptions {
+            actor: "hit_counter",
+            // Only its own next step and the flush of a drain are ever sent to it.
+            mailbox_capacity: std::num::NonZeroUsize::MIN.saturating_add(15),
+            on_restart: Arc::clone(on_restart),
+        };
+        Keeper::start(arbiter, options, move |_| Self { counting: Arc::clone(&counting) })
+    }
+}
+
+impl Actor for HitCounter {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Context<Self>) {
+        let counting = Arc::clone(&self.counting);
+        context.spawn(actix::fut::wrap_future::<_, Self>(async move {
+            counting.lock().await.resume();
+            loop {
+                // The lock is free in between, for a flush.
+                let pause = match counting.lock().await.step().await {
+                    Ok(Step::Counted) => continue,
+                    Ok(Step::CaughtUp) => PAUSE,
+                    Err(error) => {
+                        tracing::warn!(%error, "hits wait in the journal: the store did not take them");
+                        RETRY
+                    }
+                };
+                tokio::time::sleep(pause).await;
+            }
+        }));
+    }
+}
+
+/// Counts all that is in the journal now; answers whether that succeeded.
+pub struct CountAll;
+
+impl Message for CountAll {
+    type Result = bool;
+}
+
+impl Handler<CountAll> for HitCounter {
+    type Result = ResponseFuture<bool>;
+
+    fn handle(&mut self, _: CountAll, _: &mut Context<Self>) -> ResponseFuture<bool> {
+        let counting = Arc::clone(&self.counting);
+        Box::pin(async move {
+            loop {
+                match counting.lock().await.step().await {
+                    Ok(Step::Counted) => {}
+                    Ok(Step::CaughtUp) => return true,
+                    Err(error) => {
+                        tracing::warn!(%error, "hits stay in the journal for the next start");
+                        return false;
+                    }
+                }
+            }
+        })
+    }
+}

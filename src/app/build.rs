@@ -1,0 +1,346 @@
+//! Builds the parts and puts them together.
+
+use std::net::{SocketAddr, TcpListener};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Arbiter;
+use actix_web::dev::Server;
+use actix_web::{App as Router, HttpServer, web};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::keys_on_disk::{file_error, master_key, node_id};
+use super::{App, Parts, StartError};
+use crate::actors::hit_counter::{Counting, HitCounter};
+use crate::actors::keeper::RestartHook;
+use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
+use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, WebhookPool};
+use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
+use crate::cache::links::{LinkCache, LinkCacheSettings};
+use crate::clock::Clock;
+use crate::config::{Config, SettingError, Tier as TierSettings};
+use crate::domain::endpoint::Endpoint;
+use crate::domain::guard::AddressGuard;
+use crate::domain::hit::NodeId;
+use crate::domain::key::KeySecret;
+use crate::domain::link::BaseUrl;
+use crate::domain::plan::{Plan, Plans};
+use crate::domain::referrer::OwnHost;
+use crate::domain::retry::RetrySchedule;
+use crate::domain::vault::Vault;
+use crate::hits::counter::HitTally;
+use crate::hits::enrich::Enricher;
+use crate::hits::journal::{self, Journal, JournalSettings, JournalWriter};
+use crate::hits::places::Places;
+use crate::http::admin::{self, Admin};
+use crate::http::client::TrustedProxies;
+use crate::http::front::FrontFactory;
+use crate::http::{Api, routes};
+use crate::limits::client::ClientLimiter;
+use crate::readiness::Readiness;
+use crate::service::analytics::Analytics;
+use crate::service::authentication::Authentication;
+use crate::service::keys::Keys;
+use crate::service::links::Links;
+use crate::service::redirects::Redirects;
+use crate::service::root_key;
+use crate::service::usage::Usage;
+use crate::service::webhook_status::WebhookStatuses;
+use crate::store::Store;
+use crate::store::embedded::EmbeddedStore;
+use crate::telemetry::metrics::{self, Metrics};
+
+/// How much a retry's delay is spread, either way.
+const JITTER: f64 = 0.1;
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 4096;
+/// How long actix lets requests go on after it was told to stop, in seconds.
+const SHUTDOWN_SECONDS: u64 = 10;
+
+/// What tests put in the place of the real thing.
+#[doc(hidden)]
+#[derive(Default)]
+pub struct TestSeams {
+    pub clock: Clock,
+    /// Put around the store.
+    pub wrap_store: Option<WrapStore>,
+}
+
+/// Puts something around the store.
+#[doc(hidden)]
+pub type WrapStore = Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>;
+
+pub(super) async fn build(config: &Config, seams: TestSeams) -> Result<App, StartError> {
+    let clock = seams.clock;
+    // First, so that a second process that was started by mistake touches nothing.
+    let public_socket = listen(config.http.listen)?;
+    let admin_socket = listen(config.admin.listen)?;
+    let (address, admin_address) = (bound(&public_socket)?, bound(&admin_socket)?);
+    let base_url = BaseUrl::new(config.http.base_url_at(address).as_url().clone());
+
+    make_directory(&config.data_dir)?;
+    let master_key = match &config.secrets.master_key {
+        Some(key) => *key.expose(),
+        None => master_key(&config.data_dir)?,
+    };
+    let vault = Arc::new(Vault::new(&master_key).map_err(|_| StartError::NoRandomness)?);
+    let store: Arc<dyn Store> =
+        Arc::new(EmbeddedStore::open(&config.data_dir.join("store"), config.store.cache_bytes)?);
+    let store = match seams.wrap_store {
+        Some(wrap) => wrap(store),
+        None => store,
+    };
+    let node = node_id(&config.data_dir)?;
+    let places = open_places(config)?;
+
+    let metrics = Arc::new(Metrics::new());
+    let on_restart = count_restarts(&metrics);
+    let shards = Arc::new(KeyShards::start(DEFAULT_SHARDS, &on_restart)?);
+    let guard = AddressGuard::new(config.webhooks.allowed_networks.clone());
+    let plans = Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) };
+
+    let wake = DispatcherWake::default();
+    let (webhooks, webhook_arbiter) = start_webhooks(
+        config,
+        &on_restart,
+        DispatcherContext { store: &store, vault: &vault, plans, clock: &clock, guard: &guard, wake: &wake },
+    )?;
+
+    let (counter, journal_writer, journal_keeper, counter_arbiter) = start_counting(
+        config,
+        &store,
+        node,
+        Enricher::new(OwnHost::of_base_url(base_url.as_str()), places),
+        wake,
+        &on_restart,
+    )
+    .await?;
+
+    let chosen = config.secrets.root_key.as_ref().map(|key| KeySecret::chosen(key.expose().to_owned()));
+    let root_is_chosen = chosen.is_some();
+    let first_start = root_key::set_up(&*store, &vault, chosen, clock.now()).await?;
+
+    let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
+    let cache = Arc::new(LinkCache::new(
+        Arc::clone(&store),
+        LinkCacheSettings {
+            capacity: config.cache.links,
+            found_for: config.cache.links_ttl,
+            missing_for: config.cache.missing_ttl,
+        },
+    ));
+    show_metrics(&metrics, &journal_writer, &cache);
+    let api = Arc::new(Api {
+        authentication: Arc::clone(&authentication),
+        shards: Arc::clone(&shards),
+        plans,
+        links: Links::new(Arc::clone(&store), Arc::clone(&cache), Arc::clone(&shards), plans, clock.clone()),
+        keys: Keys::new(Arc::clone(&store), Arc::clone(&authentication), vault, clock.clone(), root_is_chosen),
+        analytics: Analytics::new(Arc::clone(&store), clock.clone()),
+        usage: Usage::new(Arc::clone(&store), plans, clock.clone()),
+        webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
+        redirects: Redirects::new(
+            cache,
+            limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)?,
+            journal_writer,
+            clock.clone(),
+        ),
+        // QR codes are asked for far less often than redirects.
+        qr_limiter: limiter(config.limits.qr_per_minute, config.http.client_limit_cells / 8)?,
+        trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
+        base_url: base_url.clone(),
+        webhook_guard: guard,
+        clock: clock.clone(),
+        metrics: Arc::clone(&metrics),
+        request_timeout: config.http.request_timeout,
+        log_requests: config.log.requests,
+    });
+    let readiness = Readiness::default();
+    let admin = Admin { readiness: readiness.clone(), store: Arc::clone(&store), metrics };
+    let parts = Parts {
+        public: serve_public(config, public_socket, api)?,
+        admin: serve_admin(admin_socket, admin)?,
+        readiness,
+        store,
+        authentication,
+        shards,
+        counter,
+        webhooks: Arc::new(webhooks),
+        journal: journal_keeper,
+        arbiters: vec![webhook_arbiter, counter_arbiter],
+        clock,
+    };
+    Ok(App { parts, first_start, address, admin_address, base_url: base_url.as_str().to_owned() })
+}
+
+/// What the webhooks share with the rest.
+#[derive(Clone, Copy)]
+struct DispatcherContext<'a> {
+    store: &'a Arc<dyn Store>,
+    vault: &'a Arc<Vault>,
+    plans: Plans,
+    clock: &'a Clock,
+    guard: &'a AddressGuard,
+    wake: &'a DispatcherWake,
+}
+
+fn start_webhooks(
+    config: &Config,
+    on_restart: &RestartHook,
+    context: DispatcherContext<'_>,
+) -> Result<(WebhookPool, Arbiter), StartError> {
+    let mut sender = SenderSettings::new(context.guard.clone());
+    sender.timeout = config.webhooks.timeout;
+    let parts = DispatcherParts {
+        store: Arc::clone(context.store),
+        vault: Arc::clone(context.vault),
+        plans: context.plans,
+        clock: context.clock.clone(),
+        sender: WebhookSender::new(sender)?,
+        retries: RetrySchedule::new(config.webhooks.retry_delays.clone(), JITTER),
+        workers: NonZeroUsize::new(config.webhooks.workers).unwrap_or(NonZeroUsize::MIN),
+        in_flight_per_host: config.webhooks.in_flight_per_host,
+        wake: context.wake.clone(),
+    };
+    let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
+    Ok((WebhookPool::start(&arbiter.handle(), parts, on_restart), arbiter))
+}
+
+type CountingParts =
+    (crate::actors::keeper::Keeper<HitCounter>, JournalWriter, crate::hits::keeper::KeeperHandle, Arbiter);
+
+async fn start_counting(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    node: NodeId,
+    enricher: Enricher,
+    wake: DispatcherWake,
+    on_restart: &RestartHook,
+) -> Result<CountingParts, StartError> {
+    let cursor = store.hit_cursor(node).await?;
+    let settings = JournalSettings {
+        segment_bytes: config.journal.segment_bytes,
+        disk_budget: config.journal.disk_budget_bytes,
+        sync_interval: config.journal.sync_interval,
+        ..JournalSettings::default()
+    };
+    let Journal { writer, reader, keeper } = journal::open(&config.data_dir.join("journal"), &settings, node, cursor)?;
+    let keeper = keeper.start().map_err(StartError::Thread)?;
+    let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
+    let counting = Counting::new(Arc::clone(store), reader, HitTally::new(node, enricher), cursor, wake);
+    Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, keeper, arbiter))
+}
+
+fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>) -> Result<Server, StartError> {
+    let address = config.http.listen;
+    let workers =
+        config.http.workers.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let keep_alive = Some(config.http.keep_alive).filter(|time| !time.is_zero());
+    let server = HttpServer::new(move || {
+        let router = Router::new().app_data(web::Data::from(Arc::clone(&api))).configure(routes::configure);
+        FrontFactory::new(Arc::clone(&api), router)
+    })
+    .workers(workers)
+    .max_connections(config.http.max_connections)
+    .keep_alive(keep_alive)
+    .client_request_timeout(config.http.request_timeout)
+    .client_disconnect_timeout(Duration::from_secs(1))
+    .shutdown_timeout(SHUTDOWN_SECONDS)
+    .disable_signals()
+    .listen(socket);
+    Ok(server.map_err(|source| StartError::Bind { address, source })?.run())
+}
+
+fn serve_admin(socket: TcpListener, admin: Admin) -> Result<Server, StartError> {
+    let address = bound(&socket)?;
+    let admin = web::Data::new(admin);
+    let server = HttpServer::new(move || Router::new().app_data(admin.clone()).configure(admin::configure))
+        .workers(1)
+        .shutdown_timeout(1)
+        .disable_signals()
+        .listen(socket);
+    Ok(server.map_err(|source| StartError::Bind { address, source })?.run())
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let socket = match address {
+        SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4(),
+        SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6(),
+    };
+    let listener = socket.and_then(|socket| {
+        // A restart need not wait for the connections of the process before.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)?.into_std()
+    });
+    listener.map_err(|source| StartError::Bind { address, source })
+}
+
+fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
+    socket.local_addr().map_err(StartError::Thread)
+}
+
+fn make_directory(path: &Path) -> Result<(), StartError> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| file_error(path, error))
+}
+
+fn open_places(config: &Config) -> Result<Option<Arc<Places>>, StartError> {
+    let Some(path) = &config.geo.database else { return Ok(None) };
+    let places = Places::open(path).map_err(|error| {
+        let setting = "geo.database";
+        SettingError::new(setting, error.to_string(), config.origin(setting))
+    })?;
+    Ok(Some(Arc::new(places)))
+}
+
+fn plan(tier: &TierSettings) -> Plan {
+    let mut per_minute = [None; Endpoint::ALL.len()];
+    for endpoint in Endpoint::ALL {
+        per_minute[endpoint.index()] = match endpoint {
+            Endpoint::Shorten => tier.shorten_per_minute,
+            Endpoint::Link => tier.link_per_minute,
+            Endpoint::Analytics => tier.analytics_per_minute,
+            Endpoint::Summary => tier.summary_per_minute,
+            Endpoint::Usage => tier.usage_per_minute,
+            Endpoint::WebhookStatus => tier.status_per_minute,
+            Endpoint::ApiKeys => tier.api_keys_per_minute,
+        };
+    }
+    Plan {
+        per_minute,
+        links_per_month: tier.links_per_month,
+        webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
+    }
+}
+
+fn limiter(per_minute: Option<NonZeroU32>, cells: usize) -> Result<ClientLimiter, StartError> {
+    // A seed by chance: nobody can choose addresses that share a cell.
+    let mut seed = [0; 8];
+    SystemRandom::new().fill(&mut seed).map_err(|_| StartError::NoRandomness)?;
+    Ok(ClientLimiter::new(per_minute.map_or(0, NonZeroU32::get), cells, u64::from_ne_bytes(seed)))
+}
+
+fn count_restarts(metrics: &Arc<Metrics>) -> RestartHook {
+    let metrics = Arc::clone(metrics);
+    Arc::new(move |restart| {
+        metrics.counter(metrics::ACTOR_RESTARTS, "actor", restart.actor).increment(1);
+        tracing::error!(actor = restart.actor, panicked = restart.panicked, "an actor is started anew");
+    })
+}
+
+fn show_metrics(metrics: &Metrics, journal: &JournalWriter, cache: &Arc<LinkCache>) {
+    let stats = |read: fn(&journal::JournalStats) -> u64| {
+        let journal = journal.clone();
+        move || read(&journal.stats())
+    };
+    metrics.count_of(metrics::HITS_APPENDED, stats(|stats| stats.appended));
+    metrics.count_of(metrics::HITS_NOT_RECORDED, stats(|stats| stats.not_recorded));
+    metrics.gauge_of(metrics::JOURNAL_BYTES, stats(|stats| stats.bytes_on_disk));
+    metrics.gauge_of(metrics::JOURNAL_UNREAD_BYTES, stats(|stats| stats.unread_bytes));
+    let cache = Arc::clone(cache);
+    metrics.gauge_of(metrics::CACHED_LINKS, move || cache.len());
+}

@@ -1,0 +1,64 @@
+//! Small files that a node keeps beside its store: its id, and the master key it made.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::rand::{SecureRandom, SystemRandom};
+use uuid::Uuid;
+
+use super::StartError;
+use crate::domain::hit::NodeId;
+use crate::domain::vault::Vault;
+
+/// The node's id: it stays with the journal that the node writes.
+pub fn node_id(data_dir: &Path) -> Result<NodeId, StartError> {
+    let path = data_dir.join("node.id");
+    let text = read_or_create(&path, || Ok(Uuid::now_v7().to_string()))?;
+    Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(&path, "is no node id"))
+}
+
+/// The master key that this node made for itself, at its first start.
+pub fn master_key(data_dir: &Path) -> Result<[u8; Vault::KEY_LENGTH], StartError> {
+    let path = data_dir.join("master.key");
+    let make = || {
+        let mut key = [0; Vault::KEY_LENGTH];
+        SystemRandom::new().fill(&mut key).map_err(|_| StartError::NoRandomness)?;
+        Ok(STANDARD.encode(key))
+    };
+    let text = read_or_create(&path, make)?;
+    let key = STANDARD.decode(text.trim()).ok().and_then(|key| key.try_into().ok());
+    key.ok_or_else(|| damaged(&path, "is no base64 of 32 bytes"))
+}
+
+/// What is in the file; where there is none, one is made, readable by its owner alone. It is whole or not there.
+fn read_or_create(path: &Path, make: impl FnOnce() -> Result<String, StartError>) -> Result<String, StartError> {
+    match fs::read_to_string(path) {
+        Ok(text) => return Ok(text),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file_error(path, error)),
+        Err(_) => {}
+    }
+    let text = make()?;
+    let unfinished = path.with_extension("new");
+    let write = || {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        writeln!(file, "{text}")?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        path.parent().map_or(Ok(()), |directory| fs::File::open(directory)?.sync_all())
+    };
+    write().map_err(|error| file_error(path, error))?;
+    Ok(text)
+}
+
+pub fn file_error(path: &Path, source: io::Error) -> StartError {
+    StartError::File { path: path.display().to_string(), source }
+}
+
+fn damaged(path: &Path, reason: &'static str) -> StartError {
+    StartError::DamagedFile { path: path.display().to_string(), reason }
+}

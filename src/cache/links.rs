@@ -1,0 +1,158 @@
+//! Redirect look-ups in front of the store: found links, ids that are not there, and one load an id.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ::http::HeaderValue;
+use moka::Expiry;
+use moka::sync::Cache;
+use tokio::sync::OnceCell;
+
+use crate::domain::key::KeyId;
+use crate::domain::link::{Link, ShortId};
+use crate::store::{Store, StoreError};
+
+/// What a redirect needs of a link, ready to be answered.
+#[derive(Clone, Debug)]
+pub struct CachedLink {
+    pub id: ShortId,
+    pub owner: KeyId,
+    pub tracked: bool,
+    /// How many webhooks a hit fires.
+    pub webhooks: u8,
+    /// `Location`, made once a load and shared by every answer.
+    pub location: HeaderValue,
+}
+
+impl CachedLink {
+    /// Weight of an entry in the cache: 1, and 1 more for every 256 bytes of its target.
+    fn weight(&self) -> u32 {
+        u32::try_from(1 + self.location.len() / 256).unwrap_or(u32::MAX)
+    }
+}
+
+impl TryFrom<Link> for CachedLink {
+    type Error = StoreError;
+
+    fn try_from(link: Link) -> Result<Self, StoreError> {
+        let location = HeaderValue::try_from(link.target.as_str())
+            .map_err(|error| StoreError::Corrupt { table: "links", reason: error.to_string() })?;
+        Ok(Self {
+            id: link.id,
+            owner: link.owner,
+            tracked: link.tracked,
+            webhooks: u8::try_from(link.webhooks.len()).unwrap_or(u8::MAX),
+            location,
+        })
+    }
+}
+
+/// A link, or the knowledge that there is none.
+pub type Entry = Option<Arc<CachedLink>>;
+type Load = Arc<OnceCell<Result<Entry, Arc<StoreError>>>>;
+
+/// How long entries live. Links never change, so the bound matters only for ids that are yet to be made elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkCacheSettings {
+    /// Entries kept at the most; see [`CachedLink::weight`] for what long targets count.
+    pub capacity: u64,
+    pub found_for: Duration,
+    pub missing_for: Duration,
+}
+
+/// The cache of redirect look-ups.
+pub struct LinkCache {
+    entries: Cache<ShortId, Entry>,
+    /// Loads under way. The lock is held for map operations only, never across a load.
+    loads: Mutex<HashMap<ShortId, Load>>,
+    store: Arc<dyn Store>,
+}
+
+impl LinkCache {
+    pub fn new(store: Arc<dyn Store>, settings: LinkCacheSettings) -> Self {
+        let entries = Cache::builder()
+            .max_capacity(settings.capacity)
+            .weigher(|_, entry: &Entry| entry.as_ref().map_or(1, |link| link.weight()))
+            .expire_after(Lifetimes(settings))
+            .build();
+        Self { entries, loads: Mutex::default(), store }
+    }
+
+    /// What is known of `id` without asking the store; outer `None` is nothing.
+    pub fn get(&self, id: ShortId) -> Option<Entry> {
+        self.entries.get(&id)
+    }
+
+    /// Asks the store, once however many ask at the same time.
+    ///
+    /// # Errors
+    /// What the store answered, to all who asked.
+    pub async fn load(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
+        let load = Arc::clone(self.loads().entry(id).or_default());
+        // Also when the caller goes away in the middle: whoever still waits holds the load itself.
+        let shared = SharedLoad { cache: self, id, load };
+        shared.load.get_or_init(|| self.ask_store(id)).await.clone()
+    }
+
+    /// Knows a link that was just created.
+    pub fn insert(&self, link: Arc<CachedLink>) {
+        self.entries.insert(link.id, Some(link));
+    }
+
+    /// Entries kept now.
+    pub fn len(&self) -> u64 {
+        self.entries.entry_count()
+    }
+
+    /// Whether nothing is kept now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    async fn ask_store(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
+        let link = self.store.link(id).await.map_err(Arc::new)?;
+        let entry = link.map(CachedLink::try_from).transpose().map_err(Arc::new)?.map(Arc::new);
+        self.entries.insert(id, entry.clone());
+        Ok(entry)
+    }
+
+    fn loads(&self) -> std::sync::MutexGuard<'_, HashMap<ShortId, Load>> {
+        // Nothing panics while this lock is held.
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A load under way; its end takes it off the list, so that whoever comes then finds the entry or asks anew.
+struct SharedLoad<'a> {
+    cache: &'a LinkCache,
+    id: ShortId,
+    load: Load,
+}
+
+impl Drop for SharedLoad<'_> {
+    fn drop(&mut self) {
+        let mut loads = self.cache.loads();
+        if loads.get(&self.id).is_some_and(|current| Arc::ptr_eq(current, &self.load)) {
+            loads.remove(&self.id);
+        }
+    }
+}
+
+struct Lifetimes(LinkCacheSettings);
+
+impl Lifetimes {
+    fn of(&self, entry: &Entry) -> Duration {
+        if entry.is_some() { self.0.found_for } else { self.0.missing_for }
+    }
+}
+
+impl Expiry<ShortId, Entry> for Lifetimes {
+    fn expire_after_create(&self, _: &ShortId, entry: &Entry, _: Instant) -> Option<Duration> {
+        Some(self.of(entry))
+    }
+
+    fn expire_after_update(&self, _: &ShortId, entry: &Entry, _: Instant, _: Option<Duration>) -> Option<Duration> {
+        Some(self.of(entry))
+    }
+}

@@ -1,0 +1,3 @@
+//! What is kept in memory in front of the store.
+
+pub mod links;

@@ -1,0 +1,90 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug, PartialEq, Eq, Parser)]
+#[command(name = "signpost", version, about = "A link shortening service.")]
+pub struct Cli {
+    /// Read settings from FILE; without it, from ./signpost.toml where there is one.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+
+    /// What to do; none is the same as [`Command::Serve`].
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What the program does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Serve requests until told to stop; the default.
+    #[default]
+    Serve,
+    /// Check the configuration and print it, with secrets masked.
+    CheckConfig,
+    /// Bring the store's schema up to date.
+    Migrate,
+    /// Print the description of the API as JSON, for tools.
+    Openapi,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::{CommandFactory, error::ErrorKind};
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["signpost"], arguments].concat())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_command_has_its_word_and_serving_needs_none() {
+        for (arguments, expected) in [
+            (&[][..], Command::Serve),
+            (&["serve"], Command::Serve),
+            (&["check-config"], Command::CheckConfig),
+            (&["migrate"], Command::Migrate),
+            (&["openapi"], Command::Openapi),
+        ] {
+            let cli = parse(arguments).expect("a valid command line");
+            assert_eq!(cli.command.unwrap_or_default(), expected);
+            assert_eq!(cli.config, None);
+        }
+    }
+
+    #[test]
+    fn the_file_may_be_named_before_or_after_the_command() {
+        for arguments in
+            [&["--config", "a.toml"][..], &["--config=a.toml", "serve"], &["check-config", "--config", "a.toml"]]
+        {
+            let cli = parse(arguments).expect("a valid command line");
+            assert_eq!(cli.config.as_deref(), Some(Path::new("a.toml")));
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused_by_name() {
+        let error = parse(&["sevre"]).expect_err("no such command");
+        assert!(error.to_string().contains("sevre"), "{error}");
+        let error = parse(&["--cofnig", "a.toml"]).expect_err("no such option");
+        assert!(error.to_string().contains("--cofnig"), "{error}");
+    }
+
+    #[test]
+    fn help_and_version_are_answered() {
+        let kind = |argument| parse(&[argument]).expect_err("ends the parse").kind();
+        assert_eq!(kind("--help"), ErrorKind::DisplayHelp);
+        assert_eq!(kind("--version"), ErrorKind::DisplayVersion);
+    }
+}

@@ -1,0 +1,41 @@
+//! What time it is: the only place that reads the system's clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::domain::calendar::Timestamp;
+
+/// The system's clock, or one that tests move.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// Milliseconds since the epoch; `None` for the system's clock.
+    moved: Option<Arc<AtomicU64>>,
+}
+
+impl Clock {
+    /// The system's clock.
+    pub fn system() -> Self {
+        Self::default()
+    }
+
+    /// A clock that stands at `start` until it is moved. Its clones move along.
+    pub fn standing_at(start: Timestamp) -> Self {
+        Self { moved: Some(Arc::new(AtomicU64::new(start.0))) }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        if let Some(millis) = &self.moved {
+            return Timestamp(millis.load(Ordering::Relaxed));
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Moves a standing clock; the system's clock goes on as it does.
+    pub fn advance(&self, by: Duration) {
+        if let Some(millis) = &self.moved {
+            millis.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+}

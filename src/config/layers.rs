@@ -1,0 +1,345 @@
+//! Layers of settings, each value with the place it came from.
+//!
+//! The built-in defaults name every setting there is, so they are also the schema: a later layer
+//! may replace a value, never add a name.
+
+use std::{
+    ffi::OsString,
+    fmt,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    error::{ConfigError, Origin, SettingError},
+    suggest::nearest,
+};
+
+/// The built-in settings, and the documentation of each.
+pub const DEFAULTS: &str = include_str!("defaults.toml");
+
+/// What all of this program's environment variables begin with.
+const PREFIX: &str = "SIGNPOST_";
+
+/// Variables that belong to the tests, not to the program.
+const TEST_PREFIX: &str = "SIGNPOST_TEST_";
+
+/// Names that look like settings but are taken from the environment only, by [`super::Secrets`].
+pub(super) const SECRETS: [&str; 2] = ["root_key", "master_key"];
+
+/// A setting's value, before the section that owns it has checked it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A string.
+    Text(String),
+    /// A list of strings.
+    List(Vec<String>),
+    /// Text from the environment, whose type is known only to the section that reads it.
+    Untyped(String),
+    /// Something of a type that no setting has; the type's name, with its article.
+    Unusable(&'static str),
+}
+
+impl Value {
+    fn from_toml(value: &DeValue<'_>) -> Self {
+        match value {
+            DeValue::Boolean(value) => Self::Boolean(*value),
+            DeValue::Integer(value) => i64::from_str_radix(value.as_str(), value.radix())
+                .map_or(Self::Unusable("a number beyond 64 bits"), Self::Integer),
+            DeValue::String(value) => Self::Text(value.to_string()),
+            DeValue::Array(items) => items
+                .iter()
+                .map(|item| item.get_ref().as_str().map(str::to_owned))
+                .collect::<Option<_>>()
+                .map_or(Self::Unusable("a list of something other than strings"), Self::List),
+            DeValue::Float(_) => Self::Unusable("a fraction"),
+            DeValue::Datetime(_) => Self::Unusable("a date or time"),
+            DeValue::Table(_) => Self::Unusable("a section"),
+        }
+    }
+
+    /// The type's name, with its article, for messages.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Boolean(_) => "a boolean",
+            Self::Integer(_) => "a whole number",
+            Self::Text(_) | Self::Untyped(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Unusable(name) => name,
+        }
+    }
+}
+
+/// One setting: its name, the value that won, and where that came from.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub(super) name: String,
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+}
+
+impl Setting {
+    /// The dotted name, such as `tiers.free.links_per_month`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The environment variable that sets it, such as `SIGNPOST_TIERS__FREE__LINKS_PER_MONTH`.
+    pub fn variable(&self) -> String {
+        variable_of(&self.name)
+    }
+
+    /// The value in force.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Where the value in force was set.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(super) fn refuse(&self, message: impl Into<String>) -> SettingError {
+        SettingError::new(&self.name, message, self.origin.clone())
+    }
+}
+
+/// All settings, in the order of the defaults file.
+#[derive(Clone)]
+pub struct Settings {
+    settings: Vec<Setting>,
+}
+
+/// Shows no values: the typed sections beside it do.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    /// The lowest layer, which names every setting.
+    pub(super) fn defaults() -> Result<Self, ConfigError> {
+        let mut settings = Vec::new();
+        let document = parse(Path::new("defaults.toml (built in)"), DEFAULTS)?;
+        collect(&document, "", &mut settings);
+        Ok(Self { settings })
+    }
+
+    /// Lays a configuration file's `text` over what is there; `path` is for messages.
+    pub(super) fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+        let document = parse(path, text)?;
+        let file = File { path, text };
+        self.apply_table(&file, &document, "")?;
+        Ok(())
+    }
+
+    fn apply_table(&mut self, file: &File<'_>, table: &DeTable<'_>, prefix: &str) -> Result<(), SettingError> {
+        for (key, span, value) in in_file_order(table) {
+            let name = format!("{prefix}{}", printable_key(key));
+            let origin = file.origin(&span);
+            let is_section = self.sections().any(|section| section == name);
+            match (self.find_mut(&name), value) {
+                (Some(setting), value) => {
+                    setting.value = Value::from_toml(value);
+                    setting.origin = origin;
+                }
+                (None, DeValue::Table(inner)) if is_section => {
+                    self.apply_table(file, inner, &format!("{name}."))?;
+                }
+                (None, _) if is_section => {
+                    let message = "is a section, not a setting";
+                    return Err(SettingError::new(name, message, origin));
+                }
+                (None, value) => return Err(self.unknown_in_file(name, value, origin)),
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown_in_file(&self, name: String, value: &DeValue<'_>, origin: Origin) -> SettingError {
+        if SECRETS.contains(&name.as_str()) {
+            let variable = variable_of(&name);
+            let message = format!("is a secret, taken from the environment only ({variable})");
+            return SettingError::new(name, message, origin);
+        }
+        if value.is_table() {
+            let meant = nearest(&name, self.sections().map(str::to_owned));
+            SettingError::new(name, "unknown section", origin).suggesting(meant)
+        } else {
+            let meant = nearest(&name, self.iter().map(|setting| setting.name.clone()));
+            SettingError::new(name, "unknown setting", origin).suggesting(meant)
+        }
+    }
+
+    /// Lays environment variables over what is there. Those without our prefix, the tests' own and
+    /// the secrets are passed over.
+    pub(super) fn apply_environment(&mut self, variables: &[(OsString, OsString)]) -> Result<(), SettingError> {
+        for (variable, value) in variables {
+            let variable = variable.to_string_lossy();
+            let Some(rest) = variable.strip_prefix(PREFIX) else {
+                continue;
+            };
+            let is_secret = SECRETS.iter().any(|secret| variable == variable_of(secret));
+            if is_secret || variable.starts_with(TEST_PREFIX) {
+                continue;
+            }
+            let origin = Origin::Environment { variable: variable.escape_debug().to_string() };
+            let Some(setting) = self.settings.iter_mut().find(|setting| setting.variable() == variable) else {
+                let name = rest.replace("__", ".").to_lowercase();
+                let meant = nearest(&variable, self.iter().map(Setting::variable));
+                let name = name.escape_debug().to_string();
+                return Err(SettingError::new(name, "unknown setting", origin).suggesting(meant));
+            };
+            setting.origin = origin;
+            match value.to_str() {
+                Some(text) => setting.value = Value::Untyped(text.to_owned()),
+                None => return Err(setting.refuse("is not valid UTF-8")),
+            }
+        }
+        Ok(())
+    }
+
+    /// All settings, in the order of the defaults file.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.settings.iter()
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Setting> {
+        self.iter().find(|setting| setting.name == name)
+    }
+
+    pub(super) fn find_mut(&mut self, name: &str) -> Option<&mut Setting> {
+        self.settings.iter_mut().find(|setting| setting.name == name)
+    }
+
+    /// Every section's dotted name; a name comes once for each setting below it.
+    fn sections(&self) -> impl Iterator<Item = &str> {
+        self.iter().flat_map(|setting| {
+            let name = setting.name.as_str();
+            name.match_indices('.').map(move |(end, _)| &name[..end])
+        })
+    }
+}
+
+/// The environment variable for a dotted name.
+pub(super) fn variable_of(name: &str) -> String {
+    format!("{PREFIX}{}", name.replace('.', "__").to_uppercase())
+}
+
+/// A file being applied: what is needed to say where in it something stands.
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl File<'_> {
+    fn origin(&self, span: &Range<usize>) -> Origin {
+        Origin::File { path: self.path.to_owned(), line: line_at(self.text, span.start) }
+    }
+}
+
+fn parse<'a>(path: &Path, text: &'a str) -> Result<DeTable<'a>, ConfigError> {
+    DeTable::parse(text).map(toml::Spanned::into_inner).map_err(|error| ConfigError::Malformed {
+        path: PathBuf::from(path),
+        line: line_at(text, error.span().map_or(text.len(), |span| span.start)),
+        message: error.message().replace('\n', " "),
+    })
+}
+
+/// The line, counted from 1, of a byte of `text`.
+fn line_at(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().iter().take(offset);
+    1 + before.filter(|byte| **byte == b'\n').count()
+}
+
+/// Gathers the settings of a table and of the sections in it.
+fn collect(table: &DeTable<'_>, prefix: &str, settings: &mut Vec<Setting>) {
+    for (key, _, value) in in_file_order(table) {
+        let name = format!("{prefix}{key}");
+        if let DeValue::Table(inner) = value {
+            collect(inner, &format!("{name}."), settings);
+        } else {
+            settings.push(Setting { name, value: Value::from_toml(value), origin: Origin::Default });
+        }
+    }
+}
+
+/// A table's entries as the file has them: the parser sorts them by name, but the first fault to
+/// report is the one that a reader of the file meets first.
+fn in_file_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, Range<usize>, &'a DeValue<'a>)> {
+    let mut entries: Vec<_> =
+        table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value.get_ref())).collect();
+    entries.sort_by_key(|(_, span, _)| span.start);
+    entries
+}
+
+/// A key as it can stand in a one-line message.
+fn printable_key(key: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(is_bare) { key.to_owned() } else { format!("{key:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn defaults() -> Settings {
+        Settings::defaults().expect("the built-in defaults are TOML")
+    }
+
+    #[test]
+    fn every_default_has_a_usable_type() {
+        for setting in defaults().iter() {
+            let usable = !matches!(setting.value, Value::Unusable(_) | Value::Untyped(_));
+            assert!(usable, "{}: {:?}", setting.name, setting.value);
+        }
+    }
+
+    #[test]
+    fn every_setting_and_section_is_documented_above_it() {
+        let lines: Vec<&str> = DEFAULTS.lines().collect();
+        let mut documented = 0;
+        for (above, line) in lines.iter().zip(&lines[1..]) {
+            let is_header = line.starts_with('[');
+            let is_setting = !line.starts_with('#') && line.contains(" = ");
+            if is_header || is_setting {
+                assert!(above.starts_with("# "), "undocumented: {line}");
+                documented += usize::from(is_setting);
+            }
+        }
+        assert_eq!(documented, defaults().iter().count());
+    }
+
+    #[test]
+    fn no_two_settings_share_a_variable() {
+        let settings = defaults();
+        let mut variables: Vec<String> = settings.iter().map(Setting::variable).collect();
+        variables.sort();
+        variables.dedup();
+        assert_eq!(variables.len(), settings.iter().count());
+    }
+
+    #[test]
+    fn a_line_is_counted_from_one() {
+        let text = "a\nb\nc";
+        assert_eq!(line_at(text, 0), 1);
+        assert_eq!(line_at(text, 1), 1);
+        assert_eq!(line_at(text, 2), 2);
+        assert_eq!(line_at(text, 99), 3);
+    }
+
+    #[test]
+    fn the_first_fault_of_a_file_is_reported() {
+        let text = "[http]\nzzz = 1\naaa = 2\n";
+        let error = defaults().apply_file(Path::new("x.toml"), text).expect_err("both names are unknown");
+        let line = error.to_string();
+        assert_eq!(line, "http.zzz: unknown setting (in x.toml, line 2)");
+    }
+}

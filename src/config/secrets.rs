@@ -1,0 +1,95 @@
+//! Secrets: taken from the environment only, and never shown.
+
+use std::{ffi::OsString, fmt};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+
+use super::{
+    error::{Origin, SettingError},
+    layers::variable_of,
+};
+
+/// Shortest root key, in characters.
+const ROOT_KEY_LENGTH: usize = 32;
+
+/// What must not be shown.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    /// `SIGNPOST_ROOT_KEY`: the operator's API key.
+    pub root_key: Option<RootKey>,
+    /// `SIGNPOST_MASTER_KEY`: encrypts the webhook secrets in the store.
+    pub master_key: Option<MasterKey>,
+}
+
+/// The operator's API key: at least 32 visible ASCII characters, so that a header can carry it.
+#[derive(Clone)]
+pub struct RootKey(String);
+
+/// 32 bytes for AES-256.
+#[derive(Clone)]
+pub struct MasterKey([u8; 32]);
+
+impl RootKey {
+    /// The key itself; to be hashed, not shown.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl MasterKey {
+    /// The key itself; to encrypt with, not to be shown.
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RootKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RootKey(masked)")
+    }
+}
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MasterKey(masked)")
+    }
+}
+
+impl Secrets {
+    /// Reads both from the environment; a message names the secret, never what it was set to.
+    pub(super) fn read(variables: &[(OsString, OsString)]) -> Result<Self, SettingError> {
+        Ok(Self {
+            root_key: secret(variables, "root_key", "must be at least 32 visible ASCII characters", |text| {
+                let is_key = text.len() >= ROOT_KEY_LENGTH && text.bytes().all(|b| b.is_ascii_graphic());
+                is_key.then(|| RootKey(text.to_owned()))
+            })?,
+            master_key: secret(variables, "master_key", "must be the base64 form of 32 bytes", |text| {
+                let bytes = BASE64_STANDARD.decode(text).ok()?;
+                bytes.try_into().ok().map(MasterKey)
+            })?,
+        })
+    }
+
+    /// Each secret's name and whether it is set.
+    pub(super) fn presence(&self) -> [(&'static str, bool); 2] {
+        [("root_key", self.root_key.is_some()), ("master_key", self.master_key.is_some())]
+    }
+}
+
+/// A secret, or none where its variable is missing or empty.
+fn secret<T>(
+    variables: &[(OsString, OsString)],
+    name: &str,
+    refusal: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, SettingError> {
+    let variable = variable_of(name);
+    let Some((_, value)) = variables.iter().find(|(key, _)| *key == *variable) else {
+        return Ok(None);
+    };
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let parsed = value.to_str().and_then(parse);
+    parsed.map(Some).ok_or_else(|| SettingError::new(name, refusal, Origin::Environment { variable }))
+}

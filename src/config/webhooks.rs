@@ -1,0 +1,53 @@
+//! `[webhooks]`: delivery of hits.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::{error::SettingError, layers::Settings};
+
+/// 365.25 days, which is what the unit "year" of a duration means.
+const YEAR: Duration = Duration::from_hours(8766);
+
+/// Most waits between tries.
+const MOST_RETRIES: usize = 10;
+
+/// Delivery settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Networks that may be called though they are not public.
+    pub allowed_networks: Vec<IpNet>,
+    /// Deliveries under way at once, over all receivers.
+    pub workers: usize,
+    /// Deliveries under way at once to one host.
+    pub in_flight_per_host: usize,
+    /// Longest time for one try: connect, send and the answer's head together.
+    pub timeout: Duration,
+    /// The wait after each failed try but the last, before it is varied; there is one try more
+    /// than there are waits.
+    pub retry_delays: Vec<Duration>,
+    /// How long a delivery's status is kept.
+    pub retention: Duration,
+}
+
+impl Webhooks {
+    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+        let hour = Duration::from_hours(1);
+        Ok(Self {
+            allowed_networks: settings.networks("webhooks.allowed_networks")?,
+            workers: settings.integer("webhooks.workers", 1..=4096)?,
+            in_flight_per_host: settings.integer("webhooks.in_flight_per_host", 1..=4096)?,
+            timeout: settings.duration("webhooks.timeout", Duration::from_millis(10)..=Duration::from_mins(1))?,
+            retry_delays: {
+                let name = "webhooks.retry_delays";
+                let delays = settings.durations(name, Duration::ZERO..=hour)?;
+                if delays.len() > MOST_RETRIES {
+                    let message = format!("has {} waits, at most {MOST_RETRIES}", delays.len());
+                    return Err(settings.conflict(&[name], &message));
+                }
+                delays
+            },
+            retention: settings.duration("webhooks.retention", hour..=YEAR)?,
+        })
+    }
+}

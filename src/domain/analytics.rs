@@ -1,0 +1,150 @@
+//! What is shown of a link's hits.
+
+use super::calendar::Day;
+use super::device::Device;
+use super::hit::{Dimension, LinkHits, OTHER_LABEL};
+
+/// `daily` covers this many days, today included.
+pub const DAILY_DAYS: u32 = 30;
+/// Entries of a top list.
+pub const TOP: usize = 10;
+
+/// A label and how many hits it has.
+pub type Labelled = (String, u64);
+
+/// The full analytics record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Analytics {
+    pub total_hits: u64,
+    pub last_7_days: u64,
+    /// 30 entries, oldest first, today last, zeros filled in.
+    pub daily: Vec<(Day, u64)>,
+    pub referrers: Vec<Labelled>,
+    pub countries: Vec<Labelled>,
+    pub regions: Vec<Labelled>,
+    pub cities: Vec<Labelled>,
+    /// All three labels, always.
+    pub devices: Vec<Labelled>,
+}
+
+/// The lightweight record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub total_hits: u64,
+    pub last_7_days: u64,
+    pub last_30_days: u64,
+}
+
+/// What `hits` come to on the day `today`.
+pub fn summarize(hits: &LinkHits, today: Day) -> Summary {
+    let daily = daily(hits, today);
+    Summary {
+        total_hits: total(hits),
+        last_7_days: last_7(&daily),
+        last_30_days: daily.iter().map(|(_, count)| count).sum(),
+    }
+}
+
+/// The full record of `hits` on the day `today`.
+pub fn analyze(mut hits: LinkHits, today: Day) -> Analytics {
+    let daily = daily(&hits, today);
+    let mut devices = [0; 3];
+    for (_, counts) in &hits.days {
+        for (sum, count) in devices.iter_mut().zip(counts) {
+            *sum += count;
+        }
+    }
+    let devices = Device::ALL.iter().zip(devices).map(|(device, count)| (device.label().to_owned(), count)).collect();
+    let mut top = |dimension| {
+        let at = hits.labels.iter().position(|(of, _)| *of == dimension);
+        at.map(|at| ranked(std::mem::take(&mut hits.labels[at].1), TOP)).unwrap_or_default()
+    };
+    let (referrers, countries) = (top(Dimension::Referrer), top(Dimension::Country));
+    let (regions, cities) = (top(Dimension::Region), top(Dimension::City));
+    Analytics {
+        total_hits: total(&hits),
+        last_7_days: last_7(&daily),
+        daily,
+        referrers,
+        countries,
+        regions,
+        cities,
+        devices: ranked(devices, Device::ALL.len()),
+    }
+}
+
+fn total(hits: &LinkHits) -> u64 {
+    hits.days.iter().flat_map(|(_, devices)| devices).sum()
+}
+
+fn last_7(daily: &[(Day, u64)]) -> u64 {
+    daily.iter().rev().take(7).map(|(_, count)| count).sum()
+}
+
+fn daily(hits: &LinkHits, today: Day) -> Vec<(Day, u64)> {
+    let first = today.minus(DAILY_DAYS - 1);
+    let mut daily: Vec<_> = (first.0..=today.0).map(|day| (Day(day), 0)).collect();
+    for (day, devices) in hits.days.iter().filter(|(day, _)| (first..=today).contains(day)) {
+        daily[(day.0 - first.0) as usize].1 += devices.iter().sum::<u64>();
+    }
+    daily
+}
+
+/// By count, ties by label.
+fn ranked(mut labels: Vec<Labelled>, most: usize) -> Vec<Labelled> {
+    let order = |a: &Labelled, b: &Labelled| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0));
+    labels.retain(|(label, _)| label != OTHER_LABEL);
+    if labels.len() > most {
+        labels.select_nth_unstable_by(most, order);
+        labels.truncate(most);
+    }
+    labels.sort_unstable_by(order);
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hits(days: &[(u32, [u64; 3])]) -> LinkHits {
+        LinkHits { days: days.iter().map(|(day, devices)| (Day(*day), *devices)).collect(), labels: Vec::new() }
+    }
+
+    #[test]
+    fn daily_is_filled_in_and_ends_today() {
+        let record = analyze(
+            hits(&[
+                (100, [1, 2, 3]),
+                (970, [0, 5, 0]),
+                (971, [7, 0, 0]),
+                (993, [1, 0, 0]),
+                (994, [0, 0, 2]),
+                (1000, [4, 0, 0]),
+            ]),
+            Day(1000),
+        );
+        assert_eq!(record.daily.len(), 30);
+        assert_eq!((record.daily[0], record.daily[29]), ((Day(971), 7), (Day(1000), 4)));
+        assert_eq!((record.total_hits, record.last_7_days), (25, 6));
+        assert_eq!(record.devices, [("desktop".into(), 13), ("mobile".into(), 7), ("tablet".into(), 5)]);
+        let summary = summarize(&hits(&[(970, [9, 0, 0]), (971, [7, 0, 0]), (1000, [4, 0, 0])]), Day(1000));
+        assert_eq!(summary, Summary { total_hits: 20, last_7_days: 4, last_30_days: 11 });
+    }
+
+    #[test]
+    fn devices_are_all_there_without_any_hit() {
+        assert_eq!(analyze(LinkHits::default(), Day(50)).devices.len(), 3);
+    }
+
+    #[test]
+    fn top_lists_go_by_count_then_label_and_leave_the_overflow_out() {
+        let labels = (0..20)
+            .map(|n| (format!("site{n:02}.example"), 5))
+            .chain([("z".into(), 6), (OTHER_LABEL.into(), 99)])
+            .collect();
+        let record = analyze(LinkHits { days: Vec::new(), labels: vec![(Dimension::Referrer, labels)] }, Day(50));
+        assert_eq!(record.referrers.len(), 10);
+        assert_eq!((record.referrers[0].0.as_str(), record.referrers[1].0.as_str()), ("z", "site00.example"));
+        assert!(record.countries.is_empty());
+    }
+}

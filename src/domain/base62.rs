@@ -1,0 +1,25 @@
+//! Base62 text: `0-9A-Za-z`, for short ids and secrets.
+
+use ring::error::Unspecified;
+use ring::rand::SecureRandom;
+
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// `length` characters, each drawn evenly.
+///
+/// # Errors
+/// When the system has no randomness to give.
+pub fn random_text(random: &dyn SecureRandom, length: usize) -> Result<String, Unspecified> {
+    let mut text = String::with_capacity(length);
+    let mut bytes = [0u8; 64];
+    while text.len() < length {
+        random.fill(&mut bytes)?;
+        for byte in bytes {
+            // 248 = 4 × 62: bytes above it would make the first characters likelier.
+            if byte < 248 && text.len() < length {
+                text.push(char::from(ALPHABET[usize::from(byte % 62)]));
+            }
+        }
+    }
+    Ok(text)
+}

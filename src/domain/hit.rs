@@ -1,0 +1,108 @@
+//! Hits: resolutions of short links, and what is counted of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::calendar::{Day, Month, Timestamp};
+use super::key::KeyId;
+use super::link::ShortId;
+
+/// The identifier of a hit, in the form of a UUID v7; the same at every replay of its journal record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HitId(pub Uuid);
+
+impl fmt::Display for HitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A node of the service: the writer of its own counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub Uuid);
+
+/// A place in a node's hit journal; grows over the node's whole life.
+///
+/// As a cursor, it covers every record that ends at or before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+/// A list of labels that is kept for a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Dimension {
+    Referrer = 0,
+    Country = 1,
+    Region = 2,
+    City = 3,
+}
+
+impl Dimension {
+    pub const ALL: [Self; 4] = [Self::Referrer, Self::Country, Self::Region, Self::City];
+}
+
+/// How many labels a list keeps for a link, dimension and month.
+pub const MAX_LABELS: u64 = 1_000;
+
+/// The label under which later ones are counted once a list is full; top lists leave it out.
+pub const OTHER_LABEL: &str = "(other)";
+
+/// Hits of one link on one day, by device in the order of [`super::device::Device::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DayCount {
+    pub link: ShortId,
+    pub day: Day,
+    pub devices: [u64; 3],
+}
+
+/// Hits of one link in one month under one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelCount {
+    pub link: ShortId,
+    pub month: Month,
+    pub dimension: Dimension,
+    pub label: Arc<str>,
+    pub count: u64,
+}
+
+/// Hits served for one key in one month.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServedCount {
+    pub key: KeyId,
+    pub month: Month,
+    pub count: u64,
+}
+
+/// What a stretch of one node's journal adds to the counters: the records in `(from, upto]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HitBatch {
+    pub writer: NodeId,
+    pub from: Position,
+    pub upto: Position,
+    pub days: Vec<DayCount>,
+    pub labels: Vec<LabelCount>,
+    pub served: Vec<ServedCount>,
+    pub deliveries: Vec<super::webhook::NewDelivery>,
+}
+
+/// All that is counted of one link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkHits {
+    /// Oldest first; days without hits are left out.
+    pub days: Vec<(Day, [u64; 3])>,
+    /// Over the link's lifetime; empty where they were not asked for.
+    pub labels: Vec<(Dimension, Vec<(String, u64)>)>,
+}
+
+/// When a hit happened and which one it is: what webhooks tell of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HitStamp {
+    pub id: HitId,
+    pub at: Timestamp,
+}

@@ -1,0 +1,308 @@
+//! Short links and the texts they are made of, each parsed once at the edge.
+
+use std::fmt;
+
+use ring::error::Unspecified;
+use ring::rand::SecureRandom;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use url::Url;
+
+use super::base62;
+use super::calendar::Timestamp;
+use super::key::KeyId;
+
+/// The identifier of a link: 7 base62 characters, never a word that a route uses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ShortId(pub [u8; Self::LENGTH]);
+
+impl ShortId {
+    pub const LENGTH: usize = 7;
+
+    /// First path segments that belong to routes; a test holds this against the route table.
+    pub const RESERVED: [&str; 6] = ["api-keys", "docs", "links", "openapi.json", "shorten", "usage"];
+
+    /// Draws a new id. Whether it is taken is for the store to say.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn generate(random: &dyn SecureRandom) -> Result<Self, Unspecified> {
+        loop {
+            if let Some(id) = Self::parse(&base62::random_text(random, Self::LENGTH)?) {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// `None` for text that can't be the id of any link.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().ok()?;
+        let shaped = bytes.iter().all(u8::is_ascii_alphanumeric);
+        (shaped && !Self::RESERVED.contains(&text)).then_some(Self(bytes))
+    }
+
+    pub fn as_str(&self) -> &str {
+        // Only ASCII letters and digits get in, through `parse`.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for ShortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for ShortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShortId({self})")
+    }
+}
+
+/// Where this service itself is reached: links may not point at it.
+#[derive(Clone, Debug)]
+pub struct BaseUrl {
+    text: String,
+    url: Url,
+}
+
+impl BaseUrl {
+    /// Takes a checked `http` or `https` URL.
+    pub fn new(url: Url) -> Self {
+        let text = url.as_str().trim_end_matches('/').to_owned();
+        Self { text, url }
+    }
+
+    /// `{base_url}/<short_id>`.
+    pub fn short_url(&self, id: ShortId) -> String {
+        format!("{}/{id}", self.text)
+    }
+
+    /// Without a trailing slash.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The host, lower case.
+    pub fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// Whether `target` is at this service: its host and port, under its path, whatever the scheme.
+    fn covers(&self, target: &Url) -> bool {
+        let host = |url: &Url| url.host_str().map(|host| host.trim_end_matches('.').to_ascii_lowercase());
+        let same_port =
+            self.url.port() == target.port() || self.url.port_or_known_default() == target.port_or_known_default();
+        let path = self.url.path().trim_end_matches('/');
+        let under = target.path().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        host(&self.url) == host(target) && same_port && under
+    }
+}
+
+/// Why a text is no target of a link. The text of each is the `detail` a client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TargetUrlError {
+    #[error("must be at most 8192 bytes long")]
+    TooLong,
+    #[error("must not contain control characters or white space")]
+    ForbiddenCharacter,
+    #[error("must be an absolute http or https URL with a host")]
+    NotAbsoluteHttp,
+    #[error("must not point at this service itself")]
+    AtThisService,
+}
+
+/// Where a link leads: an absolute `http` or `https` URL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TargetUrl(String);
+
+impl TargetUrl {
+    const MAX_BYTES: usize = 8192;
+
+    /// Kept as sent when it is pure ASCII, else in its WHATWG form.
+    ///
+    /// # Errors
+    /// See [`TargetUrlError`].
+    pub fn parse(text: &str, this_service: &BaseUrl) -> Result<Self, TargetUrlError> {
+        if text.len() > Self::MAX_BYTES {
+            return Err(TargetUrlError::TooLong);
+        }
+        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(TargetUrlError::ForbiddenCharacter);
+        }
+        // WHATWG parsing would find a host in `http:///x` and in `http:x`; a host as sent is asked for.
+        let (scheme, rest) = text.split_once("://").ok_or(TargetUrlError::NotAbsoluteHttp)?;
+        let is_http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+        if !is_http || rest.is_empty() || rest.starts_with(['/', '\\', '?', '#']) {
+            return Err(TargetUrlError::NotAbsoluteHttp);
+        }
+        let url = Url::parse(text).map_err(|_| TargetUrlError::NotAbsoluteHttp)?;
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(TargetUrlError::NotAbsoluteHttp);
+        }
+        if this_service.covers(&url) {
+            return Err(TargetUrlError::AtThisService);
+        }
+        Ok(Self(if text.is_ascii() { text.to_owned() } else { url.into() }))
+    }
+
+    /// ASCII only, so that it can stand in a header.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// `data` over its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("must be at most 10240 bytes of JSON")]
+pub struct DataTooLarge;
+
+/// The custom JSON object of a link, with key order and number text as sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LinkData(String);
+
+impl LinkData {
+    const MAX_BYTES: usize = 10_240;
+
+    /// Takes the text of a JSON object that a parser has accepted, and drops insignificant white space.
+    ///
+    /// # Errors
+    /// When more than 10,240 bytes are left.
+    pub fn from_json_object(json: &str) -> Result<Self, DataTooLarge> {
+        let mut compact = String::with_capacity(json.len().min(Self::MAX_BYTES + 1));
+        let (mut in_string, mut escaped) = (false, false);
+        for c in json.chars() {
+            if in_string {
+                in_string = escaped || c != '"';
+                escaped = !escaped && c == '\\';
+            } else if matches!(c, ' ' | '\t' | '\n' | '\r') {
+                continue;
+            } else {
+                in_string = c == '"';
+            }
+            compact.push(c);
+        }
+        if compact.len() > Self::MAX_BYTES { Err(DataTooLarge) } else { Ok(Self(compact)) }
+    }
+
+    /// Compact JSON.
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+}
+
+/// None sent is an empty object.
+impl Default for LinkData {
+    fn default() -> Self {
+        Self("{}".into())
+    }
+}
+
+/// A short link as it is stored. Links never change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    pub id: ShortId,
+    pub target: TargetUrl,
+    pub data: LinkData,
+    /// Checked URLs as sent, in the order sent.
+    pub webhooks: Vec<String>,
+    /// Whether hits are kept per link; its key's usage counts them always.
+    pub tracked: bool,
+    /// The key that made it.
+    pub owner: KeyId,
+    pub created_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<String, TargetUrlError> {
+        let base = BaseUrl::new(Url::parse("https://sign.example/s").unwrap());
+        TargetUrl::parse(text, &base).map(|url| url.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_target_is_kept_as_sent_when_it_is_ascii_and_else_in_its_whatwg_form() {
+        for same in
+            ["http://a", "HTTPS://A.example:443/%7e?q=<x>#f", "http://u:p@h/", "https://[::1]:8/\"", "http://a//b"]
+        {
+            assert_eq!(parse(same).as_deref(), Ok(same));
+        }
+        assert_eq!(parse("https://bücher.example/ä").as_deref(), Ok("https://xn--bcher-kva.example/%C3%A4"));
+    }
+
+    #[test]
+    fn what_is_no_absolute_http_url_is_refused() {
+        use TargetUrlError::{ForbiddenCharacter, NotAbsoluteHttp, TooLong};
+        for text in [
+            "",
+            "a",
+            "/a",
+            "//a/b",
+            "ftp://a",
+            "http:a",
+            "http:///x",
+            "http://",
+            "http://?q",
+            "http:\\\\a",
+            "javascript:alert(1)",
+            "http://a:99999/",
+            "http://[::1",
+            "http://%zz/",
+        ] {
+            assert_eq!(parse(text), Err(NotAbsoluteHttp), "{text}");
+        }
+        for text in ["http://a/ b", " http://a", "http://a/\n", "http://a/\u{7f}", "http://a/\u{a0}", "http://a\t/"] {
+            assert_eq!(parse(text), Err(ForbiddenCharacter), "{text:?}");
+        }
+        assert!(parse(&format!("http://a/{}", "x".repeat(8192 - 9))).is_ok());
+        assert_eq!(parse(&format!("http://a/{}", "x".repeat(8192 - 8))), Err(TooLong));
+    }
+
+    #[test]
+    fn a_target_at_this_service_is_refused_whatever_the_scheme_and_only_under_its_path() {
+        for text in [
+            "https://sign.example/s",
+            "http://sign.example/s/abc",
+            "https://SIGN.example:443/s/",
+            "http://sign.example./s/x",
+            "http://x@sign.example/s?y",
+        ] {
+            assert_eq!(parse(text), Err(TargetUrlError::AtThisService), "{text}");
+        }
+        for text in [
+            "https://sign.example/",
+            "https://sign.example/shop",
+            "https://sign.example:444/s",
+            "https://www.sign.example/s",
+        ] {
+            assert!(parse(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn data_loses_white_space_outside_strings_and_nothing_else() {
+        let data =
+            LinkData::from_json_object("{ \"b\" : 1.0e+05 ,\n\"a\":[ \"x \\\" y\" , \"\\\\\" , { } ] }").unwrap();
+        assert_eq!(data.as_json(), r#"{"b":1.0e+05,"a":["x \" y","\\",{}]}"#);
+    }
+
+    #[test]
+    fn data_is_measured_without_its_white_space() {
+        let of_bytes = |n: usize| format!("{{\"a\": \"{}\"}}  ", "x".repeat(n - 8));
+        assert!(LinkData::from_json_object(&of_bytes(10_240)).is_ok());
+        assert_eq!(LinkData::from_json_object(&of_bytes(10_241)), Err(DataTooLarge));
+    }
+
+    #[test]
+    fn short_ids_have_seven_characters_and_are_no_reserved_word() {
+        assert!(ShortId::parse("aB3xYz9").is_some());
+        for text in ["", "abc", "abcdefgh", "abc-def", "äbcdef", "shorten"] {
+            assert!(ShortId::parse(text).is_none(), "{text}");
+        }
+    }
+}

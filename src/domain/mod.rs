@@ -1,0 +1,22 @@
+//! The rules of the service: pure, without I/O, actors or a clock. Time and chance are arguments.
+
+pub mod analytics;
+pub mod base62;
+pub mod calendar;
+pub mod device;
+pub mod endpoint;
+pub mod guard;
+pub mod hit;
+pub mod key;
+pub mod link;
+pub mod plan;
+pub mod qr;
+pub mod quota;
+pub mod referrer;
+pub mod retry;
+pub mod signature;
+pub mod vault;
+pub mod webhook;
+pub mod webhook_event;
+pub mod webhook_url;
+pub mod window;

@@ -1,0 +1,44 @@
+//! What a tier allows: requests a minute by endpoint, and uses a month.
+
+use std::num::NonZeroU32;
+
+use super::endpoint::Endpoint;
+use super::key::{ApiKey, Tier};
+use super::quota::MonthlyLimit;
+
+/// The limits of one tier; `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// By [`Endpoint::index`].
+    pub per_minute: [Option<NonZeroU32>; Endpoint::ALL.len()],
+    pub links_per_month: MonthlyLimit,
+    pub webhook_deliveries_per_month: MonthlyLimit,
+}
+
+impl Plan {
+    /// The root key's: no limit at all.
+    pub const UNLIMITED: Self =
+        Self { per_minute: [None; Endpoint::ALL.len()], links_per_month: None, webhook_deliveries_per_month: None };
+
+    pub fn requests_per_minute(&self, endpoint: Endpoint) -> Option<NonZeroU32> {
+        self.per_minute[endpoint.index()]
+    }
+}
+
+/// The plan of every tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Plans {
+    pub free: Plan,
+    pub pro: Plan,
+}
+
+impl Plans {
+    /// The limits that `key` is under.
+    pub fn of(&self, key: &ApiKey) -> &Plan {
+        match key.tier {
+            _ if key.is_root => &Plan::UNLIMITED,
+            Tier::Free => &self.free,
+            Tier::Pro => &self.pro,
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Monthly quotas, by UTC calendar month.
+
+/// What a key may use in a month; `None` is unlimited.
+pub type MonthlyLimit = Option<u64>;
+
+/// What a key has used in a month.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MonthlyCounts {
+    pub links_created: u64,
+    pub hits_served: u64,
+    pub webhook_deliveries: u64,
+}

@@ -1,0 +1,199 @@
+//! Deliveries of click webhooks: one hit × one URL, and the states it goes through.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::calendar::{Day, Timestamp};
+use super::hit::{HitId, HitStamp};
+use super::key::KeyId;
+use super::link::ShortId;
+
+/// How long deliveries are kept for the status endpoint.
+pub const RETENTION_DAYS: u32 = 30;
+
+/// Which delivery: the hit, and the place of the URL in the link's list.
+///
+/// The same for every try and after every crash. Sorts by link, newest hit first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeliveryId {
+    pub link: ShortId,
+    pub hit: HitStamp,
+    pub url_index: u8,
+}
+
+impl DeliveryId {
+    const BYTES: usize = ShortId::LENGTH + 8 + 16 + 1;
+
+    /// The sort key: link, time downwards, hit, URL.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..7].copy_from_slice(&self.link.0);
+        bytes[7..15].copy_from_slice(&(!self.hit.at.0).to_be_bytes());
+        bytes[15..31].copy_from_slice(self.hit.id.0.as_bytes());
+        bytes[31] = self.url_index;
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let link = ShortId::parse(std::str::from_utf8(&bytes[..7]).ok()?)?;
+        let at = Timestamp(!u64::from_be_bytes(bytes[7..15].try_into().ok()?));
+        let id = HitId(uuid::Uuid::from_slice(&bytes[15..31]).ok()?);
+        Some(Self { link, hit: HitStamp { id, at }, url_index: bytes[31] })
+    }
+}
+
+/// The `webhook-id` header: unique per delivery, the same on retries.
+impl fmt::Display for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "msg_{}_{}", self.hit.id.0.simple(), self.url_index)
+    }
+}
+
+/// A delivery to be made, as the hit counter hands it to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewDelivery {
+    pub id: DeliveryId,
+    /// The key whose quota it takes and whose secret signs it.
+    pub owner: KeyId,
+}
+
+/// Where a delivery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DeliveryStatus {
+    Pending,
+    Delivered,
+    Failed,
+}
+
+impl DeliveryStatus {
+    pub const ALL: [Self; 3] = [Self::Pending, Self::Delivered, Self::Failed];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == text)
+    }
+}
+
+/// A delivery as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryState {
+    pub owner: KeyId,
+    pub status: DeliveryStatus,
+    /// Tries made so far.
+    pub attempts: u32,
+    /// Whether the owner's monthly quota has counted it.
+    pub counted: bool,
+    pub response_status: Option<u16>,
+    pub error: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub next_attempt_at: Option<Timestamp>,
+}
+
+impl DeliveryState {
+    /// A delivery that was just made, due at once.
+    pub fn new(owner: KeyId, created_at: Timestamp) -> Self {
+        Self {
+            owner,
+            status: DeliveryStatus::Pending,
+            attempts: 0,
+            counted: false,
+            response_status: None,
+            error: None,
+            created_at,
+            updated_at: created_at,
+            next_attempt_at: Some(created_at),
+        }
+    }
+
+    /// Writes down what became of a try.
+    pub fn settle(&mut self, outcome: &AttemptOutcome, at: Timestamp) {
+        self.updated_at = at;
+        self.next_attempt_at = None;
+        match outcome {
+            AttemptOutcome::Delivered { response_status } => {
+                self.attempts += 1;
+                self.status = DeliveryStatus::Delivered;
+                self.response_status = Some(*response_status);
+                self.error = None;
+            }
+            AttemptOutcome::Failed { response_status, error, retry_in } => {
+                self.attempts += 1;
+                self.response_status = *response_status;
+                self.error = Some(error.clone());
+                self.next_attempt_at = retry_in.map(|delay| at.plus(delay));
+                self.status = if retry_in.is_some() { DeliveryStatus::Pending } else { DeliveryStatus::Failed };
+            }
+            AttemptOutcome::NeverSent { error } => {
+                self.status = DeliveryStatus::Failed;
+                self.error = Some(error.clone());
+            }
+        }
+    }
+}
+
+/// What became of one try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    Delivered {
+        response_status: u16,
+    },
+    Failed {
+        response_status: Option<u16>,
+        error: String,
+        retry_in: Option<Duration>,
+    },
+    /// Refused before anything was sent: no try was made.
+    NeverSent {
+        error: String,
+    },
+}
+
+/// Deliveries of one URL of a link, over those that are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UrlSummary {
+    pub pending: u64,
+    pub delivered: u64,
+    pub failed: u64,
+    pub last_attempt_at: Option<Timestamp>,
+    pub last_status: Option<u16>,
+    pub last_error: Option<String>,
+}
+
+impl UrlSummary {
+    /// The counter that `status` is counted in.
+    pub fn count_mut(&mut self, status: DeliveryStatus) -> &mut u64 {
+        match status {
+            DeliveryStatus::Pending => &mut self.pending,
+            DeliveryStatus::Delivered => &mut self.delivered,
+            DeliveryStatus::Failed => &mut self.failed,
+        }
+    }
+
+    /// Adds the summary of another day.
+    pub fn merge(&mut self, other: Self) {
+        self.pending += other.pending;
+        self.delivered += other.delivered;
+        self.failed += other.failed;
+        if other.last_attempt_at > self.last_attempt_at {
+            self.last_attempt_at = other.last_attempt_at;
+            self.last_status = other.last_status;
+            self.last_error = other.last_error;
+        }
+    }
+}
+
+/// The first day whose deliveries are still kept at `now`.
+pub fn first_kept_day(now: Timestamp) -> Day {
+    now.day().minus(RETENTION_DAYS)
+}

@@ -1,0 +1,189 @@
+//! What a hit tells of its visitor: device, referrer, place.
+//!
+//! Visitors repeat themselves, so each answer is remembered. A remembered hit costs a few hundred
+//! nanoseconds; a new user agent, referrer or address costs that much again.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use super::places::{Place, Places};
+use crate::domain::{
+    device::{self, Device},
+    referrer::{OwnHost, referrer_host},
+};
+
+/// Browsers in their current versions on the devices in use are some thousands.
+const USER_AGENTS: usize = 8_192;
+/// Referring hosts; only the hosts' text is shared by this, not their parsing.
+const REFERRERS: usize = 4_096;
+/// Addresses: enough that one visitor's clicks within minutes meet.
+const ADDRESSES: usize = 16_384;
+/// Places, each with up to three labels.
+const PLACES: usize = 8_192;
+
+/// What is known of the visitor behind a hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enriched {
+    pub device: Device,
+    /// The referring host; `None` where none is to be listed.
+    pub referrer: Option<Arc<str>>,
+    /// `None` without a database of places, and for addresses that it does not know.
+    pub place: Option<Arc<Place>>,
+}
+
+/// Tells devices, referrers and places, and remembers what it told. Memory is bounded: under 10 MB,
+/// whatever visitors send.
+#[derive(Debug)]
+pub struct Enricher {
+    own_host: OwnHost,
+    places: Option<Arc<Places>>,
+    /// Keyed by chance, so that no visitor can choose what shares a slot or passes for another.
+    hasher: RandomState,
+    /// By the hash of user agent and hint: 64 bits are enough to tell some thousands apart.
+    devices: Cache<u64, Device>,
+    referrers: Cache<Arc<str>, ()>,
+    addresses: Cache<IpAddr, Option<Arc<Place>>>,
+    /// By the record's offset in the database.
+    records: Cache<usize, Option<Arc<Place>>>,
+}
+
+impl Enricher {
+    /// `places` is `None` where no database is configured.
+    pub fn new(own_host: OwnHost, places: Option<Arc<Places>>) -> Self {
+        // Nothing is ever looked up without a database.
+        let (addresses, records) = if places.is_some() { (ADDRESSES, PLACES) } else { (1, 1) };
+        Self {
+            own_host,
+            places,
+            hasher: RandomState::new(),
+            devices: Cache::with_slots(USER_AGENTS),
+            referrers: Cache::with_slots(REFERRERS),
+            addresses: Cache::with_slots(addresses),
+            records: Cache::with_slots(records),
+        }
+    }
+
+    /// Tells what the request's headers and the client's address say. `ch_ua_mobile` is
+    /// `Sec-CH-UA-Mobile`; headers that were not sent are empty.
+    pub fn enrich(
+        &mut self,
+        user_agent: &[u8],
+        ch_ua_mobile: Option<bool>,
+        referer: &[u8],
+        address: IpAddr,
+    ) -> Enriched {
+        Enriched {
+            device: self.device(user_agent, ch_ua_mobile),
+            referrer: self.referrer(referer),
+            place: self.place(address),
+        }
+    }
+
+    fn device(&mut self, user_agent: &[u8], ch_ua_mobile: Option<bool>) -> Device {
+        let key = self.hasher.hash_one((user_agent, ch_ua_mobile));
+        *self
+            .devices
+            .get_or_insert_with(key, key, || device::classify(&String::from_utf8_lossy(user_agent), ch_ua_mobile))
+    }
+
+    fn referrer(&mut self, referer: &[u8]) -> Option<Arc<str>> {
+        let host = referrer_host(referer, &self.own_host)?;
+        let hash = self.hasher.hash_one(&*host);
+        Some(self.referrers.shared(hash, &host))
+    }
+
+    fn place(&mut self, address: IpAddr) -> Option<Arc<Place>> {
+        let places = self.places.as_deref()?;
+        let (records, hasher) = (&mut self.records, &self.hasher);
+        let find = || {
+            let record = places.find(address)?;
+            let offset = record.offset()?;
+            records.get_or_insert_with(hasher.hash_one(offset), offset, || record.read().map(Arc::new)).clone()
+        };
+        self.addresses.get_or_insert_with(hasher.hash_one(address), address, find).clone()
+    }
+}
+
+/// A cache of a fixed number of slots: an entry has one slot by its hash, and the newest one takes
+/// it. There is no bookkeeping of use, which would cost more than what is remembered.
+#[derive(Debug)]
+struct Cache<K, V> {
+    /// A power of two of them.
+    slots: Box<[Option<(K, V)>]>,
+}
+
+impl<K: PartialEq, V> Cache<K, V> {
+    fn with_slots(count: usize) -> Self {
+        Self { slots: (0..count.next_power_of_two()).map(|_| None).collect() }
+    }
+
+    fn slot(&mut self, hash: u64) -> &mut Option<(K, V)> {
+        #[allow(clippy::cast_possible_truncation, reason = "the mask leaves less than the number of slots")]
+        let index = hash as usize & (self.slots.len() - 1);
+        &mut self.slots[index]
+    }
+
+    fn get_or_insert_with(&mut self, hash: u64, key: K, make: impl FnOnce() -> V) -> &V {
+        let slot = self.slot(hash);
+        if slot.as_ref().is_none_or(|(held, _)| *held != key) {
+            *slot = None;
+        }
+        &slot.get_or_insert_with(|| (key, make())).1
+    }
+}
+
+impl Cache<Arc<str>, ()> {
+    /// The one copy of `text` that all hits with it share, while it keeps its slot.
+    fn shared(&mut self, hash: u64, text: &str) -> Arc<str> {
+        let slot = self.slot(hash);
+        if slot.as_ref().is_none_or(|(held, ())| **held != *text) {
+            *slot = None;
+        }
+        Arc::clone(&slot.get_or_insert_with(|| (text.into(), ())).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn enricher() -> Enricher {
+        Enricher::new(OwnHost::of_base_url("https://sho.rt"), None)
+    }
+
+    #[test]
+    fn a_remembered_answer_is_the_first_one() {
+        let mut enricher = enricher();
+        let agent =
+            b"Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/153.0.0.0 Safari/537.36";
+        for _ in 0..2 {
+            assert_eq!(enricher.enrich(agent, None, b"", HERE).device, Device::Tablet);
+            assert_eq!(enricher.enrich(agent, Some(true), b"", HERE).device, Device::Mobile);
+        }
+        let first = enricher.enrich(agent, None, b"https://example.com/a", HERE).referrer.unwrap();
+        let second = enricher.enrich(agent, None, b"https://WWW.example.com/b", HERE).referrer.unwrap();
+        assert_eq!(&*first, "example.com");
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+
+    #[test]
+    fn a_slot_taken_by_another_gives_no_wrong_answer() {
+        let mut cache = Cache::with_slots(1);
+        for key in [1, 2, 1, 1, 2] {
+            assert_eq!(*cache.get_or_insert_with(7, key, || key * 10), key * 10);
+        }
+    }
+
+    #[test]
+    fn without_a_database_there_are_no_places() {
+        assert_eq!(
+            enricher().enrich(b"\xff", None, b"\xff", HERE),
+            Enriched { device: Device::Desktop, referrer: None, place: None }
+        );
+    }
+}

@@ -1,0 +1,410 @@
+//! The hit journal: where a redirect writes its hit before it is answered.
+//!
+//! A directory of segment files of one size, mapped into memory. Appending is one atomic add and a
+//! copy, without a lock, an allocation or a system call; the page cache keeps what was appended if
+//! the process is killed, and a flush on a timer bounds what a power cut takes. Positions grow over
+//! the node's whole life: a start never appends to what an earlier life left, which is only read and
+//! then deleted.
+//!
+//! On file systems that write a block anew instead of in its place (btrfs, ZFS), allocated blocks do
+//! not promise room on a full disk; keep the journal on one of the others.
+
+use std::collections::VecDeque;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwapOption;
+
+use super::append_log::Full;
+use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::keeper::JournalKeeper;
+use super::reader::JournalReader;
+use super::record::{HitRecord, MAX_RECORD_BYTES};
+use super::recovery::{LOCK_FILE, segment_path, survey};
+use super::refusal::Refusal;
+use super::segment::{CacheLines, Prepare, Segment};
+use crate::domain::hit::{NodeId, Position};
+
+pub use super::refusal::NotRecorded;
+
+/// The shortest segment, in bytes.
+pub const MIN_SEGMENT_BYTES: u64 = 4096;
+
+/// The longest segment, in bytes.
+pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+
+// Else an append could find no room in any segment.
+const _: () = assert!(MIN_SEGMENT_BYTES > (SEGMENT_HEADER_BYTES + MAX_RECORD_BYTES + 16) as u64);
+
+/// How the journal uses the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// The length of a segment in bytes, a multiple of 4096.
+    pub segment_bytes: u64,
+    /// The most that all segments may take together, in bytes; at least two segments.
+    pub disk_budget: u64,
+    /// How often what was appended is brought to the disk: the most that a power cut takes.
+    pub sync_interval: Duration,
+    /// How long to leave the disk alone after it had no room.
+    pub retry_interval: Duration,
+}
+
+impl Default for JournalSettings {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            disk_budget: 4 << 30,
+            sync_interval: Duration::from_secs(1),
+            retry_interval: Duration::from_millis(100),
+        }
+    }
+}
+
+/// Why a journal can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("a journal segment of {0} bytes: it has to be a multiple of 4096 between 4096 and 1 GiB")]
+    SegmentBytes(u64),
+    #[error("a journal disk budget of {0} bytes is less than two segments")]
+    DiskBudget(u64),
+    #[error("the journal directory {} can't be used: {source}", path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("the journal directory {} is in use by another process", path.display())]
+    InUse { path: PathBuf },
+}
+
+/// The parts of an open journal, each for its own owner.
+#[derive(Debug)]
+pub struct Journal {
+    /// For every thread that answers redirects.
+    pub writer: JournalWriter,
+    /// For the one thread that consumes hits.
+    pub reader: JournalReader,
+    /// For the owner of the background thread.
+    pub keeper: JournalKeeper,
+}
+
+/// Opens the journal in `directory`, which is made if it is not there.
+///
+/// The reader starts behind `cursor`: the highest position whose hits are in the store. Positions
+/// given from now on are above it, and above all that old segments hold. What is damaged or foreign
+/// is reported ([`JournalReader::recovery`]) and left in place.
+///
+/// # Errors
+/// If the settings make no sense, or the directory can't be used, or another process uses it. A full
+/// disk is none: appends say so.
+pub fn open(
+    directory: &Path,
+    settings: &JournalSettings,
+    node: NodeId,
+    cursor: Position,
+) -> Result<Journal, JournalError> {
+    check(settings)?;
+    let unusable = |source| JournalError::Directory { path: directory.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
+    let lock = DirectoryLock::take(directory)?;
+    let found = survey(directory, node).map_err(unusable)?;
+    let above = found.segments.iter().map(|old| old.header.end()).fold(cursor, Ord::max);
+    let shared = Arc::new(Shared {
+        active: ArcSwapOption::empty(),
+        rotation: Mutex::new(Rotation {
+            spare: None,
+            next_sequence: found.next_sequence,
+            next_base: Position(above.0.next_multiple_of(SEGMENT_HEADER_BYTES as u64)),
+        }),
+        live: Mutex::default(),
+        refusal: Refusal::new(settings.retry_interval),
+        appended: CacheLines::default(),
+        disk: DiskUse::default(),
+        read_upto: AtomicU64::new(cursor.0),
+        directory_changed: AtomicBool::new(false),
+        keeper: OnceLock::new(),
+        directory: directory.to_owned(),
+        settings: *settings,
+        node,
+        _lock: lock,
+    });
+    for old in &found.segments {
+        shared.disk.add(old.file_bytes);
+    }
+    let reader = JournalReader::new(Arc::clone(&shared), cursor, found.segments, found.report);
+    let keeper = JournalKeeper::new(Arc::clone(&shared));
+    // A directory that can be listed and locked may still refuse this, on a full disk for one; then
+    // appends try again.
+    let _ = keeper.prepare_spare();
+    let _ = shared.rotate(None);
+    Ok(Journal { writer: JournalWriter { shared }, reader, keeper })
+}
+
+fn check(settings: &JournalSettings) -> Result<(), JournalError> {
+    let segment = settings.segment_bytes;
+    if !(MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&segment) || !segment.is_multiple_of(4096) {
+        return Err(JournalError::SegmentBytes(segment));
+    }
+    if settings.disk_budget / 2 < segment {
+        return Err(JournalError::DiskBudget(settings.disk_budget));
+    }
+    Ok(())
+}
+
+/// The hold on a directory. Two journals in one would give the same positions twice. The kernel drops
+/// it with the process, however that ends.
+#[derive(Debug)]
+struct DirectoryLock(File);
+
+impl DirectoryLock {
+    fn take(directory: &Path) -> Result<Self, JournalError> {
+        let unusable = |source| JournalError::Directory { path: directory.to_owned(), source };
+        let path = directory.join(LOCK_FILE);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = file.map_err(unusable)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(JournalError::InUse { path: directory.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(unusable(source)),
+        }
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Closing alone would not do while a process that was just forked has the file open as well.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Appends hits to the journal; cheap to clone, one for each thread.
+#[derive(Clone, Debug)]
+pub struct JournalWriter {
+    shared: Arc<Shared>,
+}
+
+impl JournalWriter {
+    /// Appends a hit. Once this has returned `Ok`, the hit survives the process.
+    ///
+    /// # Errors
+    /// If there is no room. The hit is not recorded, but counted in [`JournalStats::not_recorded`],
+    /// and logged; the redirect goes on.
+    pub fn append(&self, hit: &HitRecord<'_>) -> Result<(), NotRecorded> {
+        let len = hit.encoded_len();
+        loop {
+            let active = self.shared.active.load();
+            let full = match active.as_deref() {
+                Some(segment) => match segment.append(len, |out| hit.encode(out)) {
+                    Ok(_) => {
+                        self.shared.appended.0.fetch_add(1, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                    Err(Full) => Some(segment.header().sequence),
+                },
+                None => None,
+            };
+            drop(active);
+            self.shared.rotate(full).inspect_err(|_| self.shared.refusal.count())?;
+        }
+    }
+
+    /// What the journal has done since it was opened, and what it holds.
+    pub fn stats(&self) -> JournalStats {
+        self.shared.stats()
+    }
+}
+
+/// What a journal has done since it was opened, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalStats {
+    /// Hits appended.
+    pub appended: u64,
+    /// Hits that were not recorded for want of room.
+    pub not_recorded: u64,
+    /// Bytes of all segments on disk, the spare one included.
+    pub bytes_on_disk: u64,
+    /// The most that `bytes_on_disk` may become.
+    pub disk_budget: u64,
+    /// Segments on disk, the spare one included.
+    pub segments: u64,
+    /// Bytes between what was read last and what was appended last, unused ends of old segments
+    /// included.
+    pub unread_bytes: u64,
+}
+
+/// What writers, reader and keeper have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Where to append; none while there is no room for a segment.
+    active: ArcSwapOption<Segment>,
+    pub rotation: Mutex<Rotation>,
+    /// The segments of this life that are not deleted yet, the active one last.
+    live: Mutex<VecDeque<Arc<Segment>>>,
+    pub refusal: Refusal,
+    appended: CacheLines<AtomicU64>,
+    disk: DiskUse,
+    read_upto: AtomicU64,
+    /// Whether files came or went since the directory was last brought to the disk.
+    pub directory_changed: AtomicBool,
+    /// Who prepares the next spare segment.
+    pub keeper: OnceLock<Thread>,
+    pub directory: PathBuf,
+    pub settings: JournalSettings,
+    node: NodeId,
+    _lock: DirectoryLock,
+}
+
+/// What changes when one segment follows another.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    /// The next active segment, made ahead.
+    pub spare: Option<Arc<Segment>>,
+    next_sequence: u64,
+    next_base: Position,
+}
+
+#[derive(Debug, Default)]
+struct DiskUse {
+    bytes: AtomicU64,
+    segments: AtomicU64,
+}
+
+impl DiskUse {
+    fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.segments.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn remove(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.segments.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// Puts the next segment in the place of the one with sequence `full`, or of none.
+    #[cold]
+    fn rotate(&self, full: Option<u64>) -> Result<(), NotRecorded> {
+        self.refusal.check()?;
+        let mut rotation = lock_of(&self.rotation);
+        if self.active.load().as_deref().map(|segment| segment.header().sequence) != full {
+            // Another writer was faster.
+            return Ok(());
+        }
+        self.refusal.check()?;
+        let next = match rotation.spare.take() {
+            Some(spare) => Ok(spare),
+            None => self.create(&mut rotation, Prepare::Now),
+        };
+        match next {
+            Ok(segment) => {
+                // First where the reader looks, then where the writers look.
+                lock_of(&self.live).push_back(Arc::clone(&segment));
+                self.active.store(Some(segment));
+                self.refusal.lift();
+                self.wake_keeper();
+                Ok(())
+            }
+            Err(cause) => {
+                // With none in its place, writers no longer add to the full one's tail.
+                self.active.store(None);
+                self.refusal.start(cause);
+                Err(cause)
+            }
+        }
+    }
+
+    /// Makes a segment if the budget and the disk allow it.
+    pub fn create(&self, rotation: &mut Rotation, prepare: Prepare) -> Result<Arc<Segment>, NotRecorded> {
+        let capacity = self.settings.segment_bytes;
+        let in_use = self.disk.bytes.load(Ordering::Relaxed);
+        if in_use + capacity > self.settings.disk_budget {
+            return Err(NotRecorded::BudgetFull);
+        }
+        let header = SegmentHeader {
+            sequence: rotation.next_sequence,
+            base: rotation.next_base,
+            capacity,
+            node: self.node,
+            created_at_ms: unix_ms(),
+        };
+        let path = segment_path(&self.directory, header.sequence);
+        let segment = Segment::create(path, header, prepare).map_err(|e| NotRecorded::disk(&e))?;
+        rotation.next_sequence += 1;
+        rotation.next_base = header.end();
+        self.disk.add(capacity);
+        self.directory_changed.store(true, Ordering::Relaxed);
+        Ok(Arc::new(segment))
+    }
+
+    fn wake_keeper(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.unpark();
+        }
+    }
+
+    /// The segments of this life, oldest first.
+    pub fn live(&self) -> Vec<Arc<Segment>> {
+        lock_of(&self.live).iter().cloned().collect()
+    }
+
+    /// The first segment of this life above `sequence`.
+    pub fn live_after(&self, sequence: Option<u64>) -> Option<Arc<Segment>> {
+        let live = lock_of(&self.live);
+        live.iter().find(|segment| Some(segment.header().sequence) > sequence).cloned()
+    }
+
+    /// Deletes a segment of this life that has been read to its end, so that no append can succeed
+    /// there any more, even if none has followed it yet.
+    pub fn delete_live(&self, segment: &Arc<Segment>) -> io::Result<()> {
+        lock_of(&self.live).retain(|live| !Arc::ptr_eq(live, segment));
+        self.delete(segment.path(), segment.header().capacity)
+    }
+
+    /// Deletes a segment's file, and gives its bytes back to the budget.
+    pub fn delete(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.disk.remove(bytes);
+        self.directory_changed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets writers try again at once: there is room.
+    pub fn room_was_made(&self) {
+        self.refusal.retry_at_once();
+        self.wake_keeper();
+    }
+
+    pub fn mark_read(&self, position: Position) {
+        self.read_upto.store(position.0, Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> JournalStats {
+        let written_upto =
+            lock_of(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
+        JournalStats {
+            appended: self.appended.0.load(Ordering::Relaxed),
+            not_recorded: self.refusal.counted(),
+            bytes_on_disk: self.disk.bytes.load(Ordering::Relaxed),
+            disk_budget: self.settings.disk_budget,
+            segments: self.disk.segments.load(Ordering::Relaxed),
+            unread_bytes: written_upto.0.saturating_sub(self.read_upto.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// No invariant of what these locks guard can be broken half-way, so a panic elsewhere is no reason
+/// to stop recording hits.
+pub(super) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

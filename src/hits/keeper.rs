@@ -1,0 +1,128 @@
+//! What goes on behind the journal's writers: the next segment is made before it is needed, and what
+//! was appended is brought to the disk.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::journal::{NotRecorded, Shared, lock_of};
+use super::segment::Prepare;
+
+/// The journal's background work. [`start`](Self::start) gives it a thread of its own.
+#[derive(Debug)]
+pub struct JournalKeeper {
+    shared: Arc<Shared>,
+}
+
+impl JournalKeeper {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Makes the next segment, unless it is there already.
+    ///
+    /// Writers that need it wait for it meanwhile.
+    pub fn prepare_spare(&self) -> Result<(), NotRecorded> {
+        self.shared.refusal.check()?;
+        let mut rotation = lock_of(&self.shared.rotation);
+        if rotation.spare.is_none() {
+            rotation.spare = Some(self.shared.create(&mut rotation, Prepare::Ahead)?);
+            self.shared.refusal.retry_at_once();
+        }
+        Ok(())
+    }
+
+    /// Brings to the disk what has been appended so far.
+    pub fn sync(&self) -> io::Result<()> {
+        if self.shared.directory_changed.swap(false, Ordering::Relaxed) {
+            let synced = File::open(&self.shared.directory).and_then(|it| it.sync_all());
+            synced.inspect_err(|_| self.shared.directory_changed.store(true, Ordering::Relaxed))?;
+        }
+        for segment in self.shared.live() {
+            segment.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Starts the background thread.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn start(self) -> io::Result<KeeperHandle> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new().name("journal-keeper".to_owned()).spawn({
+            let stopping = Arc::clone(&stopping);
+            move || self.run(&stopping)
+        })?;
+        Ok(KeeperHandle { stopping, thread: Some(thread) })
+    }
+
+    fn run(self, stopping: &AtomicBool) {
+        // Fails only if it was set before, and a keeper starts once.
+        let _ = self.shared.keeper.set(std::thread::current());
+        let mut next_sync = Instant::now();
+        while !stopping.load(Ordering::Acquire) {
+            // Without room there is no spare; the writers are the ones who complain.
+            let _ = self.prepare_spare();
+            let now = Instant::now();
+            if now >= next_sync {
+                self.sync_or_warn();
+                next_sync = Instant::now() + self.shared.settings.sync_interval;
+            }
+            std::thread::park_timeout(next_sync.saturating_duration_since(Instant::now()));
+        }
+        self.remove_spare();
+        self.sync_or_warn();
+    }
+
+    fn sync_or_warn(&self) {
+        if let Err(error) = self.sync() {
+            let path = self.shared.directory.display();
+            tracing::error!(%path, %error, "a power cut would take hits: the journal can't be flushed");
+        }
+    }
+
+    /// It holds nothing, and the next start would only have to look into it.
+    fn remove_spare(&self) {
+        let spare = lock_of(&self.shared.rotation).spare.take();
+        if let Some(spare) = spare
+            && let Err(error) = self.shared.delete(spare.path(), spare.header().capacity)
+        {
+            tracing::warn!(path = %spare.path().display(), %error, "can't delete a spare segment");
+        }
+    }
+}
+
+/// The owner's hold on the background thread; stops it when dropped.
+#[derive(Debug)]
+pub struct KeeperHandle {
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KeeperHandle {
+    /// Brings what was appended to the disk, and waits for the thread to end. Appends go on to work,
+    /// but nobody flushes them any more.
+    pub fn stop(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.stopping.store(true, Ordering::Release);
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the journal's background thread had panicked");
+            }
+        }
+    }
+}
+
+impl Drop for KeeperHandle {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

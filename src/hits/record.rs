@@ -1,0 +1,204 @@
+//! One hit as the journal keeps it, and the identifier that follows from where it stands.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ring::digest::{Context, SHA256};
+use uuid::Variant;
+
+use crate::domain::hit::{HitId, NodeId, Position};
+
+/// How much of a `User-Agent` or `Referer` header is kept, in bytes.
+pub const MAX_HEADER_BYTES: usize = 512;
+
+/// The longest encoded record, in bytes.
+pub const MAX_RECORD_BYTES: usize = FIXED_BYTES + 2 * MAX_HEADER_BYTES;
+
+/// Time, short id, flags, owner, address, the lengths of the two headers, and the number of webhooks.
+const FIXED_BYTES: usize = 8 + 7 + 1 + 16 + 16 + 2 + 2 + 1;
+
+const TRACKED: u8 = 1 << 0;
+const MOBILE_SENT: u8 = 1 << 1;
+const MOBILE: u8 = 1 << 2;
+const IPV6: u8 = 1 << 3;
+const KNOWN_FLAGS: u8 = TRACKED | MOBILE_SENT | MOBILE | IPV6;
+
+/// A hit, with all that is needed to count it and to fire its webhooks later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HitRecord<'a> {
+    /// When the redirect was answered, in milliseconds of Unix time.
+    pub at_ms: u64,
+    /// The link's short id, in ASCII.
+    pub short_id: [u8; 7],
+    /// Whether the hit counts in the link's analytics.
+    pub tracked: bool,
+    /// How many webhooks the hit fires.
+    pub webhooks: u8,
+    /// What `Sec-CH-UA-Mobile` said, if it was sent.
+    pub ch_ua_mobile: Option<bool>,
+    /// The id of the key that made the link.
+    pub owner: [u8; 16],
+    /// Who asked. Kept nowhere else.
+    pub address: IpAddr,
+    /// The `User-Agent` header; only its first 512 bytes are kept.
+    pub user_agent: &'a [u8],
+    /// The `Referer` header; only its first 512 bytes are kept.
+    pub referer: &'a [u8],
+}
+
+/// Why bytes are not a hit record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("the record's length does not agree with its contents")]
+    Length,
+    #[error("the record has flags this version does not know")]
+    Flags,
+}
+
+impl<'a> HitRecord<'a> {
+    /// The encoded length in bytes.
+    pub fn encoded_len(&self) -> u16 {
+        let len = FIXED_BYTES + cut(self.user_agent).len() + cut(self.referer).len();
+        // Can't fail: MAX_RECORD_BYTES is far below 65,536.
+        u16::try_from(len).unwrap_or(u16::MAX)
+    }
+
+    /// Writes the record to `out`.
+    ///
+    /// # Panics
+    /// If `out` is not exactly [`Self::encoded_len`] bytes long.
+    pub fn encode(&self, out: &mut [u8]) {
+        let user_agent = cut(self.user_agent);
+        let referer = cut(self.referer);
+        assert_eq!(out.len(), FIXED_BYTES + user_agent.len() + referer.len());
+        let mut flags = 0;
+        flags |= if self.tracked { TRACKED } else { 0 };
+        flags |= match self.ch_ua_mobile {
+            None => 0,
+            Some(false) => MOBILE_SENT,
+            Some(true) => MOBILE_SENT | MOBILE,
+        };
+        let address = match self.address {
+            IpAddr::V4(address) => {
+                let mut octets = [0; 16];
+                octets[..4].copy_from_slice(&address.octets());
+                octets
+            }
+            IpAddr::V6(address) => {
+                flags |= IPV6;
+                address.octets()
+            }
+        };
+        let (fixed, texts) = out.split_at_mut(FIXED_BYTES);
+        fixed[0..8].copy_from_slice(&self.at_ms.to_le_bytes());
+        fixed[8..15].copy_from_slice(&self.short_id);
+        fixed[15] = flags;
+        fixed[16..32].copy_from_slice(&self.owner);
+        fixed[32..48].copy_from_slice(&address);
+        fixed[48..50].copy_from_slice(&len_u16(user_agent).to_le_bytes());
+        fixed[50..52].copy_from_slice(&len_u16(referer).to_le_bytes());
+        fixed[52] = self.webhooks;
+        let (first, second) = texts.split_at_mut(user_agent.len());
+        first.copy_from_slice(user_agent);
+        second.copy_from_slice(referer);
+    }
+
+    /// Reads what [`Self::encode`] wrote. Never panics, whatever the bytes.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (fixed, texts) = bytes.split_first_chunk::<FIXED_BYTES>().ok_or(DecodeError::Length)?;
+        let flags = fixed[15];
+        if flags & !KNOWN_FLAGS != 0 || flags & (MOBILE_SENT | MOBILE) == MOBILE {
+            return Err(DecodeError::Flags);
+        }
+        let user_agent_len = usize::from(u16::from_le_bytes([fixed[48], fixed[49]]));
+        let referer_len = usize::from(u16::from_le_bytes([fixed[50], fixed[51]]));
+        if texts.len() != user_agent_len + referer_len
+            || user_agent_len > MAX_HEADER_BYTES
+            || referer_len > MAX_HEADER_BYTES
+        {
+            return Err(DecodeError::Length);
+        }
+        let (user_agent, referer) = texts.split_at(user_agent_len);
+        let octets: [u8; 16] = array_at(fixed, 32);
+        let address = if flags & IPV6 == 0 {
+            IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]))
+        } else {
+            IpAddr::V6(Ipv6Addr::from(octets))
+        };
+        Ok(Self {
+            at_ms: u64::from_le_bytes(array_at(fixed, 0)),
+            short_id: array_at(fixed, 8),
+            tracked: flags & TRACKED != 0,
+            webhooks: fixed[52],
+            ch_ua_mobile: (flags & MOBILE_SENT != 0).then_some(flags & MOBILE != 0),
+            owner: array_at(fixed, 16),
+            address,
+            user_agent,
+            referer,
+        })
+    }
+}
+
+/// The identifier of the hit whose record ends at `position` of `node`'s journal: a UUID v7 whose
+/// random bits are a digest of where the record stands. So it costs the redirect nothing, and a
+/// record that is read again after a crash has the same one.
+pub fn hit_id(node: NodeId, position: Position, at_ms: u64) -> HitId {
+    let mut digest = Context::new(&SHA256);
+    digest.update(node.0.as_bytes());
+    digest.update(&position.0.to_be_bytes());
+    let digest = digest.finish();
+    let mut bytes = [0; 16];
+    bytes[..6].copy_from_slice(&at_ms.to_be_bytes()[2..]);
+    bytes[6..].copy_from_slice(&digest.as_ref()[..10]);
+    let id = uuid::Builder::from_bytes(bytes)
+        .with_version(uuid::Version::SortRand)
+        .with_variant(Variant::RFC4122)
+        .into_uuid();
+    HitId(id)
+}
+
+fn cut(header: &[u8]) -> &[u8] {
+    &header[..header.len().min(MAX_HEADER_BYTES)]
+}
+
+/// The length of a header that was cut, which is at most 512.
+fn len_u16(header: &[u8]) -> u16 {
+    u16::try_from(header.len()).unwrap_or(u16::MAX)
+}
+
+fn array_at<const N: usize>(bytes: &[u8; FIXED_BYTES], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+const _: () = assert!(MAX_RECORD_BYTES < u16::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_hit_id_has_the_form_of_a_uuid_v7_and_is_the_same_each_time() {
+        let node = NodeId(Uuid::from_bytes([3; 16]));
+        let id = hit_id(node, Position(640), 1_764_000_000_123);
+        assert_eq!(id, hit_id(node, Position(640), 1_764_000_000_123));
+        assert_ne!(id, hit_id(node, Position(648), 1_764_000_000_123));
+        assert_ne!(id, hit_id(NodeId(Uuid::nil()), Position(640), 1_764_000_000_123));
+        assert_eq!(id.0.get_version_num(), 7);
+        assert_eq!(id.0.get_variant(), Variant::RFC4122);
+        let (seconds, nanos) = id.0.get_timestamp().expect("v7 carries a time").to_unix();
+        assert_eq!((seconds, nanos), (1_764_000_000, 123_000_000));
+    }
+
+    #[test]
+    fn flags_that_no_record_is_written_with_are_refused() {
+        let mut bytes = [0; FIXED_BYTES];
+        assert!(HitRecord::decode(&bytes).is_ok());
+        for flags in [MOBILE, IPV6 << 1, 1 << 7] {
+            bytes[15] = flags;
+            assert_eq!(HitRecord::decode(&bytes), Err(DecodeError::Flags));
+        }
+    }
+}

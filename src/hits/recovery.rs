@@ -1,0 +1,282 @@
+//! What an earlier life left behind: a survey of the journal's directory, and a scan of old segments
+//! that steps over what is torn.
+//!
+//! Old segments are read, not mapped: a file may be shorter than its header says, and a mapping
+//! reaching past a file's end is a signal (`SIGBUS`), not an error.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::format::{
+    FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, FrameWord, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
+};
+use super::segment::UNFINISHED_EXTENSION;
+use crate::domain::hit::NodeId;
+
+/// The file that is locked as long as a process uses the directory.
+pub const LOCK_FILE: &str = "journal.lock";
+
+const SEGMENT_EXTENSION: &str = "seg";
+
+/// What was found in the journal's directory, and while reading what an earlier life wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Old segments of this node.
+    pub segments: u64,
+    /// Good records in old segments, those the cursor covers included.
+    pub records: u64,
+    /// Stretches in front of good records, or at the end, that hold no good record: reserved by a
+    /// writer that was killed, torn, or damaged.
+    pub holes: u64,
+    /// Bytes in those stretches.
+    pub torn_bytes: u64,
+    /// Records with a good checksum that can't be decoded; skipped.
+    pub undecodable_records: u64,
+    /// Segments shorter than their header says; read as far as they go.
+    pub truncated_segments: u64,
+    /// Segments that could not be read to their end; left in place.
+    pub unreadable_segments: u64,
+    /// Files named like segments, without a good header; left in place.
+    pub damaged_segments: u64,
+    /// Segments of another node; left in place.
+    pub other_node_segments: u64,
+    /// Other files; left in place.
+    pub foreign_files: u64,
+}
+
+impl RecoveryReport {
+    /// Whether nothing out of the ordinary was found.
+    pub fn is_clean(&self) -> bool {
+        let ordinary = Self { segments: self.segments, records: self.records, ..Self::default() };
+        *self == ordinary
+    }
+}
+
+/// A segment of an earlier life of this node.
+#[derive(Clone, Debug)]
+pub(super) struct OldSegment {
+    pub path: PathBuf,
+    pub header: SegmentHeader,
+    /// The file's length in bytes, which may differ from the header's capacity.
+    pub file_bytes: u64,
+}
+
+/// What is in a journal's directory.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// This node's segments, in order.
+    pub segments: Vec<OldSegment>,
+    /// The first sequence number that no file bears.
+    pub next_sequence: u64,
+    pub report: RecoveryReport,
+}
+
+/// The name of a segment's file.
+pub(super) fn segment_path(directory: &Path, sequence: u64) -> PathBuf {
+    directory.join(format!("{sequence:020}.{SEGMENT_EXTENSION}"))
+}
+
+fn sequence_of(path: &Path, extension: &str) -> Option<u64> {
+    let stem = path.file_stem()?.to_str()?;
+    let named = path.extension()? == extension && stem.len() == 20 && stem.bytes().all(|byte| byte.is_ascii_digit());
+    if named { stem.parse().ok() } else { None }
+}
+
+/// Looks through the directory. What can't be used is left in place, reported, and never an error.
+pub(super) fn survey(directory: &Path, node: NodeId) -> io::Result<Survey> {
+    let mut survey = Survey::default();
+    for entry in std::fs::read_dir(directory)? {
+        survey.add(&entry?.path(), node);
+    }
+    survey.segments.sort_by_key(|segment| segment.header.sequence);
+    survey.report.segments = survey.segments.len() as u64;
+    Ok(survey)
+}
+
+impl Survey {
+    fn add(&mut self, path: &Path, node: NodeId) {
+        if path.file_name().is_some_and(|name| name == LOCK_FILE) {
+            return;
+        }
+        if sequence_of(path, UNFINISHED_EXTENSION).is_some() {
+            // Cut short before it got its name: no record was ever in it.
+            if let Err(error) = std::fs::remove_file(path) {
+                tracing::warn!(path = %path.display(), %error, "can't remove an unfinished segment");
+            }
+            return;
+        }
+        let Some(sequence) = sequence_of(path, SEGMENT_EXTENSION) else {
+            self.report.foreign_files += 1;
+            tracing::warn!(path = %path.display(), "not a file of the journal: left alone");
+            return;
+        };
+        self.next_sequence = self.next_sequence.max(sequence.saturating_add(1));
+        match examine(path) {
+            Ok(old) if old.header.sequence != sequence => self.damaged(path, &"it was renamed"),
+            Ok(old) if old.header.node != node => {
+                self.report.other_node_segments += 1;
+                let of = old.header.node.0;
+                tracing::warn!(path = %path.display(), %of, "another node's segment: left alone");
+            }
+            Ok(old) => {
+                if old.file_bytes < old.header.capacity {
+                    self.report.truncated_segments += 1;
+                    let (is, was) = (old.file_bytes, old.header.capacity);
+                    tracing::warn!(path = %path.display(), is, was, "a segment has been cut short");
+                }
+                self.segments.push(old);
+            }
+            Err(error) => self.damaged(path, &error),
+        }
+    }
+
+    fn damaged(&mut self, path: &Path, why: &dyn std::fmt::Display) {
+        self.report.damaged_segments += 1;
+        tracing::warn!(path = %path.display(), %why, "an unusable segment: left alone");
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ExamineError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+}
+
+fn examine(path: &Path) -> Result<OldSegment, ExamineError> {
+    let file = File::open(path)?;
+    let file_bytes = file.metadata()?.len();
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
+    file.read_exact_at(&mut bytes, 0)?;
+    let header = SegmentHeader::decode(&bytes)?;
+    Ok(OldSegment { path: path.to_owned(), header, file_bytes })
+}
+
+/// Reads the good records of an old segment in order.
+#[derive(Debug)]
+pub(super) struct Scan {
+    window: Window,
+    seed: u32,
+    /// Where what can be read ends.
+    limit: usize,
+    offset: usize,
+    /// Where the stretch without a good frame began that the scan is in.
+    hole: Option<usize>,
+    /// The end of the last bytes in that stretch which are not zero.
+    written_upto: usize,
+}
+
+impl Scan {
+    pub fn open(segment: &OldSegment) -> io::Result<Self> {
+        let readable = segment.header.capacity.min(segment.file_bytes);
+        let limit = usize::try_from(readable).map_err(io::Error::other)?;
+        Ok(Self {
+            window: Window::new(File::open(&segment.path)?, limit),
+            seed: segment.header.seed(),
+            limit,
+            offset: SEGMENT_HEADER_BYTES,
+            hole: None,
+            written_upto: 0,
+        })
+    }
+
+    /// Shows the next good record to `read`, with the offset of its end; `None` at the end.
+    pub fn next<R>(
+        &mut self,
+        report: &mut RecoveryReport,
+        read: impl FnOnce(usize, &[u8]) -> R,
+    ) -> io::Result<Option<R>> {
+        while let Some(word) = self.step(report)? {
+            let start = self.offset - word.frame_bytes();
+            if word.kind == FrameKind::Record {
+                report.records += 1;
+                let payload = start + FRAME_HEADER_BYTES;
+                let bytes = self.window.get(payload, usize::from(word.payload_len))?;
+                return Ok(Some(read(self.offset, bytes)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes past the next good frame, from one aligned place to the next where there is none.
+    fn step(&mut self, report: &mut RecoveryReport) -> io::Result<Option<FrameWord>> {
+        while self.offset + FRAME_HEADER_BYTES <= self.limit {
+            let start = self.offset;
+            if let Some(word) = self.frame_at(start)? {
+                self.close_hole(start, report);
+                self.offset = start + word.frame_bytes();
+                return Ok(Some(word));
+            }
+            self.hole.get_or_insert(start);
+            self.offset = start + FRAME_ALIGNMENT;
+        }
+        // Zeros up to the end are the part that was never used, and no hole.
+        self.close_hole(self.written_upto, report);
+        Ok(None)
+    }
+
+    fn frame_at(&mut self, start: usize) -> io::Result<Option<FrameWord>> {
+        let head = self.window.get(start, FRAME_HEADER_BYTES)?;
+        let (Some(&raw), Some(&checksum)) = (head.first_chunk(), head.last_chunk()) else {
+            return Ok(None);
+        };
+        if (raw, checksum) != ([0; 4], [0; 4]) {
+            self.written_upto = start + FRAME_ALIGNMENT;
+        }
+        let Some(word) = FrameWord::from_raw(u32::from_le_bytes(raw), self.limit - start) else {
+            return Ok(None);
+        };
+        let payload_len = match word.kind {
+            FrameKind::Record => usize::from(word.payload_len),
+            FrameKind::Skip => 0,
+        };
+        let payload = self.window.get(start + FRAME_HEADER_BYTES, payload_len)?;
+        let good = word.checksum(self.seed, start, payload) == u32::from_le_bytes(checksum);
+        Ok(good.then_some(word))
+    }
+
+    fn close_hole(&mut self, end: usize, report: &mut RecoveryReport) {
+        if let Some(start) = self.hole.take()
+            && start < end
+        {
+            report.holes += 1;
+            report.torn_bytes += (end - start) as u64;
+        }
+    }
+}
+
+/// A part of a file in memory.
+#[derive(Debug)]
+struct Window {
+    file: File,
+    file_bytes: usize,
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    const BYTES: usize = 256 * 1024;
+
+    fn new(file: File, file_bytes: usize) -> Self {
+        Self { file, file_bytes, start: 0, bytes: Vec::new() }
+    }
+
+    /// The bytes at `offset`; `len` is at most the longest frame's.
+    fn get(&mut self, offset: usize, len: usize) -> io::Result<&[u8]> {
+        if offset < self.start || offset + len > self.start + self.bytes.len() {
+            if offset + len > self.file_bytes {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.bytes.resize(Self::BYTES.min(self.file_bytes - offset), 0);
+            self.file.read_exact_at(&mut self.bytes, offset as u64)?;
+            self.start = offset;
+        }
+        let from = offset - self.start;
+        Ok(&self.bytes[from..from + len])
+    }
+}
+
+const _: () = assert!(Window::BYTES > FRAME_HEADER_BYTES + u16::MAX as usize);

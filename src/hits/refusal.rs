@@ -1,0 +1,110 @@
+//! What happens while there is no room for hits: they are counted, and the disk is left in peace.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Why a hit was not recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRecorded {
+    /// The unread hits fill the journal's disk budget; room comes as they are consumed.
+    #[error("the journal's disk budget is full")]
+    BudgetFull,
+    /// The operating system did not give a new segment: the disk is full, or broken.
+    #[error("no room for the journal on the disk: {}", io::Error::from_raw_os_error(*os_error))]
+    Disk {
+        /// The system's error number.
+        os_error: i32,
+    },
+}
+
+impl NotRecorded {
+    pub(super) fn disk(error: &io::Error) -> Self {
+        Self::Disk { os_error: error.raw_os_error().unwrap_or(UNKNOWN_ERROR) }
+    }
+}
+
+/// `EIO`, for the errors that the system did not number.
+const UNKNOWN_ERROR: i32 = 5;
+
+const BUDGET_FULL: i32 = 0;
+const NO_WAIT: u64 = 0;
+
+/// Turns hits away without asking the disk again for each of them.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    opened: Instant,
+    interval: Duration,
+    /// Until when the disk is left alone, in nanoseconds since `opened`; 0 for no wait.
+    until: AtomicU64,
+    /// The system's error number, or 0 for the budget.
+    cause: AtomicI32,
+    /// Whether the last attempt failed.
+    refusing: AtomicBool,
+    not_recorded: AtomicU64,
+}
+
+impl Refusal {
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            opened: Instant::now(),
+            interval,
+            until: AtomicU64::new(NO_WAIT),
+            cause: AtomicI32::new(BUDGET_FULL),
+            refusing: AtomicBool::new(false),
+            not_recorded: AtomicU64::new(0),
+        }
+    }
+
+    /// `Err` while the disk is to be left alone.
+    pub fn check(&self) -> Result<(), NotRecorded> {
+        let until = self.until.load(Ordering::Relaxed);
+        if until == NO_WAIT || until <= nanos(self.opened.elapsed()) {
+            return Ok(());
+        }
+        Err(match self.cause.load(Ordering::Relaxed) {
+            BUDGET_FULL => NotRecorded::BudgetFull,
+            os_error => NotRecorded::Disk { os_error },
+        })
+    }
+
+    /// Notes that there was no room.
+    pub fn start(&self, cause: NotRecorded) {
+        let number = match cause {
+            NotRecorded::BudgetFull => BUDGET_FULL,
+            NotRecorded::Disk { os_error } => os_error,
+        };
+        self.cause.store(number, Ordering::Relaxed);
+        self.until.store(nanos(self.opened.elapsed() + self.interval), Ordering::Relaxed);
+        if !self.refusing.swap(true, Ordering::Relaxed) {
+            tracing::error!(%cause, "hits are not recorded");
+        }
+    }
+
+    /// Notes that there is room again.
+    pub fn lift(&self) {
+        self.retry_at_once();
+        if self.refusing.swap(false, Ordering::Relaxed) {
+            let not_recorded = self.counted();
+            tracing::warn!(not_recorded, "hits are recorded again; this many were not, since start");
+        }
+    }
+
+    /// Ends the wait.
+    pub fn retry_at_once(&self) {
+        self.until.store(NO_WAIT, Ordering::Relaxed);
+    }
+
+    /// Counts a hit that was not recorded.
+    pub fn count(&self) {
+        self.not_recorded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn counted(&self) -> u64 {
+        self.not_recorded.load(Ordering::Relaxed)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,231 @@
+//! One segment of the journal: a file, mapped into memory, that a [`Log`] lives in and that outlives
+//! the process.
+#![allow(unsafe_code, reason = "memory shared through a file; each block says why it is sound")]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::append_log::{Claim, FrameStart, Log, Memory, Published};
+use super::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, WORD_BYTES};
+use crate::domain::hit::Position;
+
+/// A file mapped into memory, shared with the page cache.
+#[derive(Debug)]
+pub struct Mapped {
+    tail: CacheLines<AtomicUsize>,
+    map: MmapRaw,
+    header: SegmentHeader,
+    path: PathBuf,
+    /// How far the reader has come, in bytes.
+    read_upto: AtomicUsize,
+    /// How far all is published and on the disk, in bytes.
+    settled_upto: AtomicUsize,
+}
+
+/// Alone on its cache lines (two of them, as they are fetched in pairs): for what every writer
+/// changes, so that it takes nothing else along from core to core.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct CacheLines<T>(pub T);
+
+/// A segment of the running journal.
+pub type Segment = Log<Mapped>;
+
+/// When a segment is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepare {
+    /// Before it is needed: its header is brought to the disk and its pages into memory.
+    Ahead,
+    /// While redirects wait for it: as fast as can be.
+    Now,
+}
+
+impl Log<Mapped> {
+    /// Makes the file of a segment, with its blocks allocated, and maps it.
+    ///
+    /// The file gets its name last, so that none by that name lacks its header.
+    pub fn create(path: PathBuf, header: SegmentHeader, prepare: Prepare) -> io::Result<Self> {
+        let unfinished = path.with_extension(UNFINISHED_EXTENSION);
+        let segment = Self::allocate(&unfinished, path, header, prepare).and_then(|segment| {
+            std::fs::rename(&unfinished, segment.path())?;
+            Ok(segment)
+        });
+        if segment.is_err() {
+            // Half a segment would hold blocks that the disk is short of. If even this fails, the
+            // next start removes it.
+            let _ = std::fs::remove_file(&unfinished);
+        }
+        segment
+    }
+
+    fn allocate(unfinished: &Path, path: PathBuf, header: SegmentHeader, prepare: Prepare) -> io::Result<Self> {
+        let capacity = usize::try_from(header.capacity).map_err(io::Error::other)?;
+        // Addresses of people are in it: for the owner's eyes only.
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(unfinished)?;
+        allocate_blocks(&file, header.capacity)?;
+        file.write_all_at(&header.encode(), 0)?;
+        if prepare == Prepare::Ahead {
+            file.sync_all()?;
+        }
+        let map = MmapOptions::new().len(capacity).map_raw(&file)?;
+        let memory = Mapped {
+            tail: CacheLines(AtomicUsize::new(SEGMENT_HEADER_BYTES)),
+            map,
+            header,
+            path,
+            read_upto: AtomicUsize::new(0),
+            settled_upto: AtomicUsize::new(0),
+        };
+        if prepare == Prepare::Ahead {
+            memory.prefault();
+        }
+        Ok(Self::new(memory, header.seed(), capacity))
+    }
+
+    pub fn header(&self) -> &SegmentHeader {
+        &self.memory().header
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.memory().path
+    }
+
+    /// The position that an offset of this segment stands for.
+    pub fn position(&self, offset: usize) -> Position {
+        Position(self.header().base.0 + offset as u64)
+    }
+
+    /// How many bytes are reserved, the header included.
+    pub fn reserved(&self) -> usize {
+        self.memory().tail.0.load(Ordering::Acquire).min(self.capacity())
+    }
+
+    /// Tells how far the reader has come.
+    pub fn mark_read(&self, offset: usize) {
+        self.memory().read_upto.store(offset, Ordering::Release);
+    }
+
+    /// Brings to the disk what has been appended, and returns whether there was anything to do.
+    ///
+    /// A frame may be published after this has passed it. So a stretch counts as settled only once
+    /// the reader was through with it before it was flushed; until then it is flushed again, which
+    /// costs little, as the kernel knows which pages are dirty.
+    pub fn flush(&self) -> io::Result<bool> {
+        let read_upto = self.memory().read_upto.load(Ordering::Acquire);
+        let reserved = self.reserved();
+        if self.memory().settled_upto.load(Ordering::Relaxed) == reserved {
+            return Ok(false);
+        }
+        self.memory().map.flush_range(0, reserved)?;
+        if read_upto == reserved {
+            self.memory().settled_upto.store(reserved, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+}
+
+/// The extension of a segment that is still being made.
+pub const UNFINISHED_EXTENSION: &str = "new";
+
+/// Gives the file real blocks, so that a full disk is an error here and not a signal (`SIGBUS`) at
+/// the first write to a page.
+fn allocate_blocks(file: &File, len: u64) -> io::Result<()> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return write_zeros(file, len),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn write_zeros(file: &File, len: u64) -> io::Result<()> {
+    // A segment's length is a multiple of this.
+    let zeros = [0; 4096];
+    for at in (0..len).step_by(zeros.len()) {
+        file.write_all_at(&zeros, at)?;
+    }
+    Ok(())
+}
+
+impl Mapped {
+    /// Brings all pages into memory for writing, so that no redirect waits for it.
+    fn prefault(&self) {
+        /// A page is at least this long everywhere.
+        const PAGE_BYTES: usize = 4096;
+        if self.map.advise(Advice::PopulateWrite).is_ok() {
+            return;
+        }
+        // A kernel before 5.14: touch each page. The header's was written to already.
+        for offset in (PAGE_BYTES..self.map.len()).step_by(PAGE_BYTES) {
+            self.word(offset).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The first word of a frame.
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(FRAME_ALIGNMENT) && offset < self.map.len());
+        #[allow(clippy::cast_ptr_alignment, reason = "checked above")]
+        // SAFETY: the word lies inside the mapping, whose length is a multiple of 8, and is aligned:
+        // a mapping starts on a page. It stays mapped as long as `self`. Words where frames start are
+        // reached through this function alone, so only atomically: the ranges that `fill` and `read`
+        // hand out leave them out.
+        unsafe {
+            AtomicU32::from_ptr(self.map.as_mut_ptr().add(offset).cast())
+        }
+    }
+
+    fn assert_inside(&self, start: usize, bytes: usize) {
+        assert!(bytes >= FRAME_HEADER_BYTES && start + bytes <= self.map.len());
+    }
+}
+
+impl Memory for Mapped {
+    fn reserve(&self, bytes: usize) -> usize {
+        // Relaxed: only the add's own indivisibility is needed. What is written is ordered by `publish`.
+        self.tail.0.fetch_add(bytes, Ordering::Relaxed)
+    }
+
+    fn fill(&self, claim: &mut Claim, write: impl FnOnce(&mut [u8])) {
+        self.assert_inside(claim.start(), claim.bytes());
+        // SAFETY: the range lies inside the mapping. `Log` makes one claim for each range the tail
+        // moved over, so no other thread writes it, and none reads it before it is published, which
+        // takes the claim; `&mut` excludes a second slice from the same claim. The bytes are
+        // initialised: the file was allocated as zeros. Other processes are kept out by the lock on the
+        // journal's directory.
+        let frame = unsafe {
+            std::slice::from_raw_parts_mut(
+                self.map.as_mut_ptr().add(claim.start() + WORD_BYTES),
+                claim.bytes() - WORD_BYTES,
+            )
+        };
+        write(frame);
+    }
+
+    fn publish(&self, claim: &Claim, word: u32) {
+        self.word(claim.start()).store(word.to_le(), Ordering::Release);
+    }
+
+    fn load(&self, start: &FrameStart) -> u32 {
+        u32::from_le(self.word(start.offset()).load(Ordering::Acquire))
+    }
+
+    fn read<R>(&self, frame: &Published, read: impl FnOnce(&[u8]) -> R) -> R {
+        self.assert_inside(frame.start(), frame.bytes());
+        // SAFETY: the range lies inside the mapping, and its first word was loaded with Acquire and
+        // was not zero: its writer published it, and writes to it no more.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(self.map.as_ptr().add(frame.start() + WORD_BYTES), frame.bytes() - WORD_BYTES)
+        };
+        read(bytes)
+    }
+}

@@ -1,0 +1,219 @@
+//! JSON bodies: read within bounds, taken apart field by field, all faults told at once.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use actix_web::web::Payload;
+use futures_util::StreamExt;
+use serde::Deserializer;
+use serde::de::{MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::problem::{Faults, Kind, Problem};
+
+/// The largest body that is read.
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
+/// How deep arrays and objects may nest.
+const MAX_DEPTH: usize = 64;
+
+/// Reads a body of JSON text; empty where none was sent.
+///
+/// # Errors
+/// `unsupported-media-type`, `payload-too-large`, `request-timeout` or `malformed-body`.
+pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Duration) -> Result<String, Problem> {
+    let too_large = || Problem::new(Kind::PayloadTooLarge, "A body may have at most 65536 bytes.");
+    let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
+        return Err(too_large());
+    }
+    let read = async {
+        let mut body = Vec::new();
+        while let Some(chunk) = payload.next().await {
+            let chunk = chunk.map_err(|_| malformed("The body ended before it was complete."))?;
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    };
+    let body = tokio::time::timeout(patience, read).await.map_err(|_| {
+        let detail = format!("The body did not arrive within {} s.", patience.as_secs());
+        Problem::new(Kind::RequestTimeout, detail)
+    })??;
+    if !body.is_empty() && !is_json(request) {
+        return Err(Problem::new(Kind::UnsupportedMediaType, "Send the body as application/json."));
+    }
+    let text = String::from_utf8(body).map_err(|_| malformed("The body is not UTF-8."))?;
+    if depth(&text) > MAX_DEPTH {
+        return Err(malformed("The body nests more than 64 levels deep."));
+    }
+    Ok(text)
+}
+
+fn malformed(detail: &'static str) -> Problem {
+    Problem::new(Kind::MalformedBody, detail)
+}
+
+/// `application/json`, `application/*+json`, or no type at all.
+fn is_json(request: &HttpRequest) -> bool {
+    let Some(value) = request.headers().get(CONTENT_TYPE) else { return true };
+    let Ok(value) = value.to_str() else { return false };
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Some(subtype) = essence.strip_prefix("application/") else { return false };
+    subtype == "json" || subtype.strip_suffix("+json").is_some_and(|prefix| !prefix.is_empty())
+}
+
+/// How deep brackets nest outside strings, without regard to whether the text is JSON.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0usize);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        if in_string {
+            in_string = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// The fields of a JSON object, each as sent.
+pub struct Fields<'a> {
+    fields: Vec<(String, &'a RawValue)>,
+    pub faults: Faults,
+}
+
+impl<'a> Fields<'a> {
+    /// Takes a body apart. JSON that is no object is a fault at the pointer `""`.
+    ///
+    /// # Errors
+    /// `malformed-body` for text that is no JSON.
+    pub fn parse(text: &'a str) -> Result<Self, Problem> {
+        let value: &RawValue = serde_json::from_str(text).map_err(|error| {
+            let detail = format!("The body is not JSON (line {}, column {}).", error.line(), error.column());
+            Problem::new(Kind::MalformedBody, detail)
+        })?;
+        let mut faults = Faults::default();
+        if !value.get().starts_with('{') {
+            faults.at("", "must be a JSON object");
+            return Ok(Self { fields: Vec::new(), faults });
+        }
+        // It was accepted as JSON above, but for escapes in names, which only now are read.
+        let mut parser = serde_json::Deserializer::from_str(value.get());
+        let fields = parser.deserialize_map(FieldVisitor).map_err(|_| malformed("A field name is not Unicode."))?;
+        Ok(Self { fields, faults })
+    }
+
+    /// A body that was not sent has no fields.
+    pub fn none() -> Self {
+        Self { fields: Vec::new(), faults: Faults::default() }
+    }
+
+    /// Takes a field out; `null` is as if it were not there. One that is given twice is a fault.
+    pub fn take(&mut self, name: &str) -> Option<&'a RawValue> {
+        let mut found = None;
+        let mut times = 0;
+        self.fields.retain(|(field, value)| {
+            let is_it = field == name;
+            if is_it {
+                found = Some(*value);
+                times += 1;
+            }
+            !is_it
+        });
+        if times > 1 {
+            self.faults.at(pointer(name), "must be given once");
+        }
+        found.filter(|value| value.get() != "null")
+    }
+
+    /// Takes a field that must be there and be a string; notes what is wrong.
+    pub fn take_required_string(&mut self, name: &str) -> Option<String> {
+        let missing = !self.fields.iter().any(|(field, value)| field == name && value.get() != "null");
+        if missing {
+            self.take(name);
+            self.faults.at(pointer(name), "is required");
+            return None;
+        }
+        self.take_string(name)
+    }
+
+    /// Takes a field that must be a string.
+    pub fn take_string(&mut self, name: &str) -> Option<String> {
+        let value = self.take(name)?;
+        let text = serde_json::from_str(value.get()).ok();
+        if text.is_none() {
+            self.faults.at(pointer(name), "must be a string");
+        }
+        text
+    }
+
+    /// Takes a field that must be a boolean.
+    pub fn take_bool(&mut self, name: &str) -> Option<bool> {
+        let value = self.take(name)?;
+        let flag = serde_json::from_str(value.get()).ok();
+        if flag.is_none() {
+            self.faults.at(pointer(name), "must be a boolean");
+        }
+        flag
+    }
+
+    /// Takes a field that must be an array.
+    pub fn take_array(&mut self, name: &str) -> Option<Vec<&'a RawValue>> {
+        let value = self.take(name)?;
+        let items = serde_json::from_str(value.get()).ok();
+        if items.is_none() {
+            self.faults.at(pointer(name), "must be an array");
+        }
+        items
+    }
+
+    /// Ends the taking: what is left are fields that nobody knows.
+    ///
+    /// # Errors
+    /// The `validation` problem with all faults.
+    pub fn finish(mut self) -> Result<(), Problem> {
+        for (name, _) in &self.fields {
+            self.faults.at(pointer(name), "is no field of this request");
+        }
+        self.faults.into_result()
+    }
+}
+
+/// The JSON Pointer (RFC 6901) to a member of the body.
+pub fn pointer(name: &str) -> String {
+    let escaped: Cow<'_, str> =
+        if name.contains(['~', '/']) { name.replace('~', "~0").replace('/', "~1").into() } else { name.into() };
+    format!("/{escaped}")
+}
+
+struct FieldVisitor;
+
+impl<'de> Visitor<'de> for FieldVisitor {
+    type Value = Vec<(String, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(fields)
+    }
+}

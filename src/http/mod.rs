@@ -1,0 +1,72 @@
+//! The public face: routes, who is asking, what is answered. The only user of actix-web.
+
+pub mod admin;
+pub mod analytics;
+pub mod api_keys;
+pub mod body;
+pub mod client;
+pub mod front;
+pub mod gate;
+pub mod health;
+pub mod links;
+pub mod openapi;
+pub mod problem;
+pub mod qr;
+pub mod query;
+pub mod redirect;
+pub mod request_id;
+pub mod routes;
+pub mod usage;
+pub mod webhooks;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::RequestHead;
+
+use self::client::TrustedProxies;
+use crate::actors::key_shard::KeyShards;
+use crate::clock::Clock;
+use crate::domain::guard::AddressGuard;
+use crate::domain::link::BaseUrl;
+use crate::domain::plan::Plans;
+use crate::limits::client::ClientLimiter;
+use crate::service::analytics::Analytics;
+use crate::service::authentication::Authentication;
+use crate::service::keys::Keys;
+use crate::service::links::Links;
+use crate::service::redirects::Redirects;
+use crate::service::usage::Usage;
+use crate::service::webhook_status::WebhookStatuses;
+use crate::telemetry::metrics::Metrics;
+
+/// What handlers call. One for all workers.
+pub struct Api {
+    pub authentication: Arc<Authentication>,
+    pub shards: Arc<KeyShards>,
+    pub plans: Plans,
+    pub links: Links,
+    pub keys: Keys,
+    pub analytics: Analytics,
+    pub usage: Usage,
+    pub webhook_statuses: WebhookStatuses,
+    pub redirects: Redirects,
+    pub qr_limiter: ClientLimiter,
+    pub trusted_proxies: TrustedProxies,
+    pub base_url: BaseUrl,
+    pub webhook_guard: AddressGuard,
+    pub clock: Clock,
+    pub metrics: Arc<Metrics>,
+    /// How long a request's body may take to arrive.
+    pub request_timeout: Duration,
+    /// Whether to log a line for every request.
+    pub log_requests: bool,
+}
+
+impl Api {
+    /// The address of who sent the request.
+    pub fn client_address(&self, head: &RequestHead) -> IpAddr {
+        client::client_address(head.peer_addr, &head.headers, &self.trusted_proxies)
+    }
+}

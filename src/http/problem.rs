@@ -1,0 +1,379 @@
+//! Every error answer: `application/problem+json` (RFC 9457). The one place that turns errors into HTTP.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use actix_web::body::BoxBody;
+use actix_web::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpResponse, ResponseError};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::actors::keeper::AskError;
+use crate::domain::key::Scope;
+use crate::limits::client::RetryAfter;
+use crate::service::AccessError;
+use crate::service::analytics::AnalyticsError;
+use crate::service::authentication::AuthenticationError;
+use crate::service::keys::KeyError;
+use crate::service::links::CreateError;
+use crate::store::StoreError;
+
+/// `type` of every problem, with the slug behind it.
+const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
+pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// How long a client is told to wait for what is out of reach.
+const UNAVAILABLE_SECONDS: u32 = 2;
+
+/// The kinds of problems. A client tells them apart by `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    MalformedBody,
+    Unauthorized,
+    Forbidden,
+    ScopeMissing,
+    NotOwner,
+    UntrackedLink,
+    LinkQuotaExceeded,
+    NotFound,
+    MethodNotAllowed,
+    RequestTimeout,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    Validation,
+    RateLimited,
+    HeadersTooLarge,
+    Internal,
+    Unavailable,
+}
+
+impl Kind {
+    pub const ALL: [Self; 17] = [
+        Self::MalformedBody,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::ScopeMissing,
+        Self::NotOwner,
+        Self::UntrackedLink,
+        Self::LinkQuotaExceeded,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::PayloadTooLarge,
+        Self::UnsupportedMediaType,
+        Self::Validation,
+        Self::RateLimited,
+        Self::HeadersTooLarge,
+        Self::Internal,
+        Self::Unavailable,
+    ];
+
+    /// Slug, status and title.
+    fn row(self) -> (&'static str, StatusCode, &'static str) {
+        match self {
+            Self::MalformedBody => ("malformed-body", StatusCode::BAD_REQUEST, "Malformed body"),
+            Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "Unauthorized"),
+            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "Forbidden"),
+            Self::ScopeMissing => ("scope-missing", StatusCode::FORBIDDEN, "Scope missing"),
+            Self::NotOwner => ("not-owner", StatusCode::FORBIDDEN, "Not the owner"),
+            Self::UntrackedLink => ("untracked-link", StatusCode::FORBIDDEN, "Untracked link"),
+            Self::LinkQuotaExceeded => ("link-quota-exceeded", StatusCode::FORBIDDEN, "Link quota exceeded"),
+            Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "Not found"),
+            Self::MethodNotAllowed => ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
+            Self::RequestTimeout => ("request-timeout", StatusCode::REQUEST_TIMEOUT, "Request timeout"),
+            Self::PayloadTooLarge => ("payload-too-large", StatusCode::PAYLOAD_TOO_LARGE, "Payload too large"),
+            Self::UnsupportedMediaType => {
+                ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported media type")
+            }
+            Self::Validation => ("validation", StatusCode::UNPROCESSABLE_ENTITY, "Validation failed"),
+            Self::RateLimited => ("rate-limited", StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
+            Self::HeadersTooLarge => {
+                ("headers-too-large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "Header fields too large")
+            }
+            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
+            Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "Unavailable"),
+        }
+    }
+
+    pub fn slug(self) -> &'static str {
+        self.row().0
+    }
+
+    pub fn status(self) -> StatusCode {
+        self.row().1
+    }
+
+    pub fn title(self) -> &'static str {
+        self.row().2
+    }
+}
+
+/// One fault of a request's body or query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// JSON Pointer into the body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
+    /// Query parameter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameter: Option<String>,
+    pub detail: Cow<'static, str>,
+}
+
+/// All faults of a request.
+#[derive(Debug, Default)]
+pub struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub fn at(&mut self, pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
+        self.0.push(Fault { pointer: Some(pointer.into()), parameter: None, detail: detail.into() });
+    }
+
+    pub fn parameter(&mut self, parameter: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
+        self.0.push(Fault { pointer: None, parameter: Some(parameter.into()), detail: detail.into() });
+    }
+
+    /// These and `others`.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// # Errors
+    /// The `validation` problem, when there are any.
+    pub fn into_result(self) -> Result<(), Problem> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let problem = Problem::new(Kind::Validation, "The request has faults; see `errors` for each.");
+        Err(problem.with("errors", json!(self.0)))
+    }
+}
+
+/// An error answer.
+#[derive(Debug)]
+pub struct Problem {
+    kind: Kind,
+    detail: Cow<'static, str>,
+    members: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, detail: detail.into(), members: Map::new(), headers: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn with(mut self, member: &str, value: Value) -> Self {
+        self.members.insert(member.into(), value);
+        self
+    }
+
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// No such link: the answer of every endpoint that names one.
+    pub fn no_such_link() -> Self {
+        Self::new(Kind::NotFound, "There is no link with this short id.")
+    }
+
+    pub fn no_such_page() -> Self {
+        Self::new(Kind::NotFound, "There is nothing at this path; GET /docs tells what there is.")
+    }
+
+    pub fn method_not_allowed(allowed: &[Method]) -> Self {
+        let allowed = allowed.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
+        let detail = format!("This path answers {allowed}.");
+        let problem = Self::new(Kind::MethodNotAllowed, detail);
+        match HeaderValue::try_from(allowed) {
+            Ok(allowed) => problem.with_header(ALLOW, allowed),
+            Err(_) => problem,
+        }
+    }
+
+    pub fn unauthorized() -> Self {
+        Self::new(Kind::Unauthorized, "Send a valid API key in the X-API-Key header.")
+            .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey realm=\"signpost\", header=\"X-API-Key\""))
+    }
+
+    pub fn scope_missing(scope: Scope) -> Self {
+        let detail = format!("This needs a key with the scope {}.", scope.name());
+        Self::new(Kind::ScopeMissing, detail).with("scope", scope.name().into())
+    }
+
+    pub fn rate_limited(retry_after_seconds: u32) -> Self {
+        let detail = format!("The rate limit is reached; try again in {retry_after_seconds} s.");
+        Self::new(Kind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(retry_after_seconds))
+    }
+
+    pub fn unavailable() -> Self {
+        Self::new(Kind::Unavailable, "The service can't answer this now; try again shortly.")
+            .with_header(RETRY_AFTER, HeaderValue::from(UNAVAILABLE_SECONDS))
+    }
+
+    pub fn internal() -> Self {
+        Self::new(Kind::Internal, "Something went wrong here; the request id finds it in the log.")
+    }
+
+    /// The body.
+    pub fn to_json(&self) -> String {
+        let mut body = Map::new();
+        body.insert("type".into(), format!("{TYPE_PREFIX}{}", self.kind.slug()).into());
+        body.insert("title".into(), self.kind.title().into());
+        body.insert("status".into(), self.kind.status().as_u16().into());
+        body.insert("detail".into(), self.detail.as_ref().into());
+        body.extend(self.members.clone());
+        Value::Object(body).to_string()
+    }
+
+    /// Content type, caching and what else belongs to this problem.
+    fn write_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        for (name, value) in &self.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+
+    /// As an answer before any router.
+    pub fn into_bare_response(self) -> actix_http::Response<BoxBody> {
+        let mut response = actix_http::Response::with_body(self.kind.status(), BoxBody::new(self.to_json()));
+        self.write_headers(response.headers_mut());
+        response
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.kind.status()
+    }
+
+    fn error_response(&self) -> HttpResponse<BoxBody> {
+        let mut response = HttpResponse::with_body(self.kind.status(), BoxBody::new(self.to_json()));
+        self.write_headers(response.headers_mut());
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        (&error).into()
+    }
+}
+
+impl From<&StoreError> for Problem {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(_) => {
+                tracing::warn!(%error, "answered 503");
+                Self::unavailable()
+            }
+            StoreError::Corrupt { .. } => {
+                tracing::error!(%error, "answered 500");
+                Self::internal()
+            }
+        }
+    }
+}
+
+impl From<Arc<StoreError>> for Problem {
+    fn from(error: Arc<StoreError>) -> Self {
+        error.as_ref().into()
+    }
+}
+
+impl From<AskError> for Problem {
+    fn from(error: AskError) -> Self {
+        tracing::warn!(%error, "answered 503");
+        Self::unavailable()
+    }
+}
+
+impl From<AuthenticationError> for Problem {
+    fn from(error: AuthenticationError) -> Self {
+        match error {
+            AuthenticationError::Unauthorized => Self::unauthorized(),
+            AuthenticationError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AccessError> for Problem {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::NotFound => Self::no_such_link(),
+            AccessError::NotOwner => Self::new(Kind::NotOwner, "This link was made with another key."),
+            AccessError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<AnalyticsError> for Problem {
+    fn from(error: AnalyticsError) -> Self {
+        match error {
+            AnalyticsError::Access(error) => error.into(),
+            AnalyticsError::Untracked => {
+                Self::new(Kind::UntrackedLink, "This link is untracked: no hits are kept for it.")
+            }
+        }
+    }
+}
+
+impl From<CreateError> for Problem {
+    fn from(error: CreateError) -> Self {
+        match error {
+            // The API contract sets this `detail` to the letter.
+            CreateError::QuotaExceeded { limit, current } => {
+                Self::new(Kind::LinkQuotaExceeded, "Monthly link creation limit reached")
+                    .with("limit", limit.into())
+                    .with("current", current.into())
+            }
+            CreateError::NoRandomness => Self::internal(),
+            CreateError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::NotFound => Self::new(Kind::NotFound, "There is no API key with this id."),
+            KeyError::Forbidden(reason) => Self::new(Kind::Forbidden, sentence(reason)),
+            KeyError::NoRandomness | KeyError::Vault(_) => {
+                tracing::error!(%error, "answered 500");
+                Self::internal()
+            }
+            KeyError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<RetryAfter> for Problem {
+    fn from(RetryAfter(seconds): RetryAfter) -> Self {
+        Self::rate_limited(seconds)
+    }
+}
+
+fn sentence(reason: &str) -> String {
+    let mut letters = reason.chars();
+    letters.next().map(|first| format!("{}{}.", first.to_uppercase(), letters.as_str())).unwrap_or_default()
+}

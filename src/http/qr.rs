@@ -1,0 +1,69 @@
+//! `GET /{short_id}/qr`.
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::Api;
+use super::problem::Problem;
+use super::query::Query;
+use crate::domain::link::ShortId;
+use crate::domain::qr::{self, QrOptions, QrParameters};
+use crate::limits::client::ClientKey;
+
+const CACHEABLE: HeaderValue = HeaderValue::from_static("public, max-age=86400");
+
+/// `GET /{short_id}/qr`
+pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let client = ClientKey::from(api.client_address(request.head()));
+    api.qr_limiter.admit(client, api.clock.now().0)?;
+    let options = options(&request)?;
+    let id = ShortId::parse(&path).ok_or_else(Problem::no_such_link)?;
+    let known = match api.redirects.cached(id) {
+        Some(entry) => entry,
+        None => api.redirects.load(id).await?,
+    };
+    if known.is_none() {
+        return Err(Problem::no_such_link());
+    }
+    let content = api.base_url.short_url(id);
+    let etag = qr::etag(&content, &options);
+    let mut response = if is_known_to_client(&request, &etag) {
+        HttpResponse::NotModified().finish()
+    } else {
+        let image = qr::render(&content, &options).map_err(|error| {
+            tracing::error!(%error, "a QR code could not be made");
+            Problem::internal()
+        })?;
+        HttpResponse::Ok().insert_header((CONTENT_TYPE, image.content_type)).body(image.bytes)
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, CACHEABLE);
+    if let Ok(etag) = HeaderValue::try_from(etag) {
+        headers.insert(ETAG, etag);
+    }
+    Ok(response)
+}
+
+fn options(request: &HttpRequest) -> Result<QrOptions, Problem> {
+    let mut query = Query::of(request);
+    let [format, scale, dark, light] = ["format", "scale", "dark", "light"].map(|name| query.take(name));
+    let parameters = QrParameters {
+        format: format.as_deref(),
+        scale: scale.as_deref(),
+        dark: dark.as_deref(),
+        light: light.as_deref(),
+    };
+    let parsed = QrOptions::parse(&parameters);
+    for error in parsed.as_ref().err().into_iter().flatten() {
+        query.faults.parameter(error.parameter(), error.to_string());
+    }
+    query.finish()?;
+    // `finish` has told of what could not be parsed.
+    parsed.map_err(|_| Problem::internal())
+}
+
+/// Weak comparison, as `If-None-Match` asks for (RFC 9110, section 13.1.2).
+fn is_known_to_client(request: &HttpRequest, etag: &str) -> bool {
+    let lists = request.headers().get_all(IF_NONE_MATCH).filter_map(|list| list.to_str().ok());
+    lists.flat_map(|list| list.split(',')).map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
+}

@@ -1,0 +1,120 @@
+//! `GET /{short_id}`: the redirect.
+
+use actix_http::body::BoxBody;
+use actix_http::{RequestHead, Response};
+use actix_web::http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, LOCATION, REFERER, USER_AGENT};
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpRequest, HttpResponse, Responder, web};
+
+use super::Api;
+use super::problem::Problem;
+use crate::cache::links::{CachedLink, Entry};
+use crate::domain::calendar::Timestamp;
+use crate::domain::link::ShortId;
+use crate::service::redirects::Visit;
+
+const SEC_CH_UA_MOBILE: HeaderName = HeaderName::from_static("sec-ch-ua-mobile");
+const PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
+
+/// A request that was let in, and when.
+#[derive(Clone, Copy)]
+pub struct Admitted {
+    at: Timestamp,
+}
+
+/// How far the cache got.
+pub enum Resolved {
+    Answered(Response<BoxBody>),
+    /// The store has to be asked.
+    NotCached(Admitted),
+}
+
+/// The short id that a `GET` or `HEAD` is for, by its path alone; `None` leaves the request to the routes.
+pub fn short_id_of(head: &RequestHead) -> Option<ShortId> {
+    if head.method != Method::GET && head.method != Method::HEAD {
+        return None;
+    }
+    ShortId::parse(head.uri.path().strip_prefix('/')?)
+}
+
+/// Answers from what is in memory.
+pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
+    let client = api.client_address(head);
+    let at = match api.redirects.admit(client) {
+        Ok(at) => at,
+        Err(retry_after) => {
+            api.metrics.redirects.limited.increment(1);
+            return Resolved::Answered(Problem::from(retry_after).into_bare_response());
+        }
+    };
+    match api.redirects.cached(id) {
+        Some(entry) => Resolved::Answered(answer(api, head, &entry, at)),
+        None => Resolved::NotCached(Admitted { at }),
+    }
+}
+
+/// Answers by way of the store.
+pub async fn load(api: &Api, head: &RequestHead, id: ShortId, Admitted { at }: Admitted) -> Response<BoxBody> {
+    match api.redirects.load(id).await {
+        Ok(entry) => answer(api, head, &entry, at),
+        Err(error) => {
+            api.metrics.redirects.unavailable.increment(1);
+            Problem::from(error).into_bare_response()
+        }
+    }
+}
+
+fn answer(api: &Api, head: &RequestHead, entry: &Entry, at: Timestamp) -> Response<BoxBody> {
+    let Some(link) = entry else {
+        api.metrics.redirects.not_found.increment(1);
+        return Problem::no_such_link().into_bare_response();
+    };
+    api.metrics.redirects.found.increment(1);
+    // `HEAD` asks what a `GET` would answer, and is no hit.
+    if head.method == Method::GET {
+        record(api, head, link, at);
+    }
+    let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
+    let headers = response.headers_mut();
+    headers.insert(LOCATION, link.location.clone());
+    headers.insert(CACHE_CONTROL, PRIVATE_NO_STORE);
+    response
+}
+
+fn record(api: &Api, head: &RequestHead, link: &CachedLink, at: Timestamp) {
+    let visit = Visit {
+        client: api.client_address(head),
+        user_agent: bytes_of(&head.headers, &USER_AGENT),
+        referer: bytes_of(&head.headers, &REFERER),
+        ch_ua_mobile: match bytes_of(&head.headers, &SEC_CH_UA_MOBILE) {
+            b"?1" => Some(true),
+            b"?0" => Some(false),
+            _ => None,
+        },
+    };
+    api.redirects.record(link, &visit, at);
+}
+
+fn bytes_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a [u8] {
+    headers.get(name).map_or(b"", HeaderValue::as_bytes)
+}
+
+/// What the front did not take: paths of one segment that are no short id as they stand, and escaped ones.
+///
+/// They count against the client's limit like every other look-up.
+pub async fn by_route(
+    api: web::Data<Api>,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<impl Responder, Problem> {
+    let head = request.head();
+    let Some(id) = ShortId::parse(&path) else {
+        api.redirects.admit(api.client_address(head))?;
+        return Err(Problem::no_such_link());
+    };
+    let response = match resolve(&api, head, id) {
+        Resolved::Answered(response) => response,
+        Resolved::NotCached(admitted) => load(&api, head, id, admitted).await,
+    };
+    Ok(HttpResponse::from(response))
+}

@@ -1,0 +1,64 @@
+//! The id of a request, answered as `X-Request-Id` and written into its log lines.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+
+use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// The header that carries the id in both directions.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The id that the client sent, if it is 1 to 64 characters of `A-Za-z0-9._-`, else a new one.
+pub fn request_id(headers: &HeaderMap) -> HeaderValue {
+    match headers.get(X_REQUEST_ID) {
+        Some(sent) if is_well_formed(sent.as_bytes()) => sent.clone(),
+        _ => new_request_id(),
+    }
+}
+
+fn is_well_formed(id: &[u8]) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    (1..=64).contains(&id.len()) && id.iter().all(allowed)
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const BITS_PER_DIGIT: usize = 6;
+/// 72 random bits: a billion threads, over all processes, have the same with a chance of 1 in 9,000.
+const PREFIX_DIGITS: usize = 12;
+/// 42 bits: a thread that makes a million ids a second comes round after seven weeks.
+const COUNTER_DIGITS: usize = 7;
+const ID_DIGITS: usize = PREFIX_DIGITS + COUNTER_DIGITS;
+
+/// A new id of 19 characters, unlike any other of this or another process: a random prefix of the
+/// thread's, and its counter. Ids can be guessed from one another, and their order means nothing.
+#[expect(clippy::missing_panics_doc, reason = "it can't: the digits are a valid header value")]
+pub fn new_request_id() -> HeaderValue {
+    thread_local! {
+        static NEXT: Cell<([u8; PREFIX_DIGITS], u64)> = Cell::new((random_prefix(), 0));
+    }
+    let (prefix, counter) = NEXT.with(|next| {
+        let (prefix, counter) = next.get();
+        next.set((prefix, counter.wrapping_add(1)));
+        (prefix, counter)
+    });
+    let mut id = [0; ID_DIGITS];
+    id[..PREFIX_DIGITS].copy_from_slice(&prefix);
+    id[PREFIX_DIGITS..].copy_from_slice(&digits::<COUNTER_DIGITS>(counter.into()));
+    // Can't fail: every digit is a visible ASCII character.
+    HeaderValue::from_bytes(&id).expect("digits are visible ASCII")
+}
+
+/// The low bits of a number in base 64, the highest digit first.
+fn digits<const COUNT: usize>(number: u128) -> [u8; COUNT] {
+    std::array::from_fn(|place| {
+        let shift = BITS_PER_DIGIT * (COUNT - 1 - place);
+        DIGITS[(number >> shift) as usize % DIGITS.len()]
+    })
+}
+
+/// Random digits. The standard library keys its hasher from the system's random source, and this
+/// needs no more than to be different everywhere.
+fn random_prefix() -> [u8; PREFIX_DIGITS] {
+    let random = RandomState::new();
+    digits(u128::from(random.hash_one(0)) << 64 | u128::from(random.hash_one(1)))
+}

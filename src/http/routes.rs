@@ -1,0 +1,127 @@
+//! The route table: every path, its methods, what it asks of a key, and its handler.
+
+use std::future::ready;
+
+use actix_web::http::Method;
+use actix_web::middleware::from_fn;
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{Resource, Route, guard};
+
+use super::gate::{Access, pass};
+use super::problem::Problem;
+use super::{analytics, api_keys, health, links, openapi, qr, redirect, usage, webhooks};
+use crate::domain::endpoint::Endpoint;
+use crate::domain::key::Scope;
+
+/// Every path of the public listener, in the order in which they are tried.
+pub fn table() -> Vec<Path> {
+    let keys = Access { scope: Scope::KeysManage, endpoint: Endpoint::ApiKeys, or_self: false };
+    let keyed = |scope, endpoint| Access { scope, endpoint, or_self: false };
+    vec![
+        path("/", [get(web::route().to(health::get))]),
+        path("/docs", [get(web::route().to(openapi::docs))]),
+        path("/openapi.json", [get(web::route().to(openapi::document))]),
+        path("/shorten", [post(web::route().to(links::create)).asks(keyed(Scope::LinksWrite, Endpoint::Shorten))]),
+        path("/usage", [get(web::route().to(usage::get)).asks(keyed(Scope::UsageRead, Endpoint::Usage))]),
+        path(
+            "/api-keys",
+            [get(web::route().to(api_keys::list)).asks(keys), post(web::route().to(api_keys::create)).asks(keys)],
+        ),
+        path("/api-keys/{key_id}", [delete(web::route().to(api_keys::revoke)).asks(keys)]),
+        path(
+            "/api-keys/{key_id}/rotate",
+            [post(web::route().to(api_keys::rotate)).asks(Access { or_self: true, ..keys })],
+        ),
+        path("/links/{short_id}", [get(web::route().to(links::get)).asks(keyed(Scope::LinksRead, Endpoint::Link))]),
+        path(
+            "/links/{short_id}/analytics",
+            [get(web::route().to(analytics::full)).asks(keyed(Scope::AnalyticsRead, Endpoint::Analytics))],
+        ),
+        path(
+            "/links/{short_id}/analytics/summary",
+            [get(web::route().to(analytics::summary)).asks(keyed(Scope::AnalyticsRead, Endpoint::Summary))],
+        ),
+        path(
+            "/{short_id}/webhooks/status",
+            [get(web::route().to(webhooks::status)).asks(keyed(Scope::WebhooksRead, Endpoint::WebhookStatus))],
+        ),
+        path("/{short_id}/qr", [get(web::route().to(qr::get))]),
+        path("/{short_id}", [get(web::route().to(redirect::by_route))]),
+    ]
+}
+
+/// Hands the table to the router; what it does not have is 404.
+pub fn configure(config: &mut ServiceConfig) {
+    for path in table() {
+        config.service(path.into_resource());
+    }
+    config.default_service(web::to(|| ready(Err::<&str, _>(Problem::no_such_page()))));
+}
+
+/// A path and what it answers.
+pub struct Path {
+    pub pattern: &'static str,
+    pub operations: Vec<Operation>,
+}
+
+/// A method of a path: the HTTP methods it answers, its handler, and what it asks of a key.
+pub struct Operation {
+    pub methods: &'static [Method],
+    pub access: Option<Access>,
+    handler: Route,
+}
+
+impl Operation {
+    fn asks(self, access: Access) -> Self {
+        Self { access: Some(access), ..self }
+    }
+
+    fn into_route(self) -> Route {
+        let Self { methods, access, handler } = self;
+        let route = handler.guard(guard::fn_guard(move |context| methods.contains(&context.head().method)));
+        match access {
+            Some(access) => route.wrap(from_fn(move |request, next| pass(access, request, next))),
+            None => route,
+        }
+    }
+}
+
+impl Path {
+    /// Other methods are answered 405, whoever asks.
+    fn into_resource(self) -> Resource {
+        let allowed: Vec<Method> = self.operations.iter().flat_map(|operation| operation.methods).cloned().collect();
+        let refuse = web::to(move || ready(Err::<&str, _>(Problem::method_not_allowed(&allowed))));
+        let resource = web::resource(self.pattern).default_service(refuse);
+        self.operations.into_iter().fold(resource, |resource, operation| resource.route(operation.into_route()))
+    }
+}
+
+fn path<const N: usize>(pattern: &'static str, operations: [Operation; N]) -> Path {
+    Path { pattern, operations: operations.into() }
+}
+
+fn get(handler: Route) -> Operation {
+    Operation { methods: &[Method::GET, Method::HEAD], access: None, handler }
+}
+
+fn post(handler: Route) -> Operation {
+    Operation { methods: &[Method::POST], access: None, handler }
+}
+
+fn delete(handler: Route) -> Operation {
+    Operation { methods: &[Method::DELETE], access: None, handler }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::domain::link::ShortId;
+
+    #[test]
+    fn no_short_id_can_be_the_first_segment_of_another_route() {
+        for path in super::table() {
+            let first = path.pattern.split('/').nth(1).unwrap_or_default();
+            let is_own = first.is_empty() || first == "{short_id}";
+            assert!(is_own || ShortId::RESERVED.contains(&first), "{} is not reserved", path.pattern);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Signpost: a link shortening service. Short links, redirects, QR codes, click webhooks, API keys, analytics, rate
+//! limits and quotas, counted exactly.
+//!
+//! The binary is in `main.rs`; everything it is made of is here, for it and for the tests. `ARCHITECTURE.md` walks
+//! through the house.
+
+pub mod actors;
+pub mod app;
+pub mod cache;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod domain;
+pub mod hits;
+pub mod http;
+pub mod limits;
+pub mod readiness;
+pub mod service;
+pub mod store;
+pub mod telemetry;

@@ -1,0 +1,325 @@
+//! The limit per client of the endpoints that ask for no key: redirects and QR codes.
+//!
+//! A client's window is an estimate over two buckets, the *sliding window counter*: what it sent
+//! in this minute, plus the share of the minute before that still lies within the last 60 s. The
+//! first minute begins with the client's first request, so a burst of a whole limit is let in and
+//! the next request is let in 60 s after the burst began.
+//!
+//! What the estimate guarantees, for a limit of L:
+//!
+//! - a client that sent fewer than L requests in the last two minutes is never refused;
+//! - in any n minutes at most (n + 1) · L requests are admitted, so 2 · L in any 60 s. It takes a
+//!   burst at the end of one minute and steady sending in the next one to get there;
+//! - a refused request takes nothing, and the wait it is told is exact.
+//!
+//! Windows are in a table of fixed size that is never locked. See [`ClientLimiter`] for what
+//! happens when it is full.
+
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Length of the window, in milliseconds.
+const WINDOW_MS: u64 = 60_000;
+
+/// The highest limit per minute; a higher one works as this one does.
+pub const MAX_LIMIT_PER_MINUTE: u32 = (1 << 20) - 1;
+
+/// Whom a request is counted for: an IPv4 address, or the /64 of an IPv6 address, because one
+/// subscriber has at least a /64 to choose addresses from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientKey(u64);
+
+impl ClientKey {
+    /// IPv4 addresses stand among the /64s as `0:ffff::/32`, in a block that is never assigned.
+    const IPV4_PREFIX: u64 = 0x0000_ffff_0000_0000;
+}
+
+impl From<IpAddr> for ClientKey {
+    /// An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) is the IPv4 client.
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Self(Self::IPV4_PREFIX | u64::from(v4.to_bits())),
+            IpAddr::V6(v6) => Self((v6.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// The request is over the limit; the whole seconds (1 to 120) after which it is let in, if nobody
+/// else sends for the same client meanwhile. One second earlier it is not.
+///
+/// More than 60 is only told when the clock has been set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("over the limit of requests per minute; let in again after {0} s")]
+pub struct RetryAfter(pub u32);
+
+/// Admits each client up to a limit in a sliding minute.
+///
+/// The memory is given by the number of cells, 16 bytes each, and is touched once, at start-up.
+/// A client takes a cell when it is first seen and keeps it until another one needs it. When all
+/// cells that a new client may take (the four of one cache line, chosen by a keyed hash) are in
+/// use, it takes the one whose minute began first, and that cell's client begins a new window if
+/// it comes again. Until that happens the counts are exact, whatever the number of threads; only a
+/// request that is under way in the instant in which its client's cell is taken may be counted for
+/// the new owner.
+///
+/// Two clients of one cache line whose 15-bit tags are equal share a window: with every cell
+/// taken, one client in 11,000 has such a companion.
+pub struct ClientLimiter {
+    /// `None` where nothing is limited.
+    windows: Option<WindowRule>,
+    lines: Box<[Line]>,
+    hash_keys: [u64; 4],
+}
+
+impl ClientLimiter {
+    /// A limiter with room for `cells` clients (rounded up to a multiple of four, and to at least
+    /// four); a limit of 0 admits all and needs no memory.
+    ///
+    /// `seed` has to be random and secret: who knows it can choose addresses that push a given
+    /// client out of the table.
+    pub fn new(limit_per_minute: u32, cells: usize, seed: u64) -> Self {
+        let windows = WindowRule::new(limit_per_minute);
+        let lines = match windows {
+            Some(_) => cells.div_ceil(CELLS_PER_LINE).max(1),
+            None => 0,
+        };
+        Self { windows, lines: (0..lines).map(|_| Line::default()).collect(), hash_keys: split_mix(seed) }
+    }
+
+    /// Counts a request of `client`, or says when it would be let in; a refused request is not
+    /// counted.
+    ///
+    /// `now_ms` is a time in milliseconds since any fixed moment. Threads may read slightly
+    /// different times, and the clock may be set back: by up to a minute the windows stay, by more
+    /// they begin anew.
+    pub fn admit(&self, client: ClientKey, now_ms: u64) -> Result<(), RetryAfter> {
+        let Some(rule) = self.windows else {
+            return Ok(());
+        };
+        let (line, tag) = self.place(client);
+        line.admit(tag, rule, now_ms)
+    }
+
+    /// The line that holds the client's window, and the tag that tells it from the others there.
+    fn place(&self, client: ClientKey) -> (&Line, u16) {
+        let [mask_1, factor_1, mask_2, factor_2] = self.hash_keys;
+        let hash = folded_product(client.0 ^ mask_1, factor_1);
+        let hash = folded_product(hash ^ mask_2, factor_2);
+        #[expect(clippy::cast_possible_truncation, reason = "a fraction of lines.len()")]
+        let line = ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
+        #[expect(clippy::cast_possible_truncation, reason = "the hash's low bits are meant")]
+        let tag = hash as u16 & TAG;
+        (&self.lines[line], tag.max(1))
+    }
+}
+
+/// Both halves of the 128-bit product, folded into one: the mixing step of wyhash.
+fn folded_product(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    #[expect(clippy::cast_possible_truncation, reason = "the halves are meant")]
+    let (high, low) = ((product >> 64) as u64, product as u64);
+    high ^ low
+}
+
+/// Four hash keys from one seed, by the `SplitMix64` generator; odd, so that none is zero.
+fn split_mix(seed: u64) -> [u64; 4] {
+    let mut state = seed;
+    std::array::from_fn(|_| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) | 1
+    })
+}
+
+const CELLS_PER_LINE: usize = 4;
+
+/// Bits of the directory that belong to one cell: 15 of its client's tag, and the mark `NEW`.
+const ENTRY_BITS: usize = 16;
+const TAG: u16 = 0x7fff;
+/// The cell has been taken, but nothing is counted in it yet, so that it only looks free.
+const NEW: u16 = 0x8000;
+
+/// One cache line of the table: four windows, and one word that says whose they are.
+///
+/// As all four entries are in one word, taking a cell is one compare-and-swap, which fails if
+/// anyone else took a cell of the line meanwhile. So a client never gets two cells.
+#[repr(align(64))]
+#[derive(Default)]
+struct Line {
+    /// Four entries; 0 is a cell that nobody has taken yet.
+    directory: AtomicU64,
+    /// Packed by [`WindowRule`].
+    windows: [AtomicU64; CELLS_PER_LINE],
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    /// Counts a request of the client with this tag, which takes a cell if it has none.
+    fn admit(&self, tag: u16, rule: WindowRule, now: u64) -> Result<(), RetryAfter> {
+        // Each turn but the last means that another thread has taken or used a cell.
+        loop {
+            let directory = self.directory.load(Acquire);
+            if let Some(index) = position(directory, tag) {
+                return count(&self.windows[index], rule, now);
+            }
+            let (index, seen) = self.oldest(directory, rule, now);
+            if self.clear_if_live(index, seen, rule, now) && self.take(index, tag, directory) {
+                let answer = count(&self.windows[index], rule, now);
+                self.directory.fetch_and(!entry(index, NEW), Release);
+                return answer;
+            }
+        }
+    }
+
+    /// The cell to take, and the word seen in it: one whose window is over or was never used, else
+    /// the one whose minute began first. If others are taking all four at this moment, the first.
+    fn oldest(&self, directory: u64, rule: WindowRule, now: u64) -> (usize, u64) {
+        let mut oldest: Option<(u64, usize, u64)> = None;
+        for (index, window) in self.windows.iter().enumerate() {
+            if directory & entry(index, NEW) != 0 {
+                continue;
+            }
+            let seen = window.load(Relaxed);
+            let Some(window) = rule.read(seen, now) else {
+                return (index, seen);
+            };
+            if oldest.is_none_or(|(age, ..)| window.age > age) {
+                oldest = Some((window.age, index, seen));
+            }
+        }
+        match oldest {
+            Some((_, index, seen)) => (index, seen),
+            None => (0, self.windows[0].load(Relaxed)),
+        }
+    }
+
+    /// Empties a window that the next owner would otherwise inherit; false if it is no longer the
+    /// one seen. A window that was over counts for nothing and is not written to: another thread
+    /// may have taken the cell since, and be counting in it.
+    fn clear_if_live(&self, index: usize, seen: u64, rule: WindowRule, now: u64) -> bool {
+        rule.read(seen, now).is_none() || self.windows[index].compare_exchange(seen, 0, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Makes the cell the client's; false if the directory is no longer the one seen.
+    fn take(&self, index: usize, tag: u16, seen: u64) -> bool {
+        let taken = seen & !entry(index, u16::MAX) | entry(index, tag | NEW);
+        self.directory.compare_exchange(seen, taken, Release, Relaxed).is_ok()
+    }
+}
+
+/// Where in the directory a client's tag stands.
+fn position(directory: u64, tag: u16) -> Option<usize> {
+    (0..CELLS_PER_LINE).find(|&index| directory & entry(index, TAG) == entry(index, tag))
+}
+
+/// An entry's bits at its place in the directory.
+fn entry(index: usize, bits: u16) -> u64 {
+    u64::from(bits) << (index * ENTRY_BITS)
+}
+
+/// Counts one request in a window.
+fn count(cell: &AtomicU64, rule: WindowRule, now: u64) -> Result<(), RetryAfter> {
+    let mut seen = cell.load(Relaxed);
+    loop {
+        let next = rule.admit(seen, now)?;
+        match cell.compare_exchange_weak(seen, next, Relaxed, Relaxed) {
+            Ok(_) => return Ok(()),
+            Err(newer) => seen = newer,
+        }
+    }
+}
+
+/// How a window is packed into a word, read, and decided upon. Pure.
+///
+/// A word is, from the top: the start of the current minute, the count of the minute before, the
+/// count of the current one. The counts are as wide as the limit needs and the start has the rest:
+/// 50 bits at a limit of 100, 24 at the highest. It is in milliseconds and wraps around: a window
+/// that nobody touches counts again for three minutes after 4.7 hours at the highest limit, after
+/// 35,000 years at 100. A live window has counted something, so 0 is an empty cell.
+#[derive(Clone, Copy)]
+struct WindowRule {
+    limit: u64,
+    count_bits: u32,
+}
+
+/// A window with something in it that still counts.
+#[derive(Clone, Copy)]
+struct Window {
+    /// Milliseconds since the current minute's start.
+    age: u64,
+    /// Milliseconds until the current minute's start, where the clock has been set back.
+    ahead: u64,
+    previous: u64,
+    current: u64,
+}
+
+impl WindowRule {
+    /// `None` for 0, which is no limit.
+    fn new(limit_per_minute: u32) -> Option<Self> {
+        let limit = limit_per_minute.min(MAX_LIMIT_PER_MINUTE);
+        (limit > 0).then(|| Self { limit: limit.into(), count_bits: u32::BITS - limit.leading_zeros() })
+    }
+
+    /// The word after one more request, or the refusal.
+    fn admit(self, word: u64, now: u64) -> Result<u64, RetryAfter> {
+        let Some(read) = self.read(word, now) else {
+            return Ok(self.pack(now, 0, 1));
+        };
+        let window = read.rolled();
+        // In units of a request / WINDOW_MS, so that nothing is rounded. The last 60 s are the
+        // millisecond `now` and the 59,999 before it.
+        let counted = window.previous * (WINDOW_MS - 1 - window.age) + window.current * WINDOW_MS;
+        if counted < self.limit * WINDOW_MS {
+            let start = now.wrapping_sub(window.age).wrapping_add(window.ahead);
+            return Ok(self.pack(start, window.previous, window.current + 1));
+        }
+        let opens_at = if window.current < self.limit {
+            // Refused below the limit: so the minute before counts, and `previous` is not 0.
+            let room = (self.limit - window.current) * WINDOW_MS - 1;
+            WINDOW_MS - 1 - room / window.previous
+        } else {
+            WINDOW_MS
+        };
+        let wait_ms = window.ahead + opens_at - window.age;
+        #[expect(clippy::cast_possible_truncation, reason = "at most two minutes")]
+        Err(RetryAfter(wait_ms.div_ceil(1000) as u32))
+    }
+
+    /// The window in a word, or `None` where it is over or empty.
+    fn read(self, word: u64, now: u64) -> Option<Window> {
+        let counts = (1 << self.count_bits) - 1;
+        let current = word & counts;
+        let previous = word >> self.count_bits & counts;
+        let start = word >> (2 * self.count_bits);
+        let times = u64::MAX >> (2 * self.count_bits);
+        let age = now.wrapping_sub(start) & times;
+        let ahead = start.wrapping_sub(now) & times;
+        if current == 0 {
+            None
+        } else if age < 2 * WINDOW_MS {
+            Some(Window { age, ahead: 0, previous, current })
+        } else if ahead <= WINDOW_MS {
+            Some(Window { age: 0, ahead, previous, current })
+        } else {
+            None
+        }
+    }
+
+    fn pack(self, start: u64, previous: u64, current: u64) -> u64 {
+        start << (2 * self.count_bits) | previous << self.count_bits | current
+    }
+}
+
+impl Window {
+    /// The window as of its age: in the second minute, the first one's count is the previous one.
+    fn rolled(self) -> Self {
+        if self.age < WINDOW_MS {
+            return self;
+        }
+        Self { age: self.age - WINDOW_MS, previous: self.current, current: 0, ..self }
+    }
+}

@@ -1,0 +1,3 @@
+//! Limits that are not per key.
+
+pub mod client;

@@ -1,0 +1,57 @@
+//! What is shown of a link's hits, to its owner.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{AccessError, owned_link};
+use crate::clock::Clock;
+use crate::domain::analytics::{self, Summary};
+use crate::domain::key::ApiKey;
+use crate::domain::link::ShortId;
+use crate::store::{Store, StoreError};
+
+/// Why there is nothing to show.
+#[derive(Debug, Error)]
+pub enum AnalyticsError {
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// No hits are kept for this link.
+    #[error("the link is untracked")]
+    Untracked,
+}
+
+impl From<StoreError> for AnalyticsError {
+    fn from(error: StoreError) -> Self {
+        Self::Access(error.into())
+    }
+}
+
+/// Reads analytics.
+pub struct Analytics {
+    store: Arc<dyn Store>,
+    clock: Clock,
+}
+
+impl Analytics {
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    pub async fn full(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<analytics::Analytics, AnalyticsError> {
+        let id = self.tracked(caller, id).await?;
+        let hits = self.store.link_hits(id, true).await?;
+        Ok(analytics::analyze(hits, self.clock.now().day()))
+    }
+
+    pub async fn summary(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<(ShortId, Summary), AnalyticsError> {
+        let id = self.tracked(caller, id).await?;
+        let hits = self.store.link_hits(id, false).await?;
+        Ok((id, analytics::summarize(&hits, self.clock.now().day())))
+    }
+
+    async fn tracked(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<ShortId, AnalyticsError> {
+        let link = owned_link(&*self.store, caller, id).await?;
+        if link.tracked { Ok(link.id) } else { Err(AnalyticsError::Untracked) }
+    }
+}

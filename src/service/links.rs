@@ -1,0 +1,124 @@
+//! Short links: create, read.
+
+use std::sync::Arc;
+
+use ring::rand::SystemRandom;
+use thiserror::Error;
+
+use super::{AccessError, owned_link};
+use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
+use crate::cache::links::{CachedLink, LinkCache};
+use crate::clock::Clock;
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::ApiKey;
+use crate::domain::link::{Link, LinkData, ShortId, TargetUrl};
+use crate::domain::plan::Plans;
+use crate::domain::quota::MonthlyLimit;
+use crate::store::{CreateLinkError, Store, StoreError};
+
+/// Why a link was not created. No quota was taken.
+#[derive(Debug, Error)]
+pub enum CreateError {
+    /// The key's month is used up.
+    #[error("monthly link creation limit reached")]
+    QuotaExceeded { limit: u64, current: u64 },
+    #[error("the system gave no randomness")]
+    NoRandomness,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a new link is to be.
+#[derive(Clone, Debug)]
+pub struct NewLink {
+    pub target: TargetUrl,
+    pub data: LinkData,
+    /// Checked, distinct URLs as sent.
+    pub webhooks: Vec<String>,
+    pub tracked: bool,
+}
+
+/// A link that was just created, and what its key has used of the month.
+#[derive(Debug)]
+pub struct CreatedLink {
+    pub link: Link,
+    pub links_created: u64,
+    pub limit: MonthlyLimit,
+}
+
+/// Draws of a short id before giving up: 62^7 ids are there, so a second is rare and a tenth is a fault.
+const ID_DRAWS: usize = 10;
+
+/// Creates and reads links.
+pub struct Links {
+    store: Arc<dyn Store>,
+    cache: Arc<LinkCache>,
+    shards: Arc<KeyShards>,
+    plans: Plans,
+    clock: Clock,
+    random: SystemRandom,
+}
+
+impl Links {
+    pub fn new(
+        store: Arc<dyn Store>,
+        cache: Arc<LinkCache>,
+        shards: Arc<KeyShards>,
+        plans: Plans,
+        clock: Clock,
+    ) -> Self {
+        Self { store, cache, shards, plans, clock, random: SystemRandom::new() }
+    }
+
+    /// Creates a link for `caller`. `known_created`, what the key's shard knows of this month, spares the store when the
+    /// quota is known to be used up: the count of a month never falls.
+    pub async fn create(
+        &self,
+        caller: &ApiKey,
+        new: NewLink,
+        known_created: Option<u64>,
+    ) -> Result<CreatedLink, CreateError> {
+        let now = self.clock.now();
+        let limit = self.plans.of(caller).links_per_month;
+        if let (Some(limit), Some(current)) = (limit, known_created)
+            && current >= limit
+        {
+            return Err(CreateError::QuotaExceeded { limit, current });
+        }
+        for _ in 0..ID_DRAWS {
+            let id = ShortId::generate(&self.random).map_err(|_| CreateError::NoRandomness)?;
+            let link = Link {
+                id,
+                target: new.target.clone(),
+                data: new.data.clone(),
+                webhooks: new.webhooks.clone(),
+                tracked: new.tracked,
+                owner: caller.id,
+                created_at: now,
+            };
+            match self.store.create_link(link.clone(), limit).await {
+                Ok(links_created) => {
+                    self.note_created(caller, now, links_created);
+                    self.cache.insert(Arc::new(CachedLink::try_from(link.clone())?));
+                    return Ok(CreatedLink { link, links_created, limit });
+                }
+                Err(CreateLinkError::IdTaken) => {}
+                Err(CreateLinkError::QuotaExceeded { limit, current }) => {
+                    self.note_created(caller, now, current);
+                    return Err(CreateError::QuotaExceeded { limit, current });
+                }
+                Err(CreateLinkError::Store(error)) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::Unavailable("every short id drawn was taken".into()).into())
+    }
+
+    fn note_created(&self, caller: &ApiKey, now: Timestamp, current: u64) {
+        self.shards.note_links_created(NoteLinksCreated { key: caller.id, month: now.month(), current, now });
+    }
+
+    /// A link of `caller`, or any for the root.
+    pub async fn get(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
+        owned_link(&*self.store, caller, id).await
+    }
+}

@@ -1,0 +1,119 @@
+//! The operator's key: there from the first start on.
+
+use ring::rand::SystemRandom;
+use thiserror::Error;
+use uuid::Uuid;
+
+use super::keys::{KeyError, new_webhook_secret};
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::{ApiKey, KeyId, KeySecret, ScopeSet, SealedSecret, Tier};
+use crate::domain::signature::WebhookSecret;
+use crate::domain::vault::{Vault, VaultError};
+use crate::store::{Store, StoreError, UpdateKeyError};
+
+/// Why the root key could not be set up.
+#[derive(Debug, Error)]
+pub enum RootKeyError {
+    #[error("the secrets in the store are sealed under another master key")]
+    WrongMasterKey,
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What is to be printed, this once.
+#[derive(Debug, Default)]
+pub struct FirstStart {
+    /// Made here, since none was set and none stored.
+    pub secret: Option<KeySecret>,
+    pub webhook_secret: Option<WebhookSecret>,
+}
+
+/// Makes the root key where there is none, and gives it the secret that the operator chose, if one was.
+///
+/// Safe where several nodes start at once: the first that names the key wins.
+pub async fn set_up(
+    store: &dyn Store,
+    vault: &Vault,
+    chosen: Option<KeySecret>,
+    now: Timestamp,
+) -> Result<FirstStart, RootKeyError> {
+    check_master_key(store, vault).await?;
+    let proposed = Uuid::now_v7().as_bytes().to_vec();
+    let id = store.put_if_absent("root_key", proposed).await?;
+    let id = Uuid::from_slice(&id).map(KeyId).map_err(|error| corrupt(&error))?;
+    let Some(mut key) = store.key(id).await? else {
+        return create(store, vault, id, chosen, now).await;
+    };
+    if let Some(chosen) = chosen
+        && !key.secret_hash.matches(&chosen.hash())
+    {
+        key.secret_hash = chosen.hash();
+        key.retiring_secret = None;
+        key.prefix = chosen.prefix();
+        key.revision += 1;
+        match store.update_key(key).await {
+            // Another node has set it meanwhile, from the same setting.
+            Ok(()) | Err(UpdateKeyError::Conflict) => {}
+            Err(UpdateKeyError::Store(error)) => return Err(error.into()),
+        }
+    }
+    Ok(FirstStart::default())
+}
+
+async fn create(
+    store: &dyn Store,
+    vault: &Vault,
+    id: KeyId,
+    chosen: Option<KeySecret>,
+    now: Timestamp,
+) -> Result<FirstStart, RootKeyError> {
+    let random = SystemRandom::new();
+    let made = match &chosen {
+        Some(_) => None,
+        None => Some(KeySecret::generate(&random).map_err(|_| KeyError::NoRandomness)?),
+    };
+    let (webhook_secret, sealed) = new_webhook_secret(vault, &random, id)?;
+    // One of the two is there, by the match above.
+    let Some(secret) = chosen.as_ref().or(made.as_ref()) else { return Ok(FirstStart::default()) };
+    let key = ApiKey {
+        id,
+        name: "root".into(),
+        tier: Tier::Pro,
+        scopes: ScopeSet::ALL,
+        is_root: true,
+        prefix: secret.prefix(),
+        secret_hash: secret.hash(),
+        retiring_secret: None,
+        webhook_secret: sealed,
+        retiring_webhook_secret: None,
+        created_at: now,
+        expires_at: None,
+        rotated_at: None,
+        revoked_at: None,
+        ancestors: Vec::new(),
+        revision: 1,
+    };
+    let hash = key.secret_hash;
+    store.create_key(key).await?;
+    // `create_key` keeps the first: on another node's, these secrets open nothing and are not to be shown.
+    let is_ours = store.key(id).await?.is_some_and(|stored| stored.secret_hash == hash);
+    Ok(FirstStart { secret: made.filter(|_| is_ours), webhook_secret: is_ours.then_some(webhook_secret) })
+}
+
+/// A wrong master key is noticed at the start, not at the first webhook.
+async fn check_master_key(store: &dyn Store, vault: &Vault) -> Result<(), RootKeyError> {
+    const CONTEXT: &[u8] = b"master key check";
+    let seal = vault.seal(&SystemRandom::new(), CONTEXT, "signpost").map_err(KeyError::from)?;
+    let kept = store.put_if_absent("master_key_check", seal.0).await?;
+    match vault.open(CONTEXT, &SealedSecret(kept)) {
+        Ok(_) => Ok(()),
+        Err(VaultError::WrongKey) => Err(RootKeyError::WrongMasterKey),
+        Err(error) => Err(KeyError::from(error).into()),
+    }
+}
+
+fn corrupt(reason: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Corrupt { table: "meta", reason: reason.to_string() }
+}

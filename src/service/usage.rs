@@ -1,0 +1,37 @@
+//! What a key has used of its month.
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::domain::calendar::Month;
+use crate::domain::key::ApiKey;
+use crate::domain::plan::{Plan, Plans};
+use crate::domain::quota::MonthlyCounts;
+use crate::store::{Store, StoreError};
+
+/// A key's month so far, and what it may use.
+#[derive(Clone, Copy, Debug)]
+pub struct MonthlyUsage {
+    pub month: Month,
+    pub counts: MonthlyCounts,
+    pub plan: Plan,
+}
+
+/// Reads usage.
+pub struct Usage {
+    store: Arc<dyn Store>,
+    plans: Plans,
+    clock: Clock,
+}
+
+impl Usage {
+    pub fn new(store: Arc<dyn Store>, plans: Plans, clock: Clock) -> Self {
+        Self { store, plans, clock }
+    }
+
+    pub async fn of(&self, caller: &ApiKey) -> Result<MonthlyUsage, StoreError> {
+        let month = self.clock.now().month();
+        let counts = self.store.monthly_counts(caller.id, month).await?;
+        Ok(MonthlyUsage { month, counts, plan: *self.plans.of(caller) })
+    }
+}

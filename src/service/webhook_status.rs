@@ -1,0 +1,67 @@
+//! How the webhooks of a link fare, told to its owner.
+
+use std::sync::Arc;
+
+use super::{AccessError, owned_link};
+use crate::clock::Clock;
+use crate::domain::key::ApiKey;
+use crate::domain::link::{Link, ShortId};
+use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary, first_kept_day};
+use crate::store::{DeliveryQuery, Store};
+
+/// Which deliveries to list.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusQuery {
+    pub status: Option<DeliveryStatus>,
+    pub after: Option<DeliveryId>,
+    pub limit: usize,
+}
+
+/// How the webhooks of a link fare.
+#[derive(Debug)]
+pub struct WebhookStatus {
+    pub link: Link,
+    /// In the order of the link's webhooks.
+    pub urls: Vec<UrlSummary>,
+    /// Newest first.
+    pub deliveries: Vec<(DeliveryId, DeliveryState)>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<DeliveryId>,
+}
+
+/// Reads the state of webhooks.
+pub struct WebhookStatuses {
+    store: Arc<dyn Store>,
+    clock: Clock,
+}
+
+impl WebhookStatuses {
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    pub async fn of(
+        &self,
+        caller: &ApiKey,
+        id: Option<ShortId>,
+        query: StatusQuery,
+    ) -> Result<WebhookStatus, AccessError> {
+        let link = owned_link(&*self.store, caller, id).await?;
+        let since = first_kept_day(self.clock.now());
+        // A cursor of another link would show that link's rows.
+        let after = query.after.filter(|after| after.link == link.id);
+        let query = DeliveryQuery { link: link.id, status: query.status, after, since, limit: query.limit + 1 };
+        let limit = query.limit - 1;
+        let mut deliveries = self.store.deliveries(query).await?;
+        let more = deliveries.len() > limit;
+        deliveries.truncate(limit);
+        let next = deliveries.last().filter(|_| more).map(|(id, _)| *id);
+        let mut urls = vec![UrlSummary::default(); link.webhooks.len()];
+        for (url_index, summary) in self.store.delivery_summaries(link.id, since).await? {
+            if let Some(url) = urls.get_mut(usize::from(url_index)) {
+                *url = summary;
+            }
+        }
+        Ok(WebhookStatus { link, urls, deliveries, next })
+    }
+}

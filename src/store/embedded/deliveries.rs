@@ -1,0 +1,225 @@
+//! Deliveries of webhooks: their states, the queue by due time, sums by day, and how old ones go.
+
+use fjall::{Guard, Readable, SingleWriterWriteTx as WriteTransaction};
+
+use super::engine::{Engine, engine_error};
+use super::links;
+use super::rows::{Metric, corrupt, decode, due_key, encode, expiry_key, summary_key};
+use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::link::ShortId;
+use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
+use crate::store::{DeliveryQuery, DueDelivery, QuotaClaim, Settlement, StoreError};
+
+const DELIVERIES: &str = "deliveries";
+const DUE: &str = "due";
+const SUMMARIES: &str = "delivery days";
+
+/// Rows that one step of the retention drops: keeps its transaction short.
+const DROP_STEP: usize = 2_000;
+
+fn read(engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
+    let row = from.get(&engine.deliveries, id.to_bytes()).map_err(|e| engine_error(&e))?;
+    row.map(|row| decode(DELIVERIES, &row)).transpose()
+}
+
+fn write(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    id: DeliveryId,
+    state: &DeliveryState,
+) -> Result<(), StoreError> {
+    if let Some(due_at) = state.next_attempt_at {
+        transaction.insert(&engine.due, due_key(due_at, id), []);
+    }
+    transaction.insert(&engine.deliveries, id.to_bytes(), encode(DELIVERIES, state)?);
+    Ok(())
+}
+
+fn change_summary(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    id: DeliveryId,
+    change: impl FnOnce(&mut UrlSummary),
+) -> Result<(), StoreError> {
+    let key = summary_key(id.link, id.url_index, id.hit.at.day());
+    let row = transaction.get(&engine.delivery_days, &key).map_err(|e| engine_error(&e))?;
+    let mut summary: UrlSummary = row.map(|row| decode(SUMMARIES, &row)).transpose()?.unwrap_or_default();
+    change(&mut summary);
+    transaction.insert(&engine.delivery_days, key, encode(SUMMARIES, &summary)?);
+    Ok(())
+}
+
+pub fn enqueue(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    delivery: &NewDelivery,
+) -> Result<(), StoreError> {
+    let id = delivery.id;
+    if read(engine, transaction, id)?.is_some() {
+        return Ok(());
+    }
+    write(engine, transaction, id, &DeliveryState::new(delivery.owner, id.hit.at))?;
+    transaction.insert(&engine.delivery_days, expiry_key(id.hit.at.day(), id.link), []);
+    change_summary(engine, transaction, id, |summary| summary.pending += 1)
+}
+
+pub fn due(
+    engine: &Engine,
+    now: Timestamp,
+    after: Option<&DueDelivery>,
+    limit: usize,
+) -> Result<Vec<DueDelivery>, StoreError> {
+    let snapshot = engine.database.read_tx();
+    let first = after.map_or_else(Vec::new, |after| [due_key(after.due_at, after.id), vec![0]].concat());
+    let end = now.0.saturating_add(1).to_be_bytes().to_vec();
+    if first >= end {
+        return Ok(Vec::new());
+    }
+    let parse = |row: Guard| {
+        let key = row.key().map_err(|e| engine_error(&e))?;
+        let parsed = key.split_first_chunk::<8>().and_then(|(due_at, id)| {
+            Some(DueDelivery { due_at: Timestamp(u64::from_be_bytes(*due_at)), id: DeliveryId::from_bytes(id)? })
+        });
+        parsed.ok_or_else(|| corrupt(DUE, &"not a due time and a delivery"))
+    };
+    snapshot.range(&engine.due, first..end).take(limit).map(parse).collect()
+}
+
+pub fn states(engine: &Engine, ids: &[DeliveryId]) -> Result<Vec<Option<DeliveryState>>, StoreError> {
+    let snapshot = engine.database.read_tx();
+    ids.iter().map(|id| read(engine, &snapshot, *id)).collect()
+}
+
+pub fn claim_quota(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    claims: &[QuotaClaim],
+) -> Result<Vec<bool>, StoreError> {
+    let mut granted = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let Some(mut state) = read(engine, transaction, claim.id)? else {
+            granted.push(false);
+            continue;
+        };
+        let used = links::used(engine, transaction, state.owner, claim.month, Metric::WebhookDeliveries)?;
+        if !state.counted && claim.limit.is_none_or(|limit| used < limit) {
+            state.counted = true;
+            transaction.insert(&engine.deliveries, claim.id.to_bytes(), encode(DELIVERIES, &state)?);
+            links::set_used(engine, transaction, state.owner, claim.month, Metric::WebhookDeliveries, used + 1);
+        }
+        granted.push(state.counted);
+    }
+    Ok(granted)
+}
+
+pub fn settle(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    settlements: &[Settlement],
+) -> Result<(), StoreError> {
+    for settlement in settlements {
+        let id = settlement.id;
+        let awaited = |state: &DeliveryState| {
+            state.status == DeliveryStatus::Pending && [0, state.attempts + 1].contains(&settlement.attempt)
+        };
+        let Some(mut state) = read(engine, transaction, id)?.filter(awaited) else { continue };
+        if let Some(due_at) = state.next_attempt_at {
+            transaction.remove(&engine.due, due_key(due_at, id));
+        }
+        let attempts = state.attempts;
+        state.settle(&settlement.outcome, settlement.at);
+        write(engine, transaction, id, &state)?;
+        change_summary(engine, transaction, id, |summary| {
+            summary.pending = summary.pending.saturating_sub(1);
+            *summary.count_mut(state.status) += 1;
+            summary.last_error.clone_from(&state.error);
+            if state.attempts > attempts {
+                summary.last_attempt_at = Some(settlement.at);
+                summary.last_status = state.response_status;
+            }
+        })?;
+    }
+    Ok(())
+}
+
+pub fn summaries(engine: &Engine, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
+    let snapshot = engine.database.read_tx();
+    let mut sums: Vec<(u8, UrlSummary)> = Vec::new();
+    let first = summary_key(link, 0, since);
+    let last = summary_key(link, u8::MAX, Day(u32::MAX));
+    for row in snapshot.range(&engine.delivery_days, first..=last) {
+        let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
+        let url_index = *key.last().ok_or_else(|| corrupt(SUMMARIES, &"empty key"))?;
+        let summary: UrlSummary = decode(SUMMARIES, &value)?;
+        match sums.iter_mut().find(|(of, _)| *of == url_index) {
+            Some((_, sum)) => sum.merge(summary),
+            None => sums.push((url_index, summary)),
+        }
+    }
+    Ok(sums)
+}
+
+/// The row keys of a link's hits in `[from, until)`, newest first.
+fn key_range(link: ShortId, from: Timestamp, until: Timestamp) -> (Vec<u8>, Vec<u8>) {
+    let bound = |time: u64| [link.0.as_slice(), &(!time).to_be_bytes()].concat();
+    // Times are stored inverted: the later one is the smaller key.
+    (bound(until.0.saturating_sub(1)), [bound(from.0), vec![0xff; 18]].concat())
+}
+
+pub fn list(engine: &Engine, query: &DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
+    let snapshot = engine.database.read_tx();
+    let (mut first, last) = key_range(query.link, query.since.start(), Timestamp(u64::MAX));
+    if let Some(after) = query.after {
+        first = first.max([after.to_bytes().as_slice(), &[0]].concat());
+    }
+    if first > last {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for row in snapshot.range(&engine.deliveries, first..=last) {
+        if found.len() == query.limit {
+            break;
+        }
+        let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
+        let state: DeliveryState = decode(DELIVERIES, &value)?;
+        if query.status.is_none_or(|status| status == state.status) {
+            let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery id"))?;
+            found.push((id, state));
+        }
+    }
+    Ok(found)
+}
+
+pub fn drop_before(engine: &Engine, transaction: &mut WriteTransaction<'_>, before: Day) -> Result<bool, StoreError> {
+    let expired = transaction.range(&engine.delivery_days, vec![0]..before.0.to_be_bytes().to_vec()).next();
+    let Some(expired) = expired else { return Ok(false) };
+    let expiry = expired.key().map_err(|e| engine_error(&e))?;
+    let (day, link) = expiry
+        .split_first_chunk::<4>()
+        .and_then(|(day, link)| Some((Day(u32::from_be_bytes(*day)), ShortId::parse(std::str::from_utf8(link).ok()?)?)))
+        .ok_or_else(|| corrupt(SUMMARIES, &"not a day and a link"))?;
+
+    let (first, last) = key_range(link, day.start(), Day(day.0 + 1).start());
+    let rows = transaction
+        .range(&engine.deliveries, first..=last)
+        .take(DROP_STEP)
+        .map(|row| Guard::into_inner(row).map_err(|e| engine_error(&e)))
+        .collect::<Result<Vec<_>, _>>()?;
+    for (key, value) in &rows {
+        let state: DeliveryState = decode(DELIVERIES, value)?;
+        if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(key)) {
+            transaction.remove(&engine.due, due_key(due_at, id));
+        }
+        transaction.remove(&engine.deliveries, key.clone());
+    }
+    if rows.len() < DROP_STEP {
+        for url_index in 0..=u8::MAX {
+            let key = summary_key(link, url_index, day);
+            if transaction.contains_key(&engine.delivery_days, &key).map_err(|e| engine_error(&e))? {
+                transaction.remove(&engine.delivery_days, key);
+            }
+        }
+        transaction.remove(&engine.delivery_days, expiry);
+    }
+    Ok(true)
+}

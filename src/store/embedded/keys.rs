@@ -1,0 +1,137 @@
+//! API keys: by id, by secret, by who sees them.
+
+use fjall::{Guard, Readable, SingleWriterWriteTx as WriteTransaction};
+
+use super::engine::{Engine, engine_error};
+use super::rows::{corrupt, decode, encode, timestamp_from, view_key};
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::store::{StoreError, UpdateKeyError};
+
+const KEYS: &str = "keys";
+const USES: &str = "key uses";
+
+fn tagged(tag: u8, rest: &[u8]) -> Vec<u8> {
+    [&[tag], rest].concat()
+}
+
+fn id_key(id: KeyId) -> Vec<u8> {
+    tagged(b'k', id.0.as_bytes())
+}
+
+fn secret_key(hash: &SecretHash) -> Vec<u8> {
+    tagged(b's', &hash.0)
+}
+
+fn viewed_key(viewer: KeyId, id: KeyId) -> Vec<u8> {
+    tagged(b'v', &view_key(viewer, id))
+}
+
+fn use_key(id: KeyId) -> Vec<u8> {
+    tagged(b'u', id.0.as_bytes())
+}
+
+fn secrets(key: &ApiKey) -> impl Iterator<Item = &SecretHash> {
+    let live = key.revoked_at.is_none();
+    std::iter::once(&key.secret_hash).chain(key.retiring_secret.as_ref().map(|old| &old.secret)).filter(move |_| live)
+}
+
+fn put(engine: &Engine, transaction: &mut WriteTransaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
+    transaction.insert(&engine.keys, id_key(key.id), encode(KEYS, key)?);
+    for hash in secrets(key) {
+        transaction.insert(&engine.keys, secret_key(hash), key.id.0.as_bytes());
+    }
+    for viewer in key.lineage() {
+        if key.revoked_at.is_none() {
+            transaction.insert(&engine.keys, viewed_key(viewer, key.id), []);
+        } else {
+            transaction.remove(&engine.keys, viewed_key(viewer, key.id));
+        }
+    }
+    Ok(())
+}
+
+pub fn create(engine: &Engine, transaction: &mut WriteTransaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
+    if transaction.contains_key(&engine.keys, id_key(key.id)).map_err(|e| engine_error(&e))? {
+        return Ok(());
+    }
+    put(engine, transaction, key)
+}
+
+pub fn update(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    key: &ApiKey,
+) -> Result<Result<(), UpdateKeyError>, StoreError> {
+    let Some(before) = read(engine, transaction, key.id)? else {
+        return Ok(Err(UpdateKeyError::Conflict));
+    };
+    if before.revision + 1 != key.revision {
+        return Ok(Err(UpdateKeyError::Conflict));
+    }
+    for hash in secrets(&before) {
+        transaction.remove(&engine.keys, secret_key(hash));
+    }
+    put(engine, transaction, key).map(Ok)
+}
+
+fn read(engine: &Engine, from: &impl Readable, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
+    let row = from.get(&engine.keys, id_key(id)).map_err(|e| engine_error(&e))?;
+    row.map(|row| decode(KEYS, &row)).transpose()
+}
+
+pub fn get(engine: &Engine, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
+    read(engine, &engine.database.read_tx(), id)
+}
+
+pub fn by_secret(engine: &Engine, hash: &SecretHash) -> Result<Option<ApiKey>, StoreError> {
+    let snapshot = engine.database.read_tx();
+    match snapshot.get(&engine.keys, secret_key(hash)).map_err(|e| engine_error(&e))? {
+        Some(id) => read(engine, &snapshot, key_id(&id)?),
+        None => Ok(None),
+    }
+}
+
+pub fn seen_by(engine: &Engine, viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError> {
+    let snapshot = engine.database.read_tx();
+    let prefix = tagged(b'v', viewer.0.as_bytes());
+    let rows = match after {
+        Some(after) => snapshot.range(&engine.keys, prefix..viewed_key(viewer, after)),
+        None => snapshot.prefix(&engine.keys, prefix),
+    };
+    rows.rev()
+        .take(limit)
+        .map(|row| {
+            let row_key = Guard::key(row).map_err(|e| engine_error(&e))?;
+            let id = key_id(row_key.get(17..).unwrap_or_default())?;
+            read(engine, &snapshot, id)?.ok_or_else(|| corrupt(KEYS, &"a view names a key that is not there"))
+        })
+        .collect()
+}
+
+pub fn note_uses(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    uses: &[(KeyId, Timestamp)],
+) -> Result<(), StoreError> {
+    for (id, at) in uses {
+        let known = transaction.get(&engine.meta, use_key(*id)).map_err(|e| engine_error(&e))?;
+        let known = known.map(|row| timestamp_from(USES, &row)).transpose()?;
+        if known.is_none_or(|known| known < *at) {
+            transaction.insert(&engine.meta, use_key(*id), at.0.to_be_bytes());
+        }
+    }
+    Ok(())
+}
+
+pub fn last_uses(engine: &Engine, ids: &[KeyId]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+    let read = |id: &KeyId| {
+        let row = engine.meta.get(use_key(*id)).map_err(|e| engine_error(&e))?;
+        row.map(|row| timestamp_from(USES, &row)).transpose()
+    };
+    ids.iter().map(read).collect()
+}
+
+fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
+    uuid::Uuid::from_slice(bytes).map(KeyId).map_err(|_| corrupt(KEYS, &"not a key id"))
+}

@@ -1,0 +1,72 @@
+//! Links and what keys use in a month.
+
+use fjall::{Readable, SingleWriterWriteTx as WriteTransaction};
+
+use super::engine::{Engine, engine_error};
+use super::rows::{Metric, counters, counters_row, decode, encode, usage_key};
+use crate::domain::calendar::Month;
+use crate::domain::key::KeyId;
+use crate::domain::link::{Link, ShortId};
+use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::store::{CreateLinkError, StoreError};
+
+const LINKS: &str = "links";
+const USAGE: &str = "usage";
+
+pub fn create(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    link: &Link,
+    limit: MonthlyLimit,
+) -> Result<Result<u64, CreateLinkError>, StoreError> {
+    let row = encode(LINKS, link)?;
+    if transaction.contains_key(&engine.links, link.id.0).map_err(|e| engine_error(&e))? {
+        return Ok(Err(CreateLinkError::IdTaken));
+    }
+    let month = link.created_at.month();
+    let current = used(engine, transaction, link.owner, month, Metric::LinksCreated)?;
+    if let Some(limit) = limit
+        && current >= limit
+    {
+        return Ok(Err(CreateLinkError::QuotaExceeded { limit, current }));
+    }
+    transaction.insert(&engine.links, link.id.0, row);
+    set_used(engine, transaction, link.owner, month, Metric::LinksCreated, current + 1);
+    Ok(Ok(current + 1))
+}
+
+pub fn get(engine: &Engine, id: ShortId) -> Result<Option<Link>, StoreError> {
+    let row = engine.links.get(id.0).map_err(|e| engine_error(&e))?;
+    row.map(|row| decode(LINKS, &row)).transpose()
+}
+
+pub fn monthly_counts(engine: &Engine, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
+    let snapshot = engine.database.read_tx();
+    Ok(MonthlyCounts {
+        links_created: used(engine, &snapshot, key, month, Metric::LinksCreated)?,
+        hits_served: used(engine, &snapshot, key, month, Metric::HitsServed)?,
+        webhook_deliveries: used(engine, &snapshot, key, month, Metric::WebhookDeliveries)?,
+    })
+}
+
+pub fn used(
+    engine: &Engine,
+    from: &impl Readable,
+    key: KeyId,
+    month: Month,
+    metric: Metric,
+) -> Result<u64, StoreError> {
+    let row = from.get(&engine.usage, usage_key(key, month, metric)).map_err(|e| engine_error(&e))?;
+    counters::<1>(USAGE, row).map(|[count]| count)
+}
+
+pub fn set_used(
+    engine: &Engine,
+    transaction: &mut WriteTransaction<'_>,
+    key: KeyId,
+    month: Month,
+    metric: Metric,
+    count: u64,
+) {
+    transaction.insert(&engine.usage, usage_key(key, month, metric), counters_row([count]));
+}

@@ -1,0 +1,206 @@
+//! The embedded store: everything on this machine's disk, nothing else to run.
+//!
+//! Writes go through one thread that commits them in groups ([`writer`]); reads run on the blocking pool, so that no
+//! event loop ever waits for the disk.
+
+mod deliveries;
+mod engine;
+mod hits;
+mod keys;
+mod links;
+mod rows;
+mod writer;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use fjall::Readable;
+
+use self::engine::{Engine, engine_error};
+use self::writer::{Writer, closed};
+use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
+use crate::domain::calendar::{Day, Month, Timestamp};
+use crate::domain::hit::{HitBatch, LinkHits, NodeId, Position};
+use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::domain::link::{Link, ShortId};
+use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
+
+/// A store in a directory of this machine. One process at a time may have it open.
+pub struct EmbeddedStore {
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    engine: Arc<Engine>,
+    writer: Writer,
+    thread: JoinHandle<()>,
+}
+
+impl EmbeddedStore {
+    /// Opens or creates the store in `directory`.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] where the directory can't be used or another process has it open.
+    pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
+        let engine = Arc::new(Engine::open(directory, cache_bytes)?);
+        let (writer, thread) =
+            Writer::start(Arc::clone(&engine)).map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        Ok(Self { open: Mutex::new(Some(Open { engine, writer, thread })) })
+    }
+
+    fn with_open<R>(&self, get: impl FnOnce(&Open) -> R) -> Result<R, StoreError> {
+        // Nothing panics while this lock is held.
+        let open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        open.as_ref().map(get).ok_or_else(closed)
+    }
+
+    async fn read<R: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Engine) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let engine = self.with_open(|open| Arc::clone(&open.engine))?;
+        let reading = tokio::task::spawn_blocking(move || read(&engine));
+        reading.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
+    }
+
+    async fn write<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
+    where
+        R: Send + 'static,
+        E: Send + 'static,
+        W: FnOnce(&Engine, &mut fjall::SingleWriterWriteTx<'_>) -> Result<Result<R, E>, StoreError> + Send + 'static,
+    {
+        let writer = self.with_open(|open| open.writer.clone())?;
+        writer.run(write).await
+    }
+
+    /// A write that is never refused.
+    async fn put<R: Send + 'static>(
+        &self,
+        write: impl FnOnce(&Engine, &mut fjall::SingleWriterWriteTx<'_>) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let outcome =
+            self.write(move |engine, transaction| write(engine, transaction).map(Ok::<R, std::convert::Infallible>));
+        outcome.await.map(|Ok(answer)| answer)
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.read(Engine::probe).await
+    }
+
+    async fn close(&self) {
+        let open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let Some(Open { engine, writer, thread }) = open else { return };
+        drop(writer);
+        let closing = tokio::task::spawn_blocking(move || {
+            let joined = thread.join().is_ok();
+            (joined, engine.sync())
+        });
+        if let Ok((true, Ok(()))) = closing.await {
+            return;
+        }
+        tracing::error!("store: closed with an error; what was answered is durable all the same");
+    }
+
+    async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        self.put(move |engine, transaction| {
+            let key = [b"n", name.as_bytes()].concat();
+            if let Some(kept) = transaction.get(&engine.meta, &key).map_err(|e| engine_error(&e))? {
+                return Ok(kept.to_vec());
+            }
+            transaction.insert(&engine.meta, key, value.clone());
+            Ok(value)
+        })
+        .await
+    }
+
+    async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
+        self.write(move |engine, transaction| links::create(engine, transaction, &link, limit)).await?
+    }
+
+    async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        self.read(move |engine| links::get(engine, id)).await
+    }
+
+    async fn create_key(&self, key: ApiKey) -> Result<(), StoreError> {
+        self.put(move |engine, transaction| keys::create(engine, transaction, &key)).await
+    }
+
+    async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError> {
+        self.write(move |engine, transaction| keys::update(engine, transaction, &key)).await?
+    }
+
+    async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
+        self.read(move |engine| keys::get(engine, id)).await
+    }
+
+    async fn key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError> {
+        self.read(move |engine| keys::by_secret(engine, &hash)).await
+    }
+
+    async fn keys_seen_by(&self, viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError> {
+        self.read(move |engine| keys::seen_by(engine, viewer, after, limit)).await
+    }
+
+    async fn note_key_use(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
+        self.put(move |engine, transaction| keys::note_uses(engine, transaction, &uses)).await
+    }
+
+    async fn last_uses(&self, ids: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.read(move |engine| keys::last_uses(engine, &ids)).await
+    }
+
+    async fn hit_cursor(&self, writer: NodeId) -> Result<Position, StoreError> {
+        self.read(move |engine| hits::cursor(engine, writer)).await
+    }
+
+    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
+        self.put(move |engine, transaction| hits::apply(engine, transaction, &batch)).await
+    }
+
+    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
+        self.read(move |engine| hits::of_link(engine, id, with_labels)).await
+    }
+
+    async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
+        self.read(move |engine| links::monthly_counts(engine, key, month)).await
+    }
+
+    async fn due_deliveries(
+        &self,
+        now: Timestamp,
+        after: Option<DueDelivery>,
+        limit: usize,
+    ) -> Result<Vec<DueDelivery>, StoreError> {
+        self.read(move |engine| deliveries::due(engine, now, after.as_ref(), limit)).await
+    }
+
+    async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
+        self.read(move |engine| deliveries::states(engine, &ids)).await
+    }
+
+    async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
+        self.put(move |engine, transaction| deliveries::claim_quota(engine, transaction, &claims)).await
+    }
+
+    async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        self.put(move |engine, transaction| deliveries::settle(engine, transaction, &settlements)).await
+    }
+
+    async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
+        self.read(move |engine| deliveries::summaries(engine, link, since)).await
+    }
+
+    async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
+        self.read(move |engine| deliveries::list(engine, &query)).await
+    }
+
+    async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {
+        self.put(move |engine, transaction| deliveries::drop_before(engine, transaction, before)).await
+    }
+}

@@ -1,0 +1,95 @@
+//! How rows look on disk: big-endian keys, so that they sort by time, and values with a version in front.
+
+use fjall::Slice;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::domain::calendar::{Day, Month, Timestamp};
+use crate::domain::hit::Dimension;
+use crate::domain::key::KeyId;
+use crate::domain::link::ShortId;
+use crate::domain::webhook::DeliveryId;
+use crate::store::StoreError;
+
+/// The version of every structured value; a release that changes a layout reads the older one too.
+const VERSION: u8 = 1;
+
+/// A structured value: version, then postcard.
+pub fn encode<T: Serialize>(table: &'static str, value: &T) -> Result<Vec<u8>, StoreError> {
+    postcard::to_extend(value, vec![VERSION]).map_err(|error| corrupt(table, &error))
+}
+
+pub fn decode<T: DeserializeOwned>(table: &'static str, bytes: &[u8]) -> Result<T, StoreError> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| corrupt(table, &error)),
+        Some((version, _)) => Err(corrupt(table, &format_args!("layout version {version}"))),
+        None => Err(corrupt(table, &"empty value")),
+    }
+}
+
+pub fn corrupt(table: &'static str, reason: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Corrupt { table, reason: reason.to_string() }
+}
+
+/// A row of `N` counters.
+pub fn counters<const N: usize>(table: &'static str, row: Option<Slice>) -> Result<[u64; N], StoreError> {
+    let mut counts = [0; N];
+    let Some(row) = row else { return Ok(counts) };
+    if row.len() != N * 8 {
+        return Err(corrupt(table, &format_args!("{} bytes for {N} counters", row.len())));
+    }
+    for (count, bytes) in counts.iter_mut().zip(row.as_chunks::<8>().0) {
+        *count = u64::from_be_bytes(*bytes);
+    }
+    Ok(counts)
+}
+
+pub fn counters_row<const N: usize>(counts: [u64; N]) -> Vec<u8> {
+    counts.iter().flat_map(|count| count.to_be_bytes()).collect()
+}
+
+pub fn timestamp_from(table: &'static str, row: &[u8]) -> Result<Timestamp, StoreError> {
+    let bytes = row.try_into().map_err(|_| corrupt(table, &"not a timestamp"))?;
+    Ok(Timestamp(u64::from_be_bytes(bytes)))
+}
+
+/// What is counted of a key in a month.
+#[derive(Clone, Copy)]
+pub enum Metric {
+    LinksCreated,
+    HitsServed,
+    WebhookDeliveries,
+}
+
+pub fn usage_key(key: KeyId, month: Month, metric: Metric) -> Vec<u8> {
+    [key.0.as_bytes().as_slice(), &month.0.to_be_bytes(), &[metric as u8]].concat()
+}
+
+/// In the view of `viewer`; `Uuid::max` less the key's id would sort newest first, so scans go backwards instead.
+pub fn view_key(viewer: KeyId, key: KeyId) -> Vec<u8> {
+    [viewer.0.as_bytes().as_slice(), key.0.as_bytes()].concat()
+}
+
+pub fn day_key(link: ShortId, day: Day) -> Vec<u8> {
+    [link.0.as_slice(), &day.0.to_be_bytes()].concat()
+}
+
+/// All labels of a link stand together, then by dimension and month.
+pub fn label_list_key(link: ShortId, dimension: Dimension, month: Month) -> Vec<u8> {
+    [link.0.as_slice(), &[dimension as u8], &month.0.to_be_bytes()].concat()
+}
+
+/// The bytes of a label key in front of its label.
+pub const LABEL_PREFIX: usize = ShortId::LENGTH + 1 + 4;
+
+pub fn due_key(due_at: Timestamp, id: DeliveryId) -> Vec<u8> {
+    [due_at.0.to_be_bytes().as_slice(), &id.to_bytes()].concat()
+}
+
+pub fn summary_key(link: ShortId, url_index: u8, day: Day) -> Vec<u8> {
+    [link.0.as_slice(), &day.0.to_be_bytes(), &[url_index]].concat()
+}
+
+pub fn expiry_key(day: Day, link: ShortId) -> Vec<u8> {
+    [day.0.to_be_bytes().as_slice(), &link.0].concat()
+}

@@ -1,0 +1,169 @@
+//! Where links, keys, counters and deliveries are kept: one trait, one conformance suite, any number of stores.
+
+pub mod embedded;
+pub mod faulty;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use thiserror::Error;
+
+use crate::domain::calendar::{Day, Month, Timestamp};
+use crate::domain::hit::{HitBatch, LinkHits, NodeId, Position};
+use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::domain::link::{Link, ShortId};
+use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+
+/// The store did not do what it was asked.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// Out of reach, overloaded or closed. What a write was to change may or may not have changed.
+    #[error("the store is out of reach: {0}")]
+    Unavailable(String),
+    /// A row that this release can't read.
+    #[error("unreadable row in {table}: {reason}")]
+    Corrupt { table: &'static str, reason: String },
+}
+
+/// Why a link was not created. Nothing was counted.
+#[derive(Debug, Error)]
+pub enum CreateLinkError {
+    /// Another link has this id: draw a new one.
+    #[error("the short id is taken")]
+    IdTaken,
+    /// The key has used up its month.
+    #[error("{current} of {limit} links of the month are used")]
+    QuotaExceeded { limit: u64, current: u64 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a key was not changed.
+#[derive(Debug, Error)]
+pub enum UpdateKeyError {
+    /// The key changed since it was read: read it again.
+    #[error("the key changed meanwhile")]
+    Conflict,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A pending delivery whose time has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueDelivery {
+    pub due_at: Timestamp,
+    pub id: DeliveryId,
+}
+
+/// Asks that the owner's month counts a delivery before its first try.
+#[derive(Clone, Copy, Debug)]
+pub struct QuotaClaim {
+    pub id: DeliveryId,
+    pub month: Month,
+    pub limit: MonthlyLimit,
+}
+
+/// What became of a try, to be written down.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    pub id: DeliveryId,
+    /// Which try it was, from 1 on; 0 where none was made. One that is written down already changes nothing again.
+    pub attempt: u32,
+    pub outcome: AttemptOutcome,
+    pub at: Timestamp,
+}
+
+/// Which deliveries of a link to list.
+#[derive(Clone, Copy, Debug)]
+pub struct DeliveryQuery {
+    pub link: ShortId,
+    pub status: Option<DeliveryStatus>,
+    /// Only those older than this one in the list's order.
+    pub after: Option<DeliveryId>,
+    /// Only hits from this day on.
+    pub since: Day,
+    pub limit: usize,
+}
+
+/// Keeps everything that must outlive the process.
+///
+/// Every write that is answered with `Ok` is durable. Reads see every write answered before them.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Whether the store can serve now.
+    async fn ready(&self) -> Result<(), StoreError>;
+
+    /// Flushes and closes; later calls answer [`StoreError::Unavailable`].
+    async fn close(&self);
+
+    /// Keeps `value` under `name` unless something is there already; answers what is there then.
+    async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
+
+    /// Creates a link and counts it in its owner's month, both or neither. Answers the month's count, this one included.
+    async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
+
+    async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError>;
+
+    /// Keeps a new key. One with the same id already there stays as it is.
+    async fn create_key(&self, key: ApiKey) -> Result<(), StoreError>;
+
+    /// Puts `key` in the place of its revision before; its old secrets stop working where `key` has them no more.
+    async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError>;
+
+    async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError>;
+
+    /// The key that has this secret, current or retiring. Whether it may still be used is for the caller to say.
+    async fn key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError>;
+
+    /// The keys that `viewer` sees and that are not revoked, newest first, from after `after` on.
+    async fn keys_seen_by(&self, viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError>;
+
+    /// Notes when keys were last used; an earlier time than the one known changes nothing.
+    async fn note_key_use(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError>;
+
+    /// When each of `keys` was last used.
+    async fn last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError>;
+
+    /// Up to where this node's journal is counted.
+    async fn hit_cursor(&self, writer: NodeId) -> Result<Position, StoreError>;
+
+    /// Adds a batch to the counters and its deliveries to the queue, exactly once however often the same batch comes.
+    ///
+    /// A batch that does not begin at the writer's cursor changes nothing. After an unknown outcome the same batch has
+    /// to be offered again before another.
+    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError>;
+
+    /// What is counted of a link; the label lists only where asked for.
+    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
+
+    /// What a key has used in a month.
+    async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
+
+    /// Pending deliveries due at `now` or before, by due time, from after `after` on.
+    async fn due_deliveries(
+        &self,
+        now: Timestamp,
+        after: Option<DueDelivery>,
+        limit: usize,
+    ) -> Result<Vec<DueDelivery>, StoreError>;
+
+    /// Reads deliveries; `None` for those that are not there.
+    async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
+
+    /// Counts deliveries in their owners' months, each at most once. `false` where the quota is used up.
+    async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
+
+    /// Writes down what became of tries. A delivery that is no longer pending stays as it is, and so does one whose try of
+    /// that number is written down already.
+    async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError>;
+
+    /// Deliveries of a link by the place of their URL, over hits from the day `since` on.
+    async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;
+
+    /// Deliveries of a link, newest first.
+    async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;
+
+    /// Drops settled and unsettled deliveries of hits before the day `before`, some at a time; `false` when none is left.
+    async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError>;
+}

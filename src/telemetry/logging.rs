@@ -1,0 +1,27 @@
+//! Structured logs on standard error.
+
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+/// Begins to log, once for the process.
+///
+/// # Errors
+/// When something else has begun to log already.
+pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
+    // Dependencies speak up only where something is wrong.
+    let filter = Targets::new().with_target("signpost", level).with_default(level.min(LevelFilter::WARN));
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match format {
+        Format::Text => registry.with(lines).try_init(),
+        Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    }
+}

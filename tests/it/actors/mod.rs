@@ -1,0 +1,3 @@
+mod keeper;
+mod key_shard;
+mod webhook_sender;

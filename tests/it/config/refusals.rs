@@ -1,0 +1,201 @@
+//! What stops the start: each fault in one line that names the setting and its place.
+
+use std::{ffi::OsString, fs};
+
+use signpost::config::Config;
+
+use super::{Directory, MASTER_KEY, ROOT_KEY, refusal, variable, with_environment, with_file};
+
+#[test]
+fn a_named_file_must_be_there_and_the_usual_one_need_not() {
+    let directory = Directory::new();
+    assert!(directory.load(None, &[]).is_ok());
+    let line = refusal(directory.load(Some("gone.toml"), &[]));
+    assert!(line.starts_with("gone.toml: cannot be read: "), "{line}");
+}
+
+#[test]
+fn a_usual_file_that_cannot_be_read_is_not_passed_over() {
+    let directory = Directory::new();
+    fs::create_dir(directory.0.join("signpost.toml")).expect("created");
+    let line = refusal(directory.load(None, &[]));
+    assert!(line.starts_with("./signpost.toml: cannot be read: "), "{line}");
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_refused_with_its_line() {
+    for text in ["[http]\nlisten = \n", "[http]\nlisten\n", "[http]\n\"a\nb\" = 1\n"] {
+        let line = refusal(with_file(text));
+        assert!(line.starts_with("./signpost.toml, line 2: "), "{line}");
+    }
+    let twice = refusal(with_file("[http]\nworkers = 1\nworkers = 2\n"));
+    assert!(twice.starts_with("./signpost.toml, line 3: "), "{twice}");
+}
+
+#[test]
+fn a_bad_secret_is_refused_without_being_shown() {
+    let short_of_32_bytes = &MASTER_KEY[4..];
+    for (variable, value) in [
+        ("SIGNPOST_ROOT_KEY", &ROOT_KEY[1..]),
+        ("SIGNPOST_ROOT_KEY", "a root key with white space in it"),
+        ("SIGNPOST_ROOT_KEY", "ein-schlüssel-mit-umlaut-darinnen"),
+        ("SIGNPOST_MASTER_KEY", short_of_32_bytes),
+        ("SIGNPOST_MASTER_KEY", "not base64 at all, whatever its size"),
+    ] {
+        let line = refusal(with_environment(&[(variable, value)]));
+        assert!(line.ends_with(&format!("(from environment {variable})")), "{line}");
+        assert!(!line.contains(value), "{line}");
+    }
+}
+
+#[test]
+fn a_secret_in_a_file_is_refused_without_being_shown() {
+    let line = refusal(with_file(&format!("root_key = \"{ROOT_KEY}\"\n")));
+    let expected = "root_key: is a secret, taken from the environment only \
+                    (SIGNPOST_ROOT_KEY) (in ./signpost.toml, line 1)";
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn an_unknown_name_in_a_file_is_refused_with_its_place() {
+    for (text, expected) in [
+        (
+            "\n[http]\nlissten = \"127.0.0.1:1\"\n",
+            "http.lissten: unknown setting (in ./signpost.toml, line 3); \
+             did you mean http.listen?",
+        ),
+        (
+            "[htpp]\nlisten = \"127.0.0.1:1\"\n",
+            "htpp: unknown section (in ./signpost.toml, line 1); did you mean http?",
+        ),
+        ("colour = 1\n", "colour: unknown setting (in ./signpost.toml, line 1)"),
+        (
+            "[tiers.free]\nlink_per_month = 1\n",
+            "tiers.free.link_per_month: unknown setting (in ./signpost.toml, line 2); \
+             did you mean tiers.free.links_per_month?",
+        ),
+        ("http = 1\n", "http: is a section, not a setting (in ./signpost.toml, line 1)"),
+        ("\"a\\nb\" = 1\n", "\"a\\nb\": unknown setting (in ./signpost.toml, line 1)"),
+        (
+            "\"http.listen\" = \"127.0.0.1:1\"\n",
+            "\"http.listen\": unknown setting (in ./signpost.toml, line 1); \
+             did you mean http.listen?",
+        ),
+    ] {
+        assert_eq!(refusal(with_file(text)), expected);
+    }
+}
+
+#[test]
+fn an_unknown_name_in_the_environment_is_refused_with_its_place() {
+    for (variable, expected) in [
+        (
+            "SIGNPOST_HTTP__LISSTEN",
+            "http.lissten: unknown setting (from environment SIGNPOST_HTTP__LISSTEN); \
+             did you mean SIGNPOST_HTTP__LISTEN?",
+        ),
+        (
+            "SIGNPOST_HTTP_LISTEN",
+            "http_listen: unknown setting (from environment SIGNPOST_HTTP_LISTEN); \
+             did you mean SIGNPOST_HTTP__LISTEN?",
+        ),
+        ("SIGNPOST_COLOUR", "colour: unknown setting (from environment SIGNPOST_COLOUR)"),
+        ("SIGNPOST_A\nB", "a\\nb: unknown setting (from environment SIGNPOST_A\\nB)"),
+    ] {
+        assert_eq!(refusal(with_environment(&[(variable, "1")])), expected);
+    }
+}
+
+#[test]
+fn other_variables_and_those_of_the_tests_are_passed_over() {
+    let environment =
+        [("PATH", "/bin"), ("signpost_http__listen", "x"), ("SIGNPOST", "x"), ("SIGNPOST_TEST_ANYTHING", "x")];
+    assert!(with_environment(&environment).is_ok());
+}
+
+#[test]
+fn a_bad_value_in_the_environment_is_refused_in_one_line() {
+    for (name, value, message) in [
+        ("http.listen", "foo", "\"foo\" is not an address and port"),
+        ("http.listen", "", "\"\" is not an address and port"),
+        ("http.listen", "a\nb", "\"a\\nb\" is not an address and port"),
+        (
+            "http.base_url",
+            "ftp://go.example",
+            "\"ftp://go.example\" is not an http or https URL with a host and without \
+             credentials, query or fragment",
+        ),
+        ("http.workers", "-1", "-1 is not between 0 and 1024"),
+        ("http.workers", "many", "\"many\" is not a whole number"),
+        ("http.workers", "99999999999999999999", "\"99999999999999999999\" is not a whole number"),
+        ("http.request_timeout", "10", "\"10\" is not a duration from \"100ms\" to \"5m\""),
+        ("http.client_limit_cells", "1", "1 is not between 1024 and 268435456"),
+        ("store.kind", "scylla", "\"scylla\" is not available: this build has the embedded store only"),
+        ("journal.segment_bytes", "65537", "65537 is not a multiple of 65536"),
+        ("cache.keys_ttl", "5s", "\"5s\" is not a duration from \"1ms\" to \"4s\""),
+        ("limits.redirect_per_minute", "-5", "-5 is not between 0 and 1000000"),
+        ("tiers.free.links_per_month", "-1", "-1 is neither a count from 0 up nor \"unlimited\""),
+        ("tiers.free.links_per_month", "lots", "\"lots\" is neither a count from 0 up nor \"unlimited\""),
+        ("webhooks.retry_delays", "1s,x", "\"x\" is not a duration from \"0s\" to \"1h\""),
+        ("webhooks.retry_delays", "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s", "has 11 waits, at most 10"),
+        ("webhooks.retention", "2years", "\"2years\" is not a duration from \"1h\" to \"1year\""),
+        ("geo.database", "gone.mmdb", "\"gone.mmdb\" is not a file that is there"),
+        ("geo.database", ".", "\".\" is not a file that is there"),
+        ("log.level", "loud", "\"loud\" is not one of off, error, warn, info, debug, trace"),
+        ("log.format", "xml", "\"xml\" is not one of text, json"),
+        ("log.requests", "yes", "\"yes\" is not true or false"),
+        ("data_dir", "", "\"\" is not a path"),
+    ] {
+        let variable = variable(name);
+        let line = refusal(with_environment(&[(&variable, value)]));
+        assert_eq!(line, format!("{name}: {message} (from environment {variable})"));
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_type_in_a_file_is_refused_in_one_line() {
+    for (setting, message) in [
+        ("listen = 8080", "listen: expected a string, found a whole number"),
+        ("listen = {}", "listen: expected a string, found a section"),
+        ("workers = \"8\"", "workers: expected a whole number, found a string"),
+        ("workers = 1.5", "workers: expected a whole number, found a fraction"),
+        ("workers = true", "workers: expected a whole number, found a boolean"),
+        ("workers = 2026-11-21", "workers: expected a whole number, found a date or time"),
+        ("workers = 0xffffffffffffffff", "workers: expected a whole number, found a number beyond 64 bits"),
+        ("base_url = []", "base_url: expected a string, found a list"),
+    ] {
+        let line = refusal(with_file(&format!("[http]\n{setting}\n")));
+        assert_eq!(line, format!("http.{message} (in ./signpost.toml, line 2)"));
+    }
+    let line = refusal(with_file("[log]\nrequests = \"true\"\n"));
+    let expected = "log.requests: expected a boolean, found a string (in ./signpost.toml, line 2)";
+    assert_eq!(line, expected);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_value_that_is_not_utf_8_is_refused() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let variable = OsString::from("SIGNPOST_DATA_DIR");
+    let value = OsString::from_vec(vec![b'.', 0xff]);
+    let error = Config::load(None, [(variable, value)], &Directory::new().0).expect_err("not a valid value");
+    let expected = "data_dir: is not valid UTF-8 (from environment SIGNPOST_DATA_DIR)";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn settings_that_do_not_go_together_are_blamed_on_the_one_set_last() {
+    let file = "[journal]\nsegment_bytes = 65536\ndisk_budget_bytes = 131072\n";
+    let directory = Directory::with("signpost.toml", file);
+    for (variable, value, setting) in [
+        ("SIGNPOST_HTTP__LISTEN", "127.0.0.1:8081", "http.listen"),
+        ("SIGNPOST_ADMIN__LISTEN", "127.0.0.1:8080", "admin.listen"),
+        ("SIGNPOST_JOURNAL__DISK_BUDGET_BYTES", "131071", "journal.disk_budget_bytes"),
+        ("SIGNPOST_JOURNAL__SEGMENT_BYTES", "131072", "journal.segment_bytes"),
+    ] {
+        let line = refusal(directory.load(None, &[(variable, value)]));
+        assert!(line.starts_with(&format!("{setting}: ")), "{line}");
+        assert!(line.ends_with(&format!("(from environment {variable})")), "{line}");
+    }
+}

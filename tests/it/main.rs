@@ -1,0 +1,14 @@
+//! All integration tests, in one binary: it links once.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod actors;
+mod api;
+mod config;
+mod domain;
+mod faults;
+mod hits;
+mod http;
+mod limits;
+mod store;
+mod support;

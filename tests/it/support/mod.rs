@@ -1,0 +1,19 @@
+//! What tests share: a real server on free ports, a client for its API, a receiver of webhooks.
+
+pub mod client;
+pub mod receiver;
+pub mod server;
+
+use std::time::{Duration, Instant};
+
+/// Asks again and again until `done` says so; for what the service promises to do soon, not at once.
+pub async fn eventually<R>(what: &str, within: Duration, mut done: impl AsyncFnMut() -> Option<R>) -> R {
+    let began = Instant::now();
+    loop {
+        if let Some(result) = done().await {
+            return result;
+        }
+        assert!(began.elapsed() < within, "not within {within:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,201 @@
+//! A whole server inside the test's process: its own data directory, loopback ports that the system gave it.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use signpost::actors::key_shard::KeyShards;
+use signpost::actors::webhook_dispatcher::WebhookPool;
+use signpost::app::{App, TestSeams};
+use signpost::clock::Clock;
+use signpost::config::Config;
+use signpost::store::Store;
+use tokio::sync::oneshot;
+
+use super::client::Client;
+
+/// Long enough for the configuration, and no secret.
+pub const ROOT_KEY: &str = "root-key-of-a-test-0123456789-0123456789";
+
+type WrapStore = Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>;
+
+/// How a server is to be.
+pub struct ServerBuilder {
+    settings: Vec<(OsString, OsString)>,
+    clock: Clock,
+    wrap_store: Option<WrapStore>,
+    directory: Option<Arc<tempfile::TempDir>>,
+}
+
+/// A running server. It drains and ends when it is dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+    pub base_url: String,
+    pub clock: Clock,
+    pub shards: Arc<KeyShards>,
+    pub webhooks: Arc<WebhookPool>,
+    /// `None` when the root key came from the settings.
+    pub first_secret: Option<String>,
+    directory: Arc<tempfile::TempDir>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        let builder = Self { settings: Vec::new(), clock: Clock::system(), wrap_store: None, directory: None };
+        builder
+            .set("SIGNPOST_HTTP__LISTEN", "127.0.0.1:0")
+            .set("SIGNPOST_ADMIN__LISTEN", "127.0.0.1:0")
+            .set("SIGNPOST_ROOT_KEY", ROOT_KEY)
+            .set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "127.0.0.0/8")
+            .set("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "0")
+            .set("SIGNPOST_LIMITS__QR_PER_MINUTE", "0")
+            .set("SIGNPOST_JOURNAL__SEGMENT_BYTES", "1048576")
+            .set("SIGNPOST_JOURNAL__DISK_BUDGET_BYTES", "67108864")
+            .set("SIGNPOST_STORE__CACHE_BYTES", "16777216")
+            .set("SIGNPOST_HTTP__CLIENT_LIMIT_CELLS", "4096")
+            .set("SIGNPOST_HTTP__WORKERS", "2")
+    }
+}
+
+impl ServerBuilder {
+    /// Sets an environment variable for this server alone; the last one wins.
+    pub fn set(mut self, variable: &str, value: &str) -> Self {
+        self.settings.retain(|(known, _)| known != variable);
+        self.settings.push((variable.into(), value.into()));
+        self
+    }
+
+    pub fn unset(mut self, variable: &str) -> Self {
+        self.settings.retain(|(known, _)| known != variable);
+        self
+    }
+
+    /// Gives the server a clock that the test moves.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Puts something around the server's store.
+    pub fn wrap_store(mut self, wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send + 'static) -> Self {
+        self.wrap_store = Some(Box::new(wrap));
+        self
+    }
+
+    /// Lives on the data of a server that has ended.
+    pub fn directory(mut self, directory: Arc<tempfile::TempDir>) -> Self {
+        self.directory = Some(directory);
+        self
+    }
+
+    /// Starts the server, or tells why it does not start.
+    pub fn try_start(mut self) -> Result<Server, String> {
+        let directory = self.directory.take().unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
+        let data_dir = directory.path().join("data");
+        self = self.set("SIGNPOST_DATA_DIR", data_dir.to_str().unwrap());
+        let config = Config::load(None, self.settings, directory.path()).map_err(|error| error.to_string())?;
+        let (started, starting) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let (clock, seams) = (self.clock.clone(), TestSeams { clock: self.clock, wrap_store: self.wrap_store });
+        let thread = std::thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async {
+                let app = match App::build_with(&config, seams).await {
+                    Ok(app) => app,
+                    Err(error) => return started.send(Err(error.to_string())).unwrap(),
+                };
+                let handles = app.test_handles();
+                let secret = app.first_start.secret.as_ref().map(|secret| secret.reveal().to_owned());
+                let addresses = (app.address, app.admin_address, app.base_url.clone());
+                started.send(Ok((addresses, handles, secret))).unwrap();
+                app.run(async { drop(stopped.await) }).await.unwrap();
+            });
+        });
+        let answer = starting.recv().unwrap_or_else(|_| Err("the server's thread panicked".into()));
+        let ((address, admin, base_url), (shards, webhooks), first_secret) = match answer {
+            Ok(started) => started,
+            Err(error) => {
+                thread.join().unwrap();
+                return Err(error);
+            }
+        };
+        Ok(Server {
+            address,
+            admin,
+            base_url,
+            clock,
+            shards,
+            webhooks,
+            first_secret,
+            directory,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|error| panic!("the server did not start: {error}"))
+    }
+}
+
+impl Server {
+    /// A server as most tests want it: no client limits, root key [`ROOT_KEY`], webhooks to loopback allowed.
+    pub fn start() -> Self {
+        ServerBuilder::default().start()
+    }
+
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// A client that sends the root key.
+    pub fn root(&self) -> Client {
+        Client::new(&format!("http://{}", self.address), Some(ROOT_KEY))
+    }
+
+    /// A client that sends no key.
+    pub fn anonymous(&self) -> Client {
+        Client::new(&format!("http://{}", self.address), None)
+    }
+
+    /// A client that sends `key`.
+    pub fn with_key(&self, key: &str) -> Client {
+        Client::new(&format!("http://{}", self.address), Some(key))
+    }
+
+    /// A client of the operator's listener.
+    pub fn operator(&self) -> Client {
+        Client::new(&format!("http://{}", self.admin), None)
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        Path::new(self.directory.path()).join("data")
+    }
+
+    /// Drains and ends the server; its data stay for the next one, see [`ServerBuilder::directory`].
+    pub fn stop(mut self) -> Arc<tempfile::TempDir> {
+        self.end();
+        Arc::clone(&self.directory)
+    }
+
+    fn end(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && let Err(panic) = thread.join()
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
