@@ -5,6 +5,7 @@ mod keys_on_disk;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +14,17 @@ use actix_web::dev::{Server, ServerHandle};
 use thiserror::Error;
 
 use crate::actors::hit_counter::{CountAll, HitCounter};
-use crate::actors::keeper::Keeper;
+use crate::actors::keeper::{Keeper, Kept};
 use crate::actors::key_shard::{KeyShards, StartError as ShardError};
 use crate::actors::webhook_dispatcher::WebhookPool;
 use crate::actors::webhook_sender::SenderError;
 use crate::clock::Clock;
 use crate::config::{Config, SettingError};
+use crate::domain::link::BaseUrl;
 use crate::domain::webhook::first_kept_day;
 use crate::hits::journal::JournalError;
 use crate::hits::keeper::KeeperHandle;
+use crate::http::Api;
 use crate::readiness::Readiness;
 use crate::service::authentication::Authentication;
 use crate::service::root_key::{FirstStart, RootKeyError};
@@ -40,6 +43,8 @@ pub enum StartError {
     File { path: String, source: io::Error },
     #[error("{path}: {reason}")]
     DamagedFile { path: String, reason: &'static str },
+    #[error("the store in {} can't be opened: {reason}", path.display())]
+    StoreDirectory { path: PathBuf, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -56,9 +61,17 @@ pub enum StartError {
     NoRandomness,
 }
 
-/// How long a drain may take in all is 30 s; what each part of it may take.
+/// What each part of a drain may take, so that all of it takes less than 30 s: requests and webhooks end side by side,
+/// then hits are counted, then five more parts are closed one after the other.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(12);
 const WEBHOOKS_END_WITHIN: Duration = Duration::from_secs(11);
+const HITS_COUNTED_WITHIN: Duration = Duration::from_secs(5);
+const PART_CLOSED_WITHIN: Duration = Duration::from_millis(1500);
+/// How long a connection may stay idle in a drain before it is closed: its client may be about to ask something, and
+/// learns from the answer that it is the last.
+const FAREWELL: Duration = Duration::from_millis(800);
+/// How long to leave a counter alone that gave no answer.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Uses of keys are written this often: `last_used_at` is at most 10 s old.
 const FLUSH_USES_EVERY: Duration = Duration::from_secs(5);
 /// Deliveries past their retention are looked for this often.
@@ -89,7 +102,14 @@ struct Parts {
     arbiters: Vec<Arbiter>,
     public: Server,
     admin: Server,
+    api: Arc<Api>,
     clock: Clock,
+}
+
+/// The description of the API that a service with these settings has, as JSON text.
+pub fn api_document(config: &Config) -> String {
+    let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
+    build::reference(config, &base_url).document_text()
 }
 
 impl App {
@@ -100,13 +120,20 @@ impl App {
     /// # Errors
     /// See [`StartError`]; its text is one line for the operator.
     pub async fn build(config: &Config) -> Result<Self, StartError> {
-        build::build(config, TestSeams::default()).await
+        build::build(config, TestSeams::default(), FAREWELL).await
     }
 
-    /// As [`build`](Self::build), with the clock and the store that a test brings.
+    /// As [`build`](Self::build), with the clock and the store that a test brings, and at its end without a wait for
+    /// what its clients may still have to ask.
     #[doc(hidden)]
     pub async fn build_with(config: &Config, seams: TestSeams) -> Result<Self, StartError> {
-        build::build(config, seams).await
+        build::build(config, seams, Duration::ZERO).await
+    }
+
+    /// What handlers call, for measuring it without a network.
+    #[doc(hidden)]
+    pub fn api(&self) -> Arc<Api> {
+        Arc::clone(&self.parts.api)
     }
 
     /// Ways to make parts panic, for tests.
@@ -115,8 +142,8 @@ impl App {
         (Arc::clone(&self.parts.shards), Arc::clone(&self.parts.webhooks))
     }
 
-    /// Serves until `end` comes, then drains: not ready, no new connections, requests finished, hits counted, deliveries
-    /// handed back, everything flushed.
+    /// Serves until `end` comes, then drains: not ready, no new connections, requests finished, deliveries handed back,
+    /// hits counted, everything flushed. Less than 30 s in all.
     ///
     /// # Errors
     /// When a listener fails.
@@ -132,6 +159,7 @@ impl App {
             arbiters,
             public,
             admin,
+            api: _,
             clock,
         } = self.parts;
         let (public_handle, admin_handle) = (public.handle(), admin.handle());
@@ -146,23 +174,25 @@ impl App {
         end.await;
         tracing::info!("draining");
         readiness.set_serving(false);
-        stop_listener(&public_handle).await;
+        // Side by side: neither needs the other. What the last requests add to the queue waits in the store.
+        tokio::join!(stop_listener(&public_handle), webhooks.stop(WEBHOOKS_END_WITHIN));
         for chore in chores {
             chore.abort();
         }
-        // The hits first: they may make new deliveries, which then wait in the store.
-        if counter.kept().ask_once(CountAll).await != Ok(true) {
+        if !count_all(&counter.kept()).await {
             tracing::warn!("some hits are left in the journal; the next start counts them");
         }
-        counter.stop().await;
-        webhooks.stop(WEBHOOKS_END_WITHIN).await;
-        shards.stop().await;
-        if let Err(error) = authentication.flush_uses().await {
-            tracing::warn!(%error, "the last uses of keys were not written");
-        }
+        closed("the hit counter", counter.stop()).await;
+        closed("the key shards", shards.stop()).await;
+        closed("the last uses of keys", async {
+            if let Err(error) = authentication.flush_uses().await {
+                tracing::warn!(%error, "the last uses of keys were not written");
+            }
+        })
+        .await;
         // Blocking: it joins the journal's thread, which is at most one msync away.
-        drop(tokio::task::spawn_blocking(|| journal.stop()).await);
-        store.close().await;
+        closed("the journal", async { drop(tokio::task::spawn_blocking(|| journal.stop()).await) }).await;
+        closed("the store", store.close()).await;
         for arbiter in arbiters {
             arbiter.stop();
         }
@@ -177,6 +207,27 @@ async fn stop_listener(listener: &ServerHandle) {
     // actix ends keep-alive connections as they fall idle and gives up after its own time-out; this is the outer bound.
     if tokio::time::timeout(REQUESTS_END_WITHIN, listener.stop(true)).await.is_err() {
         tracing::warn!("some requests did not end in time");
+    }
+}
+
+/// Counts what the journal holds, as far as there is time. The rest is safe where it is.
+async fn count_all(counter: &Kept<HitCounter>) -> bool {
+    let counting = async {
+        loop {
+            // An answer that takes longer than a question may wait is asked for again; the counting goes on meanwhile.
+            match counter.ask_once(CountAll).await {
+                Ok(all) => return all,
+                Err(_) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
+            }
+        }
+    };
+    tokio::time::timeout(HITS_COUNTED_WITHIN, counting).await.unwrap_or(false)
+}
+
+/// Waits for a part to close, but not for ever: what it holds is safe by then.
+async fn closed(part: &'static str, closing: impl Future<Output = ()>) {
+    if tokio::time::timeout(PART_CLOSED_WITHIN, closing).await.is_err() {
+        tracing::warn!(part, "not closed in time");
     }
 }
 

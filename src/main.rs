@@ -3,21 +3,21 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use signpost::app::App;
+use signpost::app::{self, App};
 use signpost::cli::{Cli, Command};
 use signpost::config::{Config, LogFormat, LogLevel};
-use signpost::http::openapi;
 use signpost::telemetry::logging;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
+
+/// Within 30 s of the first signal the process has ended, even where a disk hangs.
+const LONGEST_DRAIN: Duration = Duration::from_secs(29);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if cli.command == Some(Command::Openapi) {
-        return print(&openapi::document_text());
-    }
     let config = match Config::load(cli.config.as_deref(), std::env::vars_os(), Path::new(".")) {
         Ok(config) => config,
         Err(error) => return fail(&error),
@@ -25,7 +25,8 @@ fn main() -> ExitCode {
     match cli.command.unwrap_or_default() {
         Command::CheckConfig => print(&config.effective()),
         Command::Migrate => print("The embedded store needs no migration."),
-        Command::Serve | Command::Openapi => serve(&config),
+        Command::Openapi => print(&app::api_document(&config)),
+        Command::Serve => serve(&config),
     }
 }
 
@@ -50,10 +51,14 @@ fn serve(config: &Config) -> ExitCode {
             Ok(app) => app,
             Err(error) => return fail(&error),
         };
+        let signals = match EndSignals::listen() {
+            Ok(signals) => signals,
+            Err(error) => return fail(&error),
+        };
         if let Err(error) = greet(&app) {
             return fail(&error);
         }
-        match app.run(told_to_stop()).await {
+        match app.run(signals.first()).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         }
@@ -92,25 +97,44 @@ fn greet(app: &App) -> io::Result<()> {
     out.flush()
 }
 
-/// Waits for SIGTERM or SIGINT. A second one ends the process at once: whatever was answered is safe already.
-async fn told_to_stop() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals can't be listened for; only SIGKILL ends this process");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that end the process: SIGTERM and SIGINT.
+struct EndSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl EndSignals {
+    /// From here on they no longer end the process by themselves.
+    fn listen() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
-    tokio::spawn(async move {
+
+    async fn next(&mut self) {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-        tracing::warn!("ended at once by a second signal");
-        std::process::exit(130);
-    });
+    }
+
+    /// Waits for the first. A second one ends the process at once, and so does a drain that does not come to its end:
+    /// whatever was answered is safe already.
+    async fn first(mut self) {
+        self.next().await;
+        tokio::spawn(async move {
+            self.next().await;
+            tracing::warn!("ended at once by a second signal");
+            std::process::exit(130);
+        });
+        // A thread of its own: it must not depend on anything that may be what hangs.
+        let limit = std::thread::Builder::new().name("drain-limit".into()).spawn(|| {
+            std::thread::sleep(LONGEST_DRAIN);
+            tracing::error!("the drain took too long and was cut short");
+            std::process::exit(0);
+        });
+        if let Err(error) = limit {
+            tracing::warn!(%error, "this drain has no time limit: a thread could not be started");
+        }
+    }
 }
 
 fn print(text: &str) -> ExitCode {

@@ -76,8 +76,8 @@ impl Counting {
         if let Some(batch) = &self.offered {
             self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto;
-            if !batch.deliveries.is_empty() {
-                self.dispatcher.wake();
+            if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
+                self.dispatcher.wake(earliest);
             }
             self.offered = None;
             self.reader.release(self.cursor);

@@ -5,5 +5,7 @@ pub mod hit_counter;
 pub mod keeper;
 pub mod key_shard;
 pub mod webhook_dispatcher;
+mod webhook_preparation;
+mod webhook_queue;
 pub mod webhook_sender;
 pub mod webhook_worker;

@@ -3,52 +3,38 @@
 //! The queue is in the store; here are only the tries under way, at most one a worker. A delivery that is not settled
 //! when the process ends is still due at the next start.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ArbiterHandle, AsyncContext, Context};
-use moka::future::Cache;
 use ring::rand::{SecureRandom, SystemRandom};
-use thiserror::Error;
-use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use super::keeper::{Keeper, KeeperOptions, Kept, RestartHook};
+use super::webhook_preparation::{Owners, Preparation, PrepareError};
+pub use super::webhook_queue::DispatcherWake;
+use super::webhook_queue::{Found, Host, QueueScan};
 use super::webhook_sender::{SignedRequest, WebhookSender};
 use super::webhook_worker::{AttemptDelivery, AttemptEnd, AttemptTicket, FinishedAttempt, WebhookWorker};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId, SealedSecret};
-use crate::domain::link::{Link, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::retry::RetrySchedule;
-use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::Vault;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
-use crate::domain::webhook_event::hit_event_body;
-use crate::domain::webhook_url::WebhookUrl;
-use crate::store::{DueDelivery, QuotaClaim, Settlement, Store, StoreError};
+use crate::store::{Settlement, Store, StoreError};
 
 /// How long the dispatcher sleeps when nothing wakes it; retries due sooner wake it in time.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Due deliveries looked at in one round, those of busy hosts included: bounds what a round reads.
+/// How long to wait where the store does not answer, or where a worker is just being started anew.
+const REST: Duration = Duration::from_millis(250);
+/// Due deliveries looked at in one round: bounds how long ended tries wait to be written down. The next round goes on
+/// behind them.
 const LOOK_AHEAD: usize = 5_000;
 /// Due deliveries read at a time.
 const PAGE: usize = 500;
-/// Links and keys kept at hand. Links never change; keys are read again after this time.
-const AT_HAND: u64 = 10_000;
-const KEYS_FOR: Duration = Duration::from_secs(4);
-
-/// Wakes the dispatcher: there are new deliveries.
-#[derive(Clone, Debug, Default)]
-pub struct DispatcherWake(Arc<Notify>);
-
-impl DispatcherWake {
-    pub fn wake(&self) {
-        self.0.notify_one();
-    }
-}
 
 /// What a dispatcher needs to know.
 pub struct DispatcherParts {
@@ -105,10 +91,6 @@ impl WebhookPool {
         if tokio::time::timeout(patience, finish).await.is_err() {
             tracing::info!("webhooks: tries that took too long are made again at the next start");
         }
-        for worker in &self.workers {
-            // Dropping ends a worker in the middle of a try; its `stop` would wait for it.
-            drop(worker.kept());
-        }
     }
 
     /// A worker, for tests that make it panic.
@@ -131,35 +113,37 @@ impl Actor for WebhookDispatcher {
     fn started(&mut self, context: &mut Context<Self>) {
         let (dispatching, wake, stopping) = (Arc::clone(&self.dispatching), self.wake.clone(), self.stopping.clone());
         context.spawn(actix::fut::wrap_future::<_, Self>(async move {
+            // Nobody else wants the lock before this actor has ended.
+            let mut state = dispatching.lock().await;
+            // An earlier life may have taken deliveries from the queue and not begun them.
+            state.scan.reset();
             while !*stopping.borrow() {
-                let mut state = dispatching.lock().await;
+                if let Some(earliest) = wake.take_earliest() {
+                    state.scan.queued_from(earliest);
+                }
                 let pause = state.round().await.unwrap_or_else(|error| {
                     tracing::warn!(%error, "webhooks wait: the store did not answer");
-                    PAUSE
+                    state.scan.reset();
+                    REST
                 });
-                let finished = state.finished.recv();
-                tokio::select! {
-                    one = finished => if let Some(one) = one { state.ended.push(one) },
-                    () = wake.0.notified() => {}
-                    () = tokio::time::sleep(pause) => {}
+                let finished = tokio::select! {
+                    finished = state.finished.recv() => finished,
+                    () = wake.woken() => None,
+                    () = tokio::time::sleep(pause) => None,
+                };
+                let was_not_begun = finished.is_some_and(|finished| finished.end == AttemptEnd::NotBegun);
+                state.ended.extend(finished);
+                if was_not_begun {
+                    tokio::time::sleep(REST).await;
                 }
             }
         }));
     }
 }
 
-/// Why a delivery can't be sent as it is stored.
-#[derive(Debug, Error)]
-enum PrepareError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("{0}")]
-    Unsendable(&'static str),
-}
-
 /// A try under way.
 struct Attempt {
-    host: String,
+    host: Host,
     worker: usize,
     attempts_before: u32,
 }
@@ -167,14 +151,14 @@ struct Attempt {
 /// Where the dispatching stands. It outlives a panic of the actor.
 struct Dispatching {
     parts: DispatcherParts,
+    preparation: Preparation,
     random: SystemRandom,
-    links: Cache<ShortId, Arc<Link>>,
-    keys: Cache<KeyId, Arc<ApiKey>>,
+    scan: QueueScan,
     workers: Vec<Kept<WebhookWorker>>,
-    /// Workers without a try.
-    idle: Vec<usize>,
+    /// Workers without a try; the one that was busy longest ago comes first.
+    idle: VecDeque<usize>,
     under_way: HashMap<DeliveryId, Attempt>,
-    per_host: HashMap<String, usize>,
+    per_host: HashMap<Host, usize>,
     finished: mpsc::UnboundedReceiver<FinishedAttempt>,
     finished_sender: mpsc::UnboundedSender<FinishedAttempt>,
     /// Ended tries that are not yet written down.
@@ -185,10 +169,10 @@ impl Dispatching {
     fn new(parts: DispatcherParts, workers: Vec<Kept<WebhookWorker>>) -> Self {
         let (finished_sender, finished) = mpsc::unbounded_channel();
         Self {
+            preparation: Preparation::new(Arc::clone(&parts.store), Arc::clone(&parts.vault), parts.plans),
             parts,
             random: SystemRandom::new(),
-            links: Cache::new(AT_HAND),
-            keys: Cache::builder().max_capacity(AT_HAND).time_to_live(KEYS_FOR).build(),
+            scan: QueueScan::default(),
             idle: (0..workers.len()).collect(),
             workers,
             under_way: HashMap::new(),
@@ -200,65 +184,77 @@ impl Dispatching {
     }
 
     /// Writes down what has ended and begins what is due. Answers how long nothing needs to be done.
+    ///
+    /// It may be dropped at any await, and then begun anew after a [`QueueScan::reset`]: what it did not come to is
+    /// still due in the store.
     async fn round(&mut self) -> Result<Duration, StoreError> {
         self.settle_ended().await?;
         if self.idle.is_empty() {
             return Ok(PAUSE);
         }
+        let (chosen, pause) = self.choose().await?;
+        self.begin(chosen).await?;
+        Ok(if self.scan.has_recalled() && !self.idle.is_empty() { Duration::ZERO } else { pause })
+    }
+
+    /// Takes from the queue what idle workers can begin now; answers also how long until there may be more.
+    async fn choose(&mut self) -> Result<(Vec<(DeliveryId, Host)>, Duration), StoreError> {
         let now = self.parts.clock.now();
-        let (mut chosen, mut pause) = (Vec::new(), PAUSE);
-        let mut chosen_per_host: HashMap<String, usize> = HashMap::new();
-        let mut after: Option<DueDelivery> = None;
-        let mut looked_at = 0;
-        'pages: while looked_at < LOOK_AHEAD {
-            let page = self.parts.store.due_deliveries(now.plus(PAUSE), after.take(), PAGE).await?;
-            let is_last = page.len() < PAGE;
-            looked_at += page.len();
-            after = page.last().cloned();
-            for due in page {
-                if chosen.len() == self.idle.len() {
-                    break 'pages;
-                }
-                if due.due_at > now {
-                    pause = pause.min(Duration::from_millis(due.due_at.0 - now.0));
-                    break 'pages;
-                }
-                if self.under_way.contains_key(&due.id) {
-                    continue;
-                }
-                let link = self.link(due.id.link).await?;
-                let host = link.as_deref().and_then(|link| link.webhooks.get(usize::from(due.id.url_index)));
-                let host = host.and_then(|url| WebhookUrl::parse_stored(url).ok()).map(|url| host_of(&url));
-                let host = host.unwrap_or_default();
-                let busy = self.per_host.get(&host).copied().unwrap_or(0);
-                let taken = chosen_per_host.entry(host.clone()).or_default();
-                if busy + *taken < self.parts.in_flight_per_host {
-                    *taken += 1;
-                    chosen.push((due.id, host));
-                }
+        let (mut chosen, mut pause) = (Vec::new(), Duration::ZERO);
+        let mut chosen_per_host: HashMap<Host, usize> = HashMap::new();
+        let (mut looked_at, mut is_at_end) = (0, false);
+        self.scan.begin_round();
+        'pages: while looked_at < LOOK_AHEAD && !is_at_end {
+            let page = self.parts.store.due_deliveries(now.plus(PAUSE), self.scan.next_page(), PAGE).await?;
+            if page.len() < PAGE {
+                (is_at_end, pause) = (true, PAUSE);
             }
-            if is_last {
-                break;
+            looked_at += page.len();
+            for due in page {
+                if due.due_at > now {
+                    (is_at_end, pause) = (true, PAUSE.min(Duration::from_millis(due.due_at.0 - now.0)));
+                    break 'pages;
+                }
+                if chosen.len() == self.idle.len() {
+                    (is_at_end, pause) = (false, Duration::ZERO);
+                    break 'pages;
+                }
+                if !self.under_way.contains_key(&due.id) {
+                    let host = self.preparation.host(due.id).await?;
+                    if self.scan.look_at(&due, &host) == Found::Consider {
+                        let busy = self.per_host.get(&host).copied().unwrap_or(0);
+                        let taken = chosen_per_host.entry(Arc::clone(&host)).or_default();
+                        if busy + *taken < self.parts.in_flight_per_host {
+                            *taken += 1;
+                            chosen.push((due.id, host));
+                        } else {
+                            self.scan.passed_over(&host);
+                        }
+                    }
+                }
+                self.scan.step(&due);
+                if self.scan.skips_on() {
+                    (is_at_end, pause) = (false, Duration::ZERO);
+                    continue 'pages;
+                }
             }
         }
-        let begun = !chosen.is_empty();
-        self.begin(chosen).await?;
-        // Where workers are left and something was begun, more may be due behind it.
-        Ok(if begun && !self.idle.is_empty() && looked_at >= PAGE { Duration::ZERO } else { pause })
+        self.scan.end_round(is_at_end);
+        Ok((chosen, pause))
     }
 
     /// Waits for the tries under way and writes down what became of them.
     async fn finish(&mut self) {
         while let Err(error) = self.settle_ended().await {
             tracing::warn!(%error, "webhooks: what became of tries is not written down yet");
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(REST).await;
         }
         while !self.under_way.is_empty() {
             let Some(finished) = self.finished.recv().await else { return };
             self.ended.push(finished);
             if let Err(error) = self.settle_ended().await {
                 tracing::warn!(%error, "webhooks: what became of tries is not written down yet");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(REST).await;
             }
         }
     }
@@ -271,23 +267,33 @@ impl Dispatching {
             return Ok(());
         }
         let now = self.parts.clock.now();
-        let settlements = self.ended.iter().map(|finished| self.settlement(finished, now)).collect();
-        self.parts.store.settle_deliveries(settlements).await?;
-        let settled: HashSet<DeliveryId> = self.ended.drain(..).map(|finished| finished.id).collect();
-        for id in settled {
-            let Some(attempt) = self.under_way.remove(&id) else { continue };
-            self.idle.push(attempt.worker);
+        let settlements: Vec<_> = self.ended.iter().filter_map(|finished| self.settlement(finished, now)).collect();
+        if !settlements.is_empty() {
+            self.parts.store.settle_deliveries(settlements).await?;
+            // Retries may be due at once, and nothing that is due from now on was looked at.
+            self.scan.queued_from(now);
+        }
+        let settled: HashSet<FinishedAttempt> = self.ended.drain(..).collect();
+        for finished in settled {
+            let Some(attempt) = self.under_way.remove(&finished.id) else { continue };
+            self.idle.push_back(attempt.worker);
             if let Some(count) = self.per_host.get_mut(&attempt.host) {
                 *count -= 1;
                 if *count == 0 {
                     self.per_host.remove(&attempt.host);
                 }
             }
+            self.scan.has_room(&attempt.host);
+            if finished.end == AttemptEnd::NotBegun {
+                // It is still due where it was.
+                self.scan.reset();
+            }
         }
         Ok(())
     }
 
-    fn settlement(&self, finished: &FinishedAttempt, now: Timestamp) -> Settlement {
+    /// What to write down of a try that has ended; nothing of one that was not begun.
+    fn settlement(&self, finished: &FinishedAttempt, now: Timestamp) -> Option<Settlement> {
         let attempts = self.under_way.get(&finished.id).map_or(0, |attempt| attempt.attempts_before) + 1;
         let failed = |response_status, error: String| AttemptOutcome::Failed {
             response_status,
@@ -298,29 +304,28 @@ impl Dispatching {
             AttemptEnd::Answered(response_status) => AttemptOutcome::Delivered { response_status },
             AttemptEnd::Failed(failure) => failed(failure.response_status(), failure.to_string()),
             AttemptEnd::WorkerLost => failed(None, "interrupted".into()),
+            AttemptEnd::NotBegun => return None,
         };
-        Settlement { id: finished.id, attempt: attempts, outcome, at: now }
+        Some(Settlement { id: finished.id, attempt: attempts, outcome, at: now })
     }
 
     /// Gives the chosen deliveries to idle workers; those past their quota fail instead.
-    async fn begin(&mut self, chosen: Vec<(DeliveryId, String)>) -> Result<(), StoreError> {
+    async fn begin(&mut self, chosen: Vec<(DeliveryId, Host)>) -> Result<(), StoreError> {
         if chosen.is_empty() {
             return Ok(());
         }
         let now = self.parts.clock.now();
         let ids: Vec<DeliveryId> = chosen.iter().map(|(id, _)| *id).collect();
         let states = self.parts.store.delivery_states(ids).await?;
-        let mut ready = Vec::new();
-        let mut never_sent = Vec::new();
-        let mut refuse = |id, error: &str| {
-            let outcome = AttemptOutcome::NeverSent { error: error.to_owned() };
-            never_sent.push(Settlement { id, attempt: 0, outcome, at: now });
-        };
+        let (mut ready, mut refused, mut owners) = (Vec::new(), Vec::new(), Owners::new());
         for ((id, host), state) in chosen.into_iter().zip(states) {
-            let Some(state) = state.filter(|state| state.status == DeliveryStatus::Pending) else { continue };
-            match self.prepare(id, &state, now).await {
+            let Some(state) = state.filter(|state| state.status == DeliveryStatus::Pending) else {
+                self.scan.has_room(&host);
+                continue;
+            };
+            match self.preparation.prepare(id, &state, now, &mut owners).await {
                 Ok((request, claim)) => ready.push((id, host, state, request, claim)),
-                Err(PrepareError::Unsendable(reason)) => refuse(id, reason),
+                Err(PrepareError::Unsendable(reason)) => refused.push((id, host, reason)),
                 Err(PrepareError::Store(error)) => return Err(error),
             }
         }
@@ -330,75 +335,32 @@ impl Dispatching {
             if state.counted || granted.next() == Some(true) {
                 self.hand_over(id, host, &state, request);
             } else {
-                refuse(id, "quota exceeded");
+                refused.push((id, host, "quota exceeded"));
             }
         }
-        if never_sent.is_empty() { Ok(()) } else { self.parts.store.settle_deliveries(never_sent).await }
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let never_sent = refused.iter().map(|(id, _, reason)| {
+            let outcome = AttemptOutcome::NeverSent { error: (*reason).to_owned() };
+            Settlement { id: *id, attempt: 0, outcome, at: now }
+        });
+        self.parts.store.settle_deliveries(never_sent.collect()).await?;
+        // None of them has taken the place that was kept for it.
+        for (_, host, _) in &refused {
+            self.scan.has_room(host);
+        }
+        Ok(())
     }
 
-    fn hand_over(&mut self, id: DeliveryId, host: String, state: &DeliveryState, request: SignedRequest) {
+    fn hand_over(&mut self, id: DeliveryId, host: Host, state: &DeliveryState, request: SignedRequest) {
         // As many were chosen as workers were idle.
-        let Some(worker) = self.idle.pop() else { return };
-        *self.per_host.entry(host.clone()).or_default() += 1;
+        let Some(worker) = self.idle.pop_front() else { return };
+        *self.per_host.entry(Arc::clone(&host)).or_default() += 1;
         self.under_way.insert(id, Attempt { host, worker, attempts_before: state.attempts });
         let ticket = AttemptTicket::new(self.finished_sender.clone(), id);
-        // A worker that is just being started anew drops the ticket, which tells that the try was lost.
+        // A worker that is just being started anew drops the ticket, which tells that no try was begun.
         let _ = self.workers[worker].try_send(AttemptDelivery { request, ticket });
-    }
-
-    async fn prepare(
-        &self,
-        id: DeliveryId,
-        state: &DeliveryState,
-        now: Timestamp,
-    ) -> Result<(SignedRequest, QuotaClaim), PrepareError> {
-        let link = self.link(id.link).await?.ok_or(PrepareError::Unsendable("link not found"))?;
-        let owner = self.owner(state.owner).await?.ok_or(PrepareError::Unsendable("key not found"))?;
-        let url = link.webhooks.get(usize::from(id.url_index)).and_then(|url| WebhookUrl::parse_stored(url).ok());
-        let url = url.ok_or(PrepareError::Unsendable("malformed url"))?;
-        let secret = self.open(&owner, &owner.webhook_secret)?;
-        let retiring = owner.retiring_webhook_secret.as_ref().filter(|old| now < old.until);
-        let retiring = retiring.map(|old| self.open(&owner, &old.secret)).transpose()?;
-        let body = hit_event_body(
-            link.id.as_str(),
-            link.target.as_str(),
-            &id.hit.id.to_string(),
-            &id.hit.at.to_string(),
-            link.data.as_json(),
-        );
-        let seconds = i64::try_from(now.seconds()).unwrap_or(i64::MAX);
-        let request = SignedRequest::sign(url, body.into(), &id.to_string(), seconds, &secret, retiring.as_ref())
-            .map_err(|_| PrepareError::Unsendable("malformed id"))?;
-        let limit = self.parts.plans.of(&owner).webhook_deliveries_per_month;
-        Ok((request, QuotaClaim { id, month: now.month(), limit }))
-    }
-
-    fn open(&self, owner: &ApiKey, sealed: &SealedSecret) -> Result<WebhookSecret, PrepareError> {
-        let opened = self.parts.vault.open(owner.id.0.as_bytes(), sealed);
-        let text = opened.map_err(|_| PrepareError::Unsendable("webhook secret unreadable"))?;
-        WebhookSecret::parse(&text).map_err(|_| PrepareError::Unsendable("webhook secret unreadable"))
-    }
-
-    async fn link(&self, id: ShortId) -> Result<Option<Arc<Link>>, StoreError> {
-        if let Some(link) = self.links.get(&id).await {
-            return Ok(Some(link));
-        }
-        let link = self.parts.store.link(id).await?.map(Arc::new);
-        if let Some(link) = &link {
-            self.links.insert(id, Arc::clone(link)).await;
-        }
-        Ok(link)
-    }
-
-    async fn owner(&self, id: KeyId) -> Result<Option<Arc<ApiKey>>, StoreError> {
-        if let Some(key) = self.keys.get(&id).await {
-            return Ok(Some(key));
-        }
-        let key = self.parts.store.key(id).await?.map(Arc::new);
-        if let Some(key) = &key {
-            self.keys.insert(id, Arc::clone(key)).await;
-        }
-        Ok(key)
     }
 
     /// A draw from 0 to 1 for the jitter; without randomness there is none.
@@ -406,10 +368,4 @@ impl Dispatching {
         let mut bytes = [0; 4];
         self.random.fill(&mut bytes).map_or(0.5, |()| f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX))
     }
-}
-
-/// Host and port: what a receiver is told apart by.
-fn host_of(url: &WebhookUrl) -> String {
-    let target = url.target();
-    format!("{}:{}", target.host_str().unwrap_or_default(), target.port_or_known_default().unwrap_or_default())
 }

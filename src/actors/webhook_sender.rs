@@ -116,7 +116,7 @@ impl SignedRequest {
 }
 
 /// Why a delivery's try failed. `Display` is the text that the webhook's owner sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum SendFailure {
     /// The receiver answered with a status that is not 2xx; a redirect is one of them.
     #[error("http {0}")]

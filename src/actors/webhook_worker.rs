@@ -11,16 +11,18 @@ use super::webhook_sender::{SendFailure, SignedRequest, WebhookSender};
 use crate::domain::webhook::DeliveryId;
 
 /// How a try ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptEnd {
     Answered(u16),
     Failed(SendFailure),
     /// The worker was lost in the middle. Whether the request went out is not known; it counts as a try.
     WorkerLost,
+    /// The worker was lost before it came to the request: no try was made.
+    NotBegun,
 }
 
 /// A try that has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FinishedAttempt {
     pub id: DeliveryId,
     pub end: AttemptEnd,
@@ -30,13 +32,14 @@ pub struct FinishedAttempt {
 pub struct AttemptTicket {
     finished: mpsc::UnboundedSender<FinishedAttempt>,
     id: DeliveryId,
+    begun: bool,
     told: bool,
 }
 
 impl AttemptTicket {
     /// `finished` holds at most one entry for each try under way, which the dispatcher bounds.
     pub fn new(finished: mpsc::UnboundedSender<FinishedAttempt>, id: DeliveryId) -> Self {
-        Self { finished, id, told: false }
+        Self { finished, id, begun: false, told: false }
     }
 
     fn tell(&mut self, end: AttemptEnd) {
@@ -49,7 +52,7 @@ impl AttemptTicket {
 impl Drop for AttemptTicket {
     fn drop(&mut self) {
         if !self.told {
-            self.tell(AttemptEnd::WorkerLost);
+            self.tell(if self.begun { AttemptEnd::WorkerLost } else { AttemptEnd::NotBegun });
         }
     }
 }
@@ -90,6 +93,7 @@ impl Handler<AttemptDelivery> for WebhookWorker {
 
     fn handle(&mut self, attempt: AttemptDelivery, context: &mut Context<Self>) {
         let AttemptDelivery { request, mut ticket } = attempt;
+        ticket.begun = true;
         let sender = self.sender.clone();
         let sending = async move {
             let end = match sender.send(request).await {

@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, TcpListener};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use actix_web::dev::Server;
 use actix_web::{App as Router, HttpServer, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::keys_on_disk::{file_error, master_key, node_id};
+use super::keys_on_disk::{master_key, node_id};
 use super::{App, Parts, StartError};
 use crate::actors::hit_counter::{Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
@@ -38,7 +37,8 @@ use crate::hits::places::Places;
 use crate::http::admin::{self, Admin};
 use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
-use crate::http::{Api, routes};
+use crate::http::openapi::{Facts, Reference};
+use crate::http::{Api, routes, wire};
 use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
@@ -49,8 +49,8 @@ use crate::service::redirects::Redirects;
 use crate::service::root_key;
 use crate::service::usage::Usage;
 use crate::service::webhook_status::WebhookStatuses;
-use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
+use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::{self, Metrics};
 
 /// How much a retry's delay is spread, either way.
@@ -73,22 +73,21 @@ pub struct TestSeams {
 #[doc(hidden)]
 pub type WrapStore = Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>;
 
-pub(super) async fn build(config: &Config, seams: TestSeams) -> Result<App, StartError> {
+pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration) -> Result<App, StartError> {
     let clock = seams.clock;
     // First, so that a second process that was started by mistake touches nothing.
-    let public_socket = listen(config.http.listen)?;
-    let admin_socket = listen(config.admin.listen)?;
+    let public_socket = listen(config, "http.listen", config.http.listen)?;
+    let admin_socket = listen(config, "admin.listen", config.admin.listen)?;
     let (address, admin_address) = (bound(&public_socket)?, bound(&admin_socket)?);
     let base_url = BaseUrl::new(config.http.base_url_at(address).as_url().clone());
 
-    make_directory(&config.data_dir)?;
+    make_directory(config)?;
     let master_key = match &config.secrets.master_key {
         Some(key) => *key.expose(),
         None => master_key(&config.data_dir)?,
     };
     let vault = Arc::new(Vault::new(&master_key).map_err(|_| StartError::NoRandomness)?);
-    let store: Arc<dyn Store> =
-        Arc::new(EmbeddedStore::open(&config.data_dir.join("store"), config.store.cache_bytes)?);
+    let store = open_store(config)?;
     let store = match seams.wrap_store {
         Some(wrap) => wrap(store),
         None => store,
@@ -100,7 +99,12 @@ pub(super) async fn build(config: &Config, seams: TestSeams) -> Result<App, Star
     let on_restart = count_restarts(&metrics);
     let shards = Arc::new(KeyShards::start(DEFAULT_SHARDS, &on_restart)?);
     let guard = AddressGuard::new(config.webhooks.allowed_networks.clone());
-    let plans = Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) };
+    let plans = plans(config);
+
+    // Before anything is delivered: under a wrong master key every delivery would fail for good.
+    let chosen = config.secrets.root_key.as_ref().map(|key| KeySecret::chosen(key.expose().to_owned()));
+    let root_is_chosen = chosen.is_some();
+    let first_start = root_key::set_up(&*store, &vault, chosen, clock.now()).await?;
 
     let wake = DispatcherWake::default();
     let (webhooks, webhook_arbiter) = start_webhooks(
@@ -119,10 +123,6 @@ pub(super) async fn build(config: &Config, seams: TestSeams) -> Result<App, Star
     )
     .await?;
 
-    let chosen = config.secrets.root_key.as_ref().map(|key| KeySecret::chosen(key.expose().to_owned()));
-    let root_is_chosen = chosen.is_some();
-    let first_start = root_key::set_up(&*store, &vault, chosen, clock.now()).await?;
-
     let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
     let cache = Arc::new(LinkCache::new(
         Arc::clone(&store),
@@ -133,6 +133,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams) -> Result<App, Star
         },
     ));
     show_metrics(&metrics, &journal_writer, &cache);
+    let readiness = Readiness::default();
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),
@@ -155,13 +156,14 @@ pub(super) async fn build(config: &Config, seams: TestSeams) -> Result<App, Star
         webhook_guard: guard,
         clock: clock.clone(),
         metrics: Arc::clone(&metrics),
+        reference: reference(config, &base_url),
         request_timeout: config.http.request_timeout,
+        readiness: readiness.clone(),
         log_requests: config.log.requests,
     });
-    let readiness = Readiness::default();
     let admin = Admin { readiness: readiness.clone(), store: Arc::clone(&store), metrics };
     let parts = Parts {
-        public: serve_public(config, public_socket, api)?,
+        public: serve_public(config, public_socket, Arc::clone(&api), farewell)?,
         admin: serve_admin(admin_socket, admin)?,
         readiness,
         store,
@@ -171,6 +173,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams) -> Result<App, Star
         webhooks: Arc::new(webhooks),
         journal: journal_keeper,
         arbiters: vec![webhook_arbiter, counter_arbiter],
+        api,
         clock,
     };
     Ok(App { parts, first_start, address, admin_address, base_url: base_url.as_str().to_owned() })
@@ -234,24 +237,24 @@ async fn start_counting(
     Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, keeper, arbiter))
 }
 
-fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>) -> Result<Server, StartError> {
+fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: Duration) -> Result<Server, StartError> {
     let address = config.http.listen;
     let workers =
         config.http.workers.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let keep_alive = Some(config.http.keep_alive).filter(|time| !time.is_zero());
-    let server = HttpServer::new(move || {
+    let settings = wire::Settings {
+        workers: workers.min(wire::MAX_WORKERS),
+        max_connections: config.http.max_connections,
+        keep_alive: Some(config.http.keep_alive).filter(|time| !time.is_zero()),
+        head_timeout: config.http.request_timeout,
+        disconnect_timeout: Duration::from_secs(1),
+        farewell,
+        shutdown_seconds: SHUTDOWN_SECONDS,
+    };
+    let server = wire::serve(socket, settings, move || {
         let router = Router::new().app_data(web::Data::from(Arc::clone(&api))).configure(routes::configure);
         FrontFactory::new(Arc::clone(&api), router)
-    })
-    .workers(workers)
-    .max_connections(config.http.max_connections)
-    .keep_alive(keep_alive)
-    .client_request_timeout(config.http.request_timeout)
-    .client_disconnect_timeout(Duration::from_secs(1))
-    .shutdown_timeout(SHUTDOWN_SECONDS)
-    .disable_signals()
-    .listen(socket);
-    Ok(server.map_err(|source| StartError::Bind { address, source })?.run())
+    });
+    server.map_err(|source| StartError::Bind { address, source })
 }
 
 fn serve_admin(socket: TcpListener, admin: Admin) -> Result<Server, StartError> {
@@ -265,7 +268,7 @@ fn serve_admin(socket: TcpListener, admin: Admin) -> Result<Server, StartError> 
     Ok(server.map_err(|source| StartError::Bind { address, source })?.run())
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+fn listen(config: &Config, setting: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
     let socket = match address {
         SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4(),
         SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6(),
@@ -276,25 +279,53 @@ fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
         socket.bind(address)?;
         socket.listen(BACKLOG)?.into_std()
     });
-    listener.map_err(|source| StartError::Bind { address, source })
+    listener.map_err(|error| refused(config, setting, format!("{address} can't be listened on: {error}")))
+}
+
+/// A setting that turned out to be unusable.
+fn refused(config: &Config, setting: &'static str, reason: String) -> StartError {
+    SettingError::new(setting, reason, config.origin(setting)).into()
 }
 
 fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
     socket.local_addr().map_err(StartError::Thread)
 }
 
-fn make_directory(path: &Path) -> Result<(), StartError> {
+fn make_directory(config: &Config) -> Result<(), StartError> {
+    let path = &config.data_dir;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| file_error(path, error))
+    made.map_err(|error| refused(config, "data_dir", format!("{} can't be made: {error}", path.display())))
+}
+
+fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+    let path = config.data_dir.join("store");
+    match EmbeddedStore::open(&path, config.store.cache_bytes) {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(StoreError::Unavailable(reason)) => Err(StartError::StoreDirectory { path, reason }),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn open_places(config: &Config) -> Result<Option<Arc<Places>>, StartError> {
     let Some(path) = &config.geo.database else { return Ok(None) };
-    let places = Places::open(path).map_err(|error| {
-        let setting = "geo.database";
-        SettingError::new(setting, error.to_string(), config.origin(setting))
-    })?;
+    let places = Places::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
     Ok(Some(Arc::new(places)))
+}
+
+/// The API reference of a service with these settings.
+pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
+    Reference::new(Facts {
+        base_url: base_url.as_str().to_owned(),
+        plans: plans(config),
+        redirect_per_minute: config.limits.redirect_per_minute,
+        qr_per_minute: config.limits.qr_per_minute,
+        webhook_timeout: config.webhooks.timeout,
+        retry_delays: config.webhooks.retry_delays.clone(),
+    })
+}
+
+fn plans(config: &Config) -> Plans {
+    Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) }
 }
 
 fn plan(tier: &TierSettings) -> Plan {

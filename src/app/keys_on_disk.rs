@@ -55,7 +55,7 @@ fn read_or_create(path: &Path, make: impl FnOnce() -> Result<String, StartError>
     Ok(text)
 }
 
-pub fn file_error(path: &Path, source: io::Error) -> StartError {
+fn file_error(path: &Path, source: io::Error) -> StartError {
     StartError::File { path: path.display().to_string(), source }
 }
 

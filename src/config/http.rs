@@ -39,7 +39,7 @@ impl Http {
             listen: settings.parsed("http.listen", ADDRESS, |text| text.parse().ok())?,
             base_url: settings.optional("http.base_url", BASE_URL, BaseUrl::parse)?,
             trusted_proxies: settings.networks("http.trusted_proxies")?,
-            workers: NonZeroUsize::new(settings.integer("http.workers", 0..=1024)?),
+            workers: NonZeroUsize::new(settings.integer("http.workers", 0..=512)?),
             request_timeout: settings
                 .duration("http.request_timeout", Duration::from_millis(100)..=Duration::from_mins(5))?,
             keep_alive: settings.duration("http.keep_alive", Duration::ZERO..=Duration::from_hours(1))?,

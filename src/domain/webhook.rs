@@ -180,15 +180,18 @@ impl UrlSummary {
         }
     }
 
-    /// Adds the summary of another day.
-    pub fn merge(&mut self, other: Self) {
-        self.pending += other.pending;
-        self.delivered += other.delivered;
-        self.failed += other.failed;
-        if other.last_attempt_at > self.last_attempt_at {
-            self.last_attempt_at = other.last_attempt_at;
-            self.last_status = other.last_status;
-            self.last_error = other.last_error;
+    /// Adds the summary of a later day.
+    pub fn merge(&mut self, later: Self) {
+        self.pending += later.pending;
+        self.delivered += later.delivered;
+        self.failed += later.failed;
+        if later.last_attempt_at > self.last_attempt_at {
+            self.last_attempt_at = later.last_attempt_at;
+            self.last_status = later.last_status;
+            self.last_error = later.last_error;
+        } else if later.last_attempt_at.is_none() && later.last_error.is_some() {
+            // Refused without a try, as past the quota.
+            self.last_error = later.last_error;
         }
     }
 }

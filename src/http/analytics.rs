@@ -2,48 +2,74 @@
 
 use actix_web::{HttpRequest, Responder, web};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Api;
 use super::gate::Caller;
-use super::problem::Problem;
+use super::openapi::schemas::ShortIdPath;
+use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::analytics::{Analytics, Labelled};
+use crate::domain::calendar::Timestamp;
 use crate::domain::link::ShortId;
 
 /// Hits of one day.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct DailyCount {
     /// `YYYY-MM-DD`, UTC.
+    #[schema(format = Date)]
     pub date: String,
+    /// Hits on that day.
     pub count: u64,
 }
 
 /// Hits under one label.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct LabelCount {
+    /// What is counted, such as `example.com`, `California, US` or `mobile`.
     pub label: String,
+    /// Hits under this label, over the link's lifetime.
     pub count: u64,
 }
 
-/// Full analytics of a link.
-#[derive(Debug, Serialize)]
+/// Full analytics of a link. Lists are by count, equal counts by label, over the link's lifetime.
+#[derive(Debug, Serialize, ToSchema)]
 pub struct AnalyticsRecord {
+    /// Lifetime hit count: exactly the sum of `devices`.
     pub total_hits: u64,
+    /// Hits in the last 7 days: the sum of the last 7 entries of `daily`.
     pub last_7_days: u64,
+    /// Hits of each of the last 30 days (UTC), oldest first, today last, days without hits too.
+    #[schema(min_items = 30, max_items = 30)]
     pub daily: Vec<DailyCount>,
+    /// Top 10 referring domains, without `www.`; hits without a referrer are not listed.
+    #[schema(max_items = 10)]
     pub referrers: Vec<LabelCount>,
+    /// Top 10 countries, as ISO 3166 codes: `US`. Empty where the service has no geo database, and so are the next two.
+    #[schema(max_items = 10)]
     pub countries: Vec<LabelCount>,
+    /// Top 10 regions: `California, US`.
+    #[schema(max_items = 10)]
     pub regions: Vec<LabelCount>,
+    /// Top 10 cities: `San Francisco, California, US`.
+    #[schema(max_items = 10)]
     pub cities: Vec<LabelCount>,
+    /// Hits by kind of device: always all three of `desktop`, `mobile` and `tablet`.
+    #[schema(min_items = 3, max_items = 3)]
     pub devices: Vec<LabelCount>,
 }
 
 /// Lightweight analytics of a link.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct AnalyticsSummary {
+    /// The link.
+    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
     pub short_id: String,
+    /// Lifetime hit count.
     pub total_hits: u64,
+    /// Hits in the last 7 days, today (UTC) among them.
     pub last_7_days: u64,
+    /// Hits in the last 30 days, today (UTC) among them.
     pub last_30_days: u64,
 }
 
@@ -65,7 +91,28 @@ impl From<Analytics> for AnalyticsRecord {
     }
 }
 
-/// `GET /links/{short_id}/analytics`
+/// Full link analytics
+///
+/// Counts of a link's hits, to the key that made it and to the root key. A hit is in them within 2 s. Counts are exact: a
+/// request that was answered 302 is one hit, also when the service was killed right after.
+///
+/// For a link that was made with `tracked: false`: 403 `untracked-link`.
+#[utoipa::path(
+    get,
+    path = "/links/{short_id}/analytics",
+    tag = "Analytics",
+    operation_id = "getLinkAnalytics",
+    params(ShortIdPath),
+    responses((
+        status = 200,
+        description = "The analytics.",
+        body = AnalyticsRecord,
+        example = json!(example()),
+    )),
+    extensions(("x-problems" = json!([
+        Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug(), Kind::UntrackedLink.slug(),
+    ]))),
+)]
 pub async fn full(
     api: web::Data<Api>,
     caller: Caller,
@@ -77,7 +124,47 @@ pub async fn full(
     Ok(web::Json(AnalyticsRecord::from(analytics)))
 }
 
-/// `GET /links/{short_id}/analytics/summary`
+/// Example of the API reference.
+fn example() -> AnalyticsRecord {
+    let last = Timestamp::parse("2026-11-21T00:00:00Z").unwrap_or_default().day();
+    let daily = (0..30).rev().map(|before| {
+        let count = if before < 3 { 40 - 13 * u64::from(before) } else { 0 };
+        DailyCount { date: last.minus(before).to_string(), count }
+    });
+    let labels = |counts: &[(&str, u64)]| {
+        counts.iter().map(|(label, count)| LabelCount { label: (*label).into(), count: *count }).collect()
+    };
+    AnalyticsRecord {
+        total_hits: 81,
+        last_7_days: 81,
+        daily: daily.collect(),
+        referrers: labels(&[("news.example.com", 41), ("example.org", 12)]),
+        countries: labels(&[("US", 60), ("DE", 21)]),
+        regions: labels(&[("California, US", 44)]),
+        cities: labels(&[("San Francisco, California, US", 23)]),
+        devices: labels(&[("mobile", 50), ("desktop", 29), ("tablet", 2)]),
+    }
+}
+
+/// Lightweight analytics summary
+///
+/// The totals of a link alone. Same rules as the full analytics, with a rate limit of its own.
+#[utoipa::path(
+    get,
+    path = "/links/{short_id}/analytics/summary",
+    tag = "Analytics",
+    operation_id = "getLinkAnalyticsSummary",
+    params(ShortIdPath),
+    responses((
+        status = 200,
+        description = "The summary.",
+        body = AnalyticsSummary,
+        example = json!({"short_id": "aB3xY9z", "total_hits": 81, "last_7_days": 81, "last_30_days": 81}),
+    )),
+    extensions(("x-problems" = json!([
+        Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug(), Kind::UntrackedLink.slug(),
+    ]))),
+)]
 pub async fn summary(
     api: web::Data<Api>,
     caller: Caller,

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::Api;
 use super::body::{Fields, read_json};
 use super::gate::Caller;
+use super::openapi::schemas::{KeyIdPath, ScopeName, TierName};
 use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
@@ -20,40 +22,103 @@ const DEFAULT_PAGE: usize = 50;
 /// The longest name, in characters.
 const MAX_NAME: usize = 100;
 /// The longest grace of a rotation: a week.
-const MAX_GRACE_SECONDS: u64 = 604_800;
+const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
 
 /// An API key, without its secrets.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct KeyRecord {
+    /// Identifier of the key; stays the same when the key is rotated.
     pub key_id: Uuid,
+    /// What its maker called it.
     pub name: String,
     /// The first 8 characters of the key, for people to tell keys apart.
     pub prefix: String,
+    /// Sets rate limits and quotas.
+    #[schema(value_type = TierName)]
     pub tier: Tier,
+    /// What the key may do.
+    #[schema(value_type = Vec<ScopeName>)]
     pub scopes: Vec<&'static str>,
+    /// Creation time, UTC.
+    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
+    /// When the key ends to work; `null`: never.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub expires_at: Option<Timestamp>,
+    /// When the key was last used, at most 10 s old; `null`: never.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub last_used_at: Option<Timestamp>,
+    /// When the key, or its webhook secret, was last rotated; `null`: never.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub rotated_at: Option<Timestamp>,
 }
 
 /// An API key with the secrets that are shown this one time.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct IssuedKeyRecord {
+    /// The key itself: `sp_` and 43 letters and digits. Shown this once; only its hash is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^sp_[0-9A-Za-z]{43}$", nullable = false)]
     pub key: Option<String>,
+    /// Signs the webhook requests of all links that the key makes: `whsec_` and the base64 of 32 bytes. Shown this once.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^whsec_[0-9A-Za-z+/]{43}=$", nullable = false)]
     pub webhook_secret: Option<String>,
     #[serde(flatten)]
     pub record: KeyRecord,
 }
 
 /// A page of API keys, newest first.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct KeyList {
+    /// The keys of this page.
     pub api_keys: Vec<KeyRecord>,
-    /// Give it as `cursor` for the next page.
+    /// Give it as `cursor` for the next page; `null`: this is the last one.
+    #[schema(required = true)]
     pub next_cursor: Option<String>,
+}
+
+/// Which page of the keys to answer.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
+pub struct KeyPage {
+    /// Keys on a page.
+    #[param(minimum = 1, maximum = 100, default = 50)]
+    limit: Option<u8>,
+    /// `next_cursor` of the page before; none for the first page.
+    cursor: Option<String>,
+}
+
+/// What a new key is to be. A field that is `null` is as if it were not there.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
+pub struct NewApiKey {
+    /// What to call it, for people: 1 to 100 characters.
+    #[schema(min_length = 1, max_length = 100)]
+    name: String,
+    /// Sets rate limits and quotas. None: `Free`. It can't be higher than that of the key that makes it.
+    tier: Option<TierName>,
+    /// What the key may do: some of the scopes of the key that makes it. None: all of those but `keys:manage`.
+    scopes: Option<Vec<ScopeName>>,
+    /// When the key ends to work, in the future. None: never.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<Timestamp>,
+}
+
+/// How to rotate a key. A field that is `null` is as if it were not there.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
+pub struct KeyRotation {
+    /// How long the old secrets go on working, in seconds: up to a week. A second rotation within that time ends the older
+    /// secret at once.
+    #[schema(minimum = 0, maximum = 604_800, default = 0)]
+    grace_seconds: Option<u32>,
+    /// Whether to make a new webhook secret as well. During the grace both sign.
+    #[schema(default = false)]
+    rotate_webhook_secret: Option<bool>,
 }
 
 fn record(key: &ApiKey, last_used_at: Option<Timestamp>) -> KeyRecord {
@@ -78,7 +143,51 @@ fn issued(issued: &IssuedKey, last_used_at: Option<Timestamp>) -> IssuedKeyRecor
     }
 }
 
-/// `POST /api-keys`
+/// Create an API key
+///
+/// Makes a key below the one that asks, and answers it with its secrets: **the only time that they are shown**. A key can
+/// neither be of a higher tier nor have a scope that its maker lacks, and stands at most 16 levels below the root key.
+#[utoipa::path(
+    post,
+    path = "/api-keys",
+    tag = "API keys",
+    operation_id = "createApiKey",
+    request_body(
+        content = NewApiKey,
+        description = "The key to make.",
+        examples(
+            ("name" = (summary = "A Free key with the usual scopes", value = json!({"name": "web shop"}))),
+            ("all" = (
+                summary = "A key that can only make links, for a time",
+                value = json!({
+                    "name": "summer campaign",
+                    "tier": Tier::Pro.name(),
+                    "scopes": [Scope::LinksWrite.name()],
+                    "expires_at": "2027-09-30T22:00:00Z",
+                }),
+            )),
+        ),
+    ),
+    responses((
+        status = 201,
+        description = "The key is made.",
+        body = IssuedKeyRecord,
+        example = json!({
+            "key": "sp_4kQmVYx0eQpT7bS2wZ9LrC6uJd1HfN8gXa3KiM5oEyR",
+            "webhook_secret": "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+            "key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
+            "name": "web shop",
+            "prefix": "sp_4kQmV",
+            "tier": "Free",
+            "scopes": ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"],
+            "created_at": "2026-11-21T07:49:42.028Z",
+            "expires_at": null,
+            "last_used_at": null,
+            "rotated_at": null,
+        }),
+    )),
+    extensions(("x-problems" = json!([Kind::Forbidden.slug(), Kind::Validation.slug()]))),
+)]
 pub async fn create(
     api: web::Data<Api>,
     caller: Caller,
@@ -141,7 +250,37 @@ fn scopes(fields: &mut Fields<'_>) -> Option<ScopeSet> {
     Some(scopes)
 }
 
-/// `GET /api-keys`
+/// List API keys
+///
+/// Newest first, without secrets: the key that asks and all those below it, to the root key all there are. Keys that were
+/// revoked are not listed; keys that have expired are.
+#[utoipa::path(
+    get,
+    path = "/api-keys",
+    tag = "API keys",
+    operation_id = "listApiKeys",
+    params(KeyPage),
+    responses((
+        status = 200,
+        description = "A page of keys.",
+        body = KeyList,
+        example = json!({
+            "api_keys": [{
+                "key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
+                "name": "web shop",
+                "prefix": "sp_4kQmV",
+                "tier": "Free",
+                "scopes": ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"],
+                "created_at": "2026-11-21T07:49:42.028Z",
+                "expires_at": null,
+                "last_used_at": "2026-11-21T08:02:11.540Z",
+                "rotated_at": null,
+            }],
+            "next_cursor": null,
+        }),
+    )),
+    extensions(("x-problems" = json!([Kind::Validation.slug()]))),
+)]
 pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> Result<impl Responder, Problem> {
     let mut query = Query::of(&request);
     let limit = query.page_limit(DEFAULT_PAGE);
@@ -155,7 +294,19 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
     }))
 }
 
-/// `DELETE /api-keys/{key_id}`
+/// Revoke an API key
+///
+/// Ends a key for good: it is refused at once by the node that answered, and within 5 s by all others. Its links go on
+/// redirecting. A second time, the key is unknown: 404. The root key can't be revoked.
+#[utoipa::path(
+    delete,
+    path = "/api-keys/{key_id}",
+    tag = "API keys",
+    operation_id = "revokeApiKey",
+    params(KeyIdPath),
+    responses((status = 204, description = "The key is revoked.")),
+    extensions(("x-problems" = json!([Kind::Forbidden.slug(), Kind::Validation.slug(), Kind::NotFound.slug()]))),
+)]
 pub async fn revoke(
     api: web::Data<Api>,
     caller: Caller,
@@ -167,7 +318,49 @@ pub async fn revoke(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// `POST /api-keys/{key_id}/rotate`
+/// Rotate an API key
+///
+/// Gives a key a new secret, and its webhooks too where asked for. Its `key_id`, tier, scopes, links, usage and counters
+/// stay. A key may rotate itself without the scope.
+///
+/// The old secret ends at once, or after `grace_seconds`. While the root key comes from the server's settings, only its
+/// webhook secret can be rotated here: with `rotate_webhook_secret`, and the answer has no `key`.
+#[utoipa::path(
+    post,
+    path = "/api-keys/{key_id}/rotate",
+    tag = "API keys",
+    operation_id = "rotateApiKey",
+    params(KeyIdPath),
+    request_body(
+        content = Option<KeyRotation>,
+        description = "How to rotate; an empty body is fine.",
+        examples(
+            ("grace" = (summary = "The old key works for an hour more", value = json!({"grace_seconds": 3600}))),
+            ("both" = (
+                summary = "The webhook secret too",
+                value = json!({"grace_seconds": 86400, "rotate_webhook_secret": true}),
+            )),
+        ),
+    ),
+    responses((
+        status = 200,
+        description = "The key has a new secret, shown this once; `webhook_secret` only where it was rotated too.",
+        body = IssuedKeyRecord,
+        example = json!({
+            "key": "sp_9fTzP2rWcK7yLmB4vHs0QeXj6NdUa1GoE8iZ3kRtYqV",
+            "key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
+            "name": "web shop",
+            "prefix": "sp_9fTzP",
+            "tier": "Free",
+            "scopes": ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"],
+            "created_at": "2026-11-21T07:49:42.028Z",
+            "expires_at": null,
+            "last_used_at": "2026-11-21T08:02:11.540Z",
+            "rotated_at": "2026-11-21T08:02:11.977Z",
+        }),
+    )),
+    extensions(("x-problems" = json!([Kind::Forbidden.slug(), Kind::Validation.slug(), Kind::NotFound.slug()]))),
+)]
 pub async fn rotate(
     api: web::Data<Api>,
     caller: Caller,
@@ -186,15 +379,18 @@ pub async fn rotate(
 
 fn rotation(mut fields: Fields<'_>) -> Result<Rotation, Problem> {
     let grace = fields.take("grace_seconds").and_then(|value| {
-        let seconds = serde_json::from_str(value.get()).ok().filter(|seconds| *seconds <= MAX_GRACE_SECONDS);
-        if seconds.is_none() {
+        // `60.0` is an integer in JSON, and some clients have no other numbers.
+        let seconds = serde_json::from_str(value.get()).ok().filter(|seconds: &f64| seconds.fract() == 0.0);
+        let grace = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let grace = grace.filter(|grace| *grace <= MAX_GRACE);
+        if grace.is_none() {
             fields.faults.at("/grace_seconds", "must be an integer from 0 to 604800");
         }
-        seconds
+        grace
     });
     let webhook_secret_too = fields.take_bool("rotate_webhook_secret").unwrap_or(false);
     fields.finish()?;
-    Ok(Rotation { grace: Duration::from_secs(grace.unwrap_or(0)), webhook_secret_too })
+    Ok(Rotation { grace: grace.unwrap_or_default(), webhook_secret_too })
 }
 
 /// Text that is no UUID is the id of no key.

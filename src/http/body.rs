@@ -92,7 +92,9 @@ fn depth(text: &str) -> usize {
 
 /// The fields of a JSON object, each as sent.
 pub struct Fields<'a> {
-    fields: Vec<(String, &'a RawValue)>,
+    members: Vec<(String, &'a RawValue)>,
+    /// What is no object is told as that, not field by field.
+    is_object: bool,
     pub faults: Faults,
 }
 
@@ -109,24 +111,24 @@ impl<'a> Fields<'a> {
         let mut faults = Faults::default();
         if !value.get().starts_with('{') {
             faults.at("", "must be a JSON object");
-            return Ok(Self { fields: Vec::new(), faults });
+            return Ok(Self { members: Vec::new(), is_object: false, faults });
         }
         // It was accepted as JSON above, but for escapes in names, which only now are read.
         let mut parser = serde_json::Deserializer::from_str(value.get());
-        let fields = parser.deserialize_map(FieldVisitor).map_err(|_| malformed("A field name is not Unicode."))?;
-        Ok(Self { fields, faults })
+        let members = parser.deserialize_map(FieldVisitor).map_err(|_| malformed("A field name is not Unicode."))?;
+        Ok(Self { members, is_object: true, faults })
     }
 
     /// A body that was not sent has no fields.
     pub fn none() -> Self {
-        Self { fields: Vec::new(), faults: Faults::default() }
+        Self { members: Vec::new(), is_object: true, faults: Faults::default() }
     }
 
     /// Takes a field out; `null` is as if it were not there. One that is given twice is a fault.
     pub fn take(&mut self, name: &str) -> Option<&'a RawValue> {
         let mut found = None;
         let mut times = 0;
-        self.fields.retain(|(field, value)| {
+        self.members.retain(|(field, value)| {
             let is_it = field == name;
             if is_it {
                 found = Some(*value);
@@ -142,10 +144,12 @@ impl<'a> Fields<'a> {
 
     /// Takes a field that must be there and be a string; notes what is wrong.
     pub fn take_required_string(&mut self, name: &str) -> Option<String> {
-        let missing = !self.fields.iter().any(|(field, value)| field == name && value.get() != "null");
+        let missing = !self.members.iter().any(|(field, value)| field == name && value.get() != "null");
         if missing {
             self.take(name);
-            self.faults.at(pointer(name), "is required");
+            if self.is_object {
+                self.faults.at(pointer(name), "is required");
+            }
             return None;
         }
         self.take_string(name)
@@ -186,7 +190,7 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// The `validation` problem with all faults.
     pub fn finish(mut self) -> Result<(), Problem> {
-        for (name, _) in &self.fields {
+        for (name, _) in &self.members {
             self.faults.at(pointer(name), "is no field of this request");
         }
         self.faults.into_result()

@@ -4,27 +4,34 @@
 //! Also here, because it is for every answer: the request id, the log line, and a panic turned into an answer.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use actix_http::body::{BoxBody, EitherBody};
-use actix_http::{HttpMessage, Request, Response};
+use actix_http::{ConnectionType, HttpMessage, Request, Response};
 use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::Error;
 use actix_web::dev::{AppConfig, ServiceResponse};
-use actix_web::http::header::HeaderValue;
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use actix_web::http::{Method, StatusCode};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
-use std::task::{Context, Poll};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::Api;
-use super::problem::Problem;
-use super::redirect::{self, Resolved};
+use super::problem::{PROBLEM_JSON, Problem};
+use super::redirect::{self, Admitted, Resolved};
 use super::request_id::{X_REQUEST_ID, request_id};
+use super::wire::Handlers;
+use crate::domain::link::ShortId;
+use crate::readiness::Readiness;
+
+/// The pattern of the route that is answered here.
+const REDIRECT: &str = "/{short_id}";
 
 /// Puts the front before the service that `app` makes.
 pub struct FrontFactory<F> {
@@ -50,13 +57,14 @@ where
 {
     type Response = FrontResponse<B>;
     type Error = Error;
-    type Config = AppConfig;
+    type Config = ();
     type Service = Front<F::Service>;
     type InitError = ();
     type Future = LocalBoxFuture<'static, Result<Self::Service, ()>>;
 
-    fn new_service(&self, config: AppConfig) -> Self::Future {
-        let app = self.app.new_service(config);
+    fn new_service(&self, (): ()) -> Self::Future {
+        // It tells the router under which name it is reached, for URLs that it would make. It makes none.
+        let app = self.app.new_service(AppConfig::default());
         let api = Arc::clone(&self.api);
         Box::pin(async move { Ok(Front { app: Rc::new(app.await?), api }) })
     }
@@ -82,60 +90,112 @@ where
     }
 
     fn call(&self, request: Request) -> FrontFuture<B> {
-        let id = request_id(request.headers());
-        if let Some(short_id) = redirect::short_id_of(request.head()) {
-            let answer = match redirect::resolve(&self.api, request.head(), short_id) {
-                Resolved::Answered(answer) => answer,
-                Resolved::NotCached(admitted) => {
-                    let api = Arc::clone(&self.api);
-                    let load = async move {
-                        let answer = redirect::load(&api, request.head(), short_id, admitted).await;
-                        Ok(FrontResponse::Bare(with_request_id(answer, id)))
-                    };
-                    return FrontFuture::Later(Box::pin(load));
-                }
-            };
-            return FrontFuture::Now(ready(Ok(FrontResponse::Bare(with_request_id(answer, id)))));
+        // Once the service was told to stop, every answer is its connection's last: a client that is told sends its next
+        // request elsewhere, and none is lost on its way to a connection that is being closed.
+        match self.answer(request) {
+            Answering::Now(answer) if self.api.readiness.is_serving() => FrontFuture::Now(ready(Ok(answer))),
+            Answering::Now(answer) => FrontFuture::Now(ready(Ok(answer.into_last()))),
+            Answering::Later(answer) => FrontFuture::Later(answer, self.api.readiness.clone()),
         }
-        FrontFuture::Later(Box::pin(route(Rc::clone(&self.app), request, id, self.api.log_requests)))
     }
 }
 
+impl<S, B> Front<S>
+where
+    S: Service<Request, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: 'static,
+{
+    fn answer(&self, request: Request) -> Answering<B> {
+        let id = request_id(request.headers());
+        let Some(short_id) = redirect::short_id_of(request.head()) else {
+            return Answering::Later(Box::pin(route(Rc::clone(&self.app), request, id, self.api.log_requests)));
+        };
+        let resolve = AssertUnwindSafe(|| redirect::resolve(&self.api, request.head(), short_id));
+        let answer = match catch_unwind(resolve) {
+            Ok(Resolved::Answered(answer)) => answer,
+            Ok(Resolved::NotCached(admitted)) => {
+                let api = Arc::clone(&self.api);
+                return Answering::Later(Box::pin(load(api, request, id, short_id, admitted)));
+            }
+            Err(_) => panicked(),
+        };
+        if self.api.log_requests {
+            log(request.method(), &id, Some(REDIRECT), answer.status(), None);
+        }
+        Answering::Now(FrontResponse::Bare(with_request_id(answer, id)))
+    }
+}
+
+/// A redirect by way of the store.
+async fn load<B>(
+    api: Arc<Api>,
+    request: Request,
+    id: HeaderValue,
+    short_id: ShortId,
+    admitted: Admitted,
+) -> Result<FrontResponse<B>, Error> {
+    let began = Instant::now();
+    let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
+    let loading = AssertUnwindSafe(redirect::load(&api, request.head(), short_id, admitted)).catch_unwind();
+    let answer = loading.instrument(span_of(&id)).await.unwrap_or_else(|_| panicked());
+    if api.log_requests {
+        log(request.method(), &id, Some(REDIRECT), answer.status(), Some(began));
+    }
+    Ok(FrontResponse::Bare(with_request_id(answer, id)))
+}
+
 /// Through the router, with what every answer gets.
-async fn route<S, B>(app: Rc<S>, request: Request, id: HeaderValue, log: bool) -> Result<FrontResponse<B>, Error>
+async fn route<S, B>(app: Rc<S>, request: Request, id: HeaderValue, log_it: bool) -> Result<FrontResponse<B>, Error>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
 {
     let began = Instant::now();
+    let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
     let method = request.method().clone();
-    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
-    let answered = AssertUnwindSafe(app.call(request)).catch_unwind().instrument(span.clone()).await;
-    let _in_span = span.enter();
-    let response = match answered {
-        Ok(Ok(mut response)) => {
-            response.headers_mut().insert(X_REQUEST_ID, id);
-            FrontResponse::Routed(response)
-        }
+    // In a block of its own, so that a panic of the router's own is caught too.
+    let answering = AssertUnwindSafe(async { app.call(request).await }).catch_unwind();
+    let response = match answering.instrument(span_of(&id)).await {
+        Ok(Ok(response)) if is_whole(response.status(), response.headers()) => FrontResponse::Routed(response),
+        Ok(Ok(response)) => FrontResponse::Bare(Problem::of_status(response.status()).into_bare_response()),
         Ok(Err(error)) => {
-            let mut response = Response::from(error.error_response()).map_into_boxed_body();
-            response.headers_mut().insert(X_REQUEST_ID, id);
-            FrontResponse::Bare(response)
+            let response = Response::from(error.error_response()).map_into_boxed_body();
+            let is_whole = is_whole(response.status(), response.headers());
+            let problem = || Problem::of_status(response.status()).into_bare_response();
+            FrontResponse::Bare(if is_whole { response } else { problem() })
         }
-        Err(_) => {
-            tracing::error!("a handler panicked");
-            FrontResponse::Bare(with_request_id(Problem::internal().into_bare_response(), id))
-        }
+        Err(_) => FrontResponse::Bare(panicked()),
     };
-    if log {
+    if log_it {
         // The route's pattern, never the path: ids of links and keys stay out of the log.
-        let (route, status) = match &response {
-            FrontResponse::Routed(response) => (response.request().match_pattern(), response.status()),
-            FrontResponse::Bare(response) => (None, response.status()),
+        let route = match &response {
+            FrontResponse::Routed(response) => response.request().match_pattern(),
+            FrontResponse::Bare(_) => None,
         };
-        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        tracing::info!(%method, route = route.as_deref(), status = status.as_u16(), micros, "request");
+        log(&method, &id, route.as_deref(), response.status(), Some(began));
     }
-    Ok(response)
+    Ok(response.with_request_id(id))
+}
+
+/// Whether an answer is as it may go out: what actix itself refuses (an extractor that fails) has no problem document.
+fn is_whole(status: StatusCode, headers: &HeaderMap) -> bool {
+    let is_error = status.is_client_error() || status.is_server_error();
+    !is_error || headers.get(CONTENT_TYPE).is_some_and(|content_type| content_type == PROBLEM_JSON)
+}
+
+/// What a request says is said in this, so that its lines have its id; at the highest level, so that every level has it.
+fn span_of(id: &HeaderValue) -> Span {
+    tracing::error_span!("request", id = id.to_str().unwrap_or_default())
+}
+
+fn log(method: &Method, id: &HeaderValue, route: Option<&str>, status: StatusCode, began: Option<Instant>) {
+    let _in_span = span_of(id).entered();
+    let micros = began.map(|began| u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+    tracing::info!(%method, route, status = status.as_u16(), micros, "request");
+}
+
+fn panicked() -> Response<BoxBody> {
+    tracing::error!("a handler panicked");
+    Problem::internal().into_bare_response()
 }
 
 fn with_request_id(mut response: Response<BoxBody>, id: HeaderValue) -> Response<BoxBody> {
@@ -149,6 +209,32 @@ pub enum FrontResponse<B> {
     Routed(ServiceResponse<B>),
 }
 
+impl<B> FrontResponse<B> {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Bare(response) => response.status(),
+            Self::Routed(response) => response.status(),
+        }
+    }
+
+    fn with_request_id(mut self, id: HeaderValue) -> Self {
+        match &mut self {
+            Self::Bare(response) => response.headers_mut().insert(X_REQUEST_ID, id),
+            Self::Routed(response) => response.headers_mut().insert(X_REQUEST_ID, id),
+        };
+        self
+    }
+
+    fn into_last(mut self) -> Self {
+        let response = match &mut self {
+            Self::Bare(response) => response.head_mut(),
+            Self::Routed(response) => response.response_mut().head_mut(),
+        };
+        response.set_connection_type(ConnectionType::Close);
+        self
+    }
+}
+
 impl<B> From<FrontResponse<B>> for Response<EitherBody<BoxBody, B>> {
     fn from(response: FrontResponse<B>) -> Self {
         match response {
@@ -158,10 +244,17 @@ impl<B> From<FrontResponse<B>> for Response<EitherBody<BoxBody, B>> {
     }
 }
 
+/// What was made of a request: its answer, or work that leads to it.
+enum Answering<B> {
+    Now(FrontResponse<B>),
+    Later(LocalBoxFuture<'static, Result<FrontResponse<B>, Error>>),
+}
+
 /// Ready at once for redirects from cache, without a box.
 pub enum FrontFuture<B> {
     Now(Ready<Result<FrontResponse<B>, Error>>),
-    Later(LocalBoxFuture<'static, Result<FrontResponse<B>, Error>>),
+    /// Whether the service is told to stop is seen when the answer is there.
+    Later(LocalBoxFuture<'static, Result<FrontResponse<B>, Error>>, Readiness),
 }
 
 impl<B> Future for FrontFuture<B> {
@@ -170,7 +263,10 @@ impl<B> Future for FrontFuture<B> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
             Self::Now(answer) => answer.poll_unpin(context),
-            Self::Later(answer) => answer.as_mut().poll(context),
+            Self::Later(answer, readiness) => {
+                let answer = answer.as_mut().poll(context);
+                if readiness.is_serving() { answer } else { answer.map_ok(FrontResponse::into_last) }
+            }
         }
     }
 }

@@ -4,16 +4,19 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaFormat, SchemaType, Type};
 
 use super::Api;
 use super::body::{Fields, read_json};
 use super::gate::Caller;
-use super::problem::Problem;
+use super::openapi::schemas::ShortIdPath;
+use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::{Link, LinkData, ShortId, TargetUrl};
 use crate::domain::quota::MonthlyLimit;
-use crate::domain::webhook_url::WebhookUrl;
+use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
 use crate::service::links::{CreateError, NewLink};
 
 /// Webhooks of a link at the most.
@@ -22,22 +25,73 @@ const LINKS_CREATED: HeaderName = HeaderName::from_static("x-usage-links-created
 const LINKS_LIMIT: HeaderName = HeaderName::from_static("x-usage-links-limit");
 
 /// A short link.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Shortlink {
+    /// Identifier of the link; used in paths.
+    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
     pub short_id: String,
+    /// The short link itself: `{base_url}/<short_id>`.
+    #[schema(format = "uri")]
     pub short_url: String,
+    /// Target of the redirect: as sent when it is pure ASCII, else in its normal (WHATWG) form.
+    #[schema(format = "uri")]
     pub redirect_url: String,
+    /// Creation time, UTC.
+    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
 }
 
 /// A short link with all that is stored of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct StoredLink {
     #[serde(flatten)]
     pub link: Shortlink,
+    /// Custom JSON, with key order and number text as sent; `{}` where none was sent.
+    #[schema(value_type = Object)]
     pub data: Box<RawValue>,
+    /// Endpoints notified on each click, as sent.
     pub webhooks: Vec<String>,
+    /// Whether hits are kept for analytics.
     pub tracked: bool,
+}
+
+/// What a new link is to be. A field that is `null` is as if it were not there.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
+pub struct NewShortlink {
+    /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without white
+    /// space or control characters, and not at this service itself.
+    #[schema(format = "uri", pattern = "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#\\\\\\s][^\\s]*$", max_length = 8192)]
+    redirect_url: String,
+    /// Custom JSON, delivered to the webhooks with key order and number text as sent. At most 10,240 bytes of UTF-8, not
+    /// counting white space between tokens. None: `{}` is delivered.
+    #[schema(additional_properties)]
+    data: Option<serde_json::Map<String, serde_json::Value>>,
+    #[schema(schema_with = webhook_urls)]
+    webhooks: Option<Vec<String>>,
+    /// Whether to keep hits for analytics. An untracked link redirects, fires its webhooks and counts in the usage of its
+    /// key, but its analytics answer 403.
+    #[schema(default = true)]
+    tracked: Option<bool>,
+}
+
+fn webhook_urls() -> Array {
+    let url = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .format(Some(SchemaFormat::Custom("uri".into())))
+        .pattern(Some(r"^[Hh][Tt][Tt][Pp][Ss]?://[^/?#\\\s@][^\s]*$"))
+        .max_length(Some(MAX_WEBHOOK_URL_BYTES));
+    ArrayBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Array, Type::Null]))
+        .description(Some(
+            "Endpoints notified on each click: at most 10 `http` or `https` URLs of at most 2,048 bytes each, without user \
+             name or password. Two that mean the same request are a fault, and so is an address that is not public.",
+        ))
+        .items(url)
+        .max_items(Some(MAX_WEBHOOKS))
+        .unique_items(true)
+        .build()
 }
 
 fn shortlink(api: &Api, link: &Link) -> Shortlink {
@@ -49,7 +103,47 @@ fn shortlink(api: &Api, link: &Link) -> Shortlink {
     }
 }
 
-/// `POST /shorten`
+/// Create a shortlink
+///
+/// Makes a short link to `redirect_url` and answers it. Its `short_id` is made by the service and never one that is taken.
+/// An answered link is on disk.
+///
+/// Counts one link of the key's month; a request that fails counts none. Past the monthly quota of the tier: 403
+/// `link-quota-exceeded`, with `limit` and `current`.
+#[utoipa::path(
+    post,
+    path = "/shorten",
+    tag = "Links",
+    operation_id = "createShortlink",
+    request_body(
+        content = NewShortlink,
+        description = "The link to make.",
+        examples(
+            ("target" = (summary = "A link", value = json!({"redirect_url": "https://example.com/summer?ref=mail"}))),
+            ("webhooks" = (
+                summary = "With data and a webhook",
+                value = json!({
+                    "redirect_url": "https://example.com/summer?ref=mail",
+                    "data": {"campaign": "summer", "channel": "mail"},
+                    "webhooks": ["https://hooks.example.com/clicks"],
+                }),
+            )),
+        ),
+    ),
+    responses((
+        status = 200,
+        description = "The link is made.",
+        body = Shortlink,
+        headers(("X-Usage-Links-Created"), ("X-Usage-Links-Limit")),
+        example = json!({
+            "short_id": "aB3xY9z",
+            "short_url": "https://sign.example/aB3xY9z",
+            "redirect_url": "https://example.com/summer?ref=mail",
+            "created_at": "2026-11-21T07:49:42.028Z",
+        }),
+    )),
+    extensions(("x-problems" = json!([Kind::LinkQuotaExceeded.slug(), Kind::Validation.slug()]))),
+)]
 pub async fn create(
     api: web::Data<Api>,
     caller: Caller,
@@ -138,7 +232,31 @@ fn webhooks(api: &Api, fields: &mut Fields<'_>) -> Vec<String> {
     urls.iter().map(|url| url.as_str().to_owned()).collect()
 }
 
-/// `GET /links/{short_id}`
+/// Get a shortlink
+///
+/// Answers a link with all that is stored of it, to the key that made it and to the root key.
+#[utoipa::path(
+    get,
+    path = "/links/{short_id}",
+    tag = "Links",
+    operation_id = "getShortlink",
+    params(ShortIdPath),
+    responses((
+        status = 200,
+        description = "The link.",
+        body = StoredLink,
+        example = json!({
+            "short_id": "aB3xY9z",
+            "short_url": "https://sign.example/aB3xY9z",
+            "redirect_url": "https://example.com/summer?ref=mail",
+            "created_at": "2026-11-21T07:49:42.028Z",
+            "data": {"campaign": "summer", "channel": "mail"},
+            "webhooks": ["https://hooks.example.com/clicks"],
+            "tracked": true,
+        }),
+    )),
+    extensions(("x-problems" = json!([Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug()]))),
+)]
 pub async fn get(
     api: web::Data<Api>,
     caller: Caller,

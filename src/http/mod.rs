@@ -18,6 +18,7 @@ pub mod request_id;
 pub mod routes;
 pub mod usage;
 pub mod webhooks;
+pub mod wire;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,12 +27,14 @@ use std::time::Duration;
 use actix_web::dev::RequestHead;
 
 use self::client::TrustedProxies;
+use self::openapi::Reference;
 use crate::actors::key_shard::KeyShards;
 use crate::clock::Clock;
 use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::Plans;
 use crate::limits::client::ClientLimiter;
+use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
 use crate::service::authentication::Authentication;
 use crate::service::keys::Keys;
@@ -58,6 +61,8 @@ pub struct Api {
     pub webhook_guard: AddressGuard,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
+    pub readiness: Readiness,
+    pub reference: Reference,
     /// How long a request's body may take to arrive.
     pub request_timeout: Duration,
     /// Whether to log a line for every request.

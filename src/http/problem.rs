@@ -10,8 +10,8 @@ use actix_web::http::header::{
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::actors::keeper::AskError;
 use crate::domain::key::Scope;
@@ -151,7 +151,31 @@ impl Faults {
             return Ok(());
         }
         let problem = Problem::new(Kind::Validation, "The request has faults; see `errors` for each.");
-        Err(problem.with("errors", json!(self.0)))
+        Err(Problem { faults: self, ..problem })
+    }
+}
+
+/// The body of an error answer, its members in the order in which a person reads them.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    errors: &'a [Fault],
+    #[serde(flatten)]
+    members: &'a Members,
+}
+
+/// What a problem has beside the members that all have, in this order.
+#[derive(Debug, Default)]
+struct Members(Vec<(&'static str, Value)>);
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
@@ -160,18 +184,25 @@ impl Faults {
 pub struct Problem {
     kind: Kind,
     detail: Cow<'static, str>,
-    members: Map<String, Value>,
+    faults: Faults,
+    members: Members,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
     pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, detail: detail.into(), members: Map::new(), headers: Vec::new() }
+        Self {
+            kind,
+            detail: detail.into(),
+            faults: Faults::default(),
+            members: Members::default(),
+            headers: Vec::new(),
+        }
     }
 
     #[must_use]
-    pub fn with(mut self, member: &str, value: Value) -> Self {
-        self.members.insert(member.into(), value);
+    pub fn with(mut self, member: &'static str, value: Value) -> Self {
+        self.members.0.push((member, value));
         self
     }
 
@@ -224,19 +255,32 @@ impl Problem {
             .with_header(RETRY_AFTER, HeaderValue::from(UNAVAILABLE_SECONDS))
     }
 
+    /// For an error answer that some other part made without a document.
+    pub fn of_status(status: StatusCode) -> Self {
+        match Kind::ALL.into_iter().find(|kind| kind.status() == status) {
+            Some(Kind::NotFound) => Self::no_such_page(),
+            Some(Kind::MalformedBody) => Self::new(Kind::MalformedBody, "The request is malformed."),
+            Some(kind) if status.is_client_error() => Self::new(kind, kind.title()),
+            _ => Self::internal(),
+        }
+    }
+
     pub fn internal() -> Self {
         Self::new(Kind::Internal, "Something went wrong here; the request id finds it in the log.")
     }
 
     /// The body.
     pub fn to_json(&self) -> String {
-        let mut body = Map::new();
-        body.insert("type".into(), format!("{TYPE_PREFIX}{}", self.kind.slug()).into());
-        body.insert("title".into(), self.kind.title().into());
-        body.insert("status".into(), self.kind.status().as_u16().into());
-        body.insert("detail".into(), self.detail.as_ref().into());
-        body.extend(self.members.clone());
-        Value::Object(body).to_string()
+        let document = Document {
+            kind: format!("{TYPE_PREFIX}{}", self.kind.slug()),
+            title: self.kind.title(),
+            status: self.kind.status().as_u16(),
+            detail: &self.detail,
+            errors: &self.faults.0,
+            members: &self.members,
+        };
+        // Can't fail: strings, numbers, and a map with string keys.
+        serde_json::to_string(&document).unwrap_or_default()
     }
 
     /// Content type, caching and what else belongs to this problem.

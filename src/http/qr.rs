@@ -2,9 +2,11 @@
 
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use actix_web::{HttpRequest, HttpResponse, web};
+use utoipa::IntoParams;
 
 use super::Api;
-use super::problem::Problem;
+use super::openapi::schemas::{Binary, ImageFormat, Revalidation, ShortIdPath};
+use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::link::ShortId;
 use crate::domain::qr::{self, QrOptions, QrParameters};
@@ -12,7 +14,54 @@ use crate::limits::client::ClientKey;
 
 const CACHEABLE: HeaderValue = HeaderValue::from_static("public, max-age=86400");
 
-/// `GET /{short_id}/qr`
+/// How to draw a QR code.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
+pub struct QrQuery {
+    /// Output image format.
+    #[param(default = "png")]
+    format: Option<ImageFormat>,
+    /// Size multiplier: pixels for each module. The image is (modules + 8) × `scale` pixels wide and high.
+    #[param(minimum = 1, maximum = 20, default = 5)]
+    scale: Option<u8>,
+    /// Module colour: hex `#rgb` or `#rrggbb` (the `#` may be left out; in a URL it is `%23`), or CMYK percentages
+    /// `cmyk(0,100,100,0)` or `0,100,100,0`.
+    #[param(default = "#000000", example = "#1a237e")]
+    dark: Option<String>,
+    /// Background: as `dark`, or `transparent`. The two must differ enough in brightness for a scanner to tell them apart.
+    #[param(default = "#FFFFFF", example = "transparent")]
+    light: Option<String>,
+}
+
+/// Generate QR code
+///
+/// An image of the link's `short_url` as a QR code: error correction level M, a quiet zone of 4 modules. Needs no key.
+///
+/// The image may be kept for a day. With its `ETag` in `If-None-Match` the answer is 304, without the image.
+#[utoipa::path(
+    get,
+    path = "/{short_id}/qr",
+    tag = "Links",
+    operation_id = "getQrCode",
+    params(
+        ShortIdPath,
+        QrQuery,
+        Revalidation,
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The image.",
+            content((inline(Binary) = "image/png"), (String = "image/svg+xml")),
+            headers(("ETag"), ("Cache-Control")),
+        ),
+        (status = 304, description = "The client has the image.", headers(("ETag"), ("Cache-Control"))),
+    ),
+    extensions(("x-problems" = json!([
+        Kind::Validation.slug(), Kind::NotFound.slug(), Kind::RateLimited.slug(), Kind::Unavailable.slug(),
+    ]))),
+)]
 pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> Result<HttpResponse, Problem> {
     let client = ClientKey::from(api.client_address(request.head()));
     api.qr_limiter.admit(client, api.clock.now().0)?;
@@ -63,7 +112,7 @@ fn options(request: &HttpRequest) -> Result<QrOptions, Problem> {
 }
 
 /// Weak comparison, as `If-None-Match` asks for (RFC 9110, section 13.1.2).
-fn is_known_to_client(request: &HttpRequest, etag: &str) -> bool {
+pub(super) fn is_known_to_client(request: &HttpRequest, etag: &str) -> bool {
     let lists = request.headers().get_all(IF_NONE_MATCH).filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
 }

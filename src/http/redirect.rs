@@ -1,5 +1,7 @@
 //! `GET /{short_id}`: the redirect.
 
+use std::net::IpAddr;
+
 use actix_http::body::BoxBody;
 use actix_http::{RequestHead, Response};
 use actix_web::http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, LOCATION, REFERER, USER_AGENT};
@@ -7,7 +9,8 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 
 use super::Api;
-use super::problem::Problem;
+use super::openapi::schemas::ShortIdPath;
+use super::problem::{Kind, Problem};
 use crate::cache::links::{CachedLink, Entry};
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::ShortId;
@@ -16,10 +19,11 @@ use crate::service::redirects::Visit;
 const SEC_CH_UA_MOBILE: HeaderName = HeaderName::from_static("sec-ch-ua-mobile");
 const PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
 
-/// A request that was let in, and when.
+/// A request that was let in: when, and from whom.
 #[derive(Clone, Copy)]
 pub struct Admitted {
     at: Timestamp,
+    client: IpAddr,
 }
 
 /// How far the cache got.
@@ -47,16 +51,17 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
             return Resolved::Answered(Problem::from(retry_after).into_bare_response());
         }
     };
+    let admitted = Admitted { at, client };
     match api.redirects.cached(id) {
-        Some(entry) => Resolved::Answered(answer(api, head, &entry, at)),
-        None => Resolved::NotCached(Admitted { at }),
+        Some(entry) => Resolved::Answered(answer(api, head, &entry, admitted)),
+        None => Resolved::NotCached(admitted),
     }
 }
 
 /// Answers by way of the store.
-pub async fn load(api: &Api, head: &RequestHead, id: ShortId, Admitted { at }: Admitted) -> Response<BoxBody> {
+pub async fn load(api: &Api, head: &RequestHead, id: ShortId, admitted: Admitted) -> Response<BoxBody> {
     match api.redirects.load(id).await {
-        Ok(entry) => answer(api, head, &entry, at),
+        Ok(entry) => answer(api, head, &entry, admitted),
         Err(error) => {
             api.metrics.redirects.unavailable.increment(1);
             Problem::from(error).into_bare_response()
@@ -64,7 +69,7 @@ pub async fn load(api: &Api, head: &RequestHead, id: ShortId, Admitted { at }: A
     }
 }
 
-fn answer(api: &Api, head: &RequestHead, entry: &Entry, at: Timestamp) -> Response<BoxBody> {
+fn answer(api: &Api, head: &RequestHead, entry: &Entry, admitted: Admitted) -> Response<BoxBody> {
     let Some(link) = entry else {
         api.metrics.redirects.not_found.increment(1);
         return Problem::no_such_link().into_bare_response();
@@ -72,7 +77,7 @@ fn answer(api: &Api, head: &RequestHead, entry: &Entry, at: Timestamp) -> Respon
     api.metrics.redirects.found.increment(1);
     // `HEAD` asks what a `GET` would answer, and is no hit.
     if head.method == Method::GET {
-        record(api, head, link, at);
+        record(api, head, link, admitted);
     }
     let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
     let headers = response.headers_mut();
@@ -81,9 +86,9 @@ fn answer(api: &Api, head: &RequestHead, entry: &Entry, at: Timestamp) -> Respon
     response
 }
 
-fn record(api: &Api, head: &RequestHead, link: &CachedLink, at: Timestamp) {
+fn record(api: &Api, head: &RequestHead, link: &CachedLink, Admitted { at, client }: Admitted) {
     let visit = Visit {
-        client: api.client_address(head),
+        client,
         user_agent: bytes_of(&head.headers, &USER_AGENT),
         referer: bytes_of(&head.headers, &REFERER),
         ch_ua_mobile: match bytes_of(&head.headers, &SEC_CH_UA_MOBILE) {
@@ -102,6 +107,28 @@ fn bytes_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a [u8] {
 /// What the front did not take: paths of one segment that are no short id as they stand, and escaped ones.
 ///
 /// They count against the client's limit like every other look-up.
+#[utoipa::path(
+    get,
+    path = "/{short_id}",
+    tag = "Links",
+    operation_id = "redirect",
+    summary = "Redirect to target URL",
+    description = "Answers 302 with the link's target in `Location`, without a body. Needs no key, and ignores any query.\n\n\
+        Each 302 to a `GET` is one hit: it is counted, and the link's webhooks are fired in the background, so that the \
+        redirect does not wait for them. A `HEAD` answers the same and records nothing. Redirects are limited by client \
+        and never blocked by a quota.\n\n\
+        Of the visitor these are read: `User-Agent` and `Sec-CH-UA-Mobile` for the kind of device, the host of `Referer`, \
+        and the address for the place, which is not kept.",
+    params(ShortIdPath),
+    responses((
+        status = 302,
+        description = "The way to the target.",
+        headers(("Location"), ("Cache-Control")),
+    )),
+    extensions(("x-problems" = json!([
+        Kind::NotFound.slug(), Kind::RateLimited.slug(), Kind::Unavailable.slug(),
+    ]))),
+)]
 pub async fn by_route(
     api: web::Data<Api>,
     request: HttpRequest,

@@ -2,38 +2,71 @@
 
 use actix_web::{HttpRequest, Responder, web};
 use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Api;
 use super::gate::Caller;
-use super::problem::Problem;
+use super::problem::{Kind, Problem};
 use super::query::Query;
 
 /// What a key has used of its month.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct UsageRecord {
+    /// The key that asked.
     pub api_key_id: Uuid,
-    /// `YYYY-MM`, UTC.
+    /// The current month, `YYYY-MM`, UTC.
+    #[schema(pattern = "^[0-9]{4}-[0-9]{2}$")]
     pub month: String,
+    /// The counters of the month.
     pub usage: UsageMetrics,
 }
 
 /// Each metric of a month.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct UsageMetrics {
+    /// Links made.
     pub links_created: UsageMetric,
+    /// Hits on the links of the key; never limited.
     pub hits_served: UsageMetric,
+    /// Webhook deliveries: one hit for one URL, however often it is tried. Past the limit they fail, `quota exceeded`.
     pub webhook_deliveries: UsageMetric,
 }
 
-/// One metric: used so far, and the limit, `null` where there is none.
-#[derive(Debug, Serialize)]
+/// One metric of a month.
+#[derive(Debug, Serialize, ToSchema)]
 pub struct UsageMetric {
+    /// Used so far this month.
     pub current: u64,
+    /// The monthly limit; `null`: unlimited.
+    #[schema(required = true)]
     pub limit: Option<u64>,
 }
 
-/// `GET /usage`
+/// Usage summary for current month
+///
+/// What the key that asks has used of its month. A month is a calendar month in UTC.
+#[utoipa::path(
+    get,
+    path = "/usage",
+    tag = "Usage",
+    operation_id = "getUsage",
+    responses((
+        status = 200,
+        description = "The counters of the month.",
+        body = UsageRecord,
+        example = json!({
+            "api_key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
+            "month": "2026-11",
+            "usage": {
+                "links_created": {"current": 12, "limit": 100},
+                "hits_served": {"current": 4811, "limit": null},
+                "webhook_deliveries": {"current": 240, "limit": 1000},
+            },
+        }),
+    )),
+    extensions(("x-problems" = json!([Kind::Validation.slug()]))),
+)]
 pub async fn get(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> Result<impl Responder, Problem> {
     Query::of(&request).finish()?;
     let usage = api.usage.of(&caller.key).await?;

@@ -4,11 +4,13 @@ use actix_web::{HttpRequest, Responder, web};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::Api;
 use super::gate::Caller;
-use super::problem::Problem;
+use super::openapi::schemas::{DeliveryStatusName, ShortIdPath};
+use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::{Link, ShortId};
@@ -19,42 +21,83 @@ use crate::service::webhook_status::StatusQuery;
 const DEFAULT_PAGE: usize = 50;
 
 /// How the webhooks of a link fare.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct WebhookStatusRecord {
+    /// The link.
+    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
     pub short_id: String,
     /// In the order of the link's webhooks; counts are of the last 30 days.
     pub webhooks: Vec<WebhookSummary>,
     /// Newest first, of the last 30 days.
     pub deliveries: Vec<DeliveryRecord>,
-    /// Give it as `cursor` for the next page.
+    /// Give it as `cursor` for the next page; `null`: this is the last one.
+    #[schema(required = true)]
     pub next_cursor: Option<String>,
 }
 
 /// How one webhook of a link fares.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct WebhookSummary {
+    /// The endpoint, as sent.
     pub url: String,
+    /// Deliveries that wait for their first or next try.
     pub pending: u64,
+    /// Deliveries that the endpoint has taken.
     pub delivered: u64,
+    /// Deliveries that failed for good.
     pub failed: u64,
+    /// When a delivery was last tried; `null`: never.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub last_attempt_at: Option<Timestamp>,
+    /// HTTP status of the answer to that try; `null`: there was none.
+    #[schema(required = true)]
     pub last_status: Option<u16>,
+    /// Why that try failed; `null`: it did not.
+    #[schema(required = true)]
     pub last_error: Option<String>,
 }
 
 /// One delivery: one hit × one URL.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct DeliveryRecord {
+    /// The hit that is delivered.
     pub hit_id: Uuid,
+    /// The endpoint, as sent.
     pub url: String,
+    /// How the delivery stands.
+    #[schema(value_type = DeliveryStatusName)]
     pub status: &'static str,
     /// Tries made so far.
     pub attempts: u32,
+    /// HTTP status of the last answer; `null`: there was none.
+    #[schema(required = true)]
     pub response_status: Option<u16>,
+    /// Why the last try failed, such as `http 500`, `timed out` or `quota exceeded`; `null`: it did not.
+    #[schema(required = true)]
     pub error: Option<String>,
+    /// Time of the hit, UTC.
+    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
+    /// When the delivery last changed, UTC.
+    #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
+    /// When the next try is due; `null`: none will be made.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub next_attempt_at: Option<Timestamp>,
+}
+
+/// Which deliveries of a link to answer.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
+pub struct DeliveryPage {
+    /// Deliveries on a page.
+    #[param(minimum = 1, maximum = 100, default = 50)]
+    limit: Option<u8>,
+    /// `next_cursor` of the page before; none for the first page.
+    cursor: Option<String>,
+    /// Only deliveries that stand like this.
+    status: Option<DeliveryStatusName>,
 }
 
 fn summary(url: String, summary: UrlSummary) -> WebhookSummary {
@@ -83,7 +126,47 @@ fn delivery(link: &Link, (id, state): (DeliveryId, DeliveryState)) -> DeliveryRe
     }
 }
 
-/// `GET /{short_id}/webhooks/status`
+/// Webhook delivery status
+///
+/// How the webhooks of a link fare: for each its counts and last try, and the single deliveries, newest first. To the key
+/// that made the link and to the root key. Deliveries are kept for 30 days.
+#[utoipa::path(
+    get,
+    path = "/{short_id}/webhooks/status",
+    tag = "Webhooks",
+    operation_id = "getWebhookStatus",
+    params(ShortIdPath, DeliveryPage),
+    responses((
+        status = 200,
+        description = "The webhooks, and a page of deliveries.",
+        body = WebhookStatusRecord,
+        example = json!({
+            "short_id": "aB3xY9z",
+            "webhooks": [{
+                "url": "https://hooks.example.com/clicks",
+                "pending": 1,
+                "delivered": 80,
+                "failed": 0,
+                "last_attempt_at": "2026-11-21T08:02:12.310Z",
+                "last_status": 500,
+                "last_error": "http 500",
+            }],
+            "deliveries": [{
+                "hit_id": "019aa557-9f54-7d1e-8a5b-20c4a79e1f36",
+                "url": "https://hooks.example.com/clicks",
+                "status": "pending",
+                "attempts": 1,
+                "response_status": 500,
+                "error": "http 500",
+                "created_at": "2026-11-21T08:02:12.052Z",
+                "updated_at": "2026-11-21T08:02:12.310Z",
+                "next_attempt_at": "2026-11-21T08:02:13.310Z",
+            }],
+            "next_cursor": null,
+        }),
+    )),
+    extensions(("x-problems" = json!([Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug()]))),
+)]
 pub async fn status(
     api: web::Data<Api>,
     caller: Caller,

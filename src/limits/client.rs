@@ -16,8 +16,10 @@
 //! happens when it is full.
 
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+// Apart, so that a model checker can put its own in the place of the standard library's.
+use super::atomics::AtomicU64;
 
 /// Length of the window, in milliseconds.
 const WINDOW_MS: u64 = 60_000;
@@ -139,7 +141,7 @@ const CELLS_PER_LINE: usize = 4;
 /// Bits of the directory that belong to one cell: 15 of its client's tag, and the mark `NEW`.
 const ENTRY_BITS: usize = 16;
 const TAG: u16 = 0x7fff;
-/// The cell has been taken, but nothing is counted in it yet, so that it only looks free.
+/// The cell is being taken or emptied: nobody else takes it, though its window may look free.
 const NEW: u16 = 0x8000;
 
 /// One cache line of the table: four windows, and one word that says whose they are.
@@ -166,49 +168,57 @@ impl Line {
             if let Some(index) = position(directory, tag) {
                 return count(&self.windows[index], rule, now);
             }
-            let (index, seen) = self.oldest(directory, rule, now);
-            if self.clear_if_live(index, seen, rule, now) && self.take(index, tag, directory) {
-                let answer = count(&self.windows[index], rule, now);
-                self.directory.fetch_and(!entry(index, NEW), Release);
-                return answer;
+            match self.oldest(directory, rule, now) {
+                Some((index, Cell::Over)) => {
+                    if self.replace(index, tag | NEW, directory) {
+                        let answer = count(&self.windows[index], rule, now);
+                        self.directory.fetch_and(!entry(index, NEW), Release);
+                        return answer;
+                    }
+                }
+                // Its owner goes first, which fails if anything changed since the look: a window is never emptied
+                // that its client, maybe this one, has only just begun. Then the cell is there for the next turn.
+                Some((index, Cell::Live)) => {
+                    if self.replace(index, NEW, directory) {
+                        self.windows[index].store(0, Relaxed);
+                        self.directory.fetch_and(!entry(index, NEW), Release);
+                    }
+                }
+                // All four are being taken in this very moment.
+                None => std::hint::spin_loop(),
             }
         }
     }
 
-    /// The cell to take, and the word seen in it: one whose window is over or was never used, else
-    /// the one whose minute began first. If others are taking all four at this moment, the first.
-    fn oldest(&self, directory: u64, rule: WindowRule, now: u64) -> (usize, u64) {
-        let mut oldest: Option<(u64, usize, u64)> = None;
+    /// The cell to take: one whose window is over or was never used, else the one whose minute began first; `None` if
+    /// others are taking all four.
+    fn oldest(&self, directory: u64, rule: WindowRule, now: u64) -> Option<(usize, Cell)> {
+        let mut oldest: Option<(u64, usize)> = None;
         for (index, window) in self.windows.iter().enumerate() {
             if directory & entry(index, NEW) != 0 {
                 continue;
             }
-            let seen = window.load(Relaxed);
-            let Some(window) = rule.read(seen, now) else {
-                return (index, seen);
+            let Some(window) = rule.read(window.load(Relaxed), now) else {
+                return Some((index, Cell::Over));
             };
-            if oldest.is_none_or(|(age, ..)| window.age > age) {
-                oldest = Some((window.age, index, seen));
+            if oldest.is_none_or(|(age, _)| window.age > age) {
+                oldest = Some((window.age, index));
             }
         }
-        match oldest {
-            Some((_, index, seen)) => (index, seen),
-            None => (0, self.windows[0].load(Relaxed)),
-        }
+        oldest.map(|(_, index)| (index, Cell::Live))
     }
 
-    /// Empties a window that the next owner would otherwise inherit; false if it is no longer the
-    /// one seen. A window that was over counts for nothing and is not written to: another thread
-    /// may have taken the cell since, and be counting in it.
-    fn clear_if_live(&self, index: usize, seen: u64, rule: WindowRule, now: u64) -> bool {
-        rule.read(seen, now).is_none() || self.windows[index].compare_exchange(seen, 0, Relaxed, Relaxed).is_ok()
+    /// Puts `bits` in a cell's place; false if the directory is no longer the one seen.
+    fn replace(&self, index: usize, bits: u16, seen: u64) -> bool {
+        let replaced = seen & !entry(index, u16::MAX) | entry(index, bits);
+        self.directory.compare_exchange(seen, replaced, Release, Relaxed).is_ok()
     }
+}
 
-    /// Makes the cell the client's; false if the directory is no longer the one seen.
-    fn take(&self, index: usize, tag: u16, seen: u64) -> bool {
-        let taken = seen & !entry(index, u16::MAX) | entry(index, tag | NEW);
-        self.directory.compare_exchange(seen, taken, Release, Relaxed).is_ok()
-    }
+/// Whether a cell that is to be taken counts for somebody.
+enum Cell {
+    Over,
+    Live,
 }
 
 /// Where in the directory a client's tag stands.

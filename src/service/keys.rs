@@ -236,11 +236,15 @@ impl Keys {
     }
 
     fn new_id(&self, now: Timestamp) -> KeyId {
-        let nanos = u32::try_from(now.0 % 1000).unwrap_or(0) * 1_000_000;
         // A counter has no state that a panic could leave half done.
-        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        KeyId(Uuid::new_v7(UuidTime::from_unix(&*ids, now.seconds(), nanos)))
+        new_key_id(&self.ids.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
+}
+
+/// The id of a key made at `now`: keys are listed in the order of their ids.
+pub(super) fn new_key_id(ids: &ContextV7, now: Timestamp) -> KeyId {
+    let nanos = u32::try_from(now.0 % 1000).unwrap_or(0) * 1_000_000;
+    KeyId(Uuid::new_v7(UuidTime::from_unix(ids, now.seconds(), nanos)))
 }
 
 /// Draws a webhook secret and seals it for the key `id`.

@@ -2,9 +2,9 @@
 
 use ring::rand::SystemRandom;
 use thiserror::Error;
-use uuid::Uuid;
+use uuid::{ContextV7, Uuid};
 
-use super::keys::{KeyError, new_webhook_secret};
+use super::keys::{KeyError, new_key_id, new_webhook_secret};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, ScopeSet, SealedSecret, Tier};
 use crate::domain::signature::WebhookSecret;
@@ -40,7 +40,7 @@ pub async fn set_up(
     now: Timestamp,
 ) -> Result<FirstStart, RootKeyError> {
     check_master_key(store, vault).await?;
-    let proposed = Uuid::now_v7().as_bytes().to_vec();
+    let proposed = new_key_id(&ContextV7::new(), now).0.as_bytes().to_vec();
     let id = store.put_if_absent("root_key", proposed).await?;
     let id = Uuid::from_slice(&id).map(KeyId).map_err(|error| corrupt(&error))?;
     let Some(mut key) = store.key(id).await? else {

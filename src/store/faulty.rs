@@ -1,9 +1,10 @@
 //! A store that fails on demand, for tests of what the service does without its store.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
 use crate::domain::calendar::{Day, Month, Timestamp};
@@ -13,36 +14,82 @@ use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
-/// Switches a [`FaultyStore`] off and on.
+/// Switches the faults of a [`FaultyStore`] on and off.
 #[derive(Clone, Debug, Default)]
-pub struct FaultSwitch {
-    out_of_reach: Arc<AtomicBool>,
-    loses_answers: Arc<AtomicBool>,
+pub struct FaultSwitch(Arc<Faults>);
+
+#[derive(Debug, Default)]
+struct Faults {
+    out_of_reach: AtomicBool,
+    loses_answers: AtomicBool,
+    holds_calls: watch::Sender<bool>,
+    held: watch::Sender<usize>,
+    panics_in: Mutex<Option<&'static str>>,
 }
 
 impl FaultSwitch {
     /// While set, nothing reaches the store behind.
     pub fn out_of_reach(&self, is: bool) {
-        self.out_of_reach.store(is, Ordering::SeqCst);
+        self.0.out_of_reach.store(is, Ordering::SeqCst);
     }
 
-    /// While set, hit batches and settlements are done, but their answers are lost.
+    /// While set, writes are done, but their answers are lost. Reads are answered.
     pub fn loses_answers(&self, does: bool) {
-        self.loses_answers.store(does, Ordering::SeqCst);
+        self.0.loses_answers.store(does, Ordering::SeqCst);
     }
 
-    fn check(&self) -> Result<(), StoreError> {
-        fail_if(&self.out_of_reach)
+    /// While set, calls wait; then all that wait go on.
+    pub fn holds_calls(&self, does: bool) {
+        self.0.holds_calls.send_replace(does);
     }
 
-    fn answer<R>(&self, done: Result<R, StoreError>) -> Result<R, StoreError> {
-        fail_if(&self.loses_answers)?;
+    /// Waits until `count` calls are held at once.
+    pub async fn held(&self, count: usize) {
+        // The sender lives as long as `self`.
+        let mut held = self.0.held.subscribe();
+        drop(held.wait_for(|now| *now >= count).await);
+    }
+
+    /// Whoever calls the method of this name panics.
+    pub fn panics_in(&self, method: Option<&'static str>) {
+        *self.0.panics_in.lock().unwrap_or_else(PoisonError::into_inner) = method;
+    }
+
+    async fn pass(&self, method: &str) -> Result<(), StoreError> {
+        let panics_in = *self.0.panics_in.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_ne!(panics_in, Some(method), "a test wants this panic");
+        let mut gate = self.0.holds_calls.subscribe();
+        if *gate.borrow_and_update() {
+            let _counted = Held::new(&self.0.held);
+            drop(gate.wait_for(|holds| !holds).await);
+        }
+        fail_if(&self.0.out_of_reach)
+    }
+
+    fn answer<R, E: From<StoreError>>(&self, done: Result<R, E>) -> Result<R, E> {
+        fail_if(&self.0.loses_answers)?;
         done
     }
 }
 
 fn fail_if(switch: &AtomicBool) -> Result<(), StoreError> {
     if switch.load(Ordering::SeqCst) { Err(StoreError::Unavailable("switched off by a test".into())) } else { Ok(()) }
+}
+
+/// Counts a held call, also where its caller gives up.
+struct Held<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Held<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|now| *now += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|now| *now -= 1);
+    }
 }
 
 /// Passes everything to another store, as long as it is switched on.
@@ -57,52 +104,56 @@ impl FaultyStore {
     }
 }
 
-/// One method: checks the switch, passes the call on.
+/// Methods: each passes the switch, then the call is passed on; the answers of the writes may be lost.
 macro_rules! pass_on {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+    (
+        reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
+        writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
+    ) => {
         #[async_trait]
         impl Store for FaultyStore {
             async fn close(&self) {
                 self.behind.close().await;
             }
 
-            async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-                self.switch.check()?;
-                self.switch.answer(self.behind.apply_hits(batch).await)
-            }
+            $(async fn $read(&self, $($of: $of_type),*) -> $found {
+                self.switch.pass(stringify!($read)).await?;
+                self.behind.$read($($of),*).await
+            })*
 
-            async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-                self.switch.check()?;
-                self.switch.answer(self.behind.settle_deliveries(settlements).await)
-            }
-
-            $(async fn $name(&self, $($argument: $type),*) -> $answer {
-                self.switch.check()?;
-                self.behind.$name($($argument),*).await
+            $(async fn $write(&self, $($argument: $type),*) -> $answer {
+                self.switch.pass(stringify!($write)).await?;
+                self.switch.answer(self.behind.$write($($argument),*).await)
             })*
         }
     };
 }
 
 pass_on! {
-    ready() -> Result<(), StoreError>;
-    put_if_absent(name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
-    create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
-    link(id: ShortId) -> Result<Option<Link>, StoreError>;
-    create_key(key: ApiKey) -> Result<(), StoreError>;
-    update_key(key: ApiKey) -> Result<(), UpdateKeyError>;
-    key(id: KeyId) -> Result<Option<ApiKey>, StoreError>;
-    key_by_secret(hash: SecretHash) -> Result<Option<ApiKey>, StoreError>;
-    keys_seen_by(viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError>;
-    note_key_use(uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError>;
-    last_uses(keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError>;
-    hit_cursor(writer: NodeId) -> Result<Position, StoreError>;
-    link_hits(id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
-    monthly_counts(key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
-    due_deliveries(now: Timestamp, after: Option<DueDelivery>, limit: usize) -> Result<Vec<DueDelivery>, StoreError>;
-    delivery_states(ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
-    claim_delivery_quota(claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
-    delivery_summaries(link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;
-    deliveries(query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;
-    drop_deliveries(before: Day) -> Result<bool, StoreError>;
+    reads {
+        ready() -> Result<(), StoreError>;
+        link(id: ShortId) -> Result<Option<Link>, StoreError>;
+        key(id: KeyId) -> Result<Option<ApiKey>, StoreError>;
+        key_by_secret(hash: SecretHash) -> Result<Option<ApiKey>, StoreError>;
+        keys_seen_by(viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError>;
+        last_uses(keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError>;
+        hit_cursor(writer: NodeId) -> Result<Position, StoreError>;
+        link_hits(id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
+        monthly_counts(key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
+        due_deliveries(now: Timestamp, after: Option<DueDelivery>, limit: usize) -> Result<Vec<DueDelivery>, StoreError>;
+        delivery_states(ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
+        delivery_summaries(link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;
+        deliveries(query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;
+    }
+    writes {
+        put_if_absent(name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
+        create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
+        create_key(key: ApiKey) -> Result<(), StoreError>;
+        update_key(key: ApiKey) -> Result<(), UpdateKeyError>;
+        note_key_use(uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError>;
+        apply_hits(batch: Arc<HitBatch>) -> Result<(), StoreError>;
+        claim_delivery_quota(claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
+        settle_deliveries(settlements: Vec<Settlement>) -> Result<(), StoreError>;
+        drop_deliveries(before: Day) -> Result<bool, StoreError>;
+    }
 }

@@ -21,7 +21,7 @@ pub enum StoreError {
     /// Out of reach, overloaded or closed. What a write was to change may or may not have changed.
     #[error("the store is out of reach: {0}")]
     Unavailable(String),
-    /// A row that this release can't read.
+    /// A row that this release can't read, or must not write.
     #[error("unreadable row in {table}: {reason}")]
     Corrupt { table: &'static str, reason: String },
 }

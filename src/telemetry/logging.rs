@@ -1,5 +1,7 @@
 //! Structured logs on standard error.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -20,6 +22,8 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
     let filter = Targets::new().with_target("signpost", level).with_default(level.min(LevelFilter::WARN));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Colours are for people at a terminal; in a file they would be noise.
+    let lines = lines.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
     match format {
         Format::Text => registry.with(lines).try_init(),
         Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),

@@ -9,6 +9,8 @@ mod domain;
 mod faults;
 mod hits;
 mod http;
+mod layering;
 mod limits;
+mod process;
 mod store;
 mod support;

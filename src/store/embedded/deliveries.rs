@@ -1,10 +1,11 @@
 //! Deliveries of webhooks: their states, the queue by due time, sums by day, and how old ones go.
 
-use fjall::{Guard, Readable, SingleWriterWriteTx as WriteTransaction};
+use fjall::{Guard, Readable};
 
 use super::engine::{Engine, engine_error};
 use super::links;
 use super::rows::{Metric, corrupt, decode, due_key, encode, expiry_key, summary_key};
+use super::transaction::Transaction;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
@@ -24,20 +25,19 @@ fn read(engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<Option<
 
 fn write(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     id: DeliveryId,
     state: &DeliveryState,
 ) -> Result<(), StoreError> {
     if let Some(due_at) = state.next_attempt_at {
-        transaction.insert(&engine.due, due_key(due_at, id), []);
+        transaction.insert(&engine.due, due_key(due_at, id), [])?;
     }
-    transaction.insert(&engine.deliveries, id.to_bytes(), encode(DELIVERIES, state)?);
-    Ok(())
+    transaction.insert(&engine.deliveries, id.to_bytes(), encode(DELIVERIES, state)?)
 }
 
 fn change_summary(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     id: DeliveryId,
     change: impl FnOnce(&mut UrlSummary),
 ) -> Result<(), StoreError> {
@@ -45,21 +45,16 @@ fn change_summary(
     let row = transaction.get(&engine.delivery_days, &key).map_err(|e| engine_error(&e))?;
     let mut summary: UrlSummary = row.map(|row| decode(SUMMARIES, &row)).transpose()?.unwrap_or_default();
     change(&mut summary);
-    transaction.insert(&engine.delivery_days, key, encode(SUMMARIES, &summary)?);
-    Ok(())
+    transaction.insert(&engine.delivery_days, key, encode(SUMMARIES, &summary)?)
 }
 
-pub fn enqueue(
-    engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
-    delivery: &NewDelivery,
-) -> Result<(), StoreError> {
+pub fn enqueue(engine: &Engine, transaction: &mut Transaction<'_>, delivery: &NewDelivery) -> Result<(), StoreError> {
     let id = delivery.id;
-    if read(engine, transaction, id)?.is_some() {
+    if read(engine, &**transaction, id)?.is_some() {
         return Ok(());
     }
     write(engine, transaction, id, &DeliveryState::new(delivery.owner, id.hit.at))?;
-    transaction.insert(&engine.delivery_days, expiry_key(id.hit.at.day(), id.link), []);
+    transaction.insert(&engine.delivery_days, expiry_key(id.hit.at.day(), id.link), [])?;
     change_summary(engine, transaction, id, |summary| summary.pending += 1)
 }
 
@@ -92,20 +87,20 @@ pub fn states(engine: &Engine, ids: &[DeliveryId]) -> Result<Vec<Option<Delivery
 
 pub fn claim_quota(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     claims: &[QuotaClaim],
 ) -> Result<Vec<bool>, StoreError> {
     let mut granted = Vec::with_capacity(claims.len());
     for claim in claims {
-        let Some(mut state) = read(engine, transaction, claim.id)? else {
+        let Some(mut state) = read(engine, &**transaction, claim.id)? else {
             granted.push(false);
             continue;
         };
-        let used = links::used(engine, transaction, state.owner, claim.month, Metric::WebhookDeliveries)?;
+        let used = links::used(engine, &**transaction, state.owner, claim.month, Metric::WebhookDeliveries)?;
         if !state.counted && claim.limit.is_none_or(|limit| used < limit) {
             state.counted = true;
-            transaction.insert(&engine.deliveries, claim.id.to_bytes(), encode(DELIVERIES, &state)?);
-            links::set_used(engine, transaction, state.owner, claim.month, Metric::WebhookDeliveries, used + 1);
+            transaction.insert(&engine.deliveries, claim.id.to_bytes(), encode(DELIVERIES, &state)?)?;
+            links::set_used(engine, transaction, state.owner, claim.month, Metric::WebhookDeliveries, used + 1)?;
         }
         granted.push(state.counted);
     }
@@ -114,7 +109,7 @@ pub fn claim_quota(
 
 pub fn settle(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     settlements: &[Settlement],
 ) -> Result<(), StoreError> {
     for settlement in settlements {
@@ -122,7 +117,7 @@ pub fn settle(
         let awaited = |state: &DeliveryState| {
             state.status == DeliveryStatus::Pending && [0, state.attempts + 1].contains(&settlement.attempt)
         };
-        let Some(mut state) = read(engine, transaction, id)?.filter(awaited) else { continue };
+        let Some(mut state) = read(engine, &**transaction, id)?.filter(awaited) else { continue };
         if let Some(due_at) = state.next_attempt_at {
             transaction.remove(&engine.due, due_key(due_at, id));
         }
@@ -145,15 +140,11 @@ pub fn settle(
 pub fn summaries(engine: &Engine, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
     let snapshot = engine.database.read_tx();
     let mut sums: Vec<(u8, UrlSummary)> = Vec::new();
-    let first = summary_key(link, 0, since);
-    let last = summary_key(link, u8::MAX, Day(u32::MAX));
-    for row in snapshot.range(&engine.delivery_days, first..=last) {
-        let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
-        let url_index = *key.last().ok_or_else(|| corrupt(SUMMARIES, &"empty key"))?;
-        let summary: UrlSummary = decode(SUMMARIES, &value)?;
+    for row in snapshot.range(&engine.delivery_days, sums_since(link, since)) {
+        let (_, url_index, sum) = day_sum(row)?;
         match sums.iter_mut().find(|(of, _)| *of == url_index) {
-            Some((_, sum)) => sum.merge(summary),
-            None => sums.push((url_index, summary)),
+            Some((_, total)) => total.merge(sum),
+            None => sums.push((url_index, sum)),
         }
     }
     Ok(sums)
@@ -168,58 +159,125 @@ fn key_range(link: ShortId, from: Timestamp, until: Timestamp) -> (Vec<u8>, Vec<
 
 pub fn list(engine: &Engine, query: &DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
     let snapshot = engine.database.read_tx();
-    let (mut first, last) = key_range(query.link, query.since.start(), Timestamp(u64::MAX));
-    if let Some(after) = query.after {
-        first = first.max([after.to_bytes().as_slice(), &[0]].concat());
-    }
-    if first > last {
-        return Ok(Vec::new());
-    }
-    let mut found = Vec::new();
-    for row in snapshot.range(&engine.deliveries, first..=last) {
-        if found.len() == query.limit {
-            break;
+    let ranges = match query.status {
+        None => vec![key_range(query.link, query.since.start(), Timestamp(u64::MAX))],
+        Some(status) => {
+            let days = days_with(engine, &snapshot, query.link, query.since, status)?;
+            days.into_iter().rev().map(|day| key_range(query.link, day.start(), Day(day.0 + 1).start())).collect()
         }
-        let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
-        let state: DeliveryState = decode(DELIVERIES, &value)?;
-        if query.status.is_none_or(|status| status == state.status) {
-            let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery id"))?;
-            found.push((id, state));
+    };
+    let after = query.after.map(|after| [after.to_bytes().as_slice(), &[0]].concat());
+    let mut found = Vec::new();
+    for (first, last) in ranges {
+        let first = after.as_ref().map_or(&first, |after| after.max(&first));
+        if *first > last {
+            continue;
+        }
+        for row in snapshot.range(&engine.deliveries, first.as_slice()..=last.as_slice()) {
+            if found.len() == query.limit {
+                return Ok(found);
+            }
+            let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
+            let state: DeliveryState = decode(DELIVERIES, &value)?;
+            if query.status.is_none_or(|status| status == state.status) {
+                let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery id"))?;
+                found.push((id, state));
+            }
         }
     }
     Ok(found)
 }
 
-pub fn drop_before(engine: &Engine, transaction: &mut WriteTransaction<'_>, before: Day) -> Result<bool, StoreError> {
-    let expired = transaction.range(&engine.delivery_days, vec![0]..before.0.to_be_bytes().to_vec()).next();
-    let Some(expired) = expired else { return Ok(false) };
-    let expiry = expired.key().map_err(|e| engine_error(&e))?;
-    let (day, link) = expiry
-        .split_first_chunk::<4>()
-        .and_then(|(day, link)| Some((Day(u32::from_be_bytes(*day)), ShortId::parse(std::str::from_utf8(link).ok()?)?)))
-        .ok_or_else(|| corrupt(SUMMARIES, &"not a day and a link"))?;
+/// The days that have deliveries of a status, oldest first: a list of the few failed ones passes over all the others.
+fn days_with(
+    engine: &Engine,
+    from: &impl Readable,
+    link: ShortId,
+    since: Day,
+    status: DeliveryStatus,
+) -> Result<Vec<Day>, StoreError> {
+    let mut days = Vec::new();
+    for row in from.range(&engine.delivery_days, sums_since(link, since)) {
+        let (day, _, mut sum) = day_sum(row)?;
+        if *sum.count_mut(status) > 0 && days.last() != Some(&day) {
+            days.push(day);
+        }
+    }
+    Ok(days)
+}
 
+fn sums_since(link: ShortId, since: Day) -> std::ops::RangeInclusive<Vec<u8>> {
+    summary_key(link, 0, since)..=summary_key(link, u8::MAX, Day(u32::MAX))
+}
+
+fn day_sum(row: Guard) -> Result<(Day, u8, UrlSummary), StoreError> {
+    let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
+    let parts = key.get(ShortId::LENGTH..).and_then(|rest| rest.split_first_chunk::<4>());
+    let Some((day, &[url_index])) = parts else { return Err(corrupt(SUMMARIES, &"not a link, a day and a URL")) };
+    Ok((Day(u32::from_be_bytes(*day)), url_index, decode(SUMMARIES, &value)?))
+}
+
+pub fn drop_before(engine: &Engine, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
+    let expired = transaction
+        .range(&engine.delivery_days, vec![0]..before.0.to_be_bytes().to_vec())
+        .take(DROP_STEP)
+        .map(|row| row.key().map_err(|e| engine_error(&e)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let found_some = !expired.is_empty();
+    let mut room = DROP_STEP;
+    for expiry in expired {
+        let (day, link) = expiry
+            .split_first_chunk::<4>()
+            .and_then(|(day, link)| {
+                Some((Day(u32::from_be_bytes(*day)), ShortId::parse(std::str::from_utf8(link).ok()?)?))
+            })
+            .ok_or_else(|| corrupt(SUMMARIES, &"not a day and a link"))?;
+        let (dropped, all) = drop_day(engine, transaction, link, day, room)?;
+        if !all {
+            break;
+        }
+        transaction.remove(&engine.delivery_days, expiry);
+        // A link's day costs something even where little of it is left.
+        room = room.saturating_sub(dropped + 1);
+        if room == 0 {
+            break;
+        }
+    }
+    Ok(found_some)
+}
+
+/// Drops up to `limit` deliveries of a link's day, and with the last of them the day's sums. Answers how many, and
+/// whether that were all.
+fn drop_day(
+    engine: &Engine,
+    transaction: &mut Transaction<'_>,
+    link: ShortId,
+    day: Day,
+    limit: usize,
+) -> Result<(usize, bool), StoreError> {
     let (first, last) = key_range(link, day.start(), Day(day.0 + 1).start());
     let rows = transaction
         .range(&engine.deliveries, first..=last)
-        .take(DROP_STEP)
+        .take(limit)
         .map(|row| Guard::into_inner(row).map_err(|e| engine_error(&e)))
         .collect::<Result<Vec<_>, _>>()?;
-    for (key, value) in &rows {
-        let state: DeliveryState = decode(DELIVERIES, value)?;
-        if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(key)) {
+    let dropped = rows.len();
+    for (key, value) in rows {
+        let state: DeliveryState = decode(DELIVERIES, &value)?;
+        if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(&key)) {
             transaction.remove(&engine.due, due_key(due_at, id));
         }
-        transaction.remove(&engine.deliveries, key.clone());
+        transaction.remove(&engine.deliveries, key);
     }
-    if rows.len() < DROP_STEP {
-        for url_index in 0..=u8::MAX {
-            let key = summary_key(link, url_index, day);
-            if transaction.contains_key(&engine.delivery_days, &key).map_err(|e| engine_error(&e))? {
-                transaction.remove(&engine.delivery_days, key);
-            }
-        }
-        transaction.remove(&engine.delivery_days, expiry);
+    if dropped == limit {
+        return Ok((dropped, false));
     }
-    Ok(true)
+    let sums = transaction
+        .range(&engine.delivery_days, summary_key(link, 0, day)..=summary_key(link, u8::MAX, day))
+        .map(|row| row.key().map_err(|e| engine_error(&e)))
+        .collect::<Result<Vec<_>, _>>()?;
+    for sum in sums {
+        transaction.remove(&engine.delivery_days, sum);
+    }
+    Ok((dropped, true))
 }

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 
-use fjall::{Guard, Readable, SingleWriterWriteTx as WriteTransaction};
+use fjall::{Guard, Readable};
 
 use super::deliveries;
 use super::engine::{Engine, engine_error};
 use super::links;
 use super::rows::{LABEL_PREFIX, Metric, corrupt, counters, counters_row, day_key, label_list_key};
+use super::transaction::Transaction;
 use crate::domain::calendar::Day;
 use crate::domain::hit::{Dimension, HitBatch, LabelCount, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
 use crate::domain::link::ShortId;
@@ -17,6 +18,10 @@ use crate::store::StoreError;
 const DAYS: &str = "days";
 const LABELS: &str = "labels";
 const CURSOR: &str = "journal cursor";
+
+/// Hosts have at most 253 bytes; the names of places come from a file of the operator's and may have any length. A longer
+/// one counts as [`OTHER_LABEL`] instead of standing in the way of the whole batch for ever.
+const MAX_LABEL_BYTES: usize = 1_024;
 
 fn cursor_key(writer: NodeId) -> Vec<u8> {
     [b"c", writer.0.as_bytes().as_slice()].concat()
@@ -31,8 +36,8 @@ pub fn cursor(engine: &Engine, writer: NodeId) -> Result<Position, StoreError> {
     read_cursor(engine, &engine.database.read_tx(), writer)
 }
 
-pub fn apply(engine: &Engine, transaction: &mut WriteTransaction<'_>, batch: &HitBatch) -> Result<(), StoreError> {
-    let cursor = read_cursor(engine, transaction, batch.writer)?;
+pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatch) -> Result<(), StoreError> {
+    let cursor = read_cursor(engine, &**transaction, batch.writer)?;
     if cursor >= batch.upto {
         return Ok(());
     }
@@ -45,38 +50,42 @@ pub fn apply(engine: &Engine, transaction: &mut WriteTransaction<'_>, batch: &Hi
         for (count, added) in counts.iter_mut().zip(row.devices) {
             *count += added;
         }
-        transaction.insert(&engine.days, key, counters_row(counts));
+        transaction.insert(&engine.days, key, counters_row(counts))?;
     }
     for row in &batch.labels {
         add_label(engine, transaction, row)?;
     }
     for row in &batch.served {
-        let used = links::used(engine, transaction, row.key, row.month, Metric::HitsServed)?;
-        links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count);
+        let used = links::used(engine, &**transaction, row.key, row.month, Metric::HitsServed)?;
+        links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
     }
     for delivery in &batch.deliveries {
         deliveries::enqueue(engine, transaction, delivery)?;
     }
-    transaction.insert(&engine.meta, cursor_key(batch.writer), counters_row([batch.upto.0]));
-    Ok(())
+    transaction.insert(&engine.meta, cursor_key(batch.writer), counters_row([batch.upto.0]))
 }
 
-fn add_label(engine: &Engine, transaction: &mut WriteTransaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
+fn add_label(engine: &Engine, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
     let list = label_list_key(row.link, row.dimension, row.month);
-    let mut key = [&list, row.label.as_bytes()].concat();
-    let mut known = transaction.get(&engine.labels, &key).map_err(|e| engine_error(&e))?;
+    let key_of = |label: &str| [list.as_slice(), label.as_bytes()].concat();
+    let mut key = key_of(&row.label);
+    // The bare list key is the list's size and no label.
+    let is_label = (1..=MAX_LABEL_BYTES).contains(&row.label.len());
+    let mut known = None;
+    if is_label {
+        known = transaction.get(&engine.labels, &key).map_err(|e| engine_error(&e))?;
+    }
     if known.is_none() {
         let [size] = counters::<1>(LABELS, transaction.get(&engine.labels, &list).map_err(|e| engine_error(&e))?)?;
-        if size < MAX_LABELS {
-            transaction.insert(&engine.labels, list, counters_row([size + 1]));
+        if size < MAX_LABELS && is_label {
+            transaction.insert(&engine.labels, list.as_slice(), counters_row([size + 1]))?;
         } else {
-            key = [&list, OTHER_LABEL.as_bytes()].concat();
+            key = key_of(OTHER_LABEL);
             known = transaction.get(&engine.labels, &key).map_err(|e| engine_error(&e))?;
         }
     }
     let [count] = counters::<1>(LABELS, known)?;
-    transaction.insert(&engine.labels, key, counters_row([count + row.count]));
-    Ok(())
+    transaction.insert(&engine.labels, key, counters_row([count + row.count]))
 }
 
 pub fn of_link(engine: &Engine, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {

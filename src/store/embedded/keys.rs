@@ -1,9 +1,10 @@
 //! API keys: by id, by secret, by who sees them.
 
-use fjall::{Guard, Readable, SingleWriterWriteTx as WriteTransaction};
+use fjall::{Guard, Readable};
 
 use super::engine::{Engine, engine_error};
 use super::rows::{corrupt, decode, encode, timestamp_from, view_key};
+use super::transaction::Transaction;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::store::{StoreError, UpdateKeyError};
@@ -36,14 +37,14 @@ fn secrets(key: &ApiKey) -> impl Iterator<Item = &SecretHash> {
     std::iter::once(&key.secret_hash).chain(key.retiring_secret.as_ref().map(|old| &old.secret)).filter(move |_| live)
 }
 
-fn put(engine: &Engine, transaction: &mut WriteTransaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
-    transaction.insert(&engine.keys, id_key(key.id), encode(KEYS, key)?);
+fn put(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
+    transaction.insert(&engine.keys, id_key(key.id), encode(KEYS, key)?)?;
     for hash in secrets(key) {
-        transaction.insert(&engine.keys, secret_key(hash), key.id.0.as_bytes());
+        transaction.insert(&engine.keys, secret_key(hash), key.id.0.as_bytes())?;
     }
     for viewer in key.lineage() {
         if key.revoked_at.is_none() {
-            transaction.insert(&engine.keys, viewed_key(viewer, key.id), []);
+            transaction.insert(&engine.keys, viewed_key(viewer, key.id), [])?;
         } else {
             transaction.remove(&engine.keys, viewed_key(viewer, key.id));
         }
@@ -51,7 +52,7 @@ fn put(engine: &Engine, transaction: &mut WriteTransaction<'_>, key: &ApiKey) ->
     Ok(())
 }
 
-pub fn create(engine: &Engine, transaction: &mut WriteTransaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
+pub fn create(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
     if transaction.contains_key(&engine.keys, id_key(key.id)).map_err(|e| engine_error(&e))? {
         return Ok(());
     }
@@ -60,10 +61,10 @@ pub fn create(engine: &Engine, transaction: &mut WriteTransaction<'_>, key: &Api
 
 pub fn update(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     key: &ApiKey,
 ) -> Result<Result<(), UpdateKeyError>, StoreError> {
-    let Some(before) = read(engine, transaction, key.id)? else {
+    let Some(before) = read(engine, &**transaction, key.id)? else {
         return Ok(Err(UpdateKeyError::Conflict));
     };
     if before.revision + 1 != key.revision {
@@ -111,14 +112,14 @@ pub fn seen_by(engine: &Engine, viewer: KeyId, after: Option<KeyId>, limit: usiz
 
 pub fn note_uses(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     uses: &[(KeyId, Timestamp)],
 ) -> Result<(), StoreError> {
     for (id, at) in uses {
         let known = transaction.get(&engine.meta, use_key(*id)).map_err(|e| engine_error(&e))?;
         let known = known.map(|row| timestamp_from(USES, &row)).transpose()?;
         if known.is_none_or(|known| known < *at) {
-            transaction.insert(&engine.meta, use_key(*id), at.0.to_be_bytes());
+            transaction.insert(&engine.meta, use_key(*id), at.0.to_be_bytes())?;
         }
     }
     Ok(())

@@ -1,9 +1,11 @@
 //! Links and what keys use in a month.
 
-use fjall::{Readable, SingleWriterWriteTx as WriteTransaction};
+use fjall::Readable;
 
 use super::engine::{Engine, engine_error};
 use super::rows::{Metric, counters, counters_row, decode, encode, usage_key};
+use super::transaction::Transaction;
+use super::{parts, parts::Head};
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ShortId};
@@ -15,7 +17,7 @@ const USAGE: &str = "usage";
 
 pub fn create(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     link: &Link,
     limit: MonthlyLimit,
 ) -> Result<Result<u64, CreateLinkError>, StoreError> {
@@ -24,20 +26,28 @@ pub fn create(
         return Ok(Err(CreateLinkError::IdTaken));
     }
     let month = link.created_at.month();
-    let current = used(engine, transaction, link.owner, month, Metric::LinksCreated)?;
+    let current = used(engine, &**transaction, link.owner, month, Metric::LinksCreated)?;
     if let Some(limit) = limit
         && current >= limit
     {
         return Ok(Err(CreateLinkError::QuotaExceeded { limit, current }));
     }
-    transaction.insert(&engine.links, link.id.0, row);
-    set_used(engine, transaction, link.owner, month, Metric::LinksCreated, current + 1);
+    parts::insert(transaction, &engine.links, &link.id.0, &row)?;
+    set_used(engine, transaction, link.owner, month, Metric::LinksCreated, current + 1)?;
     Ok(Ok(current + 1))
 }
 
+/// One look-up for all but the longest links.
 pub fn get(engine: &Engine, id: ShortId) -> Result<Option<Link>, StoreError> {
-    let row = engine.links.get(id.0).map_err(|e| engine_error(&e))?;
-    row.map(|row| decode(LINKS, &row)).transpose()
+    let Some(row) = engine.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
+    match parts::head(LINKS, &row)? {
+        Head::Whole(value) => decode(LINKS, value).map(Some),
+        Head::First { .. } => {
+            // A look-up outside a snapshot may see a link whose other rows are only being added.
+            let value = parts::get(LINKS, &engine.database.read_tx(), &engine.links, &id.0)?;
+            value.map(|value| decode(LINKS, &value)).transpose()
+        }
+    }
 }
 
 pub fn monthly_counts(engine: &Engine, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
@@ -62,11 +72,11 @@ pub fn used(
 
 pub fn set_used(
     engine: &Engine,
-    transaction: &mut WriteTransaction<'_>,
+    transaction: &mut Transaction<'_>,
     key: KeyId,
     month: Month,
     metric: Metric,
     count: u64,
-) {
-    transaction.insert(&engine.usage, usage_key(key, month, metric), counters_row([count]));
+) -> Result<(), StoreError> {
+    transaction.insert(&engine.usage, usage_key(key, month, metric), counters_row([count]))
 }

@@ -11,7 +11,8 @@ use crate::domain::link::ShortId;
 use crate::domain::webhook::DeliveryId;
 use crate::store::StoreError;
 
-/// The version of every structured value; a release that changes a layout reads the older one too.
+/// The version of every structured value; a release that changes a layout reads the older one too. Never 255, which marks
+/// a value in parts.
 const VERSION: u8 = 1;
 
 /// A structured value: version, then postcard.

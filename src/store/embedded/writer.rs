@@ -1,15 +1,16 @@
 //! One thread writes: it gathers what waits into one transaction, fsyncs it, and only then answers.
 //!
-//! So writes are serial (what one checks can't change under it), and many share the price of an fsync.
+//! So writes are serial (what one checks can't change under it), and many share the price of an fsync. They do not share
+//! each other's failures: where one fails or panics, those before it and those behind it are run again without it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fjall::{PersistMode, SingleWriterWriteTx as WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 
-use super::engine::{Engine, engine_error};
+use super::engine::Engine;
+use super::transaction::Transaction;
 use crate::store::StoreError;
 
 /// Writes that may wait before callers are held back. A group of them commits in milliseconds.
@@ -19,48 +20,75 @@ const GROUP: usize = 1024;
 /// The engine blocks a commit while its disk is stuck; callers do not wait for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A write: checks, writes into the transaction, and says what to do once it is known whether that is durable.
-type Job = Box<dyn FnOnce(&Engine, &mut WriteTransaction<'_>) -> Result<Answer, StoreError> + Send>;
-type Answer = Box<dyn FnOnce() + Send>;
+/// A write that waits for its turn.
+trait Job: Send {
+    /// Checks, and writes into the transaction. Called again, in a new one, when the transaction was taken back.
+    fn run(&mut self, engine: &Engine, transaction: &mut Transaction<'_>) -> Result<(), StoreError>;
+
+    /// Tells the caller whether what the last run did is durable.
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+struct Write<R, E, W> {
+    act: W,
+    outcome: Option<Result<R, E>>,
+    reply: oneshot::Sender<Result<Result<R, E>, StoreError>>,
+}
+
+impl<R, E, W> Job for Write<R, E, W>
+where
+    R: Send,
+    E: Send,
+    W: FnMut(&Engine, &mut Transaction<'_>) -> Result<Result<R, E>, StoreError> + Send,
+{
+    fn run(&mut self, engine: &Engine, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        self.outcome = Some((self.act)(engine, transaction)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Self { outcome, reply, .. } = *self;
+        // A caller that waits no more is not told.
+        drop(reply.send(committed.and_then(|()| outcome.ok_or_else(not_committed))));
+    }
+}
 
 /// The way to the writing thread.
 #[derive(Clone)]
 pub struct Writer {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<Box<dyn Job>>,
 }
 
 impl Writer {
-    /// Starts the thread; it ends when every `Writer` is gone and what was asked is done.
+    /// Starts the thread. Once every `Writer` is gone it does what was asked, syncs, and ends.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(engine: Arc<Engine>) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
+    pub fn start(engine: Arc<Engine>) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel(QUEUE);
-        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || run(&engine, waiting))?;
-        Ok((Self { jobs }, thread))
+        // Nobody joins it: whoever closes the store waits for the engine to be gone instead, and not for ever.
+        std::thread::Builder::new().name("store-writer".into()).spawn(move || run(&engine, waiting))?;
+        Ok(Self { jobs })
     }
 
     /// Runs `write` in a transaction and answers once it is durable.
     ///
-    /// `write` makes all its checks before its first change: one that returns `Ok(Err(refusal))` has changed nothing,
-    /// and one that returns `Err` takes back everything that shares its transaction.
+    /// `write` makes all its checks before its first change: one that returns `Ok(Err(refusal))` has changed nothing. It
+    /// may be called several times; only what it does in the last one counts.
     pub async fn run<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
     where
         R: Send + 'static,
         E: Send + 'static,
-        W: FnOnce(&Engine, &mut WriteTransaction<'_>) -> Result<Result<R, E>, StoreError> + Send + 'static,
+        W: FnMut(&Engine, &mut Transaction<'_>) -> Result<Result<R, E>, StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job: Job = Box::new(move |engine, transaction| {
-            let outcome = write(engine, transaction)?;
-            Ok(Box::new(move || drop(reply.send(outcome))))
-        });
-        self.jobs.send(job).await.map_err(|_| closed())?;
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Ok(outcome)) => Ok(outcome),
-            Ok(Err(_)) => Err(StoreError::Unavailable("the write was not committed".into())),
-            Err(_) => Err(StoreError::Unavailable("the write took too long".into())),
-        }
+        let job = Box::new(Write { act: write, outcome: None, reply });
+        let written = async {
+            self.jobs.send(job).await.map_err(|_| closed())?;
+            answer.await.unwrap_or_else(|_| Err(not_committed()))
+        };
+        let too_long = |_| Err(StoreError::Unavailable("the write took too long".into()));
+        tokio::time::timeout(PATIENCE, written).await.unwrap_or_else(too_long)
     }
 }
 
@@ -68,28 +96,206 @@ pub fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 
-fn run(engine: &Engine, mut waiting: mpsc::Receiver<Job>) {
-    let mut group = Vec::with_capacity(GROUP);
+fn not_committed() -> StoreError {
+    StoreError::Unavailable("the write was not committed".into())
+}
+
+fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+    let mut health = Health::Sound;
     while let Some(job) = waiting.blocking_recv() {
-        group.push(job);
+        let mut group = vec![job];
         while group.len() < GROUP
             && let Ok(job) = waiting.try_recv()
         {
             group.push(job);
         }
-        let committed = catch_unwind(AssertUnwindSafe(|| commit(engine, group.drain(..))));
-        match committed {
-            Ok(Ok(answers)) => answers.into_iter().for_each(|answer| answer()),
-            // Callers whose answer is dropped learn that their write was not committed.
-            Ok(Err(error)) => tracing::error!(%error, "store: a group of writes was not committed"),
-            Err(_) => tracing::error!("store: a write panicked; its group was not committed"),
+        commit_group(engine, group, &mut health);
+    }
+    if let Err(error) = engine.sync() {
+        tracing::error!(%error, "store: closed with an error; what was answered is durable all the same");
+    }
+}
+
+/// How the engine does, so that a lasting failure is logged once and not with every write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Sound,
+    /// The last commit failed.
+    Failing,
+    /// The engine itself panicked: it is not touched again, for nobody knows what state it is in.
+    Broken,
+}
+
+/// Why a transaction was taken back.
+enum Failure {
+    /// For one of its writes.
+    Of(usize, StoreError),
+    /// It could not be committed; that is logged.
+    OfAll,
+}
+
+fn commit_group(engine: &Engine, group: Vec<Box<dyn Job>>, health: &mut Health) {
+    // A stack: what is left to do, the next on top.
+    let mut groups = vec![group];
+    while let Some(mut group) = groups.pop() {
+        match try_commit(engine, &mut group, health) {
+            Ok(()) => group.into_iter().for_each(|job| job.answer(Ok(()))),
+            Err(Failure::Of(index, error)) => {
+                let behind = group.split_off(index + 1);
+                if let Some(failed) = group.pop() {
+                    failed.answer(Err(error));
+                }
+                groups.extend([behind, group].into_iter().filter(|group| !group.is_empty()));
+            }
+            Err(Failure::OfAll) => group.into_iter().for_each(|job| job.answer(Err(not_committed()))),
         }
     }
 }
 
-fn commit(engine: &Engine, group: impl Iterator<Item = Job>) -> Result<Vec<Answer>, StoreError> {
-    let mut transaction = engine.database.write_tx().durability(Some(PersistMode::SyncData));
-    let answers = group.map(|job| job(engine, &mut transaction)).collect::<Result<Vec<_>, _>>()?;
-    transaction.commit().map_err(|error| engine_error(&error))?;
-    Ok(answers)
+fn try_commit(engine: &Engine, group: &mut [Box<dyn Job>], health: &mut Health) -> Result<(), Failure> {
+    if *health == Health::Broken {
+        return Err(Failure::OfAll);
+    }
+    let committed = catch_unwind(AssertUnwindSafe(|| {
+        let transaction = run_all(engine, group)?;
+        Ok(transaction.commit())
+    }));
+    match committed {
+        Ok(Ok(Ok(()))) => {
+            *health = Health::Sound;
+            Ok(())
+        }
+        Ok(Ok(Err(error))) => {
+            if *health == Health::Sound {
+                tracing::error!(%error, "store: writes are not committed");
+                *health = Health::Failing;
+            }
+            Err(Failure::OfAll)
+        }
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => {
+            tracing::error!("store: the engine panicked; nothing is written any more until a restart");
+            *health = Health::Broken;
+            Err(Failure::OfAll)
+        }
+    }
+}
+
+fn run_all<'a>(engine: &'a Engine, group: &mut [Box<dyn Job>]) -> Result<Transaction<'a>, Failure> {
+    let mut transaction = Transaction::begin(engine);
+    for (index, job) in group.iter_mut().enumerate() {
+        // Caught here and no further out: a panic that unwinds through a transaction makes the engine useless.
+        let ran = catch_unwind(AssertUnwindSafe(|| job.run(engine, &mut transaction)));
+        let ran = ran.unwrap_or_else(|_| {
+            tracing::error!("store: a write panicked and is taken back");
+            Err(not_committed())
+        });
+        ran.map_err(|error| Failure::Of(index, error))?;
+    }
+    Ok(transaction)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use fjall::Readable;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    type Outcome = Result<Result<(), Infallible>, StoreError>;
+
+    fn open() -> (tempfile::TempDir, Arc<Engine>, Writer) {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Arc::new(Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0);
+        let writer = Writer::start(Arc::clone(&engine)).unwrap();
+        (directory, engine, writer)
+    }
+
+    fn put(key: &'static str) -> impl FnMut(&Engine, &mut Transaction<'_>) -> Outcome + Send + 'static {
+        move |engine, transaction| transaction.insert(&engine.meta, key, "value").map(Ok)
+    }
+
+    fn panicking(_: &Engine, _: &mut Transaction<'_>) -> Outcome {
+        panic!("as the test wants it");
+    }
+
+    fn failing(engine: &Engine, transaction: &mut Transaction<'_>) -> Outcome {
+        transaction.insert(&engine.meta, "half done", "")?;
+        Err(StoreError::Corrupt { table: "test", reason: "as the test wants it".into() })
+    }
+
+    /// Keeps the writer busy, so that what is asked meanwhile ends up in one group.
+    async fn in_one_group(writer: &Writer, asked: impl Future<Output = ()>) {
+        let begun = Arc::new(Semaphore::new(0));
+        let gate = Arc::new(Semaphore::new(0));
+        let (signal, wait) = (Arc::clone(&begun), Arc::clone(&gate));
+        let runtime = tokio::runtime::Handle::current();
+        let first = writer.run(move |_, _| {
+            signal.add_permits(1);
+            drop(runtime.block_on(wait.acquire()).unwrap());
+            Ok(Ok::<(), Infallible>(()))
+        });
+        let others = async {
+            drop(begun.acquire().await.unwrap());
+            tokio::pin!(asked);
+            // Polled once, all are in the queue; then the writer may go on.
+            let polled = futures_util::poll!(&mut asked);
+            assert!(polled.is_pending());
+            gate.add_permits(1);
+            asked.await;
+        };
+        let (done, ()) = futures_util::future::join(first, others).await;
+        done.unwrap().unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_write_that_fails_or_panics_fails_alone_and_leaves_nothing() {
+        let (_directory, engine, writer) = open();
+        in_one_group(&writer, async {
+            let all = futures_util::future::join4(
+                writer.run(put("before")),
+                writer.run(failing),
+                writer.run(panicking),
+                writer.run(put("after")),
+            );
+            let (before, failed, panicked, after) = all.await;
+            assert!(before.is_ok() && after.is_ok());
+            assert!(matches!(failed, Err(StoreError::Corrupt { table: "test", .. })), "{failed:?}");
+            assert!(matches!(panicked, Err(StoreError::Unavailable(_))), "{panicked:?}");
+        })
+        .await;
+        let there = |key: &str| engine.database.read_tx().contains_key(&engine.meta, key).unwrap();
+        assert!(there("before") && there("after") && !there("half done"));
+        assert!(writer.run(put("later")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_engine_whose_lock_is_poisoned_answers_unavailable_and_does_not_hang() {
+        let (_directory, engine, writer) = open();
+        let poisoner = Arc::clone(&engine);
+        let panicked = std::thread::spawn(move || {
+            let _transaction = Transaction::begin(&poisoner);
+            panic!("as the test wants it");
+        });
+        assert!(panicked.join().is_err());
+        for _ in 0..2 {
+            assert!(matches!(writer.run(put("key")).await, Err(StoreError::Unavailable(_))));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_row_as_long_as_a_page_is_not_written() {
+        let (_directory, engine, writer) = open();
+        let put = |bytes: usize| {
+            writer.run(move |engine, transaction| {
+                transaction.insert(&engine.meta, "key", vec![b'x'; bytes]).map(Ok::<(), Infallible>)
+            })
+        };
+        let limit = super::super::transaction::MAX_ROW - "key".len();
+        assert!(matches!(put(limit + 1).await, Err(StoreError::Corrupt { .. })));
+        assert!(engine.meta.get("key").unwrap().is_none());
+        assert!(put(limit).await.is_ok());
+    }
 }

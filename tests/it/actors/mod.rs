@@ -1,3 +1,5 @@
+mod hit_counter;
 mod keeper;
 mod key_shard;
+mod webhook_pool;
 mod webhook_sender;

@@ -125,7 +125,7 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
             "\"ftp://go.example\" is not an http or https URL with a host and without \
              credentials, query or fragment",
         ),
-        ("http.workers", "-1", "-1 is not between 0 and 1024"),
+        ("http.workers", "-1", "-1 is not between 0 and 512"),
         ("http.workers", "many", "\"many\" is not a whole number"),
         ("http.workers", "99999999999999999999", "\"99999999999999999999\" is not a whole number"),
         ("http.request_timeout", "10", "\"10\" is not a duration from \"100ms\" to \"5m\""),

@@ -1,1 +1,8 @@
+//! What must hold though processes are killed, disks are full, and starts go wrong.
 
+mod disk_budget;
+mod drain;
+mod keep_alive;
+mod kill;
+mod load;
+mod start;

@@ -1,5 +1,5 @@
 mod devices;
 mod journal;
-mod mmdb;
+pub mod mmdb;
 mod places;
 mod segment_model;

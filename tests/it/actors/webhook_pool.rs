@@ -1,0 +1,253 @@
+//! Dispatcher and workers: one receiver does not hold up another, and no delivery is lost or doubled by a panic, a
+//! restart or a store that fails.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use signpost::actors::webhook_worker::PanicWorker;
+use signpost::clock::Clock;
+use signpost::store::faulty::{FaultSwitch, FaultyStore};
+
+use crate::support::client::Client;
+use crate::support::eventually;
+use crate::support::receiver::{Receiver, Reply};
+use crate::support::server::{Server, ServerBuilder};
+
+const SOON: Duration = Duration::from_secs(3);
+
+fn impatient() -> ServerBuilder {
+    Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,100ms")
+}
+
+async fn link_to(client: &Client, urls: &[String]) -> String {
+    client.shorten(json!({"redirect_url": "https://example.com/", "webhooks": urls})).await
+}
+
+async fn click(server: &Server, id: &str, times: usize) {
+    for _ in 0..times {
+        server.anonymous().get(&format!("/{id}")).await.expect(302);
+    }
+}
+
+/// The sums of a link's deliveries.
+async fn sums(client: &Client, id: &str) -> [u64; 3] {
+    let status = client.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
+    let urls = status["webhooks"].as_array().unwrap();
+    ["pending", "delivered", "failed"].map(|of| urls.iter().map(|url| url[of].as_u64().unwrap()).sum())
+}
+
+async fn wait_for_sums(client: &Client, id: &str, expected: [u64; 3]) {
+    let mut last = [0; 3];
+    eventually("deliveries", Duration::from_secs(10), async || {
+        let sums = sums(client, id).await;
+        if sums != last {
+            last = sums;
+            eprintln!("pending, delivered, failed: {sums:?}");
+        }
+        (sums == expected).then_some(())
+    })
+    .await;
+}
+
+async fn deliveries(client: &Client, id: &str) -> Vec<Value> {
+    let status = client.get(&format!("/{id}/webhooks/status?limit=100")).await.expect(200).json();
+    status["deliveries"].as_array().unwrap().clone()
+}
+
+/// How often each delivery came.
+fn times_received(receiver: &Receiver) -> HashMap<String, usize> {
+    let mut times = HashMap::new();
+    for request in receiver.received() {
+        *times.entry(request.header("webhook-id").to_owned()).or_default() += 1;
+    }
+    times
+}
+
+#[tokio::test]
+async fn a_slow_receiver_does_not_hold_up_another() {
+    let server = Server::start();
+    let (slow, quick) = (Receiver::start().await, Receiver::start().await);
+    slow.reply_with([Reply::Silence; 200]);
+    let root = server.root();
+    let to_slow = link_to(&root, &[slow.url("/")]).await;
+    let to_quick = link_to(&root, &[quick.url("/")]).await;
+    click(&server, &to_slow, 100).await;
+    // As many as may be under way at once to one receiver, and no more.
+    slow.wait_for(8, SOON).await;
+    click(&server, &to_quick, 50).await;
+    quick.wait_for(50, SOON).await;
+    wait_for_sums(&root, &to_quick, [0, 50, 0]).await;
+    assert_eq!(slow.received().len(), 8);
+    assert_eq!(sums(&root, &to_slow).await, [100, 0, 0]);
+}
+
+/// More deliveries than are looked at in one round wait for a receiver that says nothing.
+#[tokio::test]
+async fn a_long_backlog_of_one_receiver_does_not_hide_what_is_behind_it() {
+    let server = Server::start();
+    let (slow, quick) = (Receiver::start().await, Receiver::start().await);
+    slow.reply_with([Reply::Silence; 200]);
+    let root = server.root();
+    let urls: Vec<_> = (0..10).map(|path| slow.url(&format!("/{path}"))).collect();
+    let to_slow = link_to(&root, &urls).await;
+    let to_quick = link_to(&root, &[quick.url("/")]).await;
+    let (visitor, path) = (server.anonymous(), format!("/{to_slow}"));
+    for _ in 0..12 {
+        futures_util::future::join_all((0..50).map(|_| visitor.get(&path))).await;
+    }
+    eventually("a long backlog", SOON, async || (sums(&root, &to_slow).await[0] == 6_000).then_some(())).await;
+    for _ in 0..3 {
+        let before = quick.received().len();
+        click(&server, &to_quick, 10).await;
+        quick.wait_for(before + 10, SOON).await;
+    }
+    wait_for_sums(&root, &to_quick, [0, 30, 0]).await;
+}
+
+#[tokio::test]
+async fn a_burst_to_one_receiver_is_delivered_whole_and_once() {
+    let server = Server::start();
+    let receiver = Receiver::start().await;
+    let root = server.root();
+    let urls: Vec<_> = (0..10).map(|path| receiver.url(&format!("/{path}"))).collect();
+    let id = link_to(&root, &urls).await;
+    click(&server, &id, 20).await;
+    wait_for_sums(&root, &id, [0, 200, 0]).await;
+    let times = times_received(&receiver);
+    assert!(times.len() == 200 && times.values().all(|times| *times == 1));
+}
+
+#[tokio::test]
+async fn a_worker_that_panics_is_replaced_and_its_delivery_goes_on() {
+    let server = impatient().set("SIGNPOST_WEBHOOKS__WORKERS", "1").start();
+    let receiver = Receiver::start().await;
+    let root = server.root();
+    let id = link_to(&root, &[receiver.url("/")]).await;
+    // While it is idle.
+    server.webhooks.worker(0).try_send(PanicWorker).unwrap();
+    click(&server, &id, 3).await;
+    wait_for_sums(&root, &id, [0, 3, 0]).await;
+    // Again and again, while it has much to do: a panic ends what waits in the worker's mailbox.
+    let began = Instant::now();
+    for round in 0..6 {
+        click(&server, &id, 5).await;
+        let _ = server.webhooks.worker(0).try_send(PanicWorker);
+        receiver.wait_for(3 + round, SOON).await;
+    }
+    wait_for_sums(&root, &id, [0, 33, 0]).await;
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(deliveries(&root, &id).await.iter().all(|delivery| delivery["attempts"].as_u64() <= Some(2)));
+    let metrics = server.operator().get("/metrics").await.expect(200).text();
+    let restarts = metrics.lines().find(|line| line.contains("restart") && line.contains("webhook_worker"));
+    assert!(restarts.is_some_and(|line| !line.ends_with(" 0")), "{restarts:?}");
+}
+
+#[tokio::test]
+async fn a_pending_delivery_outlives_a_restart() {
+    let server = Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "1h,1h").start();
+    let receiver = Receiver::start().await;
+    receiver.reply_with([Reply::Status(500)]);
+    let root = server.root();
+    let id = link_to(&root, &[receiver.url("/")]).await;
+    click(&server, &id, 1).await;
+    eventually("the first try", SOON, async || (deliveries(&root, &id).await.first()?["attempts"] == 1).then_some(()))
+        .await;
+    let later = Clock::standing_at(server.clock.now().plus(Duration::from_hours(2)));
+    let directory = server.stop();
+    let server = Server::builder().directory(directory).clock(later).start();
+    let requests = receiver.wait_for(2, SOON).await;
+    assert_eq!(requests[0].header("webhook-id"), requests[1].header("webhook-id"));
+    assert_eq!(requests[0].body, requests[1].body);
+    wait_for_sums(&server.root(), &id, [0, 1, 0]).await;
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_the_tries_under_way_and_hands_back_the_rest() {
+    let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "600ms").start();
+    let receiver = Receiver::start().await;
+    receiver.reply_with([Reply::Silence; 8]);
+    let id = link_to(&server.root(), &[receiver.url("/")]).await;
+    click(&server, &id, 20).await;
+    receiver.wait_for(8, SOON).await;
+    let began = Instant::now();
+    let directory = server.stop();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(receiver.received().len(), 8, "no try is begun while draining");
+    let server = Server::builder().directory(directory).start();
+    // What was under way is written down as a failed try, and waits its second.
+    wait_for_sums(&server.root(), &id, [0, 20, 0]).await;
+    assert_eq!(receiver.received().len(), 28);
+}
+
+#[tokio::test]
+async fn while_the_store_is_out_of_reach_deliveries_wait() {
+    let switch = FaultSwitch::default();
+    let faults = switch.clone();
+    let server = impatient().wrap_store(move |store| Arc::new(FaultyStore::new(store, faults))).start();
+    let receiver = Receiver::start().await;
+    receiver.reply_with([Reply::Status(500); 5]);
+    let root = server.root();
+    let id = link_to(&root, &[receiver.url("/")]).await;
+    click(&server, &id, 10).await;
+    receiver.wait_for(3, SOON).await;
+    switch.out_of_reach(true);
+    click(&server, &id, 10).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let meanwhile = receiver.received().len();
+    assert!(meanwhile <= 20);
+    switch.out_of_reach(false);
+    wait_for_sums(&root, &id, [0, 20, 0]).await;
+    let times = times_received(&receiver);
+    assert_eq!((times.len(), times.values().sum::<usize>()), (20, 25), "five were told 500, and came again");
+}
+
+#[tokio::test]
+async fn a_try_whose_writing_down_was_not_answered_counts_once() {
+    let switch = FaultSwitch::default();
+    let faults = switch.clone();
+    let server = impatient().wrap_store(move |store| Arc::new(FaultyStore::new(store, faults))).start();
+    let receiver = Receiver::start().await;
+    let root = server.root();
+    let id = link_to(&root, &[receiver.url("/ok"), receiver.url("/also")]).await;
+    receiver.reply_with([Reply::Status(500); 2]);
+    click(&server, &id, 1).await;
+    receiver.wait_for(1, SOON).await;
+    switch.loses_answers(true);
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    switch.loses_answers(false);
+    wait_for_sums(&root, &id, [0, 2, 0]).await;
+    for delivery in deliveries(&root, &id).await {
+        assert_eq!(delivery["attempts"], 2, "{delivery}");
+    }
+    assert_eq!(receiver.received().len(), 4);
+    let usage = root.get("/usage").await.expect(200).json();
+    assert_eq!(usage["usage"]["webhook_deliveries"]["current"], 2);
+}
+
+#[tokio::test]
+async fn a_start_under_a_wrong_master_key_spoils_no_delivery() {
+    let [right, wrong] = [[7; 32], [8; 32]].map(|bytes: [u8; 32]| STANDARD.encode(bytes));
+    let builder = |key: &str| {
+        Server::builder()
+            .set("SIGNPOST_MASTER_KEY", key)
+            .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "0s,0s,0s,0s,0s,0s")
+            .set("SIGNPOST_WEBHOOKS__IN_FLIGHT_PER_HOST", "1")
+            .set("SIGNPOST_WEBHOOKS__TIMEOUT", "100ms")
+    };
+    let server = builder(&right).start();
+    let receiver = Receiver::start().await;
+    receiver.reply_with([Reply::Silence; 4]);
+    let id = link_to(&server.root(), &[receiver.url("/")]).await;
+    click(&server, &id, 10).await;
+    receiver.wait_for(1, SOON).await;
+    let directory = server.stop();
+    for _ in 0..3 {
+        assert!(builder(&wrong).directory(Arc::clone(&directory)).try_start().is_err());
+    }
+    let server = builder(&right).directory(directory).start();
+    wait_for_sums(&server.root(), &id, [0, 10, 0]).await;
+}

@@ -1,0 +1,56 @@
+//! A journal that has no room while the store takes nothing.
+
+use std::time::Duration;
+
+use signpost::store::faulty::{FaultSwitch, FaultyStore};
+
+use crate::support::eventually;
+use crate::support::server::Server;
+
+const VISITS: u64 = 1_000;
+/// Makes a record so long that a few hundred of them fill the budget.
+const AGENT_BYTES: usize = 400;
+const WITHIN: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn without_room_redirects_go_on_and_what_is_not_recorded_is_counted() {
+    let switch = FaultSwitch::default();
+    let stall = switch.clone();
+    let server = Server::builder()
+        .wrap_store(move |store| std::sync::Arc::new(FaultyStore::new(store, stall)))
+        .set("SIGNPOST_JOURNAL__SEGMENT_BYTES", "65536")
+        .set("SIGNPOST_JOURNAL__DISK_BUDGET_BYTES", "131072")
+        .start();
+    let link = server.root().any_link().await;
+    let (visitor, agent) = (server.anonymous(), "a".repeat(AGENT_BYTES));
+    let visit = async || visitor.get_with(&format!("/{link}"), &[("User-Agent", &agent)]).await.expect(302);
+    switch.out_of_reach(true);
+    for _ in 0..VISITS {
+        visit().await;
+    }
+    let not_recorded = metric(&server, "signpost_journal_hits_not_recorded_total").await;
+    let recorded = metric(&server, "signpost_journal_hits_appended_total").await;
+    assert!(not_recorded > 0 && recorded > 0, "{recorded} recorded, {not_recorded} not");
+    assert_eq!(recorded + not_recorded, VISITS);
+    assert!(metric(&server, "signpost_journal_bytes").await <= 131_072);
+
+    switch.out_of_reach(false);
+    let counted = async || {
+        let summary = server.root().get(&format!("/links/{link}/analytics/summary")).await.expect(200).json();
+        summary["total_hits"].as_u64().unwrap()
+    };
+    eventually("recorded hits are counted", WITHIN, async || (counted().await == recorded).then_some(())).await;
+
+    // There is room again: from here on nothing is lost.
+    for _ in 0..100 {
+        visit().await;
+    }
+    eventually("later hits too", WITHIN, async || (counted().await == recorded + 100).then_some(())).await;
+    assert_eq!(metric(&server, "signpost_journal_hits_not_recorded_total").await, not_recorded);
+}
+
+async fn metric(server: &Server, name: &str) -> u64 {
+    let text = server.operator().get("/metrics").await.expect(200).text();
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+}

@@ -1,0 +1,86 @@
+//! What every store promises, a function a promise.
+//!
+//! A new store implements [`Ground`] and is named once more in `every_promise!`.
+
+pub mod deliveries;
+pub mod delivery_lists;
+pub mod hits;
+pub mod keys;
+pub mod links;
+pub mod survival;
+
+use std::sync::Arc;
+
+use signpost::store::Store;
+
+/// Where a store lives while a test lasts.
+pub trait Ground {
+    /// A place where nothing is kept yet.
+    async fn fresh() -> Self;
+
+    /// Opens the store that lives here. One that was opened before has been closed.
+    async fn open(&self) -> Arc<dyn Store>;
+}
+
+/// Closes `store` and opens it again.
+pub async fn reopened(ground: &impl Ground, store: Arc<dyn Store>) -> Arc<dyn Store> {
+    store.close().await;
+    drop(store);
+    ground.open().await
+}
+
+/// Makes a test of each promise for the store that lives on a [`Ground`].
+macro_rules! every_promise {
+    ($ground:ty) => {
+        $crate::store::conformance::every_promise! {
+            $ground:
+            links::a_link_is_read_back_as_it_was_created
+            links::links_of_every_length_are_read_back
+            links::a_taken_id_is_refused_and_nothing_is_counted
+            links::a_thousand_creations_at_once_make_as_many_links_as_the_limit_says
+            links::creations_of_one_id_at_once_make_one_link_and_count_one
+            links::months_and_keys_are_counted_apart
+            links::a_creation_refused_by_the_quota_leaves_nothing
+            links::the_first_value_under_a_name_stays
+            keys::a_key_that_is_there_stays_as_it_is
+            keys::a_key_is_changed_only_from_its_revision_before
+            keys::of_two_changes_at_once_one_is_told_of_the_conflict
+            keys::a_secret_finds_its_key_while_it_is_current_or_retiring
+            keys::a_revoked_key_has_no_secret_and_is_in_no_list
+            keys::a_key_sees_itself_and_all_below_it_newest_first
+            keys::a_list_of_keys_goes_on_after_a_key_that_is_gone
+            keys::the_time_of_the_last_use_never_goes_back
+            hits::a_batch_is_counted_once_however_often_it_comes
+            hits::a_batch_that_does_not_begin_at_the_cursor_changes_nothing
+            hits::writers_have_cursors_of_their_own_and_their_counts_add_up
+            hits::days_and_labels_add_up_over_batches_and_months
+            hits::labels_past_the_cap_count_as_other
+            hits::hits_served_are_counted_by_key_and_month
+            deliveries::a_batch_enqueues_its_deliveries_once
+            deliveries::due_deliveries_come_by_time_and_go_on_after_a_cursor
+            deliveries::a_retry_moves_the_due_time
+            deliveries::a_try_is_written_down_once
+            deliveries::a_settled_delivery_stays_as_it_is
+            deliveries::a_delivery_never_sent_has_no_attempts
+            deliveries::the_delivery_quota_is_exact_however_many_claim_at_once
+            deliveries::a_claim_counts_once_however_often_it_comes
+            deliveries::deliveries_are_counted_by_owner_and_month
+            delivery_lists::a_list_is_of_one_link_newest_first_and_goes_on_after_a_delivery
+            delivery_lists::a_list_of_one_status_leaves_out_the_others
+            delivery_lists::a_list_begins_at_the_day_asked_for
+            delivery_lists::summaries_add_up_the_days_of_each_url
+            delivery_lists::what_is_dropped_leaves_nothing_behind
+            survival::all_that_was_answered_is_there_after_opening_again
+        }
+    };
+    ($ground:ty: $($file:ident::$promise:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                use $crate::store::conformance::{Ground, $file};
+                $file::$promise(&<$ground>::fresh().await).await;
+            }
+        )*
+    };
+}
+pub(super) use every_promise;

@@ -1,0 +1,189 @@
+//! What is the embedded store's own: its directory, its lock, and power cuts.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use signpost::domain::hit::{Dimension, HitBatch, OTHER_LABEL};
+use signpost::store::embedded::EmbeddedStore;
+use signpost::store::{CreateLinkError, Store, StoreError};
+
+use super::Embedded;
+use super::conformance::Ground;
+use super::samples::{batch, key_id, label, link, longest_link, noon, short_id};
+
+const PAGE: usize = 4_096;
+
+fn is_unavailable<R>(answer: &Result<R, StoreError>) -> bool {
+    matches!(answer, Err(StoreError::Unavailable(_)))
+}
+
+fn journal(store: &Path) -> PathBuf {
+    let files = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path());
+    let mut journals: Vec<_> = files.filter(|path| path.extension().is_some_and(|it| it == "jnl")).collect();
+    journals.sort();
+    journals.pop().unwrap()
+}
+
+/// Where what is written of a file ends: behind it there are zeros, for the engine allots its journals ahead.
+fn end(file: &[u8]) -> usize {
+    // By pages first: comparing them whole is what makes 64 MiB of zeros quick.
+    let last_page = file.chunks(PAGE).rposition(|page| *page != [0; PAGE][..page.len()]);
+    last_page.map_or(0, |page| {
+        let begin = page * PAGE;
+        let bytes = &file[begin..(begin + PAGE).min(file.len())];
+        begin + bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+    })
+}
+
+/// Copies the files of a store as they are, open or not: what a killed process leaves.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+            continue;
+        }
+        let bytes = fs::read(entry.path()).unwrap();
+        let written = end(&bytes);
+        let file = File::create_new(to).unwrap();
+        file.write_all_at(&bytes[..written], 0).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_closed_store_answers_unavailable() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    store.create_link(link(1, key_id(1)), None).await.unwrap();
+    store.close().await;
+    store.close().await;
+    let refused = store.create_link(link(2, key_id(1)), None).await;
+    assert!(matches!(refused, Err(CreateLinkError::Store(StoreError::Unavailable(_)))));
+    assert!(is_unavailable(&store.put_if_absent("name", Vec::new()).await));
+    assert!(is_unavailable(&store.apply_hits(Arc::new(batch(0, 1))).await));
+    assert!(is_unavailable(&store.link(short_id(1)).await));
+    assert!(is_unavailable(&store.ready().await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closing_store_does_what_was_asked_before() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    let writes = join_all((0..200).map(|n| store.create_link(link(n, key_id(1)), None)));
+    let (written, ()) = join(writes, store.close()).await;
+    let answered: Vec<_> = (0..).zip(&written).filter(|(_, written)| written.is_ok()).map(|(n, _)| n).collect();
+    assert!(!answered.is_empty());
+    let store = ground.open_here();
+    for n in answered {
+        assert!(store.link(short_id(n)).await.unwrap().is_some(), "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_open_is_not_opened_again() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    let second = EmbeddedStore::open(&ground.path(), 8 << 20).map(drop);
+    assert!(matches!(&second, Err(StoreError::Unavailable(why)) if why.contains("another process")), "{second:?}");
+    store.ready().await.unwrap();
+    store.close().await;
+    ground.open_here().ready().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_is_none_is_an_error() {
+    let ground = Embedded::fresh().await;
+    fs::write(ground.path(), "a file").unwrap();
+    assert!(is_unavailable(&EmbeddedStore::open(&ground.path(), 8 << 20).map(drop)));
+    assert!(is_unavailable(&EmbeddedStore::open(&ground.path().join("below"), 8 << 20).map(drop)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answered_write_is_in_the_files_at_that_moment() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    for n in 0..5 {
+        store.create_link(longest_link(n), Some(9)).await.unwrap();
+    }
+    let killed = Embedded::fresh().await;
+    copy(&ground.path(), &killed.path());
+    let left = killed.open_here();
+    for n in 0..5 {
+        assert_eq!(left.link(short_id(n)).await.unwrap(), Some(longest_link(n)));
+    }
+    assert_eq!(left.monthly_counts(key_id(1), noon().month()).await.unwrap().links_created, 5);
+}
+
+/// A power cut may leave any page unwritten of what was not answered yet. The longest link is written in many rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_lost_to_a_power_cut_takes_only_the_write_that_was_not_answered() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    store.create_link(longest_link(1), None).await.unwrap();
+    let answered = end(&fs::read(journal(&ground.path())).unwrap());
+    store.create_link(longest_link(2), None).await.unwrap();
+    let written = end(&fs::read(journal(&ground.path())).unwrap());
+    store.close().await;
+    let pages = answered.next_multiple_of(PAGE)..written;
+    assert!(pages.end - pages.start > 8 * PAGE, "{pages:?}");
+    for page in pages.step_by(PAGE) {
+        let torn = Embedded::fresh().await;
+        copy(&ground.path(), &torn.path());
+        let file = fs::OpenOptions::new().write(true).open(journal(&torn.path())).unwrap();
+        file.write_all_at(&[0; PAGE], page as u64).unwrap();
+        let store = torn.open_here();
+        assert_eq!(store.link(short_id(1)).await.unwrap(), Some(longest_link(1)), "page at {page}");
+        assert_eq!(store.link(short_id(2)).await.unwrap(), None, "page at {page}");
+        assert_eq!(store.create_link(longest_link(2), None).await.unwrap(), 2, "page at {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_too_long_for_a_page_is_refused_and_nothing_else_suffers() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    let (long, short) = join(store.put_if_absent("long", vec![1; 4_096]), store.put_if_absent("short", vec![1])).await;
+    assert!(matches!(long, Err(StoreError::Corrupt { .. })), "{long:?}");
+    assert_eq!(short.unwrap(), [1]);
+    assert_eq!(store.put_if_absent("long", vec![2]).await.unwrap(), [2]);
+    store.ready().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_label_that_no_row_can_hold_counts_as_other() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    let city = |label_text: &str, count| label(1, noon().month(), Dimension::City, label_text, count);
+    let labels = vec![city(&"x".repeat(70_000), 1), city("", 2), city(&"x".repeat(4_000), 4), city("Jena", 8)];
+    store.apply_hits(Arc::new(HitBatch { labels, ..batch(0, 1) })).await.unwrap();
+    let hits = store.link_hits(short_id(1), true).await.unwrap();
+    let (_, mut cities) = hits.labels.into_iter().find(|(dimension, _)| *dimension == Dimension::City).unwrap();
+    cities.sort();
+    assert_eq!(cities, [(OTHER_LABEL.to_owned(), 7), ("Jena".to_owned(), 8)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_write_takes_no_other_along() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    // Most of them end up in one transaction.
+    let gap = (0..20).map(|n| {
+        let store = &store;
+        async move {
+            let (created, applied) =
+                join(store.create_link(link(n, key_id(1)), None), store.apply_hits(Arc::new(batch(5, 6)))).await;
+            assert!(matches!(applied, Err(StoreError::Corrupt { .. })), "{applied:?}");
+            created.unwrap()
+        }
+    });
+    let mut counts = tokio::time::timeout(Duration::from_secs(10), join_all(gap)).await.unwrap();
+    counts.sort_unstable();
+    assert_eq!(counts, (1..=20).collect::<Vec<_>>());
+}

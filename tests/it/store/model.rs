@@ -1,0 +1,220 @@
+//! Hits and deliveries against a model that keeps them in maps, over random operations with reopenings in between.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use signpost::domain::calendar::{Day, Timestamp};
+use signpost::domain::hit::{DayCount, Dimension, HitBatch, Position, ServedCount};
+use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
+use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Store};
+
+use super::Embedded;
+use super::conformance::{Ground, reopened};
+use super::samples::{
+    DAY, MINUTE, batch, delivered, delivery, failed, key_id, label, never_sent, node, noon, settlement, short_id,
+};
+
+const LINKS: u32 = 2;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// Hits as (link, day, device, label), deliveries by their places in [`ids`].
+    Apply {
+        hits: Vec<(u32, u32, usize, u8)>,
+        deliveries: Vec<usize>,
+    },
+    ApplyLastAgain,
+    Claim {
+        deliveries: Vec<usize>,
+        limit: Option<u64>,
+    },
+    Settle {
+        settlements: Vec<(usize, u32, AttemptOutcome)>,
+        minute: u32,
+    },
+    DropBefore(u32),
+    Reopen,
+}
+
+/// All the deliveries there may be: 2 links, 3 days, 2 hits a day, 2 URLs.
+fn ids() -> Vec<DeliveryId> {
+    let hits = (0..LINKS).flat_map(|link| (0..3).flat_map(move |day| [1, 2].map(|minute| (link, day, minute))));
+    hits.flat_map(|(link, day, minute)| [0, 1].map(|url| delivery(link, on(day).plus(MINUTE * minute), url))).collect()
+}
+
+fn on(day: u32) -> Timestamp {
+    noon().plus(DAY * day)
+}
+
+fn operations() -> impl Strategy<Value = Operation> {
+    let place = || 0..ids().len();
+    let outcome = prop_oneof![
+        Just(delivered()),
+        (1..600_u64).prop_map(|seconds| failed(Some(Duration::from_secs(seconds)))),
+        Just(failed(None)),
+        Just(never_sent()),
+    ];
+    let hit = (0..LINKS, 0..3_u32, 0..3_usize, 0..4_u8);
+    let apply = (prop::collection::vec(hit, 0..4), prop::collection::vec(place(), 0..6));
+    let settle = (prop::collection::vec((place(), 0..4_u32, outcome), 1..4), 0..10_000_u32);
+    prop_oneof![
+        5 => apply.prop_map(|(hits, deliveries)| Operation::Apply { hits, deliveries }),
+        1 => Just(Operation::ApplyLastAgain),
+        2 => (prop::collection::vec(place(), 1..5), prop::option::of(0..8_u64))
+            .prop_map(|(deliveries, limit)| Operation::Claim { deliveries, limit }),
+        5 => settle.prop_map(|(settlements, minute)| Operation::Settle { settlements, minute }),
+        1 => (0..4_u32).prop_map(Operation::DropBefore),
+        1 => Just(Operation::Reopen),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    cursor: u64,
+    last: Option<HitBatch>,
+    days: BTreeMap<(u32, Day), [u64; 3]>,
+    labels: BTreeMap<(u32, String), u64>,
+    served: u64,
+    claimed: u64,
+    /// By sort key.
+    deliveries: BTreeMap<[u8; 32], (DeliveryId, DeliveryState)>,
+}
+
+impl Model {
+    fn apply(&mut self, hits: Vec<(u32, u32, usize, u8)>, deliveries: Vec<usize>) -> HitBatch {
+        let all = ids();
+        let mut batch = batch(self.cursor, self.cursor + 1);
+        for (link, day, device, name) in hits {
+            let (at, name) = (on(day), format!("{name}.example"));
+            let mut devices = [0; 3];
+            devices[device] = 1;
+            batch.days.push(DayCount { link: short_id(link), day: at.day(), devices });
+            batch.labels.push(label(link, at.month(), Dimension::Referrer, &name, 1));
+            batch.served.push(ServedCount { key: key_id(1), month: noon().month(), count: 1 });
+            self.days.entry((link, at.day())).or_default()[device] += 1;
+            *self.labels.entry((link, name)).or_default() += 1;
+            self.served += 1;
+        }
+        for place in deliveries {
+            let id = all[place];
+            batch.deliveries.push(NewDelivery { id, owner: key_id(1) });
+            self.deliveries.entry(id.to_bytes()).or_insert_with(|| (id, DeliveryState::new(key_id(1), id.hit.at)));
+        }
+        self.cursor += 1;
+        self.last = Some(batch.clone());
+        batch
+    }
+
+    fn claim(&mut self, id: DeliveryId, limit: Option<u64>) -> bool {
+        let Some((_, state)) = self.deliveries.get_mut(&id.to_bytes()) else { return false };
+        if !state.counted && limit.is_none_or(|limit| self.claimed < limit) {
+            state.counted = true;
+            self.claimed += 1;
+        }
+        state.counted
+    }
+
+    fn settle(&mut self, id: DeliveryId, attempt: u32, outcome: &AttemptOutcome, at: Timestamp) {
+        let Some((_, state)) = self.deliveries.get_mut(&id.to_bytes()) else { return };
+        if state.status == DeliveryStatus::Pending && (attempt == 0 || attempt == state.attempts + 1) {
+            state.settle(outcome, at);
+        }
+    }
+
+    fn due(&self, now: Timestamp) -> Vec<DueDelivery> {
+        let due_at = |(id, state): &(DeliveryId, DeliveryState)| Some((state.next_attempt_at?, *id));
+        let mut due: Vec<_> = self.deliveries.values().filter_map(due_at).filter(|(at, _)| *at <= now).collect();
+        due.sort_by_key(|(at, id)| (*at, id.to_bytes()));
+        due.into_iter().map(|(due_at, id)| DueDelivery { due_at, id }).collect()
+    }
+
+    fn list(&self, link: u32, status: Option<DeliveryStatus>) -> Vec<(DeliveryId, DeliveryState)> {
+        let of_link = self.deliveries.values().filter(|(id, _)| id.link == short_id(link));
+        of_link.filter(|(_, state)| status.is_none_or(|status| status == state.status)).cloned().collect()
+    }
+}
+
+async fn check(store: &Arc<dyn Store>, model: &Model) {
+    assert_eq!(store.hit_cursor(node(1)).await.unwrap(), Position(model.cursor));
+    let counts = store.monthly_counts(key_id(1), noon().month()).await.unwrap();
+    assert_eq!((counts.hits_served, counts.webhook_deliveries), (model.served, model.claimed));
+    for now in [on(0), on(1).plus(MINUTE), on(400)] {
+        assert_eq!(store.due_deliveries(now, None, 1_000).await.unwrap(), model.due(now));
+    }
+    for link in 0..LINKS {
+        let hits = store.link_hits(short_id(link), true).await.unwrap();
+        let days = model.days.iter().filter(|((of, _), _)| *of == link).map(|((_, day), counts)| (*day, *counts));
+        assert_eq!(hits.days, days.collect::<Vec<_>>());
+        let mut labels: Vec<_> = hits.labels.into_iter().flat_map(|(_, labels)| labels).collect();
+        labels.sort();
+        let expected = model.labels.iter().filter(|((of, _), _)| *of == link);
+        assert_eq!(labels, expected.map(|((_, label), count)| (label.clone(), *count)).collect::<Vec<_>>());
+
+        let mut by_url = BTreeMap::new();
+        for status in DeliveryStatus::ALL.into_iter().map(Some).chain([None]) {
+            let query = DeliveryQuery { link: short_id(link), status, after: None, since: Day(0), limit: 1_000 };
+            let expected = model.list(link, status);
+            for (id, _) in &expected {
+                let counts: &mut [usize; 4] = by_url.entry(id.url_index).or_default();
+                counts[status.map_or(3, |status| status as usize)] += 1;
+            }
+            assert_eq!(store.deliveries(query).await.unwrap(), expected);
+        }
+        let summaries = store.delivery_summaries(short_id(link), Day(0)).await.unwrap();
+        let found = summaries.into_iter().map(|(url, sum)| {
+            let counts = [sum.pending, sum.delivered, sum.failed].map(|count| usize::try_from(count).unwrap());
+            (url, [counts[0], counts[1], counts[2], counts.iter().sum()])
+        });
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), by_url);
+    }
+}
+
+async fn run(operations: Vec<Operation>) {
+    let ground = Embedded::fresh().await;
+    let mut store = ground.open().await;
+    let (mut model, ids) = (Model::default(), ids());
+    for operation in operations {
+        match operation {
+            Operation::Apply { hits, deliveries } => {
+                store.apply_hits(Arc::new(model.apply(hits, deliveries))).await.unwrap();
+            }
+            Operation::ApplyLastAgain => {
+                if let Some(batch) = &model.last {
+                    store.apply_hits(Arc::new(batch.clone())).await.unwrap();
+                }
+            }
+            Operation::Claim { deliveries, limit } => {
+                let claims = deliveries.iter().map(|place| ids[*place]);
+                let expected: Vec<_> = claims.clone().map(|id| model.claim(id, limit)).collect();
+                let claims = claims.map(|id| QuotaClaim { id, month: noon().month(), limit });
+                assert_eq!(store.claim_delivery_quota(claims.collect()).await.unwrap(), expected);
+            }
+            Operation::Settle { settlements, minute } => {
+                let at = noon().plus(MINUTE * minute);
+                let settlements = settlements.into_iter().map(|(place, attempt, outcome)| {
+                    model.settle(ids[place], attempt, &outcome, at);
+                    settlement(ids[place], attempt, outcome, at)
+                });
+                store.settle_deliveries(settlements.collect()).await.unwrap();
+            }
+            Operation::DropBefore(day) => {
+                while store.drop_deliveries(on(day).day()).await.unwrap() {}
+                model.deliveries.retain(|_, (id, _)| id.hit.at.day() >= on(day).day());
+            }
+            Operation::Reopen => store = reopened(&ground, store).await,
+        }
+        check(&store, &model).await;
+    }
+    store.close().await;
+}
+
+#[test]
+fn hits_and_deliveries_are_as_in_the_model() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let config = ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(operations in prop::collection::vec(operations(), 1..30))| {
+        runtime.block_on(run(operations));
+    });
+}

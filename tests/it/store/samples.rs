@@ -1,0 +1,152 @@
+//! Rows to write, made from small numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use signpost::domain::calendar::{Month, Timestamp};
+use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitId, HitStamp, LabelCount, NodeId, Position};
+use signpost::domain::key::{ApiKey, KeyId, ScopeSet, SealedSecret, SecretHash, Tier};
+use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use signpost::domain::webhook::{AttemptOutcome, DeliveryId, NewDelivery};
+use signpost::store::{Settlement, Store};
+use url::Url;
+use uuid::Uuid;
+
+pub const MINUTE: Duration = Duration::from_mins(1);
+pub const DAY: Duration = Duration::from_hours(24);
+
+/// Noon on the 21st of November 2026.
+pub fn noon() -> Timestamp {
+    Timestamp::parse("2026-11-21T12:00:00Z").unwrap()
+}
+
+pub fn month(text: &str) -> Month {
+    Timestamp::parse(&format!("{text}-15T00:00:00Z")).unwrap().month()
+}
+
+pub fn short_id(n: u32) -> ShortId {
+    ShortId::parse(&format!("{n:07}")).unwrap()
+}
+
+/// Later numbers are newer keys.
+pub fn key_id(n: u32) -> KeyId {
+    KeyId(uuid_at(noon().0 + u64::from(n), n))
+}
+
+pub fn node(n: u32) -> NodeId {
+    NodeId(uuid_at(noon().0, n))
+}
+
+fn uuid_at(millis: u64, n: u32) -> Uuid {
+    let mut random = [0; 10];
+    random[6..].copy_from_slice(&n.to_be_bytes());
+    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}
+
+pub fn target(url: &str) -> TargetUrl {
+    TargetUrl::parse(url, &BaseUrl::new(Url::parse("https://this.example/").unwrap())).unwrap()
+}
+
+pub fn link(n: u32, owner: KeyId) -> Link {
+    Link {
+        id: short_id(n),
+        target: target("https://example.com/some/where?with=a#fragment"),
+        data: LinkData::from_json_object(r#"{"order":17}"#).unwrap(),
+        webhooks: vec!["https://hooks.example.com/a".into(), "https://hooks.example.com/b".into()],
+        tracked: true,
+        owner,
+        created_at: noon(),
+    }
+}
+
+/// A link with `bytes` of data.
+pub fn link_with_data(n: u32, bytes: usize) -> Link {
+    let data = format!(r#"{{"d":"{}"}}"#, "x".repeat(bytes - 8));
+    Link { data: LinkData::from_json_object(&data).unwrap(), ..link(n, key_id(1)) }
+}
+
+pub fn longest_link(n: u32) -> Link {
+    let webhooks = (0..10).map(|url| format!("https://h{url}.example/{}", "w".repeat(2_048 - 19)));
+    Link {
+        target: target(&format!("https://example.com/{}", "t".repeat(8_192 - 20))),
+        webhooks: webhooks.collect(),
+        tracked: false,
+        ..link_with_data(n, 10_240)
+    }
+}
+
+pub fn secret(text: &str) -> SecretHash {
+    SecretHash::of(text.as_bytes())
+}
+
+/// A key made by the one with the chain `above`, whose secret is `secret <n>`.
+pub fn key(n: u32, above: &[KeyId]) -> ApiKey {
+    ApiKey {
+        id: key_id(n),
+        name: format!("key {n}"),
+        tier: Tier::Free,
+        scopes: ScopeSet::ALL,
+        is_root: false,
+        prefix: "sp_12345".into(),
+        secret_hash: secret(&format!("secret {n}")),
+        retiring_secret: None,
+        webhook_secret: SealedSecret(vec![7; 80]),
+        retiring_webhook_secret: None,
+        created_at: noon(),
+        expires_at: None,
+        rotated_at: None,
+        revoked_at: None,
+        ancestors: above.to_vec(),
+        revision: 0,
+    }
+}
+
+/// The records in `(from, upto]` of the first node's journal, with nothing in them yet.
+pub fn batch(from: u64, upto: u64) -> HitBatch {
+    HitBatch {
+        writer: node(1),
+        from: Position(from),
+        upto: Position(upto),
+        days: Vec::new(),
+        labels: Vec::new(),
+        served: Vec::new(),
+        deliveries: Vec::new(),
+    }
+}
+
+pub fn day(n: u32, at: Timestamp, devices: [u64; 3]) -> DayCount {
+    DayCount { link: short_id(n), day: at.day(), devices }
+}
+
+pub fn label(n: u32, month: Month, dimension: Dimension, label: &str, count: u64) -> LabelCount {
+    LabelCount { link: short_id(n), month, dimension, label: label.into(), count }
+}
+
+/// The delivery of the hit at `at` on a link to its URL at `url_index`.
+pub fn delivery(n: u32, at: Timestamp, url_index: u8) -> DeliveryId {
+    let hit = HitStamp { id: HitId(uuid_at(at.0, n)), at };
+    DeliveryId { link: short_id(n), hit, url_index }
+}
+
+/// Enqueues deliveries of key 1, as what comes next in the first node's journal.
+pub async fn enqueue(store: &Arc<dyn Store>, ids: impl IntoIterator<Item = DeliveryId>) {
+    let from = store.hit_cursor(node(1)).await.unwrap();
+    let deliveries = ids.into_iter().map(|id| NewDelivery { id, owner: key_id(1) }).collect();
+    store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(from.0, from.0 + 1) })).await.unwrap();
+}
+
+pub fn settlement(id: DeliveryId, attempt: u32, outcome: AttemptOutcome, at: Timestamp) -> Settlement {
+    Settlement { id, attempt, outcome, at }
+}
+
+pub fn delivered() -> AttemptOutcome {
+    AttemptOutcome::Delivered { response_status: 204 }
+}
+
+pub fn failed(retry_in: Option<Duration>) -> AttemptOutcome {
+    AttemptOutcome::Failed { response_status: Some(500), error: "http 500".into(), retry_in }
+}
+
+pub fn never_sent() -> AttemptOutcome {
+    AttemptOutcome::NeverSent { error: "quota exceeded".into() }
+}

@@ -1,0 +1,98 @@
+//! Bytes on a connection: for what no HTTP client would send.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::client::Answer;
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to a server.
+pub struct Raw {
+    pub stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Raw {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self { stream: TcpStream::connect(address).await.unwrap(), received: Vec::new() }
+    }
+
+    /// Sends bytes and, by and by, reads all answers to them, until the server closes.
+    pub async fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<Answer> {
+        let mut raw = Self::connect(address).await;
+        raw.send(bytes).await;
+        raw.answers().await
+    }
+
+    pub async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Sends no more; goes on reading.
+    pub async fn finish(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
+    /// The next answer to a request that is no `HEAD`; `None` at the end.
+    pub async fn answer(&mut self) -> Option<Answer> {
+        self.answer_to(false).await
+    }
+
+    pub async fn answer_to(&mut self, is_head: bool) -> Option<Answer> {
+        timeout(PATIENCE, self.read_answer(is_head)).await.expect("no answer within 5 s")
+    }
+
+    /// All answers until the server closes.
+    pub async fn answers(&mut self) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        while let Some(answer) = self.answer().await {
+            answers.push(answer);
+        }
+        answers
+    }
+
+    async fn read_answer(&mut self, is_head: bool) -> Option<Answer> {
+        loop {
+            let end = loop {
+                if let Some(at) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
+                    break at + 4;
+                }
+                if self.stream.read_buf(&mut self.received).await.unwrap() == 0 {
+                    assert!(self.received.is_empty(), "half an answer: {:?}", String::from_utf8_lossy(&self.received));
+                    return None;
+                }
+            };
+            let head = String::from_utf8(self.received.drain(..end).collect()).unwrap();
+            let mut lines = head.trim_end().split("\r\n");
+            let status_line = lines.next().unwrap();
+            assert!(status_line.starts_with("HTTP/1."), "{head}");
+            let status: u16 = status_line.split(' ').nth(1).unwrap().parse().unwrap();
+            if status == 100 {
+                continue;
+            }
+            let headers = lines
+                .map(|line| {
+                    let (name, value) = line.split_once(": ").unwrap_or_else(|| panic!("{line:?}"));
+                    (name.parse().unwrap(), value.parse().unwrap())
+                })
+                .collect();
+            let mut answer = Answer { status, headers, body: Vec::new() };
+            let length = if is_head || matches!(status, 204 | 304) {
+                0
+            } else {
+                answer.header("content-length").parse().unwrap_or_else(|_| panic!("no length: {head}"))
+            };
+            while self.received.len() < length {
+                assert_ne!(self.stream.read_buf(&mut self.received).await.unwrap(), 0, "half a body: {head}");
+            }
+            answer.body = self.received.drain(..length).collect();
+            return Some(answer);
+        }
+    }
+}
