@@ -20,8 +20,8 @@ use crate::domain::webhook_event::hit_event_body;
 use crate::domain::webhook_url::WebhookUrl;
 use crate::store::{QuotaClaim, Store, StoreError};
 
-/// Links kept at hand; they never change.
-const LINKS_AT_HAND: u64 = 10_000;
+/// Links kept at hand, in bytes; they never change.
+const LINKS_AT_HAND: u64 = 32 * 1024 * 1024;
 
 /// Why a delivery can't be sent as it is stored.
 #[derive(Debug, Error)]
@@ -43,6 +43,15 @@ struct LinkAtHand {
     urls: Vec<Option<(WebhookUrl, Host)>>,
 }
 
+impl LinkAtHand {
+    /// About how much memory it takes.
+    fn bytes(&self) -> u32 {
+        let urls: usize = self.link.webhooks.iter().map(|url| 3 * url.len() + 256).sum();
+        let texts = self.link.target.as_str().len() + self.link.data.as_json().len();
+        u32::try_from(512 + texts + urls).unwrap_or(u32::MAX)
+    }
+}
+
 /// Makes requests of deliveries.
 pub struct Preparation {
     store: Arc<dyn Store>,
@@ -55,7 +64,9 @@ pub struct Preparation {
 
 impl Preparation {
     pub fn new(store: Arc<dyn Store>, vault: Arc<Vault>, plans: Plans) -> Self {
-        Self { store, vault, plans, links: Cache::new(LINKS_AT_HAND), nowhere: "".into() }
+        let links =
+            Cache::builder().max_capacity(LINKS_AT_HAND).weigher(|_, link: &Arc<LinkAtHand>| link.bytes()).build();
+        Self { store, vault, plans, links, nowhere: "".into() }
     }
 
     /// Who receives a delivery.

@@ -55,7 +55,7 @@ type Load = Arc<OnceCell<Result<Entry, Arc<StoreError>>>>;
 /// How long entries live. Links never change, so the bound matters only for ids that are yet to be made elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkCacheSettings {
-    /// Entries kept at the most; see [`CachedLink::weight`] for what long targets count.
+    /// Entries kept at the most; a target counts one more for every 256 bytes it has.
     pub capacity: u64,
     pub found_for: Duration,
     pub missing_for: Duration,

@@ -6,9 +6,6 @@ use ipnet::IpNet;
 
 use super::{error::SettingError, layers::Settings};
 
-/// 365.25 days, which is what the unit "year" of a duration means.
-const YEAR: Duration = Duration::from_hours(8766);
-
 /// Most waits between tries.
 const MOST_RETRIES: usize = 10;
 
@@ -26,8 +23,6 @@ pub struct Webhooks {
     /// The wait after each failed try but the last, before it is varied; there is one try more
     /// than there are waits.
     pub retry_delays: Vec<Duration>,
-    /// How long a delivery's status is kept.
-    pub retention: Duration,
 }
 
 impl Webhooks {
@@ -47,7 +42,6 @@ impl Webhooks {
                 }
                 delays
             },
-            retention: settings.duration("webhooks.retention", hour..=YEAR)?,
         })
     }
 }

@@ -146,18 +146,21 @@ fn quotas(facts: &Facts) -> String {
     )
 }
 
+/// As many as there may be waits between tries.
+const ORDINALS: [&str; 10] =
+    ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"];
+
 /// What a receiver has to know.
 pub fn webhook(facts: &Facts) -> String {
     let timeout = spoken(facts.webhook_timeout);
     let tries = match facts.retry_delays.as_slice() {
         [] => "A delivery is tried once; if that fails, it has failed for good.".to_owned(),
         delays => {
-            let waits: Vec<String> = delays.iter().copied().map(spoken).collect();
-            format!(
-                "A delivery is tried {} times in all: at once, then {} after each failure (±10 %). Then it has failed for good.",
-                delays.len() + 1,
-                waits.join(" and "),
-            )
+            let waits = delays.iter().zip(ORDINALS);
+            let waits: Vec<String> =
+                waits.map(|(wait, place)| format!("{} after the {place} failure", spoken(*wait))).collect();
+            let (tries, waits) = (delays.len() + 1, waits.join(", "));
+            format!("A delivery is tried {tries} times in all: at once, {waits} (±10 %). Then it has failed for good.")
         }
     };
     format!(

@@ -36,7 +36,7 @@ pub struct KeyIdPath {
 #[expect(dead_code, reason = "it describes a header that is taken apart by hand")]
 pub struct Revalidation {
     /// `ETag` of an earlier answer that the client still has; where it is up to date, the answer is 304.
-    #[param(rename = "If-None-Match")]
+    #[param(rename = "If-None-Match", nullable = false)]
     if_none_match: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! The embedded store: everything on this machine's disk, nothing else to run.
 //!
-//! Writes go through one thread that commits them in groups ([`writer`]); reads run on the blocking pool, so that no
+//! Writes go through one thread that commits them in groups (`writer.rs`); reads run on the blocking pool, so that no
 //! event loop ever waits for the disk.
 
 mod deliveries;

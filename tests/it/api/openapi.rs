@@ -261,7 +261,10 @@ async fn numbers_in_the_reference_are_those_of_the_settings() {
     assert!(introduction.contains("| `POST /shorten` | 7 | none | key |"), "{introduction}");
     assert!(introduction.contains("| links created | 100 | 12,345 |"), "{introduction}");
     let said = webhook(&document)["description"].as_str().unwrap();
-    assert!(said.contains("tried 3 times in all: at once, then 3 s and 2 min after each failure"), "{said}");
+    assert!(
+        said.contains("tried 3 times in all: at once, 3 s after the first failure, 2 min after the second failure"),
+        "{said}"
+    );
     assert_eq!(document["servers"], json!([{"url": "https://sign.example/at"}]));
 }
 
