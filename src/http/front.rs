@@ -1,5 +1,5 @@
-//! A thin service in front of the router. A redirect from cache is answered here: HOT-PATH of the whole product, and the
-//! router with its middleware would cost it half as much again. Everything else goes on to the routes.
+//! A thin service in front of the router. A redirect from cache is answered here: it is what the whole product is for, and
+//! the router would cost it a good quarter more. Everything else goes on to the routes.
 //!
 //! Also here, because it is for every answer: the request id, the log line, and a panic turned into an answer.
 

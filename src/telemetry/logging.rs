@@ -19,7 +19,11 @@ pub enum Format {
 /// When something else has begun to log already.
 pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
     // Dependencies speak up only where something is wrong.
-    let filter = Targets::new().with_target("signpost", level).with_default(level.min(LevelFilter::WARN));
+    // The dispatcher calls every malformed request an error of its stream: it is the client's, who is told.
+    let filter = Targets::new()
+        .with_target("signpost", level)
+        .with_target("actix_http", LevelFilter::OFF)
+        .with_default(level.min(LevelFilter::WARN));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     // Colours are for people at a terminal; in a file they would be noise.

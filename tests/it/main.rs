@@ -4,6 +4,7 @@
 
 mod actors;
 mod api;
+mod cache;
 mod config;
 mod domain;
 mod faults;

@@ -1,0 +1,73 @@
+//! The cache of redirect look-ups.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use signpost::cache::links::{LinkCache, LinkCacheSettings};
+use signpost::domain::calendar::Timestamp;
+use signpost::domain::key::KeyId;
+use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use signpost::store::Store;
+use signpost::store::embedded::EmbeddedStore;
+use signpost::store::faulty::{FaultSwitch, FaultyStore};
+
+/// A cache over a store with one link.
+async fn cache() -> (tempfile::TempDir, LinkCache, FaultSwitch, ShortId) {
+    let directory = tempfile::tempdir().unwrap();
+    let behind: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 1 << 20).unwrap());
+    let this_service = BaseUrl::new(url::Url::parse("https://sign.example").unwrap());
+    let id = ShortId::parse("abcdefg").unwrap();
+    let link = Link {
+        id,
+        target: TargetUrl::parse("https://example.com/", &this_service).unwrap(),
+        data: LinkData::default(),
+        webhooks: Vec::new(),
+        tracked: true,
+        owner: KeyId(uuid::Uuid::nil()),
+        created_at: Timestamp(0),
+    };
+    behind.create_link(link, None).await.unwrap();
+    let switch = FaultSwitch::default();
+    let store = Arc::new(FaultyStore::new(behind, switch.clone()));
+    let minute = Duration::from_mins(1);
+    let settings = LinkCacheSettings { capacity: 100, found_for: minute, missing_for: minute };
+    (directory, LinkCache::new(store, settings), switch, id)
+}
+
+#[tokio::test]
+async fn one_load_serves_all_who_ask_at_the_same_time() {
+    let (_directory, cache, switch, id) = cache().await;
+    switch.holds_calls(true);
+    let asks = futures_util::future::join_all((0..10).map(|_| cache.load(id)));
+    tokio::pin!(asks);
+    // Polled once, all ten have asked.
+    assert!(futures_util::poll!(&mut asks).is_pending());
+    switch.held(1).await;
+    assert!(tokio::time::timeout(Duration::ZERO, switch.held(2)).await.is_err(), "the store is asked once");
+    switch.holds_calls(false);
+    for answer in asks.await {
+        assert_eq!(answer.unwrap().unwrap().location, "https://example.com/");
+    }
+    switch.out_of_reach(true);
+    assert!(cache.get(id).flatten().is_some(), "and not again");
+}
+
+#[tokio::test]
+async fn an_error_is_told_to_all_who_asked_and_the_next_one_asks_anew() {
+    let (_directory, cache, switch, id) = cache().await;
+    switch.out_of_reach(true);
+    let answers = futures_util::future::join_all((0..3).map(|_| cache.load(id))).await;
+    assert!(answers.iter().all(Result::is_err));
+    assert!(cache.get(id).is_none(), "an error is not kept");
+    switch.out_of_reach(false);
+    assert!(cache.load(id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_id_that_is_not_there_is_known_not_to_be() {
+    let (_directory, cache, switch, _) = cache().await;
+    let missing = ShortId::parse("missing").unwrap();
+    assert!(cache.load(missing).await.unwrap().is_none());
+    switch.out_of_reach(true);
+    assert!(cache.get(missing).is_some_and(|entry| entry.is_none()));
+}
