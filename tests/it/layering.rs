@@ -47,7 +47,8 @@ const MAY_USE: [(&str, &[&str]); 15] = [
 /// A crate or a name, and the only places that may have it.
 const ONLY_IN: [(&str, &[&str]); 12] = [
     ("actix_web", &["http/", "app.rs", "app/", "main.rs"]),
-    ("actix_http", &["http/"]),
+    // Logging names it to quiet it.
+    ("actix_http", &["http/", "telemetry/logging.rs"]),
     ("actix_service", &["http/"]),
     ("actix", &["actors/", "app.rs", "app/"]),
     ("fjall", &["store/embedded/"]),
