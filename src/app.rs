@@ -29,6 +29,7 @@ use crate::readiness::Readiness;
 use crate::service::authentication::Authentication;
 use crate::service::root_key::{FirstStart, RootKeyError};
 use crate::store::{Store, StoreError};
+use crate::telemetry::metrics::Metrics;
 
 pub use self::build::TestSeams;
 
@@ -74,6 +75,8 @@ const FAREWELL: Duration = Duration::from_millis(800);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Uses of keys are written this often: `last_used_at` is at most 10 s old.
 const FLUSH_USES_EVERY: Duration = Duration::from_secs(5);
+/// What metrics have observed is sorted this often, so that it takes no memory where nobody asks for them.
+const TIDY_METRICS_EVERY: Duration = Duration::from_secs(5);
 /// Deliveries past their retention are looked for this often.
 const DROP_DELIVERIES_EVERY: Duration = Duration::from_mins(10);
 
@@ -159,7 +162,7 @@ impl App {
             arbiters,
             public,
             admin,
-            api: _,
+            api,
             clock,
         } = self.parts;
         let (public_handle, admin_handle) = (public.handle(), admin.handle());
@@ -167,6 +170,7 @@ impl App {
         let chores = [
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
             tokio::spawn(drop_old_deliveries(Arc::clone(&store), clock)),
+            tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
         ];
         readiness.set_serving(true);
         tracing::info!(address = %self.address, admin = %self.admin_address, "serving");
@@ -250,5 +254,12 @@ async fn drop_old_deliveries(store: Arc<dyn Store>, clock: Clock) {
                 tokio::time::sleep(DROP_DELIVERIES_EVERY).await;
             }
         }
+    }
+}
+
+async fn tidy_metrics(metrics: Arc<Metrics>) {
+    loop {
+        tokio::time::sleep(TIDY_METRICS_EVERY).await;
+        metrics.tidy();
     }
 }

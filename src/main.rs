@@ -13,6 +13,11 @@ use signpost::telemetry::logging;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
+/// Measured on the delivery of webhooks, a sixth of whose CPU was the system's allocator: this one takes half of that. It
+/// also gives memory back after a backlog.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Within 30 s of the first signal the process has ended, even where a disk hangs.
 const LONGEST_DRAIN: Duration = Duration::from_secs(29);
 

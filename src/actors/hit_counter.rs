@@ -11,6 +11,7 @@ use super::webhook_dispatcher::DispatcherWake;
 use crate::domain::hit::{HitBatch, Position};
 use crate::hits::counter::HitTally;
 use crate::hits::reader::JournalReader;
+use crate::hits::urgency::Urgency;
 use crate::store::{Store, StoreError};
 
 /// Records in one batch: bounds the memory of the sums and the length of the store's transaction.
@@ -18,6 +19,8 @@ const BATCH_RECORDS: usize = 20_000;
 /// How long to wait once the journal is read: each hit is counted a fraction of a second after its answer, and hits of
 /// that time share one write a row.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long to wait instead once a hit came that fires webhooks: those that come right behind it share its write.
+const GATHER: Duration = Duration::from_millis(10);
 /// How long to wait before a batch that the store did not take is offered again.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -30,7 +33,16 @@ pub struct Counting {
     cursor: Position,
     /// A batch that was offered and may or may not be counted: it is offered again, the same, before any other.
     offered: Option<Arc<HitBatch>>,
-    dispatcher: DispatcherWake,
+    wakes: CounterWakes,
+}
+
+/// Who wakes the counter, and whom it wakes.
+#[derive(Clone, Debug)]
+pub struct CounterWakes {
+    /// Hits that fire webhooks.
+    pub urgency: Urgency,
+    /// Whom to tell of the deliveries that were put into the queue.
+    pub dispatcher: DispatcherWake,
 }
 
 /// What one step did.
@@ -48,9 +60,9 @@ impl Counting {
         reader: JournalReader,
         tally: HitTally,
         cursor: Position,
-        dispatcher: DispatcherWake,
+        wakes: CounterWakes,
     ) -> Self {
-        Self { store, reader, tally, cursor, offered: None, dispatcher }
+        Self { store, reader, tally, cursor, offered: None, wakes }
     }
 
     /// Goes back to what the store has counted, as if just started: after a panic nothing else is certain.
@@ -77,7 +89,7 @@ impl Counting {
             self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto;
             if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
-                self.dispatcher.wake(earliest);
+                self.wakes.dispatcher.wake(earliest);
             }
             self.offered = None;
             self.reader.release(self.cursor);
@@ -111,18 +123,25 @@ impl Actor for HitCounter {
     fn started(&mut self, context: &mut Context<Self>) {
         let counting = Arc::clone(&self.counting);
         context.spawn(actix::fut::wrap_future::<_, Self>(async move {
-            counting.lock().await.resume();
+            let urgency = {
+                let mut counting = counting.lock().await;
+                counting.resume();
+                counting.wakes.urgency.clone()
+            };
             loop {
                 // The lock is free in between, for a flush.
-                let pause = match counting.lock().await.step().await {
-                    Ok(Step::Counted) => continue,
-                    Ok(Step::CaughtUp) => PAUSE,
+                match counting.lock().await.step().await {
+                    Ok(Step::Counted) => {}
+                    Ok(Step::CaughtUp) => {
+                        if tokio::time::timeout(PAUSE, urgency.told()).await.is_ok() {
+                            tokio::time::sleep(GATHER).await;
+                        }
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "hits wait in the journal: the store did not take them");
-                        RETRY
+                        tokio::time::sleep(RETRY).await;
                     }
-                };
-                tokio::time::sleep(pause).await;
+                }
             }
         }));
     }

@@ -4,7 +4,11 @@
 pub mod hit_counter;
 pub mod keeper;
 pub mod key_shard;
+mod webhook_desk;
 pub mod webhook_dispatcher;
+mod webhook_hosts;
+mod webhook_intake;
+mod webhook_ledger;
 mod webhook_preparation;
 mod webhook_queue;
 pub mod webhook_sender;

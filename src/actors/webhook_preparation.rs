@@ -3,25 +3,31 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 use moka::future::Cache;
+use reqwest::header::InvalidHeaderValue;
 use thiserror::Error;
 
-use super::webhook_queue::Host;
+use super::webhook_hosts::Host;
 use super::webhook_sender::SignedRequest;
+use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SealedSecret};
 use crate::domain::link::{Link, ShortId};
 use crate::domain::plan::Plans;
+use crate::domain::quota::MonthlyLimit;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::Vault;
 use crate::domain::webhook::{DeliveryId, DeliveryState};
 use crate::domain::webhook_event::hit_event_body;
 use crate::domain::webhook_url::WebhookUrl;
-use crate::store::{QuotaClaim, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 /// Links kept at hand, in bytes; they never change.
 const LINKS_AT_HAND: u64 = 32 * 1024 * 1024;
+/// How long secrets that were read sign tries: a delivery may wait for its turn while its owner rotates them.
+const SECRETS_TRUSTED: Duration = Duration::from_secs(1);
 
 /// Why a delivery can't be sent as it is stored.
 #[derive(Debug, Error)]
@@ -31,10 +37,6 @@ pub enum PrepareError {
     #[error("{0}")]
     Unsendable(&'static str),
 }
-
-/// The owners of the deliveries that begin together. They are read anew for each such group, so that a webhook secret
-/// that was just rotated signs at once.
-pub type Owners = HashMap<KeyId, Option<ApiKey>>;
 
 /// A link and where its webhooks go.
 struct LinkAtHand {
@@ -52,21 +54,67 @@ impl LinkAtHand {
     }
 }
 
+/// What signs the deliveries of a key, and the key's quota.
+struct Owner {
+    secret: WebhookSecret,
+    /// Signs too until then: the secret before the last rotation.
+    retiring: Option<(WebhookSecret, Timestamp)>,
+    deliveries_per_month: MonthlyLimit,
+    read_at: Timestamp,
+}
+
+/// The owners of the deliveries that are prepared together. They are read anew for each such group, so that a webhook
+/// secret that was just rotated signs at once.
+#[derive(Default)]
+pub struct Owners(HashMap<KeyId, Option<Arc<Owner>>>);
+
+/// A delivery that can be sent once it is signed.
+pub struct Draft {
+    id: DeliveryId,
+    attempts_before: u32,
+    owner_id: KeyId,
+    at_hand: Arc<LinkAtHand>,
+    url: WebhookUrl,
+    host: Host,
+    owner: Arc<Owner>,
+}
+
+impl Draft {
+    pub fn id(&self) -> DeliveryId {
+        self.id
+    }
+
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Tries made before this one.
+    pub fn attempts_before(&self) -> u32 {
+        self.attempts_before
+    }
+
+    /// The owner's monthly quota.
+    pub fn limit(&self) -> MonthlyLimit {
+        self.owner.deliveries_per_month
+    }
+}
+
 /// Makes requests of deliveries.
 pub struct Preparation {
     store: Arc<dyn Store>,
     vault: Arc<Vault>,
     plans: Plans,
+    clock: Clock,
     links: Cache<ShortId, Arc<LinkAtHand>>,
     /// The receiver of deliveries that have none: they are not sent, but taken from the queue.
     nowhere: Host,
 }
 
 impl Preparation {
-    pub fn new(store: Arc<dyn Store>, vault: Arc<Vault>, plans: Plans) -> Self {
+    pub fn new(store: Arc<dyn Store>, vault: Arc<Vault>, plans: Plans, clock: Clock) -> Self {
         let links =
             Cache::builder().max_capacity(LINKS_AT_HAND).weigher(|_, link: &Arc<LinkAtHand>| link.bytes()).build();
-        Self { store, vault, plans, links, nowhere: "".into() }
+        Self { store, vault, plans, clock, links, nowhere: "".into() }
     }
 
     /// Who receives a delivery.
@@ -76,45 +124,62 @@ impl Preparation {
         Ok(url.map_or_else(|| Arc::clone(&self.nowhere), |(_, host)| Arc::clone(host)))
     }
 
-    /// The request of a delivery, and its claim on the owner's quota.
-    pub async fn prepare(
+    /// All that is needed to send a delivery.
+    pub async fn draft(
         &self,
         id: DeliveryId,
         state: &DeliveryState,
-        now: Timestamp,
         owners: &mut Owners,
-    ) -> Result<(SignedRequest, QuotaClaim), PrepareError> {
+    ) -> Result<Draft, PrepareError> {
         let at_hand = self.link(id.link).await?.ok_or(PrepareError::Unsendable("link not found"))?;
-        if let Entry::Vacant(unread) = owners.entry(state.owner) {
-            unread.insert(readable(self.store.key(state.owner).await)?);
+        if let Entry::Vacant(unread) = owners.0.entry(state.owner) {
+            unread.insert(self.owner(state.owner).await?);
         }
-        let owner = owners.get(&state.owner).and_then(Option::as_ref);
-        let owner = owner.ok_or(PrepareError::Unsendable("key not found"))?;
+        let owner = owners.0.get(&state.owner).and_then(Option::as_ref).map(Arc::clone);
+        let owner = owner.ok_or(PrepareError::Unsendable("webhook secret unreadable"))?;
         let url = at_hand.urls.get(usize::from(id.url_index)).and_then(Option::as_ref);
-        let (url, _) = url.ok_or(PrepareError::Unsendable("malformed url"))?;
-        let secret = self.open(owner, &owner.webhook_secret)?;
-        let retiring = owner.retiring_webhook_secret.as_ref().filter(|old| now < old.until);
-        let retiring = retiring.map(|old| self.open(owner, &old.secret)).transpose()?;
-        let link = &at_hand.link;
+        let (url, host) = url.cloned().ok_or(PrepareError::Unsendable("malformed url"))?;
+        Ok(Draft { id, attempts_before: state.attempts, owner_id: state.owner, at_hand, url, host, owner })
+    }
+
+    /// The request of a try that is made now.
+    ///
+    /// # Errors
+    /// When the delivery's id can't stand in a header.
+    pub async fn request(&self, draft: &Draft) -> Result<SignedRequest, InvalidHeaderValue> {
+        let now = self.clock.now();
+        let mut owner = Arc::clone(&draft.owner);
+        if owner.read_at.plus(SECRETS_TRUSTED) < now
+            && let Ok(Some(newer)) = self.owner(draft.owner_id).await
+        {
+            owner = newer;
+        }
+        let (link, hit) = (&draft.at_hand.link, draft.id.hit);
         let body = hit_event_body(
             link.id.as_str(),
             link.target.as_str(),
-            &id.hit.id.to_string(),
-            &id.hit.at.to_string(),
+            &hit.id.to_string(),
+            &hit.at.to_string(),
             link.data.as_json(),
         );
         let seconds = i64::try_from(now.seconds()).unwrap_or(i64::MAX);
-        let request =
-            SignedRequest::sign(url.clone(), body.into(), &id.to_string(), seconds, &secret, retiring.as_ref())
-                .map_err(|_| PrepareError::Unsendable("malformed id"))?;
-        let limit = self.plans.of(owner).webhook_deliveries_per_month;
-        Ok((request, QuotaClaim { id, month: now.month(), limit }))
+        let retiring = owner.retiring.as_ref().filter(|(_, until)| now < *until).map(|(secret, _)| secret);
+        SignedRequest::sign(draft.url.clone(), body.into(), &draft.id.to_string(), seconds, &owner.secret, retiring)
     }
 
-    fn open(&self, owner: &ApiKey, sealed: &SealedSecret) -> Result<WebhookSecret, PrepareError> {
-        let opened = self.vault.open(owner.id.0.as_bytes(), sealed);
-        let text = opened.map_err(|_| PrepareError::Unsendable("webhook secret unreadable"))?;
-        WebhookSecret::parse(&text).map_err(|_| PrepareError::Unsendable("webhook secret unreadable"))
+    /// Reads a key and opens its secrets; `None` where there is no such key, or they can't be read.
+    async fn owner(&self, id: KeyId) -> Result<Option<Arc<Owner>>, StoreError> {
+        let Some(key) = readable(self.store.key(id).await)? else { return Ok(None) };
+        let Some(secret) = self.open(&key, &key.webhook_secret) else { return Ok(None) };
+        let retiring = key.retiring_webhook_secret.as_ref();
+        let retiring = retiring.and_then(|old| Some((self.open(&key, &old.secret)?, old.until)));
+        let deliveries_per_month = self.plans.of(&key).webhook_deliveries_per_month;
+        Ok(Some(Arc::new(Owner { secret, retiring, deliveries_per_month, read_at: self.clock.now() })))
+    }
+
+    fn open(&self, owner: &ApiKey, sealed: &SealedSecret) -> Option<WebhookSecret> {
+        let text = self.vault.open(owner.id.0.as_bytes(), sealed).ok()?;
+        WebhookSecret::parse(&text).ok()
     }
 
     async fn link(&self, id: ShortId) -> Result<Option<Arc<LinkAtHand>>, StoreError> {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
+use super::webhook_hosts::Host;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, HitStamp};
 use crate::domain::link::ShortId;
@@ -50,9 +51,6 @@ impl DispatcherWake {
         (earliest != u64::MAX).then_some(Timestamp(earliest))
     }
 }
-
-/// A receiver: host and port.
-pub type Host = Arc<str>;
 
 /// A place in the queue: right behind a delivery, or the queue's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,11 +111,13 @@ impl QueueScan {
         self.seen = self.seen.min(Place::before(time));
     }
 
-    /// A receiver has room again.
-    pub fn has_room(&mut self, host: &Host) {
-        if self.passed_over.contains_key(host) {
+    /// A receiver has room again. Answers whether one of its deliveries was passed over.
+    pub fn has_room(&mut self, host: &Host) -> bool {
+        let waits = self.passed_over.contains_key(host);
+        if waits {
             self.recalled.insert(Arc::clone(host));
         }
+        waits
     }
 
     /// Begins a round, where the first delivery is that might be begun now.
@@ -170,6 +170,11 @@ impl QueueScan {
             self.seen = self.at;
             self.recalled.clear();
         }
+    }
+
+    /// About when the first delivery was due that was passed over.
+    pub fn first_passed_over(&self) -> Option<Timestamp> {
+        self.passed_over.values().filter_map(|place| place.0.map(|(due_at, _)| due_at)).min()
     }
 
     /// Whether deliveries that were passed over can be begun.

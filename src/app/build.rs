@@ -13,7 +13,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::keys_on_disk::{master_key, node_id};
 use super::{App, Parts, StartError};
-use crate::actors::hit_counter::{Counting, HitCounter};
+use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
 use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, WebhookPool};
@@ -23,7 +23,6 @@ use crate::clock::Clock;
 use crate::config::{Config, SettingError, Tier as TierSettings};
 use crate::domain::endpoint::Endpoint;
 use crate::domain::guard::AddressGuard;
-use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::{Plan, Plans};
@@ -34,6 +33,7 @@ use crate::hits::counter::HitTally;
 use crate::hits::enrich::Enricher;
 use crate::hits::journal::{self, Journal, JournalSettings, JournalWriter};
 use crate::hits::places::Places;
+use crate::hits::urgency::Urgency;
 use crate::http::admin::{self, Admin};
 use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
@@ -110,28 +110,29 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     let (webhooks, webhook_arbiter) = start_webhooks(
         config,
         &on_restart,
-        DispatcherContext { store: &store, vault: &vault, plans, clock: &clock, guard: &guard, wake: &wake },
+        DispatcherContext {
+            store: &store,
+            vault: &vault,
+            plans,
+            clock: &clock,
+            guard: &guard,
+            wake: &wake,
+            metrics: &metrics,
+        },
     )?;
 
+    let urgency = Urgency::default();
     let (counter, journal_writer, journal_keeper, counter_arbiter) = start_counting(
         config,
         &store,
-        node,
-        Enricher::new(OwnHost::of_base_url(base_url.as_str()), places),
-        wake,
+        HitTally::new(node, Enricher::new(OwnHost::of_base_url(base_url.as_str()), places)),
+        CounterWakes { urgency: urgency.clone(), dispatcher: wake },
         &on_restart,
     )
     .await?;
 
     let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
-    let cache = Arc::new(LinkCache::new(
-        Arc::clone(&store),
-        LinkCacheSettings {
-            capacity: config.cache.links,
-            found_for: config.cache.links_ttl,
-            missing_for: config.cache.missing_ttl,
-        },
-    ));
+    let cache = Arc::new(LinkCache::new(Arc::clone(&store), cache_settings(config)));
     show_metrics(&metrics, &journal_writer, &cache);
     let readiness = Readiness::default();
     let api = Arc::new(Api {
@@ -147,6 +148,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
             cache,
             limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)?,
             journal_writer,
+            urgency,
             clock.clone(),
         ),
         // QR codes are asked for far less often than redirects.
@@ -188,6 +190,7 @@ struct DispatcherContext<'a> {
     clock: &'a Clock,
     guard: &'a AddressGuard,
     wake: &'a DispatcherWake,
+    metrics: &'a Metrics,
 }
 
 fn start_webhooks(
@@ -197,6 +200,7 @@ fn start_webhooks(
 ) -> Result<(WebhookPool, Arbiter), StartError> {
     let mut sender = SenderSettings::new(context.guard.clone());
     sender.timeout = config.webhooks.timeout;
+    sender.max_idle_per_host = config.webhooks.in_flight_per_host;
     let parts = DispatcherParts {
         store: Arc::clone(context.store),
         vault: Arc::clone(context.vault),
@@ -206,10 +210,18 @@ fn start_webhooks(
         retries: RetrySchedule::new(config.webhooks.retry_delays.clone(), JITTER),
         workers: NonZeroUsize::new(config.webhooks.workers).unwrap_or(NonZeroUsize::MIN),
         in_flight_per_host: config.webhooks.in_flight_per_host,
+        buffer: config.webhooks.buffer,
         wake: context.wake.clone(),
+        meters: context.metrics.webhooks.clone(),
     };
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
-    Ok((WebhookPool::start(&arbiter.handle(), parts, on_restart), arbiter))
+    let pool = WebhookPool::start(&arbiter.handle(), parts, on_restart);
+    let (meters, clock) = (context.metrics.webhooks.clone(), context.clock.clone());
+    let overdue = meters.clone();
+    context.metrics.gauge_of(metrics::webhooks::IN_FLIGHT, pool.under_way());
+    context.metrics.gauge_of(metrics::webhooks::PENDING, move || meters.pending());
+    context.metrics.seconds_of(metrics::webhooks::OVERDUE, move || overdue.overdue(clock.now().0));
+    Ok((pool, arbiter))
 }
 
 type CountingParts =
@@ -218,11 +230,11 @@ type CountingParts =
 async fn start_counting(
     config: &Config,
     store: &Arc<dyn Store>,
-    node: NodeId,
-    enricher: Enricher,
-    wake: DispatcherWake,
+    tally: HitTally,
+    wakes: CounterWakes,
     on_restart: &RestartHook,
 ) -> Result<CountingParts, StartError> {
+    let node = tally.node();
     let cursor = store.hit_cursor(node).await?;
     let settings = JournalSettings {
         segment_bytes: config.journal.segment_bytes,
@@ -233,7 +245,7 @@ async fn start_counting(
     let Journal { writer, reader, keeper } = journal::open(&config.data_dir.join("journal"), &settings, node, cursor)?;
     let keeper = keeper.start().map_err(StartError::Thread)?;
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
-    let counting = Counting::new(Arc::clone(store), reader, HitTally::new(node, enricher), cursor, wake);
+    let counting = Counting::new(Arc::clone(store), reader, tally, cursor, wakes);
     Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, keeper, arbiter))
 }
 
@@ -289,6 +301,14 @@ fn refused(config: &Config, setting: &'static str, reason: String) -> StartError
 
 fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
     socket.local_addr().map_err(StartError::Thread)
+}
+
+fn cache_settings(config: &Config) -> LinkCacheSettings {
+    LinkCacheSettings {
+        capacity: config.cache.links,
+        found_for: config.cache.links_ttl,
+        missing_for: config.cache.missing_ttl,
+    }
 }
 
 fn make_directory(config: &Config) -> Result<(), StartError> {

@@ -18,6 +18,8 @@ pub struct Webhooks {
     pub workers: usize,
     /// Deliveries under way at once to one host.
     pub in_flight_per_host: usize,
+    /// Deliveries in memory at once, at most; the others wait in the store.
+    pub buffer: usize,
     /// Longest time for one try: connect, send and the answer's head together.
     pub timeout: Duration,
     /// The wait after each failed try but the last, before it is varied; there is one try more
@@ -28,9 +30,16 @@ pub struct Webhooks {
 impl Webhooks {
     pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
         let hour = Duration::from_hours(1);
+        let workers = settings.integer("webhooks.workers", 1..=4096)?;
+        let buffer = settings.integer("webhooks.buffer", 2..=65_536)?;
+        if buffer < 2 * workers {
+            let message = format!("{buffer} is less than twice {workers}");
+            return Err(settings.conflict(&["webhooks.buffer", "webhooks.workers"], &message));
+        }
         Ok(Self {
             allowed_networks: settings.networks("webhooks.allowed_networks")?,
-            workers: settings.integer("webhooks.workers", 1..=4096)?,
+            workers,
+            buffer,
             in_flight_per_host: settings.integer("webhooks.in_flight_per_host", 1..=4096)?,
             timeout: settings.duration("webhooks.timeout", Duration::from_millis(10)..=Duration::from_mins(1))?,
             retry_delays: {

@@ -50,6 +50,11 @@ impl Timestamp {
         Self(self.0.saturating_sub(millis))
     }
 
+    /// The time from `earlier` to this moment; none where that is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
     /// Parses any RFC 3339 time; `None` for other text and for times before 1970.
     pub fn parse(text: &str) -> Option<Self> {
         let parsed = DateTime::parse_from_rfc3339(text).ok()?;

@@ -39,6 +39,11 @@ impl HitTally {
         }
     }
 
+    /// Whose journal it counts.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
     /// Counts one record, which ends at `position`.
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
         let at = Timestamp(hit.at_ms);

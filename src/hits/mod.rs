@@ -12,3 +12,4 @@ pub mod record;
 pub mod recovery;
 mod refusal;
 pub mod segment;
+pub mod urgency;

@@ -1,21 +1,22 @@
 //! `/api-keys`: create, list, revoke, rotate.
 
+mod records;
+
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
-use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use self::records::{IssuedKeyRecord, KeyList, KeyPage, KeyRecord, KeyRotation, NewApiKey};
 use super::Api;
 use super::body::{Fields, read_json};
 use super::gate::Caller;
-use super::openapi::schemas::{KeyIdPath, ScopeName, TierName};
+use super::openapi::schemas::KeyIdPath;
 use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, Tier};
-use crate::service::keys::{IssuedKey, NewKey, Rotation};
+use crate::domain::key::{KeyId, Scope, ScopeSet, Tier};
+use crate::service::keys::{NewKey, Rotation};
 
 /// Keys on a page when no `limit` is given.
 const DEFAULT_PAGE: usize = 50;
@@ -23,125 +24,6 @@ const DEFAULT_PAGE: usize = 50;
 const MAX_NAME: usize = 100;
 /// The longest grace of a rotation: a week.
 const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
-
-/// An API key, without its secrets.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct KeyRecord {
-    /// Identifier of the key; stays the same when the key is rotated.
-    pub key_id: Uuid,
-    /// What its maker called it.
-    pub name: String,
-    /// The first 8 characters of the key, for people to tell keys apart.
-    pub prefix: String,
-    /// Sets rate limits and quotas.
-    #[schema(value_type = TierName)]
-    pub tier: Tier,
-    /// What the key may do.
-    #[schema(value_type = Vec<ScopeName>)]
-    pub scopes: Vec<&'static str>,
-    /// Creation time, UTC.
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Timestamp,
-    /// When the key ends to work; `null`: never.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    pub expires_at: Option<Timestamp>,
-    /// When the key was last used, at most 10 s old; `null`: never.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    pub last_used_at: Option<Timestamp>,
-    /// When the key, or its webhook secret, was last rotated; `null`: never.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    pub rotated_at: Option<Timestamp>,
-}
-
-/// An API key with the secrets that are shown this one time.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct IssuedKeyRecord {
-    /// The key itself: `sp_` and 43 letters and digits. Shown this once; only its hash is kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^sp_[0-9A-Za-z]{43}$", nullable = false)]
-    pub key: Option<String>,
-    /// Signs the webhook requests of all links that the key makes: `whsec_` and the base64 of 32 bytes. Shown this once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^whsec_[0-9A-Za-z+/]{43}=$", nullable = false)]
-    pub webhook_secret: Option<String>,
-    #[serde(flatten)]
-    pub record: KeyRecord,
-}
-
-/// A page of API keys, newest first.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct KeyList {
-    /// The keys of this page.
-    pub api_keys: Vec<KeyRecord>,
-    /// Give it as `cursor` for the next page; `null`: this is the last one.
-    #[schema(required = true)]
-    pub next_cursor: Option<String>,
-}
-
-/// Which page of the keys to answer.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
-pub struct KeyPage {
-    /// Keys on a page.
-    #[param(minimum = 1, maximum = 100, default = 50)]
-    limit: Option<u8>,
-    /// `next_cursor` of the page before; none for the first page.
-    cursor: Option<String>,
-}
-
-/// What a new key is to be. A field that is `null` is as if it were not there.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
-pub struct NewApiKey {
-    /// What to call it, for people: 1 to 100 characters.
-    #[schema(min_length = 1, max_length = 100)]
-    name: String,
-    /// Sets rate limits and quotas. None: `Free`. It can't be higher than that of the key that makes it.
-    tier: Option<TierName>,
-    /// What the key may do: some of the scopes of the key that makes it. None: all of those but `keys:manage`.
-    scopes: Option<Vec<ScopeName>>,
-    /// When the key ends to work, in the future. None: never.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    expires_at: Option<Timestamp>,
-}
-
-/// How to rotate a key. A field that is `null` is as if it were not there.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
-pub struct KeyRotation {
-    /// How long the old secrets go on working, in seconds: up to a week. A second rotation within that time ends the older
-    /// secret at once.
-    #[schema(minimum = 0, maximum = 604_800, default = 0)]
-    grace_seconds: Option<u32>,
-    /// Whether to make a new webhook secret as well. During the grace both sign.
-    #[schema(default = false)]
-    rotate_webhook_secret: Option<bool>,
-}
-
-fn record(key: &ApiKey, last_used_at: Option<Timestamp>) -> KeyRecord {
-    KeyRecord {
-        key_id: key.id.0,
-        name: key.name.clone(),
-        prefix: key.prefix.clone(),
-        tier: key.tier,
-        scopes: key.scopes.iter().map(Scope::name).collect(),
-        created_at: key.created_at,
-        expires_at: key.expires_at,
-        last_used_at,
-        rotated_at: key.rotated_at,
-    }
-}
-
-fn issued(issued: &IssuedKey, last_used_at: Option<Timestamp>) -> IssuedKeyRecord {
-    IssuedKeyRecord {
-        key: issued.secret.as_ref().map(|secret| secret.reveal().to_owned()),
-        webhook_secret: issued.webhook_secret.as_ref().map(|secret| secret.reveal().to_owned()),
-        record: record(&issued.key, last_used_at),
-    }
-}
 
 /// Create an API key
 ///
@@ -172,19 +54,7 @@ fn issued(issued: &IssuedKey, last_used_at: Option<Timestamp>) -> IssuedKeyRecor
         status = 201,
         description = "The key is made.",
         body = IssuedKeyRecord,
-        example = json!({
-            "key": "sp_4kQmVYx0eQpT7bS2wZ9LrC6uJd1HfN8gXa3KiM5oEyR",
-            "webhook_secret": "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
-            "key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
-            "name": "web shop",
-            "prefix": "sp_4kQmV",
-            "tier": "Free",
-            "scopes": ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"],
-            "created_at": "2026-11-21T07:49:42.028Z",
-            "expires_at": null,
-            "last_used_at": null,
-            "rotated_at": null,
-        }),
+        example = json!(IssuedKeyRecord::example()),
     )),
     extensions(("x-problems" = json!([Kind::Forbidden.slug(), Kind::Validation.slug()]))),
 )]
@@ -199,7 +69,7 @@ pub async fn create(
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let new = new_key(fields, api.clock.now())?;
     let key = api.keys.create(&caller.key, new).await?;
-    Ok(HttpResponse::Created().json(issued(&key, None)))
+    Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
 }
 
 fn new_key(mut fields: Fields<'_>, now: Timestamp) -> Result<NewKey, Problem> {
@@ -264,20 +134,7 @@ fn scopes(fields: &mut Fields<'_>) -> Option<ScopeSet> {
         status = 200,
         description = "A page of keys.",
         body = KeyList,
-        example = json!({
-            "api_keys": [{
-                "key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
-                "name": "web shop",
-                "prefix": "sp_4kQmV",
-                "tier": "Free",
-                "scopes": ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"],
-                "created_at": "2026-11-21T07:49:42.028Z",
-                "expires_at": null,
-                "last_used_at": "2026-11-21T08:02:11.540Z",
-                "rotated_at": null,
-            }],
-            "next_cursor": null,
-        }),
+        example = json!(KeyList::example()),
     )),
     extensions(("x-problems" = json!([Kind::Validation.slug()]))),
 )]
@@ -289,7 +146,7 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
     query.finish()?;
     let page = api.keys.list(&caller.key, after, limit).await?;
     Ok(web::Json(KeyList {
-        api_keys: page.keys.iter().map(|listed| record(&listed.key, listed.last_used_at)).collect(),
+        api_keys: page.keys.iter().map(|listed| KeyRecord::of(&listed.key, listed.last_used_at)).collect(),
         next_cursor: page.next.map(|next| next.0.simple().to_string()),
     }))
 }
@@ -346,18 +203,7 @@ pub async fn revoke(
         status = 200,
         description = "The key has a new secret, shown this once; `webhook_secret` only where it was rotated too.",
         body = IssuedKeyRecord,
-        example = json!({
-            "key": "sp_9fTzP2rWcK7yLmB4vHs0QeXj6NdUa1GoE8iZ3kRtYqV",
-            "key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
-            "name": "web shop",
-            "prefix": "sp_9fTzP",
-            "tier": "Free",
-            "scopes": ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"],
-            "created_at": "2026-11-21T07:49:42.028Z",
-            "expires_at": null,
-            "last_used_at": "2026-11-21T08:02:11.540Z",
-            "rotated_at": "2026-11-21T08:02:11.977Z",
-        }),
+        example = json!(IssuedKeyRecord::rotated_example()),
     )),
     extensions(("x-problems" = json!([Kind::Forbidden.slug(), Kind::Validation.slug(), Kind::NotFound.slug()]))),
 )]
@@ -374,7 +220,7 @@ pub async fn rotate(
     let rotation = rotation(fields)?;
     let key = api.keys.rotate(&caller.key, key_id(&path)?, rotation).await?;
     let last_used_at = api.keys.last_used_at(key.key.id).await?;
-    Ok(web::Json(issued(&key, last_used_at)))
+    Ok(web::Json(IssuedKeyRecord::of(&key, last_used_at)))
 }
 
 fn rotation(mut fields: Fields<'_>) -> Result<Rotation, Problem> {

@@ -10,6 +10,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::link::ShortId;
 use crate::hits::journal::JournalWriter;
 use crate::hits::record::HitRecord;
+use crate::hits::urgency::Urgency;
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
 use crate::store::StoreError;
 
@@ -28,12 +29,20 @@ pub struct Redirects {
     cache: Arc<LinkCache>,
     limiter: ClientLimiter,
     journal: JournalWriter,
+    /// Told of hits that fire webhooks.
+    urgency: Urgency,
     clock: Clock,
 }
 
 impl Redirects {
-    pub fn new(cache: Arc<LinkCache>, limiter: ClientLimiter, journal: JournalWriter, clock: Clock) -> Self {
-        Self { cache, limiter, journal, clock }
+    pub fn new(
+        cache: Arc<LinkCache>,
+        limiter: ClientLimiter,
+        journal: JournalWriter,
+        urgency: Urgency,
+        clock: Clock,
+    ) -> Self {
+        Self { cache, limiter, journal, urgency, clock }
     }
 
     /// Lets a client's request in, whatever it asks for. Answers the time of the request.
@@ -75,5 +84,8 @@ impl Redirects {
         };
         // The journal counts and logs what it refuses.
         let _ = self.journal.append(&hit);
+        if link.webhooks > 0 {
+            self.urgency.tell();
+        }
     }
 }

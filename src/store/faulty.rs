@@ -1,5 +1,6 @@
 //! A store that fails on demand, for tests of what the service does without its store.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +25,8 @@ struct Faults {
     loses_answers: AtomicBool,
     holds_calls: watch::Sender<bool>,
     held: watch::Sender<usize>,
+    /// By method: calls that met a fault.
+    refused: Mutex<HashMap<&'static str, u64>>,
     panics_in: Mutex<Option<&'static str>>,
 }
 
@@ -55,7 +58,12 @@ impl FaultSwitch {
         *self.0.panics_in.lock().unwrap_or_else(PoisonError::into_inner) = method;
     }
 
-    async fn pass(&self, method: &str) -> Result<(), StoreError> {
+    /// How many calls of the method of this name were answered with a fault so far.
+    pub fn refused(&self, method: &str) -> u64 {
+        self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).get(method).copied().unwrap_or(0)
+    }
+
+    async fn pass(&self, method: &'static str) -> Result<(), StoreError> {
         let panics_in = *self.0.panics_in.lock().unwrap_or_else(PoisonError::into_inner);
         assert_ne!(panics_in, Some(method), "a test wants this panic");
         let mut gate = self.0.holds_calls.subscribe();
@@ -63,17 +71,21 @@ impl FaultSwitch {
             let _counted = Held::new(&self.0.held);
             drop(gate.wait_for(|holds| !holds).await);
         }
-        fail_if(&self.0.out_of_reach)
+        self.fail_if(&self.0.out_of_reach, method)
     }
 
-    fn answer<R, E: From<StoreError>>(&self, done: Result<R, E>) -> Result<R, E> {
-        fail_if(&self.0.loses_answers)?;
+    fn answer<R, E: From<StoreError>>(&self, method: &'static str, done: Result<R, E>) -> Result<R, E> {
+        self.fail_if(&self.0.loses_answers, method)?;
         done
     }
-}
 
-fn fail_if(switch: &AtomicBool) -> Result<(), StoreError> {
-    if switch.load(Ordering::SeqCst) { Err(StoreError::Unavailable("switched off by a test".into())) } else { Ok(()) }
+    fn fail_if(&self, switch: &AtomicBool, method: &'static str) -> Result<(), StoreError> {
+        if !switch.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(method).or_default() += 1;
+        Err(StoreError::Unavailable("switched off by a test".into()))
+    }
 }
 
 /// Counts a held call, also where its caller gives up.
@@ -123,7 +135,7 @@ macro_rules! pass_on {
 
             $(async fn $write(&self, $($argument: $type),*) -> $answer {
                 self.switch.pass(stringify!($write)).await?;
-                self.switch.answer(self.behind.$write($($argument),*).await)
+                self.switch.answer(stringify!($write), self.behind.$write($($argument),*).await)
             })*
         }
     };
@@ -141,6 +153,7 @@ pass_on! {
         link_hits(id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
         monthly_counts(key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
         due_deliveries(now: Timestamp, after: Option<DueDelivery>, limit: usize) -> Result<Vec<DueDelivery>, StoreError>;
+        pending_deliveries() -> Result<u64, StoreError>;
         delivery_states(ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
         delivery_summaries(link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;
         deliveries(query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;

@@ -74,6 +74,16 @@ pub struct Settlement {
     pub at: Timestamp,
 }
 
+impl Settlement {
+    /// When the delivery is tried again, if it is.
+    pub fn retry_at(&self) -> Option<Timestamp> {
+        match self.outcome {
+            AttemptOutcome::Failed { retry_in: Some(delay), .. } => Some(self.at.plus(delay)),
+            _ => None,
+        }
+    }
+}
+
 /// Which deliveries of a link to list.
 #[derive(Clone, Copy, Debug)]
 pub struct DeliveryQuery {
@@ -147,6 +157,9 @@ pub trait Store: Send + Sync + 'static {
         after: Option<DueDelivery>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError>;
+
+    /// How many deliveries are pending. That is a look-up, however many there are.
+    async fn pending_deliveries(&self) -> Result<u64, StoreError>;
 
     /// Reads deliveries; `None` for those that are not there.
     async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;

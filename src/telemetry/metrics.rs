@@ -1,15 +1,21 @@
 //! Every metric, its name and its help, once. Handles are plain atomics: counting costs no lock and no look-up.
 
+pub mod webhooks;
+
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, Label, Unit, describe_counter, describe_gauge, with_local_recorder};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use self::webhooks::WebhookMeters;
 
 /// The metrics of one process (in tests: of one server).
 pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     pub redirects: Redirects,
+    pub webhooks: WebhookMeters,
     /// Numbers that are read when asked for.
     gauges: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
@@ -24,8 +30,14 @@ pub struct Redirects {
 
 impl Metrics {
     pub fn new() -> Self {
-        let recorder = PrometheusBuilder::new().build_recorder();
+        let delays = [webhooks::FIRST_ATTEMPT_DELAY, webhooks::DELIVERY_DELAY];
+        let builder = delays.iter().fold(PrometheusBuilder::new(), |builder, name| {
+            let matcher = Matcher::Full((*name).to_owned());
+            builder.set_buckets_for_metric(matcher, &webhooks::DELAY_BUCKETS).expect("the buckets are not empty")
+        });
+        let recorder = builder.build_recorder();
         let handle = recorder.handle();
+        let webhooks = with_local_recorder(&recorder, WebhookMeters::register);
         let redirects = with_local_recorder(&recorder, || {
             describe();
             let outcome = |outcome: &'static str| metrics::counter!("signpost_redirects_total", "outcome" => outcome);
@@ -37,7 +49,7 @@ impl Metrics {
                 unavailable: outcome("unavailable"),
             }
         });
-        Self { recorder, handle, redirects, gauges: Mutex::default() }
+        Self { recorder, handle, redirects, webhooks, gauges: Mutex::default() }
     }
 
     /// A counter with one label.
@@ -51,6 +63,18 @@ impl Metrics {
         // Prometheus' numbers are floating-point; sizes beyond 2^53 do not occur.
         #[allow(clippy::cast_precision_loss, reason = "a metric need not be exact beyond 2^53")]
         self.gauges().push(Box::new(move || gauge.set(read() as f64)));
+    }
+
+    /// Shows a time that is read whenever the metrics are asked for.
+    pub fn seconds_of(&self, name: &'static str, read: impl Fn() -> Duration + Send + 'static) {
+        let gauge: Gauge = with_local_recorder(&self.recorder, || metrics::gauge!(name));
+        self.gauges().push(Box::new(move || gauge.set(read().as_secs_f64())));
+    }
+
+    /// Sorts what was observed into its buckets. Until then, or until the metrics are asked for, each observation takes
+    /// memory.
+    pub fn tidy(&self) {
+        self.handle.run_upkeep();
     }
 
     /// Shows a count that something else keeps.

@@ -5,7 +5,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 signpost=${SIGNPOST_BIN:-${CARGO_TARGET_DIR:-$root/target}/debug/signpost}
 cache=$root/target/clients
 work=$(mktemp -d)
-root_key=root-key-of-a-test-0123456789-0123456789
+root_key='root-key-of-a-test-0123456789-0123456789'
+# Settings of this server beyond those below, `NAME=VALUE`.
+settings=()
 server=
 
 stop_server() {
@@ -39,6 +41,7 @@ start_server() {
     SIGNPOST_LIMITS__REDIRECT_PER_MINUTE=0 \
     SIGNPOST_LIMITS__QR_PER_MINUTE=0 \
     SIGNPOST_LOG__LEVEL=warn \
+    "${settings[@]}" \
     "$signpost" >"$work/server.out" 2>"$work/server.log" &
   server=$!
   for _ in $(seq 100); do
@@ -60,6 +63,18 @@ venv() {
     rm -rf "$path"
     python3 -m venv "$path"
     "$path/bin/pip" install --quiet --disable-pip-version-check "$@"
+    echo "$*" >"$path/packages"
+  fi
+}
+
+# Exactly these packages from npm, made once: `node_modules NAME PACKAGE@VERSION…`.
+node_modules() {
+  local path=$cache/$1
+  shift
+  if [[ $(cat "$path/packages" 2>/dev/null) != "$*" ]]; then
+    rm -rf "$path"
+    mkdir -p "$path"
+    npm install --silent --prefix "$path" --no-save --no-package-lock --ignore-scripts --no-audit --no-fund "$@"
     echo "$*" >"$path/packages"
   fi
 }

@@ -31,7 +31,7 @@ const MAY_USE: [(&str, &[&str]); 15] = [
     ),
     ("http", &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry"]),
     ("service", &["actors", "cache", "clock", "domain", "hits", "limits", "store"]),
-    ("actors", &["clock", "domain", "hits", "store"]),
+    ("actors", &["clock", "domain", "hits", "store", "telemetry"]),
     ("hits", &["domain"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),
@@ -54,7 +54,7 @@ const ONLY_IN: [(&str, &[&str]); 12] = [
     ("fjall", &["store/embedded/"]),
     ("memmap2", &["hits/segment.rs"]),
     ("maxminddb", &["hits/places.rs"]),
-    ("reqwest", &["actors/webhook_sender.rs"]),
+    ("reqwest", &["actors/webhook_preparation.rs", "actors/webhook_sender.rs"]),
     ("unsafe", &["hits/segment.rs"]),
     // A segment's header says when it was made, an answer its `Date`; all else asks the clock that is handed in.
     ("SystemTime", &["clock.rs", "hits/journal.rs", "http/wire.rs"]),

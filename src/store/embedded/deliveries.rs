@@ -1,12 +1,16 @@
 //! Deliveries of webhooks: their states, the queue by due time, sums by day, and how old ones go.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use fjall::{Guard, Readable};
 
 use super::engine::{Engine, engine_error};
 use super::links;
-use super::rows::{Metric, corrupt, decode, due_key, encode, expiry_key, summary_key};
+use super::rows::{Metric, corrupt, counters, counters_row, decode, due_key, encode, expiry_key, summary_key};
 use super::transaction::Transaction;
-use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::calendar::{Day, Month, Timestamp};
+use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
 use crate::store::{DeliveryQuery, DueDelivery, QuotaClaim, Settlement, StoreError};
@@ -14,6 +18,10 @@ use crate::store::{DeliveryQuery, DueDelivery, QuotaClaim, Settlement, StoreErro
 const DELIVERIES: &str = "deliveries";
 const DUE: &str = "due";
 const SUMMARIES: &str = "delivery days";
+const FAILED: &str = "failed deliveries";
+const PENDING: &str = "pending deliveries";
+/// How many deliveries are pending.
+const PENDING_KEY: &[u8] = b"d";
 
 /// Rows that one step of the retention drops: keeps its transaction short.
 const DROP_STEP: usize = 2_000;
@@ -32,30 +40,70 @@ fn write(
     if let Some(due_at) = state.next_attempt_at {
         transaction.insert(&engine.due, due_key(due_at, id), [])?;
     }
+    if state.status == DeliveryStatus::Failed {
+        transaction.insert(&engine.failed, id.to_bytes(), [])?;
+    }
     transaction.insert(&engine.deliveries, id.to_bytes(), encode(DELIVERIES, state)?)
 }
 
-fn change_summary(
-    engine: &Engine,
-    transaction: &mut Transaction<'_>,
-    id: DeliveryId,
-    change: impl FnOnce(&mut UrlSummary),
-) -> Result<(), StoreError> {
-    let key = summary_key(id.link, id.url_index, id.hit.at.day());
-    let row = transaction.get(&engine.delivery_days, &key).map_err(|e| engine_error(&e))?;
-    let mut summary: UrlSummary = row.map(|row| decode(SUMMARIES, &row)).transpose()?.unwrap_or_default();
-    change(&mut summary);
-    transaction.insert(&engine.delivery_days, key, encode(SUMMARIES, &summary)?)
+/// Changes of sums, gathered so that each row is read and written once for all deliveries of a write.
+#[derive(Default)]
+struct Sums {
+    days: HashMap<Vec<u8>, UrlSummary>,
+    /// What is added to the number of pending deliveries.
+    pending: i64,
 }
 
-pub fn enqueue(engine: &Engine, transaction: &mut Transaction<'_>, delivery: &NewDelivery) -> Result<(), StoreError> {
-    let id = delivery.id;
-    if read(engine, &**transaction, id)?.is_some() {
-        return Ok(());
+impl Sums {
+    fn of_day(&mut self, engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<&mut UrlSummary, StoreError> {
+        match self.days.entry(summary_key(id.link, id.url_index, id.hit.at.day())) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(unread) => {
+                let row = from.get(&engine.delivery_days, unread.key()).map_err(|e| engine_error(&e))?;
+                Ok(unread.insert(row.map(|row| decode(SUMMARIES, &row)).transpose()?.unwrap_or_default()))
+            }
+        }
     }
-    write(engine, transaction, id, &DeliveryState::new(delivery.owner, id.hit.at))?;
-    transaction.insert(&engine.delivery_days, expiry_key(id.hit.at.day(), id.link), [])?;
-    change_summary(engine, transaction, id, |summary| summary.pending += 1)
+
+    fn write(self, engine: &Engine, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        for (key, sum) in self.days {
+            transaction.insert(&engine.delivery_days, key, encode(SUMMARIES, &sum)?)?;
+        }
+        if self.pending != 0 {
+            let pending = pending(engine, &**transaction)?.saturating_add_signed(self.pending);
+            transaction.insert(&engine.meta, PENDING_KEY, counters_row([pending]))?;
+        }
+        Ok(())
+    }
+}
+
+pub fn pending(engine: &Engine, from: &impl Readable) -> Result<u64, StoreError> {
+    let row = from.get(&engine.meta, PENDING_KEY).map_err(|e| engine_error(&e))?;
+    counters::<1>(PENDING, row).map(|[pending]| pending)
+}
+
+/// Puts deliveries into the queue; one that is there already stays as it is.
+pub fn enqueue(
+    engine: &Engine,
+    transaction: &mut Transaction<'_>,
+    deliveries: &[NewDelivery],
+) -> Result<(), StoreError> {
+    let mut sums = Sums::default();
+    for delivery in deliveries {
+        let id = delivery.id;
+        if read(engine, &**transaction, id)?.is_some() {
+            continue;
+        }
+        let sum = sums.of_day(engine, &**transaction, id)?;
+        if *sum == UrlSummary::default() {
+            // The first of its day.
+            transaction.insert(&engine.delivery_days, expiry_key(id.hit.at.day(), id.link), [])?;
+        }
+        sum.pending += 1;
+        sums.pending += 1;
+        write(engine, transaction, id, &DeliveryState::new(delivery.owner, id.hit.at))?;
+    }
+    sums.write(engine, transaction)
 }
 
 pub fn due(
@@ -64,12 +112,12 @@ pub fn due(
     after: Option<&DueDelivery>,
     limit: usize,
 ) -> Result<Vec<DueDelivery>, StoreError> {
-    let snapshot = engine.database.read_tx();
     let first = after.map_or_else(Vec::new, |after| [due_key(after.due_at, after.id), vec![0]].concat());
     let end = now.0.saturating_add(1).to_be_bytes().to_vec();
     if first >= end {
         return Ok(Vec::new());
     }
+    let snapshot = engine.database.read_tx();
     let parse = |row: Guard| {
         let key = row.key().map_err(|e| engine_error(&e))?;
         let parsed = key.split_first_chunk::<8>().and_then(|(due_at, id)| {
@@ -91,18 +139,30 @@ pub fn claim_quota(
     claims: &[QuotaClaim],
 ) -> Result<Vec<bool>, StoreError> {
     let mut granted = Vec::with_capacity(claims.len());
+    let mut counts: HashMap<(KeyId, Month), (u64, bool)> = HashMap::new();
     for claim in claims {
         let Some(mut state) = read(engine, &**transaction, claim.id)? else {
             granted.push(false);
             continue;
         };
-        let used = links::used(engine, &**transaction, state.owner, claim.month, Metric::WebhookDeliveries)?;
-        if !state.counted && claim.limit.is_none_or(|limit| used < limit) {
+        let (used, changed) = match counts.entry((state.owner, claim.month)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unread) => {
+                let used = links::used(engine, &**transaction, state.owner, claim.month, Metric::WebhookDeliveries)?;
+                unread.insert((used, false))
+            }
+        };
+        if !state.counted && claim.limit.is_none_or(|limit| *used < limit) {
             state.counted = true;
+            (*used, *changed) = (*used + 1, true);
             transaction.insert(&engine.deliveries, claim.id.to_bytes(), encode(DELIVERIES, &state)?)?;
-            links::set_used(engine, transaction, state.owner, claim.month, Metric::WebhookDeliveries, used + 1)?;
         }
         granted.push(state.counted);
+    }
+    for ((owner, month), (used, changed)) in counts {
+        if changed {
+            links::set_used(engine, transaction, owner, month, Metric::WebhookDeliveries, used)?;
+        }
     }
     Ok(granted)
 }
@@ -112,6 +172,7 @@ pub fn settle(
     transaction: &mut Transaction<'_>,
     settlements: &[Settlement],
 ) -> Result<(), StoreError> {
+    let mut sums = Sums::default();
     for settlement in settlements {
         let id = settlement.id;
         let awaited = |state: &DeliveryState| {
@@ -124,17 +185,19 @@ pub fn settle(
         let attempts = state.attempts;
         state.settle(&settlement.outcome, settlement.at);
         write(engine, transaction, id, &state)?;
-        change_summary(engine, transaction, id, |summary| {
-            summary.pending = summary.pending.saturating_sub(1);
-            *summary.count_mut(state.status) += 1;
-            summary.last_error.clone_from(&state.error);
-            if state.attempts > attempts {
-                summary.last_attempt_at = Some(settlement.at);
-                summary.last_status = state.response_status;
-            }
-        })?;
+        if state.status != DeliveryStatus::Pending {
+            sums.pending -= 1;
+        }
+        let sum = sums.of_day(engine, &**transaction, id)?;
+        sum.pending = sum.pending.saturating_sub(1);
+        *sum.count_mut(state.status) += 1;
+        sum.last_error.clone_from(&state.error);
+        if state.attempts > attempts {
+            sum.last_attempt_at = Some(settlement.at);
+            sum.last_status = state.response_status;
+        }
     }
-    Ok(())
+    sums.write(engine, transaction)
 }
 
 pub fn summaries(engine: &Engine, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
@@ -159,21 +222,62 @@ fn key_range(link: ShortId, from: Timestamp, until: Timestamp) -> (Vec<u8>, Vec<
 
 pub fn list(engine: &Engine, query: &DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
     let snapshot = engine.database.read_tx();
+    match query.status {
+        Some(DeliveryStatus::Failed) => list_failed(engine, &snapshot, query),
+        Some(DeliveryStatus::Pending) if query.after.is_none() => {
+            // The newest are pending; behind the last one there is no need to look.
+            let days = days_with(engine, &snapshot, query.link, query.since, DeliveryStatus::Pending)?;
+            let pending = days.iter().map(|(_, pending)| usize::try_from(*pending).unwrap_or(usize::MAX));
+            let limit = pending.fold(0, usize::saturating_add).min(query.limit);
+            list_all(engine, &snapshot, &DeliveryQuery { limit, ..*query })
+        }
+        _ => list_all(engine, &snapshot, query),
+    }
+}
+
+/// The rows of a link that a page may hold, in the order of the list.
+fn page_range(query: &DeliveryQuery, from: Timestamp, until: Timestamp) -> (Vec<u8>, Vec<u8>) {
+    let (first, last) = key_range(query.link, from, until);
+    let after = query.after.map(|after| [after.to_bytes().as_slice(), &[0]].concat());
+    (after.map_or(first.clone(), |after| after.max(first)), last)
+}
+
+/// Failed deliveries have an index: few of many are found at once.
+fn list_failed(
+    engine: &Engine,
+    from: &impl Readable,
+    query: &DeliveryQuery,
+) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
+    let (first, last) = page_range(query, query.since.start(), Timestamp(u64::MAX));
+    if first > last {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for row in from.range(&engine.failed, first..=last).take(query.limit) {
+        let key = row.key().map_err(|e| engine_error(&e))?;
+        let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(FAILED, &"not a delivery id"))?;
+        let state = read(engine, from, id)?.ok_or_else(|| corrupt(FAILED, &"no such delivery"))?;
+        found.push((id, state));
+    }
+    Ok(found)
+}
+
+/// All that have the status that is asked for, by looking at those of the days that have any.
+fn list_all(
+    engine: &Engine,
+    from: &impl Readable,
+    query: &DeliveryQuery,
+) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
     let ranges = match query.status {
-        None => vec![key_range(query.link, query.since.start(), Timestamp(u64::MAX))],
+        None => vec![page_range(query, query.since.start(), Timestamp(u64::MAX))],
         Some(status) => {
-            let days = days_with(engine, &snapshot, query.link, query.since, status)?;
-            days.into_iter().rev().map(|day| key_range(query.link, day.start(), Day(day.0 + 1).start())).collect()
+            let days = days_with(engine, from, query.link, query.since, status)?;
+            days.into_iter().rev().map(|(day, _)| page_range(query, day.start(), Day(day.0 + 1).start())).collect()
         }
     };
-    let after = query.after.map(|after| [after.to_bytes().as_slice(), &[0]].concat());
     let mut found = Vec::new();
-    for (first, last) in ranges {
-        let first = after.as_ref().map_or(&first, |after| after.max(&first));
-        if *first > last {
-            continue;
-        }
-        for row in snapshot.range(&engine.deliveries, first.as_slice()..=last.as_slice()) {
+    for (first, last) in ranges.into_iter().filter(|(first, last)| first <= last) {
+        for row in from.range(&engine.deliveries, first..=last) {
             if found.len() == query.limit {
                 return Ok(found);
             }
@@ -188,19 +292,22 @@ pub fn list(engine: &Engine, query: &DeliveryQuery) -> Result<Vec<(DeliveryId, D
     Ok(found)
 }
 
-/// The days that have deliveries of a status, oldest first: a list of the few failed ones passes over all the others.
+/// The days that have deliveries of a status, oldest first, and how many.
 fn days_with(
     engine: &Engine,
     from: &impl Readable,
     link: ShortId,
     since: Day,
     status: DeliveryStatus,
-) -> Result<Vec<Day>, StoreError> {
-    let mut days = Vec::new();
+) -> Result<Vec<(Day, u64)>, StoreError> {
+    let mut days: Vec<(Day, u64)> = Vec::new();
     for row in from.range(&engine.delivery_days, sums_since(link, since)) {
         let (day, _, mut sum) = day_sum(row)?;
-        if *sum.count_mut(status) > 0 && days.last() != Some(&day) {
-            days.push(day);
+        let count = *sum.count_mut(status);
+        match days.last_mut() {
+            Some((last, of_day)) if *last == day => *of_day += count,
+            _ if count > 0 => days.push((day, count)),
+            _ => {}
         }
     }
     Ok(days)
@@ -262,13 +369,20 @@ fn drop_day(
         .map(|row| Guard::into_inner(row).map_err(|e| engine_error(&e)))
         .collect::<Result<Vec<_>, _>>()?;
     let dropped = rows.len();
+    let mut sums = Sums::default();
     for (key, value) in rows {
         let state: DeliveryState = decode(DELIVERIES, &value)?;
         if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(&key)) {
             transaction.remove(&engine.due, due_key(due_at, id));
         }
+        match state.status {
+            DeliveryStatus::Pending => sums.pending -= 1,
+            DeliveryStatus::Failed => transaction.remove(&engine.failed, key.clone()),
+            DeliveryStatus::Delivered => {}
+        }
         transaction.remove(&engine.deliveries, key);
     }
+    sums.write(engine, transaction)?;
     if dropped == limit {
         return Ok((dropped, false));
     }

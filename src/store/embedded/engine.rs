@@ -22,7 +22,7 @@ const SMALL_MEMTABLE: u64 = 16 * MIB;
 
 /// The database and one handle a keyspace. Keyspaces are few: each has a memory table of its own.
 pub struct Engine {
-    /// Singletons by name; last uses of keys; journal cursors.
+    /// Singletons by name; last uses of keys; journal cursors; how many deliveries are pending.
     pub meta: SingleWriterTxKeyspace,
     /// Link by short id.
     pub links: SingleWriterTxKeyspace,
@@ -36,6 +36,8 @@ pub struct Engine {
     pub labels: SingleWriterTxKeyspace,
     /// Delivery by link and time, newest first.
     pub deliveries: SingleWriterTxKeyspace,
+    /// Ids of failed deliveries, by link and time.
+    pub failed: SingleWriterTxKeyspace,
     /// Pending deliveries by due time.
     pub due: SingleWriterTxKeyspace,
     /// Deliveries counted by link, day and URL; and which links have any, by day.
@@ -72,6 +74,7 @@ impl Engine {
             days: keyspace("days", looked_up)?,
             labels: keyspace("labels", looked_up)?,
             deliveries: keyspace("deliveries", looked_up)?,
+            failed: keyspace("failed", small)?,
             due: keyspace("due", small)?,
             delivery_days: keyspace("delivery_days", small)?,
             database,

@@ -59,9 +59,7 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
         let used = links::used(engine, &**transaction, row.key, row.month, Metric::HitsServed)?;
         links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
     }
-    for delivery in &batch.deliveries {
-        deliveries::enqueue(engine, transaction, delivery)?;
-    }
+    deliveries::enqueue(engine, transaction, &batch.deliveries)?;
     transaction.insert(&engine.meta, cursor_key(batch.writer), counters_row([batch.upto.0]))
 }
 

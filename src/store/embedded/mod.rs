@@ -187,6 +187,10 @@ impl Store for EmbeddedStore {
         self.read(move |engine| deliveries::due(engine, now, after.as_ref(), limit)).await
     }
 
+    async fn pending_deliveries(&self) -> Result<u64, StoreError> {
+        self.read(|engine| deliveries::pending(engine, &engine.database.read_tx())).await
+    }
+
     async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
         self.read(move |engine| deliveries::states(engine, &ids)).await
     }

@@ -35,6 +35,11 @@ async fn wait_for_hits(root: &Client, id: &str, count: u64) {
     eventually("hits", SOON, async || (total_hits(root, id).await == count).then_some(())).await;
 }
 
+/// Waits until `count` batches were answered with a fault.
+async fn refused(switch: &FaultSwitch, count: u64) {
+    eventually("refused batches", SOON, async || (switch.refused("apply_hits") >= count).then_some(())).await;
+}
+
 async fn hits_served(root: &Client) -> u64 {
     root.get("/usage").await.expect(200).json()["usage"]["hits_served"]["current"].as_u64().unwrap()
 }
@@ -50,7 +55,7 @@ async fn hits_that_came_while_the_store_was_out_of_reach_are_counted_once_it_is_
     switch.out_of_reach(true);
     click(&server, &id, 20).await;
     // The counter has met the fault more than once.
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    refused(&switch, 2).await;
     click(&server, &id, 5).await;
     switch.out_of_reach(false);
     wait_for_hits(&root, &id, 30).await;
@@ -72,7 +77,7 @@ async fn a_batch_whose_answer_was_lost_is_not_counted_twice() {
     wait_for_hits(&root, &id, 7).await;
     // The same batch is offered again and again meanwhile.
     click(&server, &id, 4).await;
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    refused(&switch, 3).await;
     assert_eq!(total_hits(&root, &id).await, 7);
     switch.loses_answers(false);
     wait_for_hits(&root, &id, 11).await;

@@ -1,5 +1,6 @@
 mod hit_counter;
 mod keeper;
 mod key_shard;
+mod webhook_fairness;
 mod webhook_pool;
 mod webhook_sender;

@@ -13,6 +13,8 @@ mod robustness;
 mod root_key;
 mod rotation;
 mod usage;
+mod webhook_pages;
+mod webhook_retries;
 mod webhook_status;
 mod webhooks;
 mod wire;

@@ -192,6 +192,8 @@ fn settings_that_do_not_go_together_are_blamed_on_the_one_set_last() {
         ("SIGNPOST_ADMIN__LISTEN", "127.0.0.1:8080", "admin.listen"),
         ("SIGNPOST_JOURNAL__DISK_BUDGET_BYTES", "131071", "journal.disk_budget_bytes"),
         ("SIGNPOST_JOURNAL__SEGMENT_BYTES", "131072", "journal.segment_bytes"),
+        ("SIGNPOST_WEBHOOKS__BUFFER", "511", "webhooks.buffer"),
+        ("SIGNPOST_WEBHOOKS__WORKERS", "513", "webhooks.workers"),
     ] {
         let line = refusal(directory.load(None, &[(variable, value)]));
         assert!(line.starts_with(&format!("{setting}: ")), "{line}");

@@ -6,3 +6,4 @@ mod keep_alive;
 mod kill;
 mod load;
 mod start;
+mod webhooks_kill;

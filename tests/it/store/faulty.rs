@@ -29,6 +29,8 @@ async fn out_of_reach_nothing_is_done_and_everything_answers_unavailable() {
     assert!(matches!(created, Err(CreateLinkError::Store(StoreError::Unavailable(_)))));
     let updated = store.update_key(key(1, &[])).await;
     assert!(matches!(updated, Err(UpdateKeyError::Store(StoreError::Unavailable(_)))));
+    let refused = ["ready", "link", "create_link", "update_key", "apply_hits"].map(|method| switch.refused(method));
+    assert_eq!(refused, [1, 1, 1, 1, 0]);
     switch.out_of_reach(false);
     assert!(store.link(short_id(1)).await.unwrap().is_some());
     assert_eq!(store.link(short_id(2)).await.unwrap(), None);
@@ -44,6 +46,7 @@ async fn a_write_whose_answer_is_lost_is_done() {
     assert!(matches!(created, Err(CreateLinkError::Store(StoreError::Unavailable(_)))));
     assert!(store.apply_hits(Arc::new(batch(1, 9))).await.is_err());
     assert!(store.settle_deliveries(vec![settlement(id, 1, delivered(), noon())]).await.is_err());
+    assert_eq!(["create_link", "apply_hits", "link"].map(|method| switch.refused(method)), [1, 1, 0]);
     // Reads are answered, and what was done is to be seen.
     assert!(store.link(short_id(1)).await.unwrap().is_some());
     assert_eq!(store.hit_cursor(node(1)).await.unwrap().0, 9);

@@ -5,7 +5,7 @@ mod embedded;
 mod faulty;
 mod log;
 mod model;
-mod samples;
+pub mod samples;
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@ pub mod process;
 pub mod raw;
 pub mod receiver;
 pub mod server;
+pub mod signature;
 pub mod wire;
 
 use std::time::{Duration, Instant};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// A request as it came.
@@ -37,16 +38,26 @@ pub enum Reply {
     Silence,
 }
 
+type Decide = Box<dyn FnMut(&Received) -> Reply + Send>;
+
 #[derive(Default)]
 struct State {
     received: Vec<Received>,
     replies: VecDeque<Reply>,
+    decide: Option<Decide>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    holds_answers: watch::Sender<bool>,
+    connections: watch::Sender<usize>,
 }
 
 /// Answers 200 unless told otherwise, and keeps what it got.
 pub struct Receiver {
     pub address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
@@ -54,9 +65,9 @@ impl Receiver {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::<Mutex<State>>::default();
-        let task = tokio::spawn(accept(listener, Arc::clone(&state)));
-        Self { address, state, task }
+        let shared = Arc::<Shared>::default();
+        let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Self { address, shared, task }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -65,11 +76,37 @@ impl Receiver {
 
     /// Answers of the next requests, in order; after them 200 again.
     pub fn reply_with(&self, replies: impl IntoIterator<Item = Reply>) {
-        self.state.lock().unwrap().replies.extend(replies);
+        self.shared.state.lock().unwrap().replies.extend(replies);
+    }
+
+    /// How requests are answered for which no reply was set.
+    pub fn decide_with(&self, decide: impl FnMut(&Received) -> Reply + Send + 'static) {
+        self.shared.state.lock().unwrap().decide = Some(Box::new(decide));
+    }
+
+    /// While set, requests are taken and their answers wait.
+    pub fn holds_answers(&self, does: bool) {
+        self.shared.holds_answers.send_replace(does);
     }
 
     pub fn received(&self) -> Vec<Received> {
-        self.state.lock().unwrap().received.clone()
+        self.shared.state.lock().unwrap().received.clone()
+    }
+
+    /// As [`received`](Self::received), but forgets them.
+    pub fn take_received(&self) -> Vec<Received> {
+        std::mem::take(&mut self.shared.state.lock().unwrap().received)
+    }
+
+    /// Waits until all that a sender which has ended sent on its connections is received.
+    pub async fn read_to_the_end(&self) {
+        // Connections are accepted in their order: when this one is closed, all before it were accepted.
+        let mut last = TcpStream::connect(self.address).await.unwrap();
+        last.shutdown().await.unwrap();
+        assert_eq!(last.read(&mut [0]).await.unwrap(), 0);
+        // The sender lives as long as `self`.
+        let mut connections = self.shared.connections.subscribe();
+        drop(connections.wait_for(|open| *open == 0).await);
     }
 
     /// Waits until `count` requests have come.
@@ -88,16 +125,21 @@ impl Drop for Receiver {
     }
 }
 
-async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        connections.spawn(serve(stream, Arc::clone(&state)));
+        let shared = Arc::clone(&shared);
+        shared.connections.send_modify(|open| *open += 1);
+        connections.spawn(async move {
+            serve(stream, &shared).await;
+            shared.connections.send_modify(|open| *open -= 1);
+        });
     }
 }
 
 /// HTTP/1.1 with `Content-Length` bodies and keep-alive: what webhook requests are.
-async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
+async fn serve(mut stream: TcpStream, shared: &Shared) {
     let mut bytes = Vec::new();
     loop {
         let head_end = loop {
@@ -124,10 +166,16 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
         let body = bytes[head_end..head_end + length].to_vec();
         bytes.drain(..head_end + length);
         let reply = {
-            let mut state = state.lock().unwrap();
-            state.received.push(Received { at: Instant::now(), headers, path, body });
-            state.replies.pop_front().unwrap_or(Reply::Status(200))
+            let mut state = shared.state.lock().unwrap();
+            let state = &mut *state;
+            let request = Received { at: Instant::now(), headers, path, body };
+            let decide = || state.decide.as_mut().map_or(Reply::Status(200), |decide| decide(&request));
+            let reply = state.replies.pop_front().unwrap_or_else(decide);
+            state.received.push(request);
+            reply
         };
+        let mut holds_answers = shared.holds_answers.subscribe();
+        drop(holds_answers.wait_for(|holds| !holds).await);
         match reply {
             Reply::Status(status) => {
                 let answer = format!("HTTP/1.1 {status} As Told\r\ncontent-length: 0\r\n\r\n");

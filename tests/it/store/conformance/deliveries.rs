@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use signpost::domain::calendar::Timestamp;
+use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::HitBatch;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
 use signpost::store::{DueDelivery, QuotaClaim, Store};
@@ -211,4 +211,22 @@ pub async fn deliveries_are_counted_by_owner_and_month(ground: &impl Ground) {
         let counts = store.monthly_counts(key_id(key), month).await.unwrap();
         assert_eq!((counts.webhook_deliveries, counts.links_created, counts.hits_served), (count, 0, 0));
     }
+}
+
+pub async fn those_that_are_pending_are_counted_whatever_becomes_of_them(ground: &impl Ground) {
+    let mut store = ground.open().await;
+    assert_eq!(store.pending_deliveries().await.unwrap(), 0);
+    let ids = [0, 1, 2, 3, 4].map(|url| delivery(1, noon(), url));
+    enqueue(&store, ids).await;
+    enqueue(&store, [delivery(2, noon(), 0)]).await;
+    assert_eq!(store.pending_deliveries().await.unwrap(), 6);
+    let becomes = [(0, 1, delivered()), (1, 1, failed(None)), (2, 1, failed(Some(MINUTE))), (3, 0, never_sent())];
+    let settlements = becomes.map(|(id, attempt, outcome)| settlement(ids[id], attempt, outcome, noon()));
+    for _ in 0..2 {
+        store.settle_deliveries(settlements.to_vec()).await.unwrap();
+        assert_eq!(store.pending_deliveries().await.unwrap(), 3);
+        store = reopened(ground, store).await;
+    }
+    while store.drop_deliveries(Day(noon().day().0 + 1)).await.unwrap() {}
+    assert_eq!(store.pending_deliveries().await.unwrap(), 0);
 }

@@ -65,6 +65,7 @@ macro_rules! every_promise {
             deliveries::the_delivery_quota_is_exact_however_many_claim_at_once
             deliveries::a_claim_counts_once_however_often_it_comes
             deliveries::deliveries_are_counted_by_owner_and_month
+            deliveries::those_that_are_pending_are_counted_whatever_becomes_of_them
             delivery_lists::a_list_is_of_one_link_newest_first_and_goes_on_after_a_delivery
             delivery_lists::a_list_of_one_status_leaves_out_the_others
             delivery_lists::a_list_begins_at_the_day_asked_for

@@ -1,0 +1,292 @@
+//! The deliveries at hand: taken from the queue, under way, or ended and not yet written down.
+//!
+//! The intake puts deliveries here, workers are given them as soon as their receivers have room, and the ledger takes away
+//! what has ended. All three run on one thread; the lock is for the tests' and the metrics' sake, and is never held across
+//! an await.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::keeper::Kept;
+use super::webhook_hosts::{Bounds, Full, Host, Hosts};
+use super::webhook_preparation::Draft;
+use super::webhook_sender::SendFailure;
+use super::webhook_worker::{AttemptDelivery, WebhookWorker};
+use crate::clock::Clock;
+use crate::domain::calendar::Timestamp;
+use crate::domain::webhook::DeliveryId;
+use crate::store::{DueDelivery, Settlement};
+use crate::telemetry::metrics::webhooks::WebhookMeters;
+
+/// How a try ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptEnd {
+    Answered(u16),
+    Failed(SendFailure),
+    /// The worker was lost in the middle. Whether the request went out is not known; it counts as a try.
+    WorkerLost,
+    /// The worker was lost before it came to the request: no try was made.
+    NotBegun,
+}
+
+/// A try that has ended, to be written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedAttempt {
+    pub id: DeliveryId,
+    /// Which try it was, from 1 on.
+    pub attempt: u32,
+    pub end: AttemptEnd,
+    pub at: Timestamp,
+}
+
+/// Why a delivery is not taken from the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// It is here already.
+    AtHand,
+    Full(Full),
+}
+
+/// What the intake should know.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Receivers that may have room.
+    pub roomy: Vec<Host>,
+    /// A try was not begun, and is still due in the store.
+    pub was_not_begun: bool,
+    /// When the earliest of the retries is due that were put into the queue.
+    pub queued_from: Option<Timestamp>,
+}
+
+/// A try under way.
+struct Attempt {
+    host: Host,
+    worker: usize,
+    number: u32,
+}
+
+struct State {
+    hosts: Hosts<Draft>,
+    /// All deliveries at hand, and when they are due.
+    taken: HashMap<DeliveryId, Timestamp>,
+    under_way: HashMap<DeliveryId, Attempt>,
+    /// Workers without a try; the one that was busy longest ago comes first.
+    idle: VecDeque<usize>,
+    ended: Vec<EndedAttempt>,
+    news: News,
+    /// No more tries are begun.
+    closed: bool,
+}
+
+/// The deliveries at hand.
+pub struct Desk {
+    state: Mutex<State>,
+    workers: OnceLock<Vec<Kept<WebhookWorker>>>,
+    /// Most deliveries at hand.
+    capacity: usize,
+    clock: Clock,
+    meters: WebhookMeters,
+    /// Told when tries have ended.
+    pub ended: Notify,
+    /// Told when there may be room for more deliveries.
+    pub room: Notify,
+}
+
+impl Desk {
+    /// For at most `capacity` deliveries, `workers` of them under way, `per_host` of these to one receiver.
+    pub fn new(workers: usize, per_host: usize, capacity: usize, clock: Clock, meters: WebhookMeters) -> Self {
+        // The rest of the capacity is for what has ended while the store is slow to write it down.
+        let bounds = Bounds { workers, per_host, waiting: capacity / 2 };
+        let state = State {
+            hosts: Hosts::new(bounds),
+            taken: HashMap::new(),
+            under_way: HashMap::new(),
+            idle: (0..workers).collect(),
+            ended: Vec::new(),
+            news: News::default(),
+            closed: false,
+        };
+        let (ended, room) = (Notify::new(), Notify::new());
+        Self { state: Mutex::new(state), workers: OnceLock::new(), capacity, clock, meters, ended, room }
+    }
+
+    /// Who makes the tries: to be told once, before any begins.
+    pub fn staff(&self, workers: Vec<Kept<WebhookWorker>>) {
+        // A second call would be a fault of this file's only caller; the first staff stays.
+        drop(self.workers.set(workers));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here is left half-done by a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a delivery, if there is room: [`put`](Self::put) or [`give_back`](Self::give_back) has to follow.
+    pub fn take(&self, due: &DueDelivery, host: &Host) -> Result<(), NotTaken> {
+        let mut state = self.state();
+        if state.taken.contains_key(&due.id) {
+            return Err(NotTaken::AtHand);
+        }
+        if state.taken.len() >= self.capacity {
+            return Err(NotTaken::Full(Full::All));
+        }
+        state.hosts.promise(host).map_err(NotTaken::Full)?;
+        state.taken.insert(due.id, due.due_at);
+        Ok(())
+    }
+
+    /// A delivery that was taken can begin.
+    pub fn put(&self, draft: Draft) {
+        let mut state = self.state();
+        let host = Arc::clone(draft.host());
+        state.hosts.put(&host, draft);
+    }
+
+    /// A delivery that was taken does not begin.
+    pub fn give_back(&self, id: DeliveryId, host: &Host) {
+        let mut state = self.state();
+        state.taken.remove(&id);
+        state.hosts.give_back(host);
+    }
+
+    /// Gives idle workers what may begin.
+    pub fn dispatch(self: &Arc<Self>) {
+        let Some(workers) = self.workers.get() else { return };
+        let mut begun = Vec::new();
+        {
+            let state = &mut *self.state();
+            while !state.closed
+                && !state.idle.is_empty()
+                && let Some((host, draft)) = state.hosts.next()
+                && let Some(worker) = state.idle.pop_front()
+            {
+                let (id, number) = (draft.id(), draft.attempts_before() + 1);
+                state.under_way.insert(id, Attempt { host, worker, number });
+                begun.push((worker, draft));
+            }
+        }
+        let now = self.clock.now();
+        for (worker, draft) in begun {
+            if draft.attempts_before() == 0 {
+                self.meters.first_tried(now.since(draft.id().hit.at));
+            }
+            let ticket = AttemptTicket { desk: Arc::clone(self), id: draft.id(), begun: false, told: false };
+            // A worker that is just being started anew drops the ticket, which tells that no try was begun. The lock is
+            // free for it.
+            let _ = workers[worker].try_send(AttemptDelivery { draft, ticket });
+        }
+    }
+
+    fn end(self: &Arc<Self>, id: DeliveryId, end: AttemptEnd) {
+        let at = self.clock.now();
+        {
+            let state = &mut *self.state();
+            let Some(Attempt { host, worker, number }) = state.under_way.remove(&id) else { return };
+            state.idle.push_back(worker);
+            let succeeded = match end {
+                AttemptEnd::Answered(_) => Some(true),
+                AttemptEnd::Failed(_) => Some(false),
+                // That is no fault of the receiver.
+                AttemptEnd::WorkerLost | AttemptEnd::NotBegun => None,
+            };
+            state.hosts.ended(&host, succeeded);
+            if end == AttemptEnd::NotBegun {
+                state.taken.remove(&id);
+                state.news.was_not_begun = true;
+            } else {
+                state.ended.push(EndedAttempt { id, attempt: number, end, at });
+            }
+        }
+        self.ended.notify_one();
+        self.room.notify_one();
+        // A worker that has just been lost takes nothing; others may. It gets its next one when the intake comes by.
+        if end != AttemptEnd::NotBegun {
+            self.dispatch();
+        }
+    }
+
+    /// The tries that have ended; [`settled`](Self::settled) has to follow for each.
+    pub fn take_ended(&self) -> Vec<EndedAttempt> {
+        std::mem::take(&mut self.state().ended)
+    }
+
+    /// What became of these is written down.
+    pub fn settled(&self, settlements: &[Settlement]) {
+        {
+            let state = &mut *self.state();
+            for settlement in settlements {
+                state.taken.remove(&settlement.id);
+            }
+            let retries = settlements.iter().filter_map(Settlement::retry_at);
+            state.news.queued_from = state.news.queued_from.into_iter().chain(retries).min();
+        }
+        self.room.notify_one();
+    }
+
+    /// What has happened since this was last asked.
+    pub fn take_news(&self) -> News {
+        let state = &mut *self.state();
+        state.news.roomy = state.hosts.take_roomy();
+        std::mem::take(&mut state.news)
+    }
+
+    /// Whether any delivery can be taken.
+    pub fn has_room(&self) -> bool {
+        let state = self.state();
+        state.taken.len() < self.capacity && state.hosts.has_room()
+    }
+
+    /// Gives back all that has not begun, but for what is `kept`.
+    pub fn clear_waiting(&self, kept: impl IntoIterator<Item = DeliveryId>) {
+        let state = &mut *self.state();
+        state.hosts.clear_waiting();
+        let ended = state.ended.iter().map(|ended| ended.id);
+        let kept: HashSet<_> = state.under_way.keys().copied().chain(ended).chain(kept).collect();
+        state.taken.retain(|id, _| kept.contains(id));
+    }
+
+    /// Begins no more tries.
+    pub fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// When the delivery at hand was due that is overdue longest.
+    pub fn first_due(&self) -> Option<Timestamp> {
+        self.state().taken.values().min().copied()
+    }
+
+    /// How many tries are under way.
+    pub fn under_way(&self) -> usize {
+        self.state().hosts.under_way()
+    }
+}
+
+/// Tells how a try ended, also when its worker panics or its mailbox goes: then dropping it tells.
+pub struct AttemptTicket {
+    desk: Arc<Desk>,
+    id: DeliveryId,
+    begun: bool,
+    told: bool,
+}
+
+impl AttemptTicket {
+    /// From here on the request may have gone out.
+    pub fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    pub fn tell(mut self, end: AttemptEnd) {
+        self.told = true;
+        self.desk.end(self.id, end);
+    }
+}
+
+impl Drop for AttemptTicket {
+    fn drop(&mut self) {
+        if !self.told {
+            self.desk.end(self.id, if self.begun { AttemptEnd::WorkerLost } else { AttemptEnd::NotBegun });
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Takes due deliveries from the store's queue and makes them ready for a worker: prepared, and counted in their owners'
+//! quotas.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::webhook_desk::{Desk, News, NotTaken};
+use super::webhook_hosts::{Full, Host};
+use super::webhook_preparation::{Owners, Preparation, PrepareError};
+use super::webhook_queue::{DispatcherWake, Found, QueueScan};
+use crate::clock::Clock;
+use crate::domain::calendar::Timestamp;
+use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
+use crate::store::{DueDelivery, QuotaClaim, Settlement, Store, StoreError};
+use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
+
+/// How long to sleep when nothing wakes the intake; retries due sooner wake it in time.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait for more room once there is some: what is taken from the queue together shares the price of that.
+const GATHER: Duration = Duration::from_millis(2);
+/// How long to wait where the store does not answer, or where a worker is just being started anew.
+const REST: Duration = Duration::from_millis(250);
+/// How often it is shown since when deliveries wait.
+const NOTE_OVERDUE_EVERY: Duration = Duration::from_millis(500);
+/// Due deliveries looked at in one round: bounds how long those that were found wait to begin. The next round goes on
+/// behind them.
+const LOOK_AHEAD: usize = 5_000;
+/// Due deliveries read at a time: few at first, as room for few is the rule under load, then more and more.
+const FIRST_PAGE: usize = 64;
+const LONGEST_PAGE: usize = 1_024;
+
+/// What there is to do after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outlook {
+    /// There may be more that is due now.
+    More,
+    /// All receivers, or the desk, have as many as they may have, or nothing is due; for this long.
+    Nothing(Duration),
+}
+
+/// A due delivery that has a place at the desk.
+struct Taken {
+    due: DueDelivery,
+    host: Host,
+}
+
+pub struct Intake {
+    pub store: Arc<dyn Store>,
+    pub preparation: Arc<Preparation>,
+    pub clock: Clock,
+    pub desk: Arc<Desk>,
+    pub wake: DispatcherWake,
+    pub meters: WebhookMeters,
+    pub scan: QueueScan,
+    /// Whether the last round ended because the desk was full.
+    pub was_full: bool,
+    pub overdue_noted_at: Timestamp,
+    /// Whether a try was not begun because its worker was lost.
+    pub worker_was_lost: bool,
+}
+
+impl Intake {
+    /// Takes what is due, for ever.
+    ///
+    /// It may be dropped at any await, and then begun anew: what it did not come to is still due in the store.
+    pub async fn run(&mut self) {
+        loop {
+            let outlook = match self.round().await {
+                Ok(outlook) => outlook,
+                Err(error) => {
+                    tracing::warn!(%error, "webhooks wait: the store did not answer");
+                    self.scan.reset();
+                    tokio::time::sleep(REST).await;
+                    Outlook::More
+                }
+            };
+            if let Outlook::Nothing(pause) = outlook {
+                // In time for the next that is due, whatever else wakes this.
+                let _ = tokio::time::timeout(pause, self.something_new()).await;
+            }
+            if std::mem::take(&mut self.worker_was_lost) {
+                // Nobody is served by asking it again at once.
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+
+    /// Waits for new deliveries, or for room for those that were passed over.
+    async fn something_new(&mut self) {
+        loop {
+            tokio::select! {
+                () = self.wake.woken() => return,
+                () = self.desk.room.notified() => {
+                    if self.hear_news() || (self.was_full && self.desk.has_room()) {
+                        // Where one place falls free, more will.
+                        return tokio::time::sleep(GATHER).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers whether there is reason to look at the queue.
+    fn hear_news(&mut self) -> bool {
+        let News { roomy, was_not_begun, queued_from } = self.desk.take_news();
+        if let Some(time) = queued_from {
+            self.scan.queued_from(time);
+        }
+        let recalled = roomy.iter().filter(|host| self.scan.has_room(host)).count();
+        if was_not_begun {
+            // It is still due where it was; its worker is being started anew.
+            self.worker_was_lost = true;
+            self.scan.reset();
+        }
+        was_not_begun || recalled > 0 || queued_from.is_some_and(|time| time < self.clock.now().plus(PAUSE))
+    }
+
+    async fn round(&mut self) -> Result<Outlook, StoreError> {
+        self.hear_news();
+        if let Some(earliest) = self.wake.take_earliest() {
+            self.scan.queued_from(earliest);
+        }
+        let mut taken = Vec::new();
+        let outlook = self.choose(&mut taken).await;
+        let made = if outlook.is_ok() { self.make_ready(&mut taken).await } else { Ok(()) };
+        for Taken { due, host } in taken {
+            self.desk.give_back(due.id, &host);
+        }
+        self.desk.dispatch();
+        self.note_overdue();
+        made?;
+        outlook
+    }
+
+    /// Shows since when deliveries wait, from time to time.
+    fn note_overdue(&mut self) {
+        let now = self.clock.now();
+        if now.since(self.overdue_noted_at) >= NOTE_OVERDUE_EVERY {
+            self.overdue_noted_at = now;
+            let first = self.desk.first_due().into_iter().chain(self.scan.first_passed_over()).min();
+            self.meters.first_due_is(first.map(|due| due.0));
+        }
+    }
+
+    /// Takes from the queue what the desk has room for.
+    async fn choose(&mut self, taken: &mut Vec<Taken>) -> Result<Outlook, StoreError> {
+        let now = self.clock.now();
+        let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
+        let mut outlook = Outlook::More;
+        let mut is_at_end = false;
+        self.was_full = false;
+        self.scan.begin_round();
+        'pages: while looked_at < LOOK_AHEAD && !is_at_end {
+            let page = self.store.due_deliveries(now.plus(PAUSE), self.scan.next_page(), page_size).await?;
+            if page.len() < page_size {
+                (is_at_end, outlook) = (true, Outlook::Nothing(PAUSE));
+            }
+            looked_at += page.len();
+            page_size = (2 * page_size).min(LONGEST_PAGE);
+            for due in page {
+                if due.due_at > now {
+                    let pause = Duration::from_millis(due.due_at.0 - now.0);
+                    (is_at_end, outlook) = (true, Outlook::Nothing(PAUSE.min(pause)));
+                    break 'pages;
+                }
+                let host = self.preparation.host(due.id).await?;
+                if self.scan.look_at(&due, &host) == Found::Consider {
+                    match self.desk.take(&due, &host) {
+                        Ok(()) => taken.push(Taken { due: due.clone(), host }),
+                        Err(NotTaken::AtHand) => {}
+                        Err(NotTaken::Full(Full::Host)) => self.scan.passed_over(&host),
+                        Err(NotTaken::Full(Full::All)) => {
+                            self.was_full = true;
+                            (is_at_end, outlook) = (false, Outlook::Nothing(PAUSE));
+                            break 'pages;
+                        }
+                    }
+                }
+                self.scan.step(&due);
+                if self.scan.skips_on() {
+                    (is_at_end, outlook) = (false, Outlook::More);
+                    continue 'pages;
+                }
+            }
+        }
+        self.scan.end_round(is_at_end);
+        if self.scan.has_recalled() && self.desk.has_room() {
+            outlook = Outlook::More;
+        }
+        Ok(outlook)
+    }
+
+    /// Prepares what was taken, counts it in its owners' quotas, and puts it on the desk; leaves in `taken` what does not
+    /// begin.
+    async fn make_ready(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let states = self.store.delivery_states(taken.iter().map(|taken| taken.due.id).collect()).await?;
+        let (mut drafts, mut claims, mut refused, mut owners) = (Vec::new(), Vec::new(), Vec::new(), Owners::default());
+        for (taken, state) in taken.iter().zip(states) {
+            let id = taken.due.id;
+            // What became of an earlier try may have been written down since the queue was read.
+            let is_due = |state: &DeliveryState| {
+                state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(taken.due.due_at)
+            };
+            let Some(state) = state.filter(is_due) else { continue };
+            match self.preparation.draft(id, &state, &mut owners).await {
+                Ok(draft) => {
+                    if !state.counted {
+                        claims.push(QuotaClaim { id, month: now.month(), limit: draft.limit() });
+                    }
+                    drafts.push((draft, state.counted));
+                }
+                Err(PrepareError::Unsendable(reason)) => refused.push((id, NeverSent::Unsendable, reason)),
+                Err(PrepareError::Store(error)) => return Err(error),
+            }
+        }
+        let granted = if claims.is_empty() { Vec::new() } else { self.store.claim_delivery_quota(claims).await? };
+        let mut granted = granted.into_iter();
+        let mut put = HashSet::with_capacity(drafts.len());
+        for (draft, counted) in drafts {
+            if counted || granted.next() == Some(true) {
+                put.insert(draft.id());
+                self.desk.put(draft);
+            } else {
+                refused.push((draft.id(), NeverSent::QuotaExceeded, "quota exceeded"));
+            }
+        }
+        taken.retain(|taken| !put.contains(&taken.due.id));
+        self.refuse(refused, now).await
+    }
+
+    /// Writes down what is never sent.
+    async fn refuse(
+        &self,
+        refused: Vec<(DeliveryId, NeverSent, &'static str)>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let settlements = refused.iter().map(|(id, _, reason)| {
+            let outcome = AttemptOutcome::NeverSent { error: (*reason).to_owned() };
+            Settlement { id: *id, attempt: 0, outcome, at: now }
+        });
+        self.store.settle_deliveries(settlements.collect()).await?;
+        for (_, why, _) in refused {
+            self.meters.never_sent(why);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! What is asked and answered about API keys, with the examples of the API reference.
+
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+use uuid::{Uuid, uuid};
+
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::{ApiKey, Scope, Tier};
+use crate::http::openapi::schemas::{ScopeName, TierName};
+use crate::service::keys::IssuedKey;
+
+/// An API key, without its secrets.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KeyRecord {
+    /// Identifier of the key; stays the same when the key is rotated.
+    pub key_id: Uuid,
+    /// What its maker called it.
+    pub name: String,
+    /// The first 8 characters of the key, for people to tell keys apart.
+    pub prefix: String,
+    /// Sets rate limits and quotas.
+    #[schema(value_type = TierName)]
+    pub tier: Tier,
+    /// What the key may do.
+    #[schema(value_type = Vec<ScopeName>)]
+    pub scopes: Vec<&'static str>,
+    /// Creation time, UTC.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// When the key ends to work; `null`: never.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    pub expires_at: Option<Timestamp>,
+    /// When the key was last used, at most 10 s old; `null`: never.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    pub last_used_at: Option<Timestamp>,
+    /// When the key, or its webhook secret, was last rotated; `null`: never.
+    #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    pub rotated_at: Option<Timestamp>,
+}
+
+/// An API key with the secrets that are shown this one time.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct IssuedKeyRecord {
+    /// The key itself: `sp_` and 43 letters and digits. Shown this once; only its hash is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^sp_[0-9A-Za-z]{43}$", nullable = false)]
+    pub key: Option<String>,
+    /// Signs the webhook requests of all links that the key makes: `whsec_` and the base64 of 32 bytes. Shown this once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^whsec_[0-9A-Za-z+/]{43}=$", nullable = false)]
+    pub webhook_secret: Option<String>,
+    #[serde(flatten)]
+    pub record: KeyRecord,
+}
+
+/// A page of API keys, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct KeyList {
+    /// The keys of this page.
+    pub api_keys: Vec<KeyRecord>,
+    /// Give it as `cursor` for the next page; `null`: this is the last one.
+    #[schema(required = true)]
+    pub next_cursor: Option<String>,
+}
+
+/// Which page of the keys to answer.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
+pub struct KeyPage {
+    /// Keys on a page.
+    #[param(minimum = 1, maximum = 100, default = 50)]
+    limit: Option<u8>,
+    /// `next_cursor` of the page before; none for the first page.
+    cursor: Option<String>,
+}
+
+/// What a new key is to be. A field that is `null` is as if it were not there.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
+pub struct NewApiKey {
+    /// What to call it, for people: 1 to 100 characters.
+    #[schema(min_length = 1, max_length = 100)]
+    name: String,
+    /// Sets rate limits and quotas. None: `Free`. It can't be higher than that of the key that makes it.
+    tier: Option<TierName>,
+    /// What the key may do: some of the scopes of the key that makes it. None: all of those but `keys:manage`.
+    scopes: Option<Vec<ScopeName>>,
+    /// When the key ends to work, in the future. None: never.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<Timestamp>,
+}
+
+/// How to rotate a key. A field that is `null` is as if it were not there.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
+pub struct KeyRotation {
+    /// How long the old secrets go on working, in seconds: up to a week. A second rotation within that time ends the older
+    /// secret at once.
+    #[schema(minimum = 0, maximum = 604_800, default = 0)]
+    grace_seconds: Option<u32>,
+    /// Whether to make a new webhook secret as well. During the grace both sign.
+    #[schema(default = false)]
+    rotate_webhook_secret: Option<bool>,
+}
+
+impl KeyRecord {
+    pub fn of(key: &ApiKey, last_used_at: Option<Timestamp>) -> Self {
+        Self {
+            key_id: key.id.0,
+            name: key.name.clone(),
+            prefix: key.prefix.clone(),
+            tier: key.tier,
+            scopes: key.scopes.iter().map(Scope::name).collect(),
+            created_at: key.created_at,
+            expires_at: key.expires_at,
+            last_used_at,
+            rotated_at: key.rotated_at,
+        }
+    }
+
+    fn example() -> Self {
+        let scopes = Scope::ALL.into_iter().filter(|scope| *scope != Scope::KeysManage);
+        Self {
+            key_id: uuid!("019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57"),
+            name: "web shop".into(),
+            prefix: "sp_4kQmV".into(),
+            tier: Tier::Free,
+            scopes: scopes.map(Scope::name).collect(),
+            // 2026-11-21T07:49:42.028Z
+            created_at: Timestamp(1_795_247_382_028),
+            expires_at: None,
+            last_used_at: None,
+            rotated_at: None,
+        }
+    }
+
+    /// A quarter of an hour later.
+    fn used_example() -> Self {
+        let made = Self::example();
+        Self { last_used_at: Some(Timestamp(made.created_at.0 + 749_512)), ..made }
+    }
+}
+
+impl IssuedKeyRecord {
+    pub fn of(issued: &IssuedKey, last_used_at: Option<Timestamp>) -> Self {
+        Self {
+            key: issued.secret.as_ref().map(|secret| secret.reveal().to_owned()),
+            webhook_secret: issued.webhook_secret.as_ref().map(|secret| secret.reveal().to_owned()),
+            record: KeyRecord::of(&issued.key, last_used_at),
+        }
+    }
+
+    pub fn example() -> Self {
+        Self {
+            key: Some("sp_4kQmVYx0eQpT7bS2wZ9LrC6uJd1HfN8gXa3KiM5oEyR".into()),
+            webhook_secret: Some("whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".into()),
+            record: KeyRecord::example(),
+        }
+    }
+
+    pub fn rotated_example() -> Self {
+        let used = KeyRecord::used_example();
+        let rotated_at = used.last_used_at.map(|used_at| Timestamp(used_at.0 + 437));
+        Self {
+            key: Some("sp_9fTzP2rWcK7yLmB4vHs0QeXj6NdUa1GoE8iZ3kRtYqV".into()),
+            webhook_secret: None,
+            record: KeyRecord { prefix: "sp_9fTzP".into(), rotated_at, ..used },
+        }
+    }
+}
+
+impl KeyList {
+    pub fn example() -> Self {
+        Self { api_keys: vec![KeyRecord::used_example()], next_cursor: None }
+    }
+}

@@ -1,0 +1,134 @@
+//! How the delivery of webhooks fares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, Unit, describe_counter, describe_gauge, describe_histogram};
+
+const DELIVERIES: &str = "signpost_webhook_deliveries_total";
+const ATTEMPTS: &str = "signpost_webhook_attempts_total";
+pub const FIRST_ATTEMPT_DELAY: &str = "signpost_webhook_first_attempt_delay_seconds";
+pub const DELIVERY_DELAY: &str = "signpost_webhook_delivery_delay_seconds";
+pub const PENDING: &str = "signpost_webhook_pending";
+pub const IN_FLIGHT: &str = "signpost_webhook_in_flight";
+pub const OVERDUE: &str = "signpost_webhook_overdue_seconds";
+
+/// From a fresh delivery on an idle machine up to one that waited out an outage.
+pub const DELAY_BUCKETS: [f64; 14] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 300.0, 3600.0];
+
+/// Counts deliveries and their tries.
+#[derive(Clone)]
+pub struct WebhookMeters {
+    delivered: Counter,
+    failed: Counter,
+    quota_exceeded: Counter,
+    unsendable: Counter,
+    succeeded_attempts: Counter,
+    failed_attempts: Counter,
+    first_attempt_delay: Histogram,
+    delivery_delay: Histogram,
+    queue: Arc<Queue>,
+}
+
+/// What was last seen of the queue in the store.
+#[derive(Debug)]
+struct Queue {
+    pending: AtomicU64,
+    /// Milliseconds since the epoch; `u64::MAX` where nothing waits.
+    first_due: AtomicU64,
+}
+
+/// What became of a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptResult {
+    /// The delivery is made; this long after its hit.
+    Delivered(Duration),
+    /// It is tried again.
+    FailedForNow,
+    /// It was the last one.
+    FailedForGood,
+}
+
+/// Why a delivery failed without a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeverSent {
+    QuotaExceeded,
+    /// What is stored of it, its link or its key can't be used.
+    Unsendable,
+}
+
+impl WebhookMeters {
+    /// Must run with the recorder that is to show them.
+    pub(super) fn register() -> Self {
+        describe_counter!(DELIVERIES, "Webhook deliveries that have ended, by outcome.");
+        describe_counter!(ATTEMPTS, "Tries of webhook deliveries, by result.");
+        describe_histogram!(FIRST_ATTEMPT_DELAY, Unit::Seconds, "Time from a hit to the first try of a delivery.");
+        describe_histogram!(DELIVERY_DELAY, Unit::Seconds, "Time from a hit to the success of a delivery.");
+        describe_gauge!(PENDING, "Webhook deliveries in the queue, those under way among them.");
+        describe_gauge!(IN_FLIGHT, "Tries of webhook deliveries under way.");
+        describe_gauge!(OVERDUE, Unit::Seconds, "How long the webhook delivery that is overdue longest is overdue.");
+        let outcome = |outcome: &'static str| metrics::counter!(DELIVERIES, "outcome" => outcome);
+        let result = |result: &'static str| metrics::counter!(ATTEMPTS, "result" => result);
+        Self {
+            delivered: outcome("delivered"),
+            failed: outcome("failed"),
+            quota_exceeded: outcome("quota_exceeded"),
+            unsendable: outcome("unsendable"),
+            succeeded_attempts: result("success"),
+            failed_attempts: result("failure"),
+            first_attempt_delay: metrics::histogram!(FIRST_ATTEMPT_DELAY),
+            delivery_delay: metrics::histogram!(DELIVERY_DELAY),
+            queue: Arc::new(Queue { pending: AtomicU64::new(0), first_due: AtomicU64::new(u64::MAX) }),
+        }
+    }
+
+    /// A delivery is tried for the first time, this long after its hit.
+    pub fn first_tried(&self, delay: Duration) {
+        self.first_attempt_delay.record(delay);
+    }
+
+    /// A try has ended.
+    pub fn attempted(&self, result: AttemptResult) {
+        match result {
+            AttemptResult::Delivered(delay) => {
+                self.succeeded_attempts.increment(1);
+                self.delivered.increment(1);
+                self.delivery_delay.record(delay);
+            }
+            AttemptResult::FailedForNow => self.failed_attempts.increment(1),
+            AttemptResult::FailedForGood => {
+                self.failed_attempts.increment(1);
+                self.failed.increment(1);
+            }
+        }
+    }
+
+    pub fn never_sent(&self, why: NeverSent) {
+        match why {
+            NeverSent::QuotaExceeded => self.quota_exceeded.increment(1),
+            NeverSent::Unsendable => self.unsendable.increment(1),
+        }
+    }
+
+    /// So many deliveries are in the queue.
+    pub fn pending_are(&self, pending: u64) {
+        self.queue.pending.store(pending, Ordering::Relaxed);
+    }
+
+    /// Since when the first of the deliveries waits that are due, in milliseconds since the epoch.
+    pub fn first_due_is(&self, first_due_ms: Option<u64>) {
+        self.queue.first_due.store(first_due_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Deliveries in the queue when it was last looked at.
+    pub fn pending(&self) -> u64 {
+        self.queue.pending.load(Ordering::Relaxed)
+    }
+
+    /// How long, at `now_ms`, the first in the queue is overdue.
+    pub fn overdue(&self, now_ms: u64) -> Duration {
+        Duration::from_millis(now_ms.saturating_sub(self.queue.first_due.load(Ordering::Relaxed)))
+    }
+}

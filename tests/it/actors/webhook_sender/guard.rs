@@ -1,0 +1,193 @@
+//! Whom the sender does not call: refused addresses in every form, whoever is redirected to, proxies.
+
+use std::net::Ipv6Addr;
+use std::process::Command;
+
+use super::*;
+
+/// Hosts in URLs, none of them public, in all notations in which a URL may have an address.
+const REFUSED_HOSTS: &[&str] = &[
+    "127.0.0.1",
+    "127.1",
+    "0177.0.0.1",
+    "017700000001",
+    "0x7f.1",
+    "0x7f000001",
+    "2130706433",
+    "0",
+    "10.0.0.1",
+    "100.64.0.1",
+    "169.254.169.254",
+    "172.16.0.1",
+    "192.0.2.1",
+    "192.168.0.1",
+    "224.0.0.1",
+    "[::]",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[64:ff9b::127.0.0.1]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[2002:7f00:1::]",
+    "[2002:a9fe:a9fe::1]",
+    "[fd00:ec2::254]",
+    "[fe80::1]",
+];
+
+/// What a name may resolve to that no webhook may reach.
+const REFUSED_ANSWERS: &[&str] = &[
+    "0.0.0.0",
+    "10.0.0.1",
+    "100.64.0.1",
+    "127.0.0.1",
+    "169.254.169.254",
+    "192.168.0.1",
+    "224.0.0.1",
+    "::",
+    "::1",
+    "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254",
+    "64:ff9b::127.0.0.1",
+    "64:ff9b::10.0.0.1",
+    "2002:7f00:1::",
+    "2002:a9fe:a9fe::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "ff02::1",
+];
+
+#[tokio::test]
+async fn a_literal_address_that_the_guard_refuses_is_never_dialled() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let closed_guard = sender(SenderSettings::new(AddressGuard::default()));
+    for host in REFUSED_HOSTS {
+        for scheme in ["http", "https"] {
+            let url = format!("{scheme}://{host}:{}/hook", receiver.address.port());
+            let failure = closed_guard.send(request(&url)).await;
+            assert_eq!(failure, Err(SendFailure::BlockedAddress), "{url}");
+        }
+    }
+    assert_eq!(SendFailure::BlockedAddress.to_string(), "blocked address");
+    assert_eq!(receiver.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_name_of_a_refused_address_is_never_dialled() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let url = receiver.url_of("localhost");
+    let closed_guard = sender(SenderSettings::new(AddressGuard::default()));
+    assert_eq!(closed_guard.send(request(&url)).await, Err(SendFailure::BlockedAddress));
+    assert_eq!(receiver.connections(), 0);
+
+    // The same name, over the system's resolver, where the operator opens the network.
+    assert_eq!(sender(settings()).send(request(&url)).await, Ok(200));
+}
+
+#[tokio::test]
+async fn a_name_that_resolves_to_refused_addresses_alone_is_never_dialled() {
+    let answers: Vec<IpAddr> = REFUSED_ANSWERS.iter().map(|text| text.parse().unwrap()).collect();
+    let closed_guard = |answer: &[IpAddr]| {
+        let mut settings = SenderSettings::new(AddressGuard::default());
+        settings.lookup = ScriptedLookup::new([answer]);
+        sender(settings)
+    };
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let url = receiver.url_of("example.com");
+    for answer in answers.iter().map(std::slice::from_ref).chain([&*answers]) {
+        let failure = closed_guard(answer).send(request(&url)).await;
+        assert_eq!(failure, Err(SendFailure::BlockedAddress), "{answer:?}");
+    }
+    assert_eq!(receiver.connections(), 0);
+}
+
+#[tokio::test]
+async fn of_a_names_addresses_only_the_permitted_are_dialled() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let trap = Receiver::trap(&receiver).await;
+    let mapped = IpAddr::V6(Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped());
+    let loopback = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let answers = [[BLOCKED, OPEN], [OPEN, BLOCKED], [mapped, OPEN], [OPEN, mapped], [loopback, OPEN]];
+    for answer in answers {
+        let mut settings = settings();
+        settings.lookup = ScriptedLookup::new([&answer]);
+        let url = receiver.url_of("example.com");
+        assert_eq!(sender(settings).send(request(&url)).await, Ok(200));
+    }
+    assert_eq!((receiver.connections(), trap.connections()), (answers.len(), 0));
+}
+
+#[tokio::test]
+async fn a_permitted_address_that_is_down_does_not_lead_to_a_refused_one() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let trap = Receiver::trap(&receiver).await;
+    let url = receiver.url_of("example.com");
+    receiver.serving.abort();
+    while TcpStream::connect(receiver.address).await.is_ok() {}
+    let mut settings = settings();
+    settings.lookup = ScriptedLookup::new([&[OPEN, BLOCKED]]);
+    assert_eq!(sender(settings).send(request(&url)).await, Err(SendFailure::ConnectionRefused));
+    assert_eq!(trap.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_name_that_is_bound_anew_to_a_refused_address_does_not_pass() {
+    let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let receiver = Receiver::start(Behaviour::AnswerAndClose(closing.into())).await;
+    let trap = Receiver::trap(&receiver).await;
+    let mapped = IpAddr::V6(Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped());
+    let lookup = ScriptedLookup::new([&[OPEN], &[BLOCKED], &[BLOCKED, OPEN], &[mapped], &[OPEN]]);
+    let mut settings = settings();
+    settings.lookup = Arc::clone(&lookup) as Arc<dyn Lookup>;
+    let sender = sender(settings);
+    let url = receiver.url_of("rebinding.example.com");
+
+    let (sent, blocked) = (Ok(200), Err(SendFailure::BlockedAddress));
+    for (turn, expected) in [sent, blocked, sent, blocked, sent].into_iter().enumerate() {
+        assert_eq!(sender.send(request(&url)).await, expected);
+        // One look-up a connection: what was judged is what was dialled.
+        assert_eq!(lookup.asked.load(Ordering::SeqCst), turn + 1);
+    }
+    assert_eq!((receiver.connections(), trap.connections()), (3, 0));
+}
+
+#[tokio::test]
+async fn a_redirect_is_a_failure_and_is_not_followed() {
+    let target = Receiver::start(Behaviour::Answer(OK.into())).await;
+    for status in [301, 302, 303, 307, 308] {
+        let redirect = format!("HTTP/1.1 {status} Moved\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", target.url());
+        assert_eq!(outcome(Behaviour::Answer(redirect)).await, Err(SendFailure::Status(status)));
+    }
+    assert_eq!(target.connections(), 0);
+}
+
+/// The environment of a process can't be changed safely while it runs threads, so this test starts
+/// itself anew, in a process whose environment names a proxy.
+#[tokio::test]
+async fn a_proxy_in_the_environment_is_not_used() {
+    const RECEIVER: &str = "TEST_RECEIVER_URL";
+    const HERE: &str = concat!(module_path!(), "::a_proxy_in_the_environment_is_not_used");
+    if let Ok(url) = std::env::var(RECEIVER) {
+        assert_eq!(sender(settings()).send(request(&url)).await, Ok(200));
+        // It does not speak TLS, and waits in vain for a request; a proxy would do no better.
+        let mut settings = settings();
+        settings.timeout = Duration::from_millis(200);
+        let over_tls = url.replacen("http:", "https:", 1);
+        assert_eq!(sender(settings).send(request(&over_tls)).await, Err(SendFailure::TimedOut));
+        return;
+    }
+
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let proxy = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let (_, this_test) = HERE.split_once("::").unwrap();
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args([this_test, "--exact"]).env(RECEIVER, receiver.url());
+    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        again.env(name, format!("http://{}", proxy.address));
+    }
+    again.env_remove("NO_PROXY").env_remove("no_proxy");
+    let ran = tokio::task::spawn_blocking(move || again.output()).await;
+    let ran = ran.unwrap().unwrap();
+
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    assert_eq!((receiver.connections(), proxy.connections()), (2, 0));
+}

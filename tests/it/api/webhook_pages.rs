@@ -1,0 +1,156 @@
+//! `GET /{short_id}/webhooks/status` of a link that has had very many deliveries.
+//!
+//! Quick means: about as quick as the same page of a link that has two hundred. Both are asked for in turn and compared by
+//! their medians, so that it matters neither how fast the machine is nor that it stumbles now and then.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use signpost::clock::Clock;
+use signpost::domain::webhook::DeliveryId;
+use signpost::store::Store;
+use signpost::store::embedded::EmbeddedStore;
+
+use crate::store::samples::{delivered, delivery, enqueue, failed, key_id, link, noon, settlement, short_id};
+use crate::support::client::Client;
+use crate::support::server::Server;
+
+const MANY: u32 = 1;
+const FEW: u32 = 2;
+const MANY_HITS: u32 = 50_000;
+const FEW_HITS: u32 = 100;
+/// Deliveries of a hit.
+const URLS: u8 = 2;
+/// The oldest deliveries of each link.
+const FAILED: usize = 3;
+const ROUNDS: usize = 15;
+/// A page that is found by its key costs the same in a small and in a big table, but for a few levels of the tree. One that
+/// is found by passing over others costs hundreds of times as much.
+const SLOWER_AT_MOST: f64 = 5.0;
+
+/// Oldest first, two a second.
+fn ids(n: u32, hits: u32) -> Vec<DeliveryId> {
+    let hit =
+        |hit: u32| (0..URLS).map(move |url| delivery(n, noon().plus(Duration::from_millis(500 * u64::from(hit))), url));
+    (0..hits).flat_map(hit).collect()
+}
+
+/// The deliveries of `ids`: the first few have failed, all others were delivered.
+async fn fill(store: &Arc<dyn Store>, ids: &[DeliveryId]) {
+    for chunk in ids.chunks(10_000) {
+        enqueue(store, chunk.iter().copied()).await;
+    }
+    let settlements = ids.iter().enumerate().map(|(index, id)| {
+        let outcome = if index < FAILED { failed(None) } else { delivered() };
+        settlement(*id, 1, outcome, id.hit.at)
+    });
+    let settlements: Vec<_> = settlements.collect();
+    for chunk in settlements.chunks(10_000) {
+        store.settle_deliveries(chunk.to_vec()).await.unwrap();
+    }
+}
+
+/// A server on a store that has a link with very many deliveries and one with few, a day later.
+async fn server() -> Server {
+    let directory = Arc::new(tempfile::tempdir().unwrap());
+    let path = directory.path().join("data/store");
+    std::fs::create_dir_all(&path).unwrap();
+    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&path, 16 << 20).unwrap());
+    for (n, hits) in [(FEW, FEW_HITS), (MANY, MANY_HITS)] {
+        store.create_link(link(n, key_id(1)), None).await.unwrap();
+        let began = Instant::now();
+        fill(&store, &ids(n, hits)).await;
+        eprintln!("{hits} hits of two deliveries were filled in within {:.1?}", began.elapsed());
+    }
+    store.close().await;
+    drop(store);
+    let tomorrow = Clock::standing_at(noon().plus(Duration::from_hours(24)));
+    Server::builder().directory(directory).clock(tomorrow).start()
+}
+
+fn path(n: u32, query: &str) -> String {
+    format!("/{}/webhooks/status?{query}", short_id(n).as_str())
+}
+
+async fn timed(root: &Client, path: &str) -> (Value, Duration) {
+    let began = Instant::now();
+    let answer = root.get(path).await.expect(200);
+    let took = began.elapsed();
+    (answer.json(), took)
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[tokio::test]
+async fn a_page_of_a_hundred_thousand_deliveries_is_as_quick_as_one_of_two_hundred() {
+    let server = server().await;
+    let root = server.root();
+    let middles = [(MANY, walk(&root, MANY, MANY_HITS).await), (FEW, walk(&root, FEW, FEW_HITS).await)];
+    let mut slow = Vec::new();
+    for (query, expected) in [
+        ("limit=50", 50),
+        ("limit=50&status=delivered", 50),
+        ("limit=50&status=failed", FAILED),
+        ("limit=50&status=pending", 0),
+        ("limit=50&cursor=", 50),
+        ("limit=50&status=delivered&cursor=", 50),
+        ("limit=50&status=failed&cursor=", FAILED),
+    ] {
+        let mut times = [Vec::new(), Vec::new()];
+        for round in 0..=ROUNDS {
+            for ((n, middle), times) in middles.iter().zip(&mut times) {
+                let query = if query.ends_with('=') { format!("{query}{middle}") } else { query.to_owned() };
+                let (page, took) = timed(&root, &path(*n, &query)).await;
+                assert_eq!(page["deliveries"].as_array().unwrap().len(), expected, "{query}");
+                // The first warms the caches.
+                times.extend((round > 0).then_some(took));
+            }
+        }
+        let [many, few] = times.each_mut().map(|times| median(times));
+        eprintln!("{query}: {many:.1?} of many, {few:.1?} of few");
+        if many.as_secs_f64() > few.as_secs_f64() * SLOWER_AT_MOST {
+            slow.push((query, many, few));
+        }
+    }
+    assert!(slow.is_empty(), "slower than the same page of few: {slow:?}");
+}
+
+/// Goes through all pages of a link, and sees each delivery once; answers the cursor in the middle.
+async fn walk(root: &Client, n: u32, hits: u32) -> String {
+    let urls = link(n, key_id(1)).webhooks;
+    let of = |id: DeliveryId| (id.hit.id.to_string(), urls[usize::from(id.url_index)].clone());
+    let mut awaited: HashSet<(String, String)> = ids(n, hits).into_iter().map(of).collect();
+    let half = awaited.len() / 2;
+    let (mut query, mut times) = ("limit=100".to_owned(), Vec::new());
+    let (mut middle, mut before) = (None, None);
+    loop {
+        let (page, took) = timed(root, &path(n, &query)).await;
+        times.push(took);
+        for delivery in page["deliveries"].as_array().unwrap() {
+            let text = |field: &str| delivery[field].as_str().unwrap().to_owned();
+            assert!(awaited.remove(&(text("hit_id"), text("url"))), "twice, or of nobody: {delivery}");
+            let at = text("created_at");
+            assert!(before.as_ref().is_none_or(|before| at <= *before), "newest first: {at} after {before:?}");
+            before = Some(at);
+        }
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        if awaited.len() <= half {
+            middle.get_or_insert_with(|| cursor.to_owned());
+        }
+        query = format!("limit=100&cursor={cursor}");
+    }
+    assert!(awaited.is_empty(), "{} were never seen", awaited.len());
+    let pages = times.len();
+    // A median of a few says nothing.
+    if let Some(others) = pages.checked_sub(100) {
+        let [first, deepest] = [0..100, others..pages].map(|range| median(&mut times[range]));
+        eprintln!("{pages} pages: {first:.1?} at the beginning, {deepest:.1?} at the end");
+        assert!(deepest.as_secs_f64() < first.as_secs_f64() * SLOWER_AT_MOST, "{first:?}, {deepest:?}");
+    }
+    middle.unwrap()
+}

@@ -1,0 +1,144 @@
+//! When a failed delivery is tried again, and what the status tells of it meanwhile.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use signpost::clock::Clock;
+use signpost::domain::calendar::Timestamp;
+
+use crate::support::client::Client;
+use crate::support::eventually;
+use crate::support::receiver::{Received, Receiver, Reply};
+use crate::support::server::Server;
+
+const SOON: Duration = Duration::from_secs(3);
+/// The way there and back on a machine that has other things to do.
+const WAY: Duration = Duration::from_millis(300);
+const FIRST_PAUSE: [u64; 2] = [900, 1_100];
+const SECOND_PAUSE: [u64; 2] = [4_500, 5_500];
+
+async fn link_to(client: &Client, url: &str) -> String {
+    client.shorten(json!({"redirect_url": "https://example.com/", "webhooks": [url]})).await
+}
+
+async fn click(server: &Server, id: &str) {
+    server.anonymous().get(&format!("/{id}")).await.expect(302);
+}
+
+/// The whole answer, once the only delivery of the link has so many tries.
+async fn status_after(client: &Client, id: &str, attempts: u64) -> Value {
+    eventually("the status of a try", SOON, async || {
+        let status = client.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
+        (status["deliveries"][0]["attempts"] == attempts).then_some(status)
+    })
+    .await
+}
+
+fn time(value: &Value) -> Timestamp {
+    Timestamp::parse(value.as_str().unwrap()).unwrap()
+}
+
+/// When the next try is due, which must be in its window after the last one.
+fn due(delivery: &Value, [earliest, latest]: [u64; 2]) -> Timestamp {
+    let due = time(&delivery["next_attempt_at"]);
+    let pause = due.0 - time(&delivery["updated_at"]).0;
+    assert!((earliest..=latest).contains(&pause), "{pause} ms: {delivery}");
+    due
+}
+
+/// The contract's own delays, measured once.
+#[tokio::test]
+async fn a_failed_delivery_is_tried_again_after_1_s_and_then_after_5_s_and_the_status_says_so() {
+    let (server, receiver) = (Server::start(), Receiver::start().await);
+    let root = server.root();
+    receiver.reply_with([Reply::Status(500), Reply::Status(500), Reply::Status(200)]);
+    let id = link_to(&root, &receiver.url("/")).await;
+    // Arrivals are measured by one clock and told by another.
+    let (clicked, clicked_at) = (Instant::now(), server.clock.now());
+    let arrival = |request: &Received| clicked_at.plus(request.at - clicked);
+    click(&server, &id).await;
+    assert!(receiver.wait_for(1, SOON).await[0].at - clicked < Duration::from_secs(1));
+
+    for (tries, window) in [(1, FIRST_PAUSE), (2, SECOND_PAUSE)] {
+        let delivery = status_after(&root, &id, tries).await["deliveries"][0].take();
+        let told = ["status", "response_status", "error"].map(|field| delivery[field].clone());
+        assert_eq!(told, [json!("pending"), json!(500), json!("http 500")]);
+        let due = due(&delivery, window);
+
+        let count = usize::try_from(tries).unwrap() + 1;
+        let requests = receiver.wait_for(count, Duration::from_secs(8)).await;
+        let at = arrival(&requests[count - 1]);
+        assert!((due..=due.plus(WAY)).contains(&at), "came at {at}, told for {due}");
+        let pause = requests[count - 1].at - requests[count - 2].at;
+        let latest = Duration::from_millis(window[1]) + WAY;
+        assert!((Duration::from_millis(window[0])..latest).contains(&pause), "{pause:?} after the one before");
+    }
+
+    let requests = receiver.received();
+    for request in &requests[1..] {
+        assert_eq!(request.body, requests[0].body, "the same hit_id");
+        assert_eq!(request.header("webhook-id"), requests[0].header("webhook-id"));
+    }
+    let stamp = |request: &Received| request.header("webhook-timestamp").parse::<u64>().unwrap();
+    assert!((5..=7).contains(&(stamp(&requests[2]) - stamp(&requests[0]))), "each try is signed anew");
+    let delivery = status_after(&root, &id, 3).await["deliveries"][0].take();
+    let told = ["status", "response_status", "error", "next_attempt_at"].map(|field| delivery[field].clone());
+    assert_eq!(told, [json!("delivered"), json!(200), Value::Null, Value::Null]);
+}
+
+/// The same under a clock that stands: every field, at every moment, and not a millisecond too early.
+#[tokio::test]
+async fn the_status_tells_every_moment_of_a_delivery() {
+    let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
+    let server = Server::builder().clock(clock.clone()).start();
+    let (receiver, other) = (Receiver::start().await, Receiver::start().await);
+    let root = server.root();
+    receiver.reply_with([Reply::Status(500), Reply::Status(500), Reply::Status(200)]);
+    let (url, begun) = (receiver.url("/"), clock.now());
+    let id = link_to(&root, &url).await;
+    let sentinel = link_to(&root, &other.url("/")).await;
+    receiver.holds_answers(true);
+    click(&server, &id).await;
+    let hit_id = receiver.wait_for(1, SOON).await[0].json()["hit_id"].clone();
+    let shown = |status: &str, attempts: u64, response: Value, error: Value, updated: Timestamp, next: Value| {
+        let sum = |is: &str| u64::from(is == status);
+        let tried = if attempts == 0 { Value::Null } else { json!(updated.to_string()) };
+        json!({
+            "short_id": id,
+            "webhooks": [{
+                "url": url, "pending": sum("pending"), "delivered": sum("delivered"), "failed": 0,
+                "last_attempt_at": tried, "last_status": response, "last_error": error,
+            }],
+            "deliveries": [{
+                "hit_id": hit_id, "url": url, "status": status, "attempts": attempts,
+                "response_status": response, "error": error,
+                "created_at": begun.to_string(), "updated_at": updated.to_string(), "next_attempt_at": next,
+            }],
+            "next_cursor": null,
+        })
+    };
+
+    // While the first try waits for its answer there is none to tell of.
+    let first = status_after(&root, &id, 0).await;
+    assert_eq!(first, shown("pending", 0, Value::Null, Value::Null, begun, json!(begun.to_string())));
+    receiver.holds_answers(false);
+
+    for (tries, window) in [(1, FIRST_PAUSE), (2, SECOND_PAUSE)] {
+        let status = status_after(&root, &id, tries).await;
+        let now = clock.now();
+        let due = due(&status["deliveries"][0], window);
+        assert_eq!(status, shown("pending", tries, json!(500), json!("http 500"), now, json!(due.to_string())));
+
+        clock.advance(Duration::from_millis(due.0 - now.0 - 1));
+        // Another delivery shows that what is due by now is looked for.
+        click(&server, &sentinel).await;
+        let count = usize::try_from(tries).unwrap();
+        other.wait_for(count, SOON).await;
+        assert_eq!(receiver.received().len(), count, "a millisecond too early");
+        clock.advance(Duration::from_millis(1));
+        receiver.wait_for(count + 1, SOON).await;
+    }
+    let last = status_after(&root, &id, 3).await;
+    assert_eq!(last, shown("delivered", 3, json!(200), Value::Null, clock.now(), Value::Null));
+    assert!((begun.0 + 5_400..=begun.0 + 6_600).contains(&clock.now().0));
+}
