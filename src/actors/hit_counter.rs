@@ -14,8 +14,11 @@ use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
 use crate::store::{Store, StoreError};
 
-/// Records in one batch: bounds the memory of the sums and the length of the store's transaction.
+/// Records in one batch, and deliveries: they bound the memory of the sums and the length of the store's transaction.
 const BATCH_RECORDS: usize = 20_000;
+const BATCH_DELIVERIES: usize = 10_000;
+/// Records read before the batch is looked at again.
+const PAGE: usize = 500;
 /// How long to wait once the journal is read: each hit is counted a fraction of a second after its answer, and hits of
 /// that time share one write a row.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -77,7 +80,13 @@ impl Counting {
         let mut step = Step::Counted;
         if self.offered.is_none() {
             let tally = &mut self.tally;
-            let read = self.reader.read(BATCH_RECORDS, &mut |position, hit| tally.add(position, &hit));
+            let mut read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
+            for _ in 1..BATCH_RECORDS / PAGE {
+                if read.caught_up || tally.deliveries() >= BATCH_DELIVERIES {
+                    break;
+                }
+                read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
+            }
             if read.upto > self.cursor {
                 self.offered = Some(Arc::new(tally.take(self.cursor, read.upto)));
             }

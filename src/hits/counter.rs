@@ -44,6 +44,11 @@ impl HitTally {
         self.node
     }
 
+    /// Deliveries that were added.
+    pub fn deliveries(&self) -> usize {
+        self.deliveries.len()
+    }
+
     /// Counts one record, which ends at `position`.
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
         let at = Timestamp(hit.at_ms);
