@@ -165,6 +165,11 @@ impl<A: Actor> Clone for Kept<A> {
 }
 
 impl<A: Actor<Context = Context<A>>> Kept<A> {
+    /// Whether an actor is there to take messages, as far as its keeper knows.
+    pub fn is_running(&self) -> bool {
+        matches!(&*self.phase.borrow(), Phase::Running { .. })
+    }
+
     /// Puts a message into the mailbox without waiting for anything. Its result is dropped.
     ///
     /// A message that was put there is still lost if the actor panics before it gets to it.

@@ -54,9 +54,7 @@ pub enum NotTaken {
 pub struct News {
     /// Receivers that may have room.
     pub roomy: Vec<Host>,
-    /// A try was not begun, and is still due in the store.
-    pub was_not_begun: bool,
-    /// When the earliest of the retries is due that were put into the queue.
+    /// When the earliest is due of those that were put into the queue, or left there.
     pub queued_from: Option<Timestamp>,
 }
 
@@ -158,24 +156,20 @@ impl Desk {
         {
             let state = &mut *self.state();
             while !state.closed
-                && !state.idle.is_empty()
+                && let Some(at) = state.idle.iter().position(|worker| workers[*worker].is_running())
                 && let Some((host, draft)) = state.hosts.next()
-                && let Some(worker) = state.idle.pop_front()
+                && let Some(worker) = state.idle.remove(at)
             {
                 let (id, number) = (draft.id(), draft.attempts_before() + 1);
                 state.under_way.insert(id, Attempt { host, worker, number });
-                begun.push((worker, draft));
+                let ticket =
+                    AttemptTicket { desk: Arc::clone(self), id, is_first: number == 1, begun: false, told: false };
+                begun.push((worker, AttemptDelivery { draft, ticket }));
             }
         }
-        let now = self.clock.now();
-        for (worker, draft) in begun {
-            if draft.attempts_before() == 0 {
-                self.meters.first_tried(now.since(draft.id().hit.at));
-            }
-            let ticket = AttemptTicket { desk: Arc::clone(self), id: draft.id(), begun: false, told: false };
-            // A worker that is just being started anew drops the ticket, which tells that no try was begun. The lock is
-            // free for it.
-            let _ = workers[worker].try_send(AttemptDelivery { draft, ticket });
+        for (worker, attempt) in begun {
+            // A worker that was lost just now drops the ticket, which tells that no try was begun. The lock is free for it.
+            let _ = workers[worker].try_send(attempt);
         }
     }
 
@@ -193,15 +187,16 @@ impl Desk {
             };
             state.hosts.ended(&host, succeeded);
             if end == AttemptEnd::NotBegun {
-                state.taken.remove(&id);
-                state.news.was_not_begun = true;
+                // It is still due where it was.
+                let due_at = state.taken.remove(&id);
+                state.news.queued_from = state.news.queued_from.into_iter().chain(due_at).min();
             } else {
                 state.ended.push(EndedAttempt { id, attempt: number, end, at });
             }
         }
         self.ended.notify_one();
         self.room.notify_one();
-        // A worker that has just been lost takes nothing; others may. It gets its next one when the intake comes by.
+        // A worker that was lost just now would lose the next one too. The intake comes by in a moment.
         if end != AttemptEnd::NotBegun {
             self.dispatch();
         }
@@ -267,6 +262,7 @@ impl Desk {
 pub struct AttemptTicket {
     desk: Arc<Desk>,
     id: DeliveryId,
+    is_first: bool,
     begun: bool,
     told: bool,
 }
@@ -275,6 +271,9 @@ impl AttemptTicket {
     /// From here on the request may have gone out.
     pub fn begin(&mut self) {
         self.begun = true;
+        if self.is_first {
+            self.desk.meters.first_tried(self.desk.clock.now().since(self.id.hit.at));
+        }
     }
 
     pub fn tell(mut self, end: AttemptEnd) {

@@ -80,7 +80,7 @@ impl WebhookPool {
                 scan: QueueScan::default(),
                 was_full: false,
                 overdue_noted_at: Timestamp(0),
-                worker_was_lost: false,
+                last_round: Timestamp(0),
             },
             ledger: Ledger::new(Arc::clone(&store), Arc::clone(&desk), retries, meters.clone()),
             desk: Arc::clone(&desk),

@@ -2,9 +2,10 @@
 //!
 //! A receiver is tried with as many at a time as it has shown to bear. A new one begins with [`FIRST_WINDOW`]; each success
 //! lets one more in, up to the bound for one receiver; each failure halves it, down to one, so that a receiver that is in
-//! trouble is asked less and never abandoned. Receivers take turns. Those that fail hold at most half of the workers, and
-//! together with those not yet known three quarters: so a receiver that answers always finds a free one, however many
-//! others hang.
+//! trouble is asked less and never abandoned. No receiver has more under way than there are idle workers (the dynamic
+//! threshold of shared-memory switches: Choudhury and Hahne, 1998), so that slow ones leave some for others. Receivers take
+//! turns. Those that fail hold at most half of the workers, and together with those not yet known three quarters: so a
+//! receiver that answers always finds a free one, however many others hang.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -92,6 +93,16 @@ impl Places {
     }
 }
 
+/// Where a receiver with something ready waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Turns,
+    /// For a worker of its standing's share.
+    Held,
+    /// For more idle workers than it has tries under way.
+    Sated,
+}
+
 #[derive(Debug)]
 struct State<T> {
     standing: Standing,
@@ -102,8 +113,9 @@ struct State<T> {
     promised: usize,
     /// Taken from the queue, in its order.
     ready: VecDeque<T>,
-    /// Whether it stands in `turns`, or in `held` for its standing.
-    in_turn: bool,
+    line: Option<Line>,
+    /// Whether it stands in `refused`.
+    in_refused: bool,
 }
 
 impl<T> State<T> {
@@ -114,7 +126,8 @@ impl<T> State<T> {
             under_way: 0,
             promised: 0,
             ready: VecDeque::new(),
-            in_turn: false,
+            line: None,
+            in_refused: false,
         }
     }
 
@@ -123,7 +136,7 @@ impl<T> State<T> {
     }
 
     fn is_idle(&self) -> bool {
-        self.under_way == 0 && self.waiting() == 0
+        self.under_way == 0 && self.waiting() == 0 && !self.in_refused
     }
 }
 
@@ -148,6 +161,8 @@ pub struct Hosts<T> {
     turns: VecDeque<Host>,
     /// By standing: receivers whose turn it was while those of their standing had all their workers.
     held: [VecDeque<Host>; 3],
+    /// Receivers whose turn it was while they had more under way than others have left.
+    sated: VecDeque<Host>,
     /// By standing: receivers that were refused a promise while those of their standing had all their places.
     refused: [VecDeque<Host>; 3],
     /// Receivers that can be promised more since [`take_roomy`](Self::take_roomy) was last called.
@@ -163,6 +178,7 @@ impl<T> Hosts<T> {
             waiting: Places::default(),
             turns: VecDeque::new(),
             held: Default::default(),
+            sated: VecDeque::new(),
             refused: Default::default(),
             roomy: Vec::new(),
         }
@@ -184,11 +200,20 @@ impl<T> Hosts<T> {
         if state.under_way + state.waiting() >= state.standing.windows_at_hand() * state.window {
             return Err(Full::Host);
         }
+        // Of the places too nobody has more than are left.
+        let left = self.bounds.waiting - self.waiting.total();
+        if state.waiting() >= left {
+            return Err(Full::Host);
+        }
         if !self.waiting.has_room(state.standing, self.bounds.waiting) {
+            if state.in_refused {
+                return Err(Full::Host);
+            }
             let refused = &mut self.refused[state.standing as usize];
             if refused.len() >= REMEMBERED {
                 return Err(Full::All);
             }
+            state.in_refused = true;
             refused.push_back(Arc::clone(host));
             return Err(Full::Host);
         }
@@ -215,15 +240,21 @@ impl<T> Hosts<T> {
 
     /// The next delivery to be tried, and where: it is under way from now on.
     pub fn next(&mut self) -> Option<(Host, T)> {
+        let idle_share = self.idle_share();
         while let Some(host) = self.turns.pop_front().or_else(|| self.release()) {
             let Some(state) = self.known.get_mut(&host) else { continue };
-            state.in_turn = false;
+            state.line = None;
             if state.ready.is_empty() || state.under_way >= state.window {
                 continue;
             }
             if !self.under_way.has_room(state.standing, self.bounds.workers) {
-                state.in_turn = true;
+                state.line = Some(Line::Held);
                 self.held[state.standing as usize].push_back(host);
+                continue;
+            }
+            if state.under_way >= idle_share {
+                state.line = Some(Line::Sated);
+                self.sated.push_back(host);
                 continue;
             }
             let Some(delivery) = state.ready.pop_front() else { continue };
@@ -240,7 +271,18 @@ impl<T> Hosts<T> {
     fn release(&mut self) -> Option<Host> {
         let standings = Standing::ALL.into_iter();
         let mut roomy = standings.filter(|standing| self.under_way.has_room(*standing, self.bounds.workers));
-        roomy.find_map(|standing| self.held[standing as usize].pop_front())
+        if let Some(host) = roomy.find_map(|standing| self.held[standing as usize].pop_front()) {
+            return Some(host);
+        }
+        let idle_share = self.idle_share();
+        let is_hungry = |host: &Host| self.known.get(host).is_none_or(|state| state.under_way < idle_share);
+        self.sated.iter().position(is_hungry).and_then(|at| self.sated.remove(at))
+    }
+
+    /// How many tries a receiver may have under way for the sake of the others: as many as there are idle workers, so
+    /// that however many are slow there are some left for the next one that comes.
+    fn idle_share(&self) -> usize {
+        self.bounds.workers.saturating_sub(self.under_way.total()).max(1)
     }
 
     /// A try has ended; `succeeded` is nothing where it was not made.
@@ -257,13 +299,20 @@ impl<T> Hosts<T> {
             };
             self.under_way.shift(before, state.standing, state.under_way);
             self.waiting.shift(before, state.standing, state.waiting());
-            // It may be held back among those of its old standing.
-            state.in_turn &= before == state.standing;
+            if before != state.standing && state.line == Some(Line::Held) {
+                // It is held back among those of its old standing.
+                self.held[before as usize].retain(|held| held != host);
+                state.line = None;
+            }
         }
         self.line_up(host);
         // Those who are held back have a turn too, also where others always have something to begin.
-        let released = self.release();
-        self.turns.extend(released);
+        if let Some(host) = self.release() {
+            if let Some(state) = self.known.get_mut(&host) {
+                state.line = Some(Line::Turns);
+            }
+            self.turns.push_back(host);
+        }
         self.roomy.push(Arc::clone(host));
         if self.known.len() > REMEMBERED {
             self.known.retain(|_, state| !state.is_idle());
@@ -273,8 +322,8 @@ impl<T> Hosts<T> {
     /// Lets a receiver have a turn, if it has something ready and may begin it.
     fn line_up(&mut self, host: &Host) {
         let Some(state) = self.known.get_mut(host) else { return };
-        if !state.in_turn && !state.ready.is_empty() && state.under_way < state.window {
-            state.in_turn = true;
+        if state.line.is_none() && !state.ready.is_empty() && state.under_way < state.window {
+            state.line = Some(Line::Turns);
             self.turns.push_back(Arc::clone(host));
         }
     }
@@ -288,6 +337,9 @@ impl<T> Hosts<T> {
                 && let Some(host) = self.refused[standing as usize].pop_front()
             {
                 places.0[standing as usize] += 1;
+                if let Some(state) = self.known.get_mut(&host) {
+                    state.in_refused = false;
+                }
                 self.roomy.push(host);
             }
         }
@@ -303,11 +355,12 @@ impl<T> Hosts<T> {
     pub fn clear_waiting(&mut self) {
         for state in self.known.values_mut() {
             state.ready.clear();
-            (state.promised, state.in_turn) = (0, false);
+            (state.promised, state.line, state.in_refused) = (0, None, false);
         }
         self.waiting = Places::default();
         self.turns.clear();
         self.held = Default::default();
+        self.sated.clear();
         self.refused = Default::default();
         self.roomy.clear();
     }
@@ -427,6 +480,7 @@ mod tests {
                     prop_assert!(state.under_way <= BOUNDS.per_host);
                     let could_begin = !state.ready.is_empty()
                         && state.under_way < state.window
+                        && state.under_way < hosts.idle_share()
                         && hosts.under_way.has_room(state.standing, BOUNDS.workers);
                     prop_assert!(!could_begin, "{host} has something ready, and {failing} fail");
                 }

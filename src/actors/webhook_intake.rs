@@ -19,7 +19,7 @@ use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for more room once there is some: what is taken from the queue together shares the price of that.
 const GATHER: Duration = Duration::from_millis(2);
-/// How long to wait where the store does not answer, or where a worker is just being started anew.
+/// How long to wait where the store does not answer.
 const REST: Duration = Duration::from_millis(250);
 /// How often it is shown since when deliveries wait.
 const NOTE_OVERDUE_EVERY: Duration = Duration::from_millis(500);
@@ -45,6 +45,15 @@ struct Taken {
     host: Host,
 }
 
+/// A delivery that is never sent.
+struct Refused {
+    id: DeliveryId,
+    attempt: u32,
+    why: NeverSent,
+    /// What its owner is told.
+    reason: &'static str,
+}
+
 pub struct Intake {
     pub store: Arc<dyn Store>,
     pub preparation: Arc<Preparation>,
@@ -56,8 +65,8 @@ pub struct Intake {
     /// Whether the last round ended because the desk was full.
     pub was_full: bool,
     pub overdue_noted_at: Timestamp,
-    /// Whether a try was not begun because its worker was lost.
-    pub worker_was_lost: bool,
+    /// The time of the last round.
+    pub last_round: Timestamp,
 }
 
 impl Intake {
@@ -79,10 +88,6 @@ impl Intake {
                 // In time for the next that is due, whatever else wakes this.
                 let _ = tokio::time::timeout(pause, self.something_new()).await;
             }
-            if std::mem::take(&mut self.worker_was_lost) {
-                // Nobody is served by asking it again at once.
-                tokio::time::sleep(REST).await;
-            }
         }
     }
 
@@ -103,17 +108,12 @@ impl Intake {
 
     /// Answers whether there is reason to look at the queue.
     fn hear_news(&mut self) -> bool {
-        let News { roomy, was_not_begun, queued_from } = self.desk.take_news();
+        let News { roomy, queued_from } = self.desk.take_news();
         if let Some(time) = queued_from {
             self.scan.queued_from(time);
         }
         let recalled = roomy.iter().filter(|host| self.scan.has_room(host)).count();
-        if was_not_begun {
-            // It is still due where it was; its worker is being started anew.
-            self.worker_was_lost = true;
-            self.scan.reset();
-        }
-        was_not_begun || recalled > 0 || queued_from.is_some_and(|time| time < self.clock.now().plus(PAUSE))
+        recalled > 0 || queued_from.is_some_and(|time| time < self.clock.now().plus(PAUSE))
     }
 
     async fn round(&mut self) -> Result<Outlook, StoreError> {
@@ -150,6 +150,10 @@ impl Intake {
         let mut outlook = Outlook::More;
         let mut is_at_end = false;
         self.was_full = false;
+        if now < std::mem::replace(&mut self.last_round, now) {
+            // The clock was set back: what had been looked at as due may not be due yet, and must be found again.
+            self.scan.reset();
+        }
         self.scan.begin_round();
         'pages: while looked_at < LOOK_AHEAD && !is_at_end {
             let page = self.store.due_deliveries(now.plus(PAUSE), self.scan.next_page(), page_size).await?;
@@ -179,13 +183,13 @@ impl Intake {
                 }
                 self.scan.step(&due);
                 if self.scan.skips_on() {
-                    (is_at_end, outlook) = (false, Outlook::More);
+                    (is_at_end, outlook, page_size) = (false, Outlook::More, FIRST_PAGE);
                     continue 'pages;
                 }
             }
         }
         self.scan.end_round(is_at_end);
-        if self.scan.has_recalled() && self.desk.has_room() {
+        if self.scan.has_recalled() && !self.was_full {
             outlook = Outlook::More;
         }
         Ok(outlook)
@@ -214,7 +218,10 @@ impl Intake {
                     }
                     drafts.push((draft, state.counted));
                 }
-                Err(PrepareError::Unsendable(reason)) => refused.push((id, NeverSent::Unsendable, reason)),
+                Err(PrepareError::Unsendable(reason)) => {
+                    // It may have been counted, and tried before.
+                    refused.push(Refused { id, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason });
+                }
                 Err(PrepareError::Store(error)) => return Err(error),
             }
         }
@@ -226,7 +233,8 @@ impl Intake {
                 put.insert(draft.id());
                 self.desk.put(draft);
             } else {
-                refused.push((draft.id(), NeverSent::QuotaExceeded, "quota exceeded"));
+                let (id, why) = (draft.id(), NeverSent::QuotaExceeded);
+                refused.push(Refused { id, attempt: 0, why, reason: "quota exceeded" });
             }
         }
         taken.retain(|taken| !put.contains(&taken.due.id));
@@ -234,21 +242,17 @@ impl Intake {
     }
 
     /// Writes down what is never sent.
-    async fn refuse(
-        &self,
-        refused: Vec<(DeliveryId, NeverSent, &'static str)>,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    async fn refuse(&self, refused: Vec<Refused>, now: Timestamp) -> Result<(), StoreError> {
         if refused.is_empty() {
             return Ok(());
         }
-        let settlements = refused.iter().map(|(id, _, reason)| {
-            let outcome = AttemptOutcome::NeverSent { error: (*reason).to_owned() };
-            Settlement { id: *id, attempt: 0, outcome, at: now }
+        let settlements = refused.iter().map(|refused| {
+            let outcome = AttemptOutcome::NeverSent { error: refused.reason.to_owned() };
+            Settlement { id: refused.id, attempt: refused.attempt, outcome, at: now }
         });
         self.store.settle_deliveries(settlements.collect()).await?;
-        for (_, why, _) in refused {
-            self.meters.never_sent(why);
+        for refused in refused {
+            self.meters.never_sent(refused.why);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! receiver's place is remembered, so that a receiver's backlog is not read again and again to get at the deliveries
 //! behind it: each round goes on where the last one stopped, and goes back only for receivers that have room again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -94,8 +94,10 @@ pub struct QueueScan {
     seen: Place,
     /// By receiver: the place in front of its first delivery that was passed over.
     passed_over: HashMap<Host, Place>,
-    /// Those of `passed_over` that have room again.
-    recalled: HashSet<Host>,
+    /// Those of them that have room again, and where to look for theirs.
+    recalled: HashMap<Host, Place>,
+    /// Where the first delivery may be that can be begun: the first of these places.
+    goal: Place,
     /// Where this round reads.
     at: Place,
 }
@@ -113,44 +115,47 @@ impl QueueScan {
 
     /// A receiver has room again. Answers whether one of its deliveries was passed over.
     pub fn has_room(&mut self, host: &Host) -> bool {
-        let waits = self.passed_over.contains_key(host);
-        if waits {
-            self.recalled.insert(Arc::clone(host));
+        if let Some(place) = self.passed_over.remove(host) {
+            self.recalled.insert(Arc::clone(host), place);
         }
-        waits
+        self.recalled.contains_key(host)
+    }
+
+    fn find_goal(&mut self) {
+        self.goal = self.recalled.values().min().map_or(self.seen, |first| (*first).min(self.seen));
     }
 
     /// Begins a round, where the first delivery is that might be begun now.
     pub fn begin_round(&mut self) {
-        let recalled = self.recalled.iter().filter_map(|host| self.passed_over.remove(host));
-        self.at = recalled.min().map_or(self.seen, |first| first.min(self.seen));
+        self.find_goal();
+        self.at = self.goal;
     }
 
     /// Behind which delivery to read on.
     pub fn next_page(&mut self) -> Option<DueDelivery> {
-        if self.recalled.is_empty() {
-            // Between here and there nothing has changed.
-            self.at = self.at.max(self.seen);
-        }
+        // Between here and there nothing has changed.
+        self.at = self.at.max(self.goal);
         self.at.as_due()
     }
 
     /// Whether to go on at [`next_page`](Self::next_page) instead of reading this page to its end.
     pub fn skips_on(&self) -> bool {
-        self.recalled.is_empty() && self.at < self.seen
+        self.at < self.goal
     }
 
     /// Looks at the next delivery in the queue.
     pub fn look_at(&self, due: &DueDelivery, host: &Host) -> Found {
         let is_new = Place::behind(due) > self.seen;
-        if is_new || self.recalled.contains(host) { Found::Consider } else { Found::StillBusy }
+        if is_new || self.recalled.contains_key(host) { Found::Consider } else { Found::StillBusy }
     }
 
     /// `due` is not begun now: its receiver is busy.
     pub fn passed_over(&mut self, host: &Host) {
         let place = self.passed_over.entry(Arc::clone(host)).or_insert(self.at);
         *place = self.at.min(*place);
-        self.recalled.remove(host);
+        if self.recalled.remove(host).is_some() {
+            self.find_goal();
+        }
     }
 
     /// Goes on behind `due`.
@@ -165,7 +170,9 @@ impl QueueScan {
         }
         if self.at < self.seen {
             // Stopped on the way: those who were looked for are looked for again from here.
-            self.passed_over.extend(self.recalled.iter().map(|host| (Arc::clone(host), self.at)));
+            for place in self.recalled.values_mut() {
+                *place = self.at.max(*place);
+            }
         } else {
             self.seen = self.at;
             self.recalled.clear();

@@ -68,7 +68,8 @@ pub struct QuotaClaim {
 #[derive(Clone, Debug)]
 pub struct Settlement {
     pub id: DeliveryId,
-    /// Which try it was, from 1 on; 0 where none was made. One that is written down already changes nothing again.
+    /// Which try it was, from 1 on; 0 where the quota allowed none. One that is written down already changes nothing
+    /// again, nor does a 0 where the quota has counted the delivery since.
     pub attempt: u32,
     pub outcome: AttemptOutcome,
     pub at: Timestamp,

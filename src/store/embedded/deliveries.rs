@@ -31,6 +31,17 @@ fn read(engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<Option<
     row.map(|row| decode(DELIVERIES, &row)).transpose()
 }
 
+/// A row that can't be read is as if it were not there: one such must not hold up all other deliveries.
+fn read_if_sound(engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
+    read(engine, from, id).or_else(|error| match error {
+        StoreError::Corrupt { .. } => {
+            tracing::error!(%error, delivery = %id, "a webhook delivery is passed over");
+            Ok(None)
+        }
+        error @ StoreError::Unavailable(_) => Err(error),
+    })
+}
+
 fn write(
     engine: &Engine,
     transaction: &mut Transaction<'_>,
@@ -130,7 +141,7 @@ pub fn due(
 
 pub fn states(engine: &Engine, ids: &[DeliveryId]) -> Result<Vec<Option<DeliveryState>>, StoreError> {
     let snapshot = engine.database.read_tx();
-    ids.iter().map(|id| read(engine, &snapshot, *id)).collect()
+    ids.iter().map(|id| read_if_sound(engine, &snapshot, *id)).collect()
 }
 
 pub fn claim_quota(
@@ -141,7 +152,7 @@ pub fn claim_quota(
     let mut granted = Vec::with_capacity(claims.len());
     let mut counts: HashMap<(KeyId, Month), (u64, bool)> = HashMap::new();
     for claim in claims {
-        let Some(mut state) = read(engine, &**transaction, claim.id)? else {
+        let Some(mut state) = read_if_sound(engine, &**transaction, claim.id)? else {
             granted.push(false);
             continue;
         };
@@ -176,9 +187,11 @@ pub fn settle(
     for settlement in settlements {
         let id = settlement.id;
         let awaited = |state: &DeliveryState| {
-            state.status == DeliveryStatus::Pending && [0, state.attempts + 1].contains(&settlement.attempt)
+            let is_next =
+                if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 };
+            state.status == DeliveryStatus::Pending && is_next
         };
-        let Some(mut state) = read(engine, &**transaction, id)?.filter(awaited) else { continue };
+        let Some(mut state) = read_if_sound(engine, &**transaction, id)?.filter(awaited) else { continue };
         if let Some(due_at) = state.next_attempt_at {
             transaction.remove(&engine.due, due_key(due_at, id));
         }

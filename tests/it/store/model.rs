@@ -118,7 +118,8 @@ impl Model {
 
     fn settle(&mut self, id: DeliveryId, attempt: u32, outcome: &AttemptOutcome, at: Timestamp) {
         let Some((_, state)) = self.deliveries.get_mut(&id.to_bytes()) else { return };
-        if state.status == DeliveryStatus::Pending && (attempt == 0 || attempt == state.attempts + 1) {
+        let is_next = if attempt == 0 { !state.counted } else { attempt == state.attempts + 1 };
+        if state.status == DeliveryStatus::Pending && is_next {
             state.settle(outcome, at);
         }
     }
@@ -143,6 +144,8 @@ async fn check(store: &Arc<dyn Store>, model: &Model) {
     for now in [on(0), on(1).plus(MINUTE), on(400)] {
         assert_eq!(store.due_deliveries(now, None, 1_000).await.unwrap(), model.due(now));
     }
+    let pending = model.deliveries.values().filter(|(_, state)| state.status == DeliveryStatus::Pending).count();
+    assert_eq!(store.pending_deliveries().await.unwrap(), pending as u64);
     for link in 0..LINKS {
         let hits = store.link_hits(short_id(link), true).await.unwrap();
         let days = model.days.iter().filter(|((of, _), _)| *of == link).map(|((_, day), counts)| (*day, *counts));

@@ -1,0 +1,118 @@
+//! Whatever waits for receivers that fail, hang or are slow, the deliveries of one that answers go out.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::receiver::{Receiver, Reply};
+use crate::support::server::{Server, ServerBuilder};
+use crate::support::wire::Connection;
+
+/// Far less than the time-out of a try, which is what those would wait for that are held up.
+const SOON: Duration = Duration::from_secs(4);
+
+async fn link_to(server: &Server, urls: Vec<String>) -> String {
+    server.root().shorten(json!({"redirect_url": "https://example.com/", "webhooks": urls})).await
+}
+
+/// A link with ten webhooks of one receiver.
+async fn link_ten_times_to(server: &Server, receiver: &Receiver) -> String {
+    link_to(server, (0..10).map(|path| receiver.url(&format!("/{path}"))).collect()).await
+}
+
+async fn click(server: &Server, link: &str, times: usize) {
+    let (address, path) = (server.address, format!("/{link}"));
+    let clicking = tokio::task::spawn_blocking(move || {
+        let mut connection = Connection::open(address).unwrap();
+        for _ in 0..times {
+            connection.get(&path, &[]).unwrap().expect(302);
+        }
+    });
+    clicking.await.unwrap();
+}
+
+/// Waits until the store has this many pending deliveries or more.
+async fn pending(server: &Server, count: f64) {
+    crate::support::eventually("a backlog", Duration::from_secs(10), async || {
+        let metrics = server.operator().get("/metrics").await.expect(200).text();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("signpost_webhook_pending "))?;
+        (line.parse::<f64>().unwrap() >= count).then_some(())
+    })
+    .await;
+}
+
+async fn server_and_one_that_answers(builder: ServerBuilder) -> (Server, Receiver, String) {
+    let (server, receiver) = (builder.start(), Receiver::start().await);
+    let link = link_ten_times_to(&server, &receiver).await;
+    click(&server, &link, 2).await;
+    receiver.wait_for(20, SOON).await;
+    (server, receiver, link)
+}
+
+/// Many times as many as are looked at in one round wait for a receiver that fails at once, and so has room again at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_backlog_of_a_receiver_that_fails_at_once_holds_up_nobody() {
+    let (server, receiver, link) = server_and_one_that_answers(Server::builder()).await;
+    let failing = Receiver::start().await;
+    failing.decide_with(|_| Reply::Status(500));
+    let to_failing = link_ten_times_to(&server, &failing).await;
+    click(&server, &to_failing, 3_000).await;
+    pending(&server, 25_000.0).await;
+    click(&server, &link, 30).await;
+    receiver.wait_for(320, SOON).await;
+}
+
+/// Far more receivers hang than their share of the workers and places allows, each with a backlog.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backlogs_of_receivers_that_hang_hold_up_nobody() {
+    let few = Server::builder().set("SIGNPOST_WEBHOOKS__WORKERS", "8").set("SIGNPOST_WEBHOOKS__BUFFER", "16");
+    let (server, receiver, link) = server_and_one_that_answers(few).await;
+    let mut hanging = Vec::new();
+    for _ in 0..10 {
+        let receiver = Receiver::start().await;
+        receiver.decide_with(|_| Reply::Silence);
+        hanging.push(receiver);
+    }
+    let to_hanging = link_to(&server, hanging.iter().map(|receiver| receiver.url("/")).collect()).await;
+    click(&server, &to_hanging, 3_000).await;
+    pending(&server, 25_000.0).await;
+    click(&server, &link, 3).await;
+    receiver.wait_for(50, SOON).await;
+}
+
+/// Receivers that have shown to bear the most tries at once, and now are slow: they could fill all workers and places.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receivers_that_become_slow_hold_up_nobody() {
+    let (server, receiver, link) = server_and_one_that_answers(Server::builder()).await;
+    let mut slow = Vec::new();
+    for _ in 0..12 {
+        let receiver = Receiver::start().await;
+        let link = link_ten_times_to(&server, &receiver).await;
+        click(&server, &link, 10).await;
+        receiver.wait_for(100, SOON).await;
+        receiver.holds_answers(true);
+        slow.push((receiver, link));
+    }
+    for (_, link) in &slow {
+        click(&server, link, 20).await;
+    }
+    pending(&server, 2_000.0).await;
+    click(&server, &link, 10).await;
+    receiver.wait_for(120, SOON).await;
+}
+
+/// As many tries at once to one receiver are allowed as there are workers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_slow_receiver_does_not_take_all_of_a_few_workers() {
+    let few = Server::builder().set("SIGNPOST_WEBHOOKS__WORKERS", "16").set("SIGNPOST_WEBHOOKS__BUFFER", "64");
+    let (server, receiver, link) = server_and_one_that_answers(few).await;
+    let slow = Receiver::start().await;
+    let to_slow = link_ten_times_to(&server, &slow).await;
+    click(&server, &to_slow, 10).await;
+    slow.wait_for(100, SOON).await;
+    slow.holds_answers(true);
+    click(&server, &to_slow, 50).await;
+    pending(&server, 400.0).await;
+    click(&server, &link, 3).await;
+    receiver.wait_for(50, SOON).await;
+}
