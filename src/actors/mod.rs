@@ -12,4 +12,5 @@ mod webhook_ledger;
 mod webhook_preparation;
 mod webhook_queue;
 pub mod webhook_sender;
+mod webhook_standing;
 pub mod webhook_worker;

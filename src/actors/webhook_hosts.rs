@@ -4,11 +4,13 @@
 //! lets one more in, up to the bound for one receiver; each failure halves it, down to one, so that a receiver that is in
 //! trouble is asked less and never abandoned. No receiver has more under way than there are idle workers (the dynamic
 //! threshold of shared-memory switches: Choudhury and Hahne, 1998), so that slow ones leave some for others. Receivers take
-//! turns. Those that fail hold at most half of the workers, and together with those not yet known three quarters: so a
-//! receiver that answers always finds a free one, however many others hang.
+//! turns, and those that fail or are not yet known have only a share of the workers (see [`Standing`]): so a receiver that
+//! answers always finds a free one, however many others hang.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+
+use super::webhook_standing::{Places, Standing};
 
 /// A receiver: host and port.
 pub type Host = Arc<str>;
@@ -27,70 +29,6 @@ pub struct Bounds {
     pub per_host: usize,
     /// Deliveries taken from the queue and not yet under way, over all receivers.
     pub waiting: usize,
-}
-
-/// What is known of a receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// It was not tried yet.
-    New,
-    /// Its last try succeeded.
-    Sound,
-    /// Its last try failed.
-    Failing,
-}
-
-impl Standing {
-    const ALL: [Self; 3] = [Self::New, Self::Sound, Self::Failing];
-
-    /// Of `all` places, how many those of this standing may take, together with those of a worse one.
-    fn share(self, all: usize) -> usize {
-        match self {
-            Self::Sound => all,
-            Self::New => (all * 3).div_ceil(4),
-            Self::Failing => all.div_ceil(2),
-        }
-    }
-
-    /// How many times its window a receiver may have at hand, so that there is always a next one. One that answers may
-    /// have more, to be taken from the queue and counted many at a time.
-    fn windows_at_hand(self) -> usize {
-        if self == Self::Sound { 4 } else { 2 }
-    }
-
-    /// Those whose places count against this one's share.
-    fn counted_with(self) -> &'static [Self] {
-        match self {
-            Self::Sound => &Self::ALL,
-            Self::New => &[Self::New, Self::Failing],
-            Self::Failing => &[Self::Failing],
-        }
-    }
-}
-
-/// Places that are taken, by the standing of their receivers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Places([usize; 3]);
-
-impl Places {
-    fn total(self) -> usize {
-        self.0.iter().sum()
-    }
-
-    /// Whether one more fits, of `all`. A better standing's bound holds for a worse one too.
-    fn has_room(self, standing: Standing, all: usize) -> bool {
-        let bounds = Standing::ALL.iter().filter(|bound| bound.counted_with().contains(&standing));
-        let mut rooms = bounds.map(|bound| {
-            let taken: usize = bound.counted_with().iter().map(|counted| self.0[*counted as usize]).sum();
-            taken < bound.share(all)
-        });
-        rooms.all(|room| room)
-    }
-
-    fn shift(&mut self, from: Standing, to: Standing, count: usize) {
-        self.0[from as usize] -= count;
-        self.0[to as usize] += count;
-    }
 }
 
 /// Where a receiver with something ready waits.
@@ -218,7 +156,7 @@ impl<T> Hosts<T> {
             return Err(Full::Host);
         }
         state.promised += 1;
-        self.waiting.0[state.standing as usize] += 1;
+        self.waiting.add(state.standing);
         Ok(())
     }
 
@@ -234,7 +172,7 @@ impl<T> Hosts<T> {
     pub fn give_back(&mut self, host: &Host) {
         let Some(state) = self.known.get_mut(host) else { return };
         state.promised -= 1;
-        self.waiting.0[state.standing as usize] -= 1;
+        self.waiting.remove(state.standing);
         self.roomy.push(Arc::clone(host));
     }
 
@@ -259,8 +197,8 @@ impl<T> Hosts<T> {
             }
             let Some(delivery) = state.ready.pop_front() else { continue };
             state.under_way += 1;
-            self.waiting.0[state.standing as usize] -= 1;
-            self.under_way.0[state.standing as usize] += 1;
+            self.waiting.remove(state.standing);
+            self.under_way.add(state.standing);
             self.line_up(&host);
             return Some((host, delivery));
         }
@@ -289,7 +227,7 @@ impl<T> Hosts<T> {
     pub fn ended(&mut self, host: &Host, succeeded: Option<bool>) {
         let Some(state) = self.known.get_mut(host) else { return };
         state.under_way -= 1;
-        self.under_way.0[state.standing as usize] -= 1;
+        self.under_way.remove(state.standing);
         if let Some(succeeded) = succeeded {
             let before = state.standing;
             (state.standing, state.window) = if succeeded {
@@ -336,7 +274,7 @@ impl<T> Hosts<T> {
             while places.has_room(standing, self.bounds.waiting)
                 && let Some(host) = self.refused[standing as usize].pop_front()
             {
-                places.0[standing as usize] += 1;
+                places.add(standing);
                 if let Some(state) = self.known.get_mut(&host) {
                     state.in_refused = false;
                 }
@@ -471,7 +409,6 @@ mod tests {
                     under_way.push(host);
                     begun += 1;
                 }
-                let failing = hosts.under_way.0[Standing::Failing as usize];
                 prop_assert_eq!(hosts.under_way(), under_way.len());
                 prop_assert!(under_way.len() <= BOUNDS.workers);
                 prop_assert!(hosts.waiting.total() <= BOUNDS.waiting);
@@ -482,7 +419,7 @@ mod tests {
                         && state.under_way < state.window
                         && state.under_way < hosts.idle_share()
                         && hosts.under_way.has_room(state.standing, BOUNDS.workers);
-                    prop_assert!(!could_begin, "{host} has something ready, and {failing} fail");
+                    prop_assert!(!could_begin, "{host} has something ready");
                 }
                 hosts.take_roomy();
             }
