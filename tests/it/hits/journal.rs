@@ -1,19 +1,20 @@
 //! The hit journal on a real disk: what is acknowledged is read, once, whatever happens in between.
 
+mod children;
+mod record;
+mod recovery;
+
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use proptest::prelude::*;
 use signpost::domain::hit::{NodeId, Position};
-use signpost::hits::format::{self, SEGMENT_HEADER_BYTES, SegmentHeader};
+use signpost::hits::format::{self, SegmentHeader};
 use signpost::hits::journal::{Journal, JournalError, JournalSettings, JournalWriter, NotRecorded, open};
 use signpost::hits::reader::JournalReader;
-use signpost::hits::record::{HitRecord, MAX_HEADER_BYTES};
+use signpost::hits::record::HitRecord;
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -91,50 +92,6 @@ fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
 /// The length of one frame that holds [`hit`].
 fn frame_bytes() -> usize {
     format::frame_bytes(hit(0, 0).encoded_len())
-}
-
-proptest! {
-    #[test]
-    fn a_record_reads_back_as_written(
-        at_ms: u64, short_id: [u8; 7], tracked: bool, webhooks: u8, mobile: Option<bool>,
-        owner: [u8; 16], address: std::net::IpAddr,
-        user_agent in prop::collection::vec(any::<u8>(), 0..700),
-        referer in prop::collection::vec(any::<u8>(), 0..700),
-    ) {
-        let written = HitRecord {
-            at_ms, short_id, tracked, webhooks, ch_ua_mobile: mobile, owner, address,
-            user_agent: &user_agent, referer: &referer,
-        };
-        let mut bytes = vec![0xEE; usize::from(written.encoded_len())];
-        written.encode(&mut bytes);
-        let kept = HitRecord {
-            user_agent: &user_agent[..user_agent.len().min(MAX_HEADER_BYTES)],
-            referer: &referer[..referer.len().min(MAX_HEADER_BYTES)],
-            ..written
-        };
-        prop_assert_eq!(HitRecord::decode(&bytes), Ok(kept));
-    }
-
-    #[test]
-    fn bytes_that_decode_encode_to_the_same(
-        bytes in prop::collection::vec(any::<u8>(), 0..80), flags in 0u8..32, user_agent in 0u16..30,
-    ) {
-        let mut bytes = bytes;
-        // Mostly right lengths and flags, or hardly any bytes would decode.
-        if let Some(texts) = bytes.len().checked_sub(53) {
-            let texts = u16::try_from(texts).unwrap();
-            let user_agent = user_agent.min(texts);
-            bytes[15] = flags;
-            bytes[48..50].copy_from_slice(&user_agent.to_le_bytes());
-            bytes[50..52].copy_from_slice(&(texts - user_agent).to_le_bytes());
-        }
-        if let Ok(hit) = HitRecord::decode(&bytes) {
-            let mut again = vec![0; usize::from(hit.encoded_len())];
-            hit.encode(&mut again);
-            prop_assert_eq!(HitRecord::decode(&again), Ok(hit));
-            prop_assert_eq!(again.len(), bytes.len());
-        }
-    }
 }
 
 #[test]
@@ -307,131 +264,6 @@ fn what_was_not_read_cannot_be_released() {
 }
 
 #[test]
-fn a_hole_left_by_a_killed_writer_is_stepped_over() {
-    let directory = TempDir::new().unwrap();
-    let (segment, ends) = left_behind(directory.path(), 10);
-    // Reserved, perhaps filled in part, never published: twice, and twice in a row.
-    let zeros = vec![0; frame_bytes()];
-    for record in [2, 5, 6] {
-        overwrite(&segment, ends[record].0 - zeros.len() as u64, &zeros);
-    }
-    overwrite(&segment, ends[5].0 - 24, b"half a user agent");
-    let Journal { mut reader, .. } = reopen(directory.path());
-    let seen = read_all(&mut reader);
-    assert_eq!(numbers(&seen), [0, 1, 3, 4, 7, 8, 9]);
-    assert_eq!(seen[4].0, ends[7], "a record keeps its position, and with it its hit id");
-    let report = reader.recovery();
-    assert_eq!((report.holes, report.torn_bytes), (2, 3 * frame_bytes() as u64));
-    assert!(!report.is_clean());
-}
-
-#[test]
-fn a_torn_tail_is_reported_and_what_precedes_it_read() {
-    let directory = TempDir::new().unwrap();
-    let (segment, ends) = left_behind(directory.path(), 10);
-    // The first word is on the disk, the second half of the payload is not.
-    overwrite(&segment, ends[9].0 - 40, &[0; 40]);
-    let Journal { writer, mut reader, .. } = reopen(directory.path());
-    append_all(&writer, [10]);
-    assert_eq!(numbers(&read_all(&mut reader)), [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]);
-    let report = reader.recovery();
-    assert_eq!((report.holes, report.records), (1, 9));
-    assert!((1..=frame_bytes() as u64).contains(&report.torn_bytes));
-}
-
-#[test]
-fn no_flipped_bit_makes_a_different_record() {
-    let directory = TempDir::new().unwrap();
-    let (segment, _) = left_behind(directory.path(), 3);
-    let good = fs::read(&segment).unwrap();
-    let middle = SEGMENT_HEADER_BYTES + frame_bytes();
-    let written = 8 + usize::from(hit(0, 0).encoded_len());
-    for bit in (0..written * 8).step_by(7) {
-        let directory = TempDir::new().unwrap();
-        let mut bytes = good.clone();
-        bytes[middle + bit / 8] ^= 1 << (bit % 8);
-        fs::write(directory.path().join(segment.file_name().unwrap()), bytes).unwrap();
-        let Journal { mut reader, .. } = reopen(directory.path());
-        assert_eq!(numbers(&read_all(&mut reader)), [0, 2], "bit {bit}");
-        assert_eq!(reader.recovery().holes, 1);
-    }
-}
-
-#[test]
-fn records_copied_from_another_place_or_generation_are_no_records() {
-    let directory = TempDir::new().unwrap();
-    let (segment, ends) = left_behind(directory.path(), 4);
-    let bytes = fs::read(&segment).unwrap();
-    let first = &bytes[SEGMENT_HEADER_BYTES..][..frame_bytes()];
-    overwrite(&segment, ends[3].0, first);
-    let Journal { mut reader, .. } = reopen(directory.path());
-    assert_eq!(numbers(&read_all(&mut reader)), [0, 1, 2, 3]);
-    drop(reader);
-    // The same bytes under the header of another generation.
-    let header = SegmentHeader::decode(bytes.first_chunk().unwrap()).unwrap();
-    let other = SegmentHeader { sequence: 77, ..header };
-    let mut moved = bytes;
-    moved[..SEGMENT_HEADER_BYTES].copy_from_slice(&other.encode());
-    let directory = TempDir::new().unwrap();
-    fs::write(directory.path().join(format!("{:020}.seg", 77)), moved).unwrap();
-    let Journal { mut reader, .. } = reopen(directory.path());
-    assert_eq!(read_all(&mut reader), []);
-    assert_eq!(reader.recovery().holes, 1);
-}
-
-#[test]
-fn a_truncated_segment_is_read_as_far_as_it_goes() {
-    let directory = TempDir::new().unwrap();
-    let (segment, ends) = left_behind(directory.path(), 10);
-    let file = OpenOptions::new().write(true).open(&segment).unwrap();
-    file.set_len(ends[6].0 - 10).unwrap();
-    let Journal { writer, mut reader, .. } = reopen(directory.path());
-    append_all(&writer, [10]);
-    let seen = read_all(&mut reader);
-    assert_eq!(numbers(&seen), [0, 1, 2, 3, 4, 5, 10]);
-    assert!(seen[6].0 > ends[9], "the part that is missing keeps its positions");
-    assert_eq!(reader.recovery().truncated_segments, 1);
-}
-
-#[test]
-fn foreign_and_damaged_files_are_left_alone_and_never_block_the_start() {
-    let directory = TempDir::new().unwrap();
-    let (segment, _) = left_behind(directory.path(), 10);
-    let bytes = fs::read(&segment).unwrap();
-    let header = SegmentHeader::decode(bytes.first_chunk().unwrap()).unwrap();
-    let numbered = |number: u64| directory.path().join(format!("{number:020}.seg"));
-    let mut left_alone = Vec::new();
-    let mut leave = |path: PathBuf, bytes: &[u8]| {
-        fs::write(&path, bytes).unwrap();
-        left_alone.push(path);
-    };
-    leave(directory.path().join("README.txt"), b"not ours");
-    leave(directory.path().join("1.seg"), b"not ours either");
-    leave(numbered(10), b"");
-    leave(numbered(11), &bytes[..SEGMENT_HEADER_BYTES - 1]);
-    leave(numbered(12), &[0; 4096]);
-    leave(numbered(13), &bytes);
-    let mut flipped = bytes.clone();
-    flipped[30] ^= 1;
-    leave(numbered(14), &flipped);
-    let other = SegmentHeader { sequence: 15, node: NodeId(Uuid::from_bytes([8; 16])), ..header };
-    leave(numbered(15), &other.encode());
-    fs::create_dir(numbered(16)).unwrap();
-    let unfinished = directory.path().join(format!("{:020}.new", 17));
-    fs::write(&unfinished, [0; 100]).unwrap();
-
-    let Journal { writer, mut reader, .. } = reopen(directory.path());
-    append_all(&writer, [10]);
-    assert_eq!(numbers(&read_all(&mut reader)), (0..11).collect::<Vec<_>>());
-    let report = *reader.recovery();
-    assert_eq!((report.foreign_files, report.damaged_segments), (2, 6));
-    assert_eq!((report.other_node_segments, report.segments), (1, 1));
-    assert!(left_alone.iter().all(|path| path.exists()));
-    assert!(!unfinished.exists(), "it never held a record");
-    assert!(numbered(17).exists(), "the new segment's number is one that no file had");
-}
-
-#[test]
 fn a_full_budget_refuses_hits_until_consumed_ones_are_released() {
     let directory = TempDir::new().unwrap();
     let Journal { writer, mut reader, keeper } = open(directory.path(), &small(3), NODE, START).unwrap();
@@ -557,168 +389,3 @@ fn settings_that_make_no_sense_are_refused() {
 }
 
 // --- Tests that need a process of their own: this binary again, told by its environment ------------
-
-const CHILD_DIRECTORY: &str = "SIGNPOST_TEST_JOURNAL";
-
-/// The name by which the test harness knows a test of this module.
-fn test_name(name: &str) -> String {
-    let (_crate, module) = module_path!().split_once("::").unwrap();
-    format!("{module}::{name}")
-}
-
-/// The command line that runs one test of this module in another process.
-fn child(name: &str, directory: &Path, through: &[&str]) -> Command {
-    let this = std::env::current_exe().unwrap();
-    let mut command = match through {
-        [] => Command::new(this),
-        [program, arguments @ ..] => {
-            let mut command = Command::new(program);
-            command.args(arguments).arg(this);
-            command
-        }
-    };
-    command.args(["--exact", &test_name(name), "--nocapture"]);
-    command.env(CHILD_DIRECTORY, directory).stdin(Stdio::null()).stderr(Stdio::inherit());
-    command
-}
-
-fn child_directory() -> Option<PathBuf> {
-    std::env::var_os(CHILD_DIRECTORY).map(PathBuf::from)
-}
-
-#[test]
-fn kill_9_in_mid_load_loses_no_acknowledged_hit_and_none_is_read_twice() {
-    for kill_after in [1_000, 20_000, 60_000] {
-        let directory = TempDir::new().unwrap();
-        let mut writer =
-            child("child_that_appends_until_killed", directory.path(), &[]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut acknowledged = [0; 2];
-        for line in BufReader::new(writer.stdout.take().unwrap()).lines() {
-            let line = line.unwrap();
-            if let Some((thread, count)) = line.strip_prefix("acknowledged ").and_then(|it| it.split_once(' ')) {
-                acknowledged[thread.parse::<usize>().unwrap()] = count.parse().unwrap();
-            }
-            if acknowledged.iter().sum::<u64>() >= kill_after {
-                // SIGKILL; what is still in the pipe is read until it ends.
-                let _ = writer.kill();
-            }
-        }
-        writer.wait().unwrap();
-        assert!(acknowledged.iter().sum::<u64>() >= kill_after, "the child ended by itself");
-
-        let Journal { mut reader, .. } = open(directory.path(), &child_settings(), NODE, START).unwrap();
-        let mut read = [0; 2];
-        while !reader
-            .read(1000, &mut |_, hit| {
-                let read = &mut read[usize::from(hit.owner[0])];
-                assert_eq!(hit.at_ms, *read, "in order, none missing, none twice");
-                *read += 1;
-            })
-            .caught_up
-        {}
-        assert!(read[0] >= acknowledged[0] && read[1] >= acknowledged[1], "{read:?} {acknowledged:?}");
-        assert!(reader.recovery().holes <= 2, "one a thread at most: {:?}", reader.recovery());
-    }
-}
-
-fn child_settings() -> JournalSettings {
-    JournalSettings { segment_bytes: 256 << 10, disk_budget: 1 << 30, ..JournalSettings::default() }
-}
-
-#[test]
-fn child_that_appends_until_killed() {
-    let Some(directory) = child_directory() else { return };
-    let Journal { writer, keeper, .. } = open(&directory, &child_settings(), NODE, START).unwrap();
-    let _keeper = keeper.start().unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..2 {
-            let writer = writer.clone();
-            scope.spawn(move || {
-                for number in 0.. {
-                    writer.append(&hit(thread, number)).unwrap();
-                    if number.is_multiple_of(16) {
-                        // One write: a line is whole, or is not there.
-                        let line = format!("\nacknowledged {thread} {}\n", number + 1);
-                        if std::io::stdout().write_all(line.as_bytes()).is_err() {
-                            return;
-                        }
-                    }
-                }
-            });
-        }
-    });
-}
-
-#[test]
-fn where_the_system_refuses_a_segment_hits_are_counted_and_the_journal_stays_open() {
-    let directory = TempDir::new().unwrap();
-    // No file may be longer than 8 blocks of 512 bytes, and asking for more is an error, not a signal.
-    let limited = ["sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""];
-    let status = child("child_that_may_not_make_long_files", directory.path(), &limited);
-    assert_passed(status);
-}
-
-#[test]
-fn child_that_may_not_make_long_files() {
-    const EFBIG: i32 = 27;
-    let Some(directory) = child_directory() else { return };
-    let settings = JournalSettings { segment_bytes: 1 << 20, disk_budget: 4 << 20, ..small(4) };
-    let Journal { writer, mut reader, keeper } = open(&directory, &settings, NODE, START).unwrap();
-    let refused = Err(NotRecorded::Disk { os_error: EFBIG });
-    assert_eq!(writer.append(&hit(0, 0)), refused);
-    assert_eq!(keeper.prepare_spare().map(drop), refused);
-    assert_eq!(read_all(&mut reader), []);
-    let stats = writer.stats();
-    assert_eq!((stats.not_recorded, stats.bytes_on_disk, stats.segments), (1, 0, 0));
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "the lock, and no half segment");
-}
-
-#[test]
-fn a_full_disk_refuses_hits_and_they_are_recorded_again_once_there_is_room() {
-    let directory = TempDir::new().unwrap();
-    // A disk of 256 KiB, in a mount namespace of its own, which ends with the child.
-    let mount = "mount -t tmpfs -o size=256k none \"$SIGNPOST_TEST_JOURNAL\" && exec \"$0\" \"$@\"";
-    let namespace = ["unshare", "--user", "--map-root-user", "--mount"];
-    let permitted = Command::new(namespace[0]).args(&namespace[1..]).arg("true").output();
-    if !permitted.is_ok_and(|it| it.status.success()) {
-        eprintln!("not run: this system permits no mount namespaces");
-        return;
-    }
-    let through: Vec<_> = namespace.into_iter().chain(["sh", "-c", mount]).collect();
-    assert_passed(child("child_on_a_small_disk", directory.path(), &through));
-}
-
-#[test]
-fn child_on_a_small_disk() {
-    const ENOSPC: i32 = 28;
-    let Some(directory) = child_directory() else { return };
-    let settings = JournalSettings { segment_bytes: 64 << 10, disk_budget: 1 << 30, ..small(2) };
-    let Journal { writer, mut reader, keeper } = open(&directory, &settings, NODE, START).unwrap();
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let ballast = directory.join("ballast");
-        fs::write(&ballast, vec![1; 100 << 10]).unwrap();
-        let refused = loop {
-            match writer.append(&hit(0, seen.len() as u64)) {
-                Ok(()) => seen.push(seen.len() as u64),
-                Err(refused) => break refused,
-            }
-        };
-        assert_eq!(refused, NotRecorded::Disk { os_error: ENOSPC });
-        assert_eq!(keeper.prepare_spare(), Err(refused));
-        fs::remove_file(&ballast).unwrap();
-        append_all(&writer, [seen.len() as u64]);
-        seen.push(seen.len() as u64);
-        let read = read_all(&mut reader);
-        assert!(seen.ends_with(&numbers(&read)));
-        reader.release(read.last().unwrap().0);
-    }
-    assert_eq!(writer.stats().not_recorded, 3);
-    assert_eq!(writer.stats().appended, seen.len() as u64);
-}
-
-fn assert_passed(mut child: Command) {
-    let output = child.stdout(Stdio::piped()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
-}

@@ -1,0 +1,130 @@
+//! What a killed process, a torn page or a stranger leaves behind never blocks the start, and is never taken for a hit.
+
+use signpost::hits::format::SEGMENT_HEADER_BYTES;
+
+use super::*;
+
+#[test]
+fn a_hole_left_by_a_killed_writer_is_stepped_over() {
+    let directory = TempDir::new().unwrap();
+    let (segment, ends) = left_behind(directory.path(), 10);
+    // Reserved, perhaps filled in part, never published: twice, and twice in a row.
+    let zeros = vec![0; frame_bytes()];
+    for record in [2, 5, 6] {
+        overwrite(&segment, ends[record].0 - zeros.len() as u64, &zeros);
+    }
+    overwrite(&segment, ends[5].0 - 24, b"half a user agent");
+    let Journal { mut reader, .. } = reopen(directory.path());
+    let seen = read_all(&mut reader);
+    assert_eq!(numbers(&seen), [0, 1, 3, 4, 7, 8, 9]);
+    assert_eq!(seen[4].0, ends[7], "a record keeps its position, and with it its hit id");
+    let report = reader.recovery();
+    assert_eq!((report.holes, report.torn_bytes), (2, 3 * frame_bytes() as u64));
+    assert!(!report.is_clean());
+}
+
+#[test]
+fn a_torn_tail_is_reported_and_what_precedes_it_read() {
+    let directory = TempDir::new().unwrap();
+    let (segment, ends) = left_behind(directory.path(), 10);
+    // The first word is on the disk, the second half of the payload is not.
+    overwrite(&segment, ends[9].0 - 40, &[0; 40]);
+    let Journal { writer, mut reader, .. } = reopen(directory.path());
+    append_all(&writer, [10]);
+    assert_eq!(numbers(&read_all(&mut reader)), [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]);
+    let report = reader.recovery();
+    assert_eq!((report.holes, report.records), (1, 9));
+    assert!((1..=frame_bytes() as u64).contains(&report.torn_bytes));
+}
+
+#[test]
+fn no_flipped_bit_makes_a_different_record() {
+    let directory = TempDir::new().unwrap();
+    let (segment, _) = left_behind(directory.path(), 3);
+    let good = fs::read(&segment).unwrap();
+    let middle = SEGMENT_HEADER_BYTES + frame_bytes();
+    let written = 8 + usize::from(hit(0, 0).encoded_len());
+    for bit in (0..written * 8).step_by(7) {
+        let directory = TempDir::new().unwrap();
+        let mut bytes = good.clone();
+        bytes[middle + bit / 8] ^= 1 << (bit % 8);
+        fs::write(directory.path().join(segment.file_name().unwrap()), bytes).unwrap();
+        let Journal { mut reader, .. } = reopen(directory.path());
+        assert_eq!(numbers(&read_all(&mut reader)), [0, 2], "bit {bit}");
+        assert_eq!(reader.recovery().holes, 1);
+    }
+}
+
+#[test]
+fn records_copied_from_another_place_or_generation_are_no_records() {
+    let directory = TempDir::new().unwrap();
+    let (segment, ends) = left_behind(directory.path(), 4);
+    let bytes = fs::read(&segment).unwrap();
+    let first = &bytes[SEGMENT_HEADER_BYTES..][..frame_bytes()];
+    overwrite(&segment, ends[3].0, first);
+    let Journal { mut reader, .. } = reopen(directory.path());
+    assert_eq!(numbers(&read_all(&mut reader)), [0, 1, 2, 3]);
+    drop(reader);
+    // The same bytes under the header of another generation.
+    let header = SegmentHeader::decode(bytes.first_chunk().unwrap()).unwrap();
+    let other = SegmentHeader { sequence: 77, ..header };
+    let mut moved = bytes;
+    moved[..SEGMENT_HEADER_BYTES].copy_from_slice(&other.encode());
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join(format!("{:020}.seg", 77)), moved).unwrap();
+    let Journal { mut reader, .. } = reopen(directory.path());
+    assert_eq!(read_all(&mut reader), []);
+    assert_eq!(reader.recovery().holes, 1);
+}
+
+#[test]
+fn a_truncated_segment_is_read_as_far_as_it_goes() {
+    let directory = TempDir::new().unwrap();
+    let (segment, ends) = left_behind(directory.path(), 10);
+    let file = OpenOptions::new().write(true).open(&segment).unwrap();
+    file.set_len(ends[6].0 - 10).unwrap();
+    let Journal { writer, mut reader, .. } = reopen(directory.path());
+    append_all(&writer, [10]);
+    let seen = read_all(&mut reader);
+    assert_eq!(numbers(&seen), [0, 1, 2, 3, 4, 5, 10]);
+    assert!(seen[6].0 > ends[9], "the part that is missing keeps its positions");
+    assert_eq!(reader.recovery().truncated_segments, 1);
+}
+
+#[test]
+fn foreign_and_damaged_files_are_left_alone_and_never_block_the_start() {
+    let directory = TempDir::new().unwrap();
+    let (segment, _) = left_behind(directory.path(), 10);
+    let bytes = fs::read(&segment).unwrap();
+    let header = SegmentHeader::decode(bytes.first_chunk().unwrap()).unwrap();
+    let numbered = |number: u64| directory.path().join(format!("{number:020}.seg"));
+    let mut left_alone = Vec::new();
+    let mut leave = |path: PathBuf, bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        left_alone.push(path);
+    };
+    leave(directory.path().join("README.txt"), b"not ours");
+    leave(directory.path().join("1.seg"), b"not ours either");
+    leave(numbered(10), b"");
+    leave(numbered(11), &bytes[..SEGMENT_HEADER_BYTES - 1]);
+    leave(numbered(12), &[0; 4096]);
+    leave(numbered(13), &bytes);
+    let mut flipped = bytes.clone();
+    flipped[30] ^= 1;
+    leave(numbered(14), &flipped);
+    let other = SegmentHeader { sequence: 15, node: NodeId(Uuid::from_bytes([8; 16])), ..header };
+    leave(numbered(15), &other.encode());
+    fs::create_dir(numbered(16)).unwrap();
+    let unfinished = directory.path().join(format!("{:020}.new", 17));
+    fs::write(&unfinished, [0; 100]).unwrap();
+
+    let Journal { writer, mut reader, .. } = reopen(directory.path());
+    append_all(&writer, [10]);
+    assert_eq!(numbers(&read_all(&mut reader)), (0..11).collect::<Vec<_>>());
+    let report = *reader.recovery();
+    assert_eq!((report.foreign_files, report.damaged_segments), (2, 6));
+    assert_eq!((report.other_node_segments, report.segments), (1, 1));
+    assert!(left_alone.iter().all(|path| path.exists()));
+    assert!(!unfinished.exists(), "it never held a record");
+    assert!(numbered(17).exists(), "the new segment's number is one that no file had");
+}
