@@ -32,6 +32,13 @@ impl Clock {
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
+    /// Moves a standing clock back, as an operator may move the system's.
+    pub fn turn_back(&self, by: Duration) {
+        if let Some(millis) = &self.moved {
+            millis.fetch_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
     /// Moves a standing clock; the system's clock goes on as it does.
     pub fn advance(&self, by: Duration) {
         if let Some(millis) = &self.moved {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
+use signpost::clock::Clock;
+use signpost::domain::calendar::Timestamp;
 
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder};
@@ -115,4 +117,27 @@ async fn one_slow_receiver_does_not_take_all_of_a_few_workers() {
     pending(&server, 400.0).await;
     click(&server, &link, 3).await;
     receiver.wait_for(50, SOON).await;
+}
+
+/// What was due, and waits for its receiver, is not due any more, and then is again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back_and_forth_loses_sight_of_nothing() {
+    let hour = Duration::from_hours(1);
+    let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
+    let (server, receiver) = (Server::builder().clock(clock.clone()).start(), Receiver::start().await);
+    let link = link_ten_times_to(&server, &receiver).await;
+    receiver.holds_answers(true);
+    click(&server, &link, 1).await;
+    receiver.wait_for(2, SOON).await;
+    clock.turn_back(hour);
+    receiver.holds_answers(false);
+    // Four were at hand.
+    receiver.wait_for(4, SOON).await;
+    crate::support::eventually("what became of them", SOON, async || {
+        let status = server.root().get(&format!("/{link}/webhooks/status?status=delivered")).await.expect(200).json();
+        (status["deliveries"].as_array().unwrap().len() == 4).then_some(())
+    })
+    .await;
+    clock.advance(hour);
+    receiver.wait_for(10, SOON).await;
 }
