@@ -27,8 +27,6 @@ pub enum AttemptEnd {
     Failed(SendFailure),
     /// The worker was lost in the middle. Whether the request went out is not known; it counts as a try.
     WorkerLost,
-    /// The worker was lost before it came to the request: no try was made.
-    NotBegun,
 }
 
 /// A try that has ended, to be written down.
@@ -56,6 +54,13 @@ pub struct News {
     pub roomy: Vec<Host>,
     /// When the earliest is due of those that were put into the queue, or left there.
     pub queued_from: Option<Timestamp>,
+}
+
+impl News {
+    /// Deliveries are in the queue that are due at these times.
+    fn queued(&mut self, times: impl IntoIterator<Item = Timestamp>) {
+        self.queued_from = self.queued_from.into_iter().chain(times).min();
+    }
 }
 
 /// A try under way.
@@ -173,31 +178,32 @@ impl Desk {
         }
     }
 
-    fn end(self: &Arc<Self>, id: DeliveryId, end: AttemptEnd) {
+    /// A try has ended; `end` is nothing where the worker was lost before it came to the request, so that none was made.
+    fn end(self: &Arc<Self>, id: DeliveryId, end: Option<AttemptEnd>) {
         let at = self.clock.now();
         {
             let state = &mut *self.state();
             let Some(Attempt { host, worker, number }) = state.under_way.remove(&id) else { return };
             state.idle.push_back(worker);
             let succeeded = match end {
-                AttemptEnd::Answered(_) => Some(true),
-                AttemptEnd::Failed(_) => Some(false),
+                Some(AttemptEnd::Answered(_)) => Some(true),
+                Some(AttemptEnd::Failed(_)) => Some(false),
                 // That is no fault of the receiver.
-                AttemptEnd::WorkerLost | AttemptEnd::NotBegun => None,
+                Some(AttemptEnd::WorkerLost) | None => None,
             };
             state.hosts.ended(&host, succeeded);
-            if end == AttemptEnd::NotBegun {
+            if let Some(end) = end {
+                state.ended.push(EndedAttempt { id, attempt: number, end, at });
+            } else {
                 // It is still due where it was.
                 let due_at = state.taken.remove(&id);
-                state.news.queued_from = state.news.queued_from.into_iter().chain(due_at).min();
-            } else {
-                state.ended.push(EndedAttempt { id, attempt: number, end, at });
+                state.news.queued(due_at);
             }
         }
         self.ended.notify_one();
         self.room.notify_one();
         // A worker that was lost just now would lose the next one too. The intake comes by in a moment.
-        if end != AttemptEnd::NotBegun {
+        if end.is_some() {
             self.dispatch();
         }
     }
@@ -214,8 +220,7 @@ impl Desk {
             for settlement in settlements {
                 state.taken.remove(&settlement.id);
             }
-            let retries = settlements.iter().filter_map(Settlement::retry_at);
-            state.news.queued_from = state.news.queued_from.into_iter().chain(retries).min();
+            state.news.queued(settlements.iter().filter_map(Settlement::retry_at));
         }
         self.room.notify_one();
     }
@@ -278,14 +283,14 @@ impl AttemptTicket {
 
     pub fn tell(mut self, end: AttemptEnd) {
         self.told = true;
-        self.desk.end(self.id, end);
+        self.desk.end(self.id, Some(end));
     }
 }
 
 impl Drop for AttemptTicket {
     fn drop(&mut self) {
         if !self.told {
-            self.desk.end(self.id, if self.begun { AttemptEnd::WorkerLost } else { AttemptEnd::NotBegun });
+            self.desk.end(self.id, self.begun.then_some(AttemptEnd::WorkerLost));
         }
     }
 }

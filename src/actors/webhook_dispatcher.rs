@@ -13,15 +13,13 @@ use tokio::sync::{Mutex, watch};
 
 use super::keeper::{Keeper, KeeperOptions, Kept, RestartHook};
 use super::webhook_desk::Desk;
-use super::webhook_intake::Intake;
+use super::webhook_intake::{Intake, IntakeParts};
 use super::webhook_ledger::Ledger;
 use super::webhook_preparation::Preparation;
 pub use super::webhook_queue::DispatcherWake;
-use super::webhook_queue::QueueScan;
 use super::webhook_sender::WebhookSender;
 use super::webhook_worker::WebhookWorker;
 use crate::clock::Clock;
-use crate::domain::calendar::Timestamp;
 use crate::domain::plan::Plans;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
@@ -70,18 +68,14 @@ impl WebhookPool {
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
         desk.staff(workers.iter().map(Keeper::kept).collect());
         let dispatching = Arc::new(Mutex::new(Dispatching {
-            intake: Intake {
+            intake: Intake::new(IntakeParts {
                 store: Arc::clone(&store),
                 preparation,
                 clock,
                 desk: Arc::clone(&desk),
                 wake: parts.wake,
                 meters: meters.clone(),
-                scan: QueueScan::default(),
-                was_full: false,
-                overdue_noted_at: Timestamp(0),
-                last_round: Timestamp(0),
-            },
+            }),
             ledger: Ledger::new(Arc::clone(&store), Arc::clone(&desk), retries, meters.clone()),
             desk: Arc::clone(&desk),
             store,
@@ -164,7 +158,6 @@ impl Dispatching {
         let Self { intake, ledger, desk, store, meters } = self;
         // An earlier life may have taken deliveries from the queue and not come to begin them.
         desk.clear_waiting(ledger.open_entries());
-        intake.scan.reset();
         tokio::join!(intake.run(), ledger.run(), look_at_queue(&**store, meters));
     }
 }

@@ -54,26 +54,38 @@ struct Refused {
     reason: &'static str,
 }
 
-pub struct Intake {
+/// What an intake works with.
+pub struct IntakeParts {
     pub store: Arc<dyn Store>,
     pub preparation: Arc<Preparation>,
     pub clock: Clock,
     pub desk: Arc<Desk>,
     pub wake: DispatcherWake,
     pub meters: WebhookMeters,
-    pub scan: QueueScan,
+}
+
+pub struct Intake {
+    parts: IntakeParts,
+    scan: QueueScan,
     /// Whether the last round ended because the desk was full.
-    pub was_full: bool,
-    pub overdue_noted_at: Timestamp,
+    was_full: bool,
+    overdue_noted_at: Timestamp,
     /// The time of the last round.
-    pub last_round: Timestamp,
+    last_round: Timestamp,
 }
 
 impl Intake {
+    pub fn new(parts: IntakeParts) -> Self {
+        let (overdue_noted_at, last_round) = (Timestamp(0), Timestamp(0));
+        Self { parts, scan: QueueScan::default(), was_full: false, overdue_noted_at, last_round }
+    }
+
     /// Takes what is due, for ever.
     ///
     /// It may be dropped at any await, and then begun anew: what it did not come to is still due in the store.
     pub async fn run(&mut self) {
+        // An earlier run may have looked at deliveries and not come to begin them.
+        self.scan.reset();
         loop {
             let outlook = match self.round().await {
                 Ok(outlook) => outlook,
@@ -95,9 +107,9 @@ impl Intake {
     async fn something_new(&mut self) {
         loop {
             tokio::select! {
-                () = self.wake.woken() => return,
-                () = self.desk.room.notified() => {
-                    if self.hear_news() || (self.was_full && self.desk.has_room()) {
+                () = self.parts.wake.woken() => return,
+                () = self.parts.desk.room.notified() => {
+                    if self.hear_news() || (self.was_full && self.parts.desk.has_room()) {
                         // Where one place falls free, more will.
                         return tokio::time::sleep(GATHER).await;
                     }
@@ -108,26 +120,26 @@ impl Intake {
 
     /// Answers whether there is reason to look at the queue.
     fn hear_news(&mut self) -> bool {
-        let News { roomy, queued_from } = self.desk.take_news();
+        let News { roomy, queued_from } = self.parts.desk.take_news();
         if let Some(time) = queued_from {
             self.scan.queued_from(time);
         }
         let recalled = roomy.iter().filter(|host| self.scan.has_room(host)).count();
-        recalled > 0 || queued_from.is_some_and(|time| time < self.clock.now().plus(PAUSE))
+        recalled > 0 || queued_from.is_some_and(|time| time < self.parts.clock.now().plus(PAUSE))
     }
 
     async fn round(&mut self) -> Result<Outlook, StoreError> {
         self.hear_news();
-        if let Some(earliest) = self.wake.take_earliest() {
+        if let Some(earliest) = self.parts.wake.take_earliest() {
             self.scan.queued_from(earliest);
         }
         let mut taken = Vec::new();
         let outlook = self.choose(&mut taken).await;
         let made = if outlook.is_ok() { self.make_ready(&mut taken).await } else { Ok(()) };
         for Taken { due, host } in taken {
-            self.desk.give_back(due.id, &host);
+            self.parts.desk.give_back(due.id, &host);
         }
-        self.desk.dispatch();
+        self.parts.desk.dispatch();
         self.note_overdue();
         made?;
         outlook
@@ -135,17 +147,17 @@ impl Intake {
 
     /// Shows since when deliveries wait, from time to time.
     fn note_overdue(&mut self) {
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         if now.since(self.overdue_noted_at) >= NOTE_OVERDUE_EVERY {
             self.overdue_noted_at = now;
-            let first = self.desk.first_due().into_iter().chain(self.scan.first_passed_over()).min();
-            self.meters.first_due_is(first.map(|due| due.0));
+            let first = self.parts.desk.first_due().into_iter().chain(self.scan.first_passed_over()).min();
+            self.parts.meters.first_due_is(first.map(|due| due.0));
         }
     }
 
     /// Takes from the queue what the desk has room for.
     async fn choose(&mut self, taken: &mut Vec<Taken>) -> Result<Outlook, StoreError> {
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
         let mut outlook = Outlook::More;
         let mut is_at_end = false;
@@ -156,7 +168,7 @@ impl Intake {
         }
         self.scan.begin_round();
         'pages: while looked_at < LOOK_AHEAD && !is_at_end {
-            let page = self.store.due_deliveries(now.plus(PAUSE), self.scan.next_page(), page_size).await?;
+            let page = self.parts.store.due_deliveries(now.plus(PAUSE), self.scan.next_page(), page_size).await?;
             if page.len() < page_size {
                 (is_at_end, outlook) = (true, Outlook::Nothing(PAUSE));
             }
@@ -168,9 +180,9 @@ impl Intake {
                     (is_at_end, outlook) = (true, Outlook::Nothing(PAUSE.min(pause)));
                     break 'pages;
                 }
-                let host = self.preparation.host(due.id).await?;
+                let host = self.parts.preparation.host(due.id).await?;
                 if self.scan.look_at(&due, &host) == Found::Consider {
-                    match self.desk.take(&due, &host) {
+                    match self.parts.desk.take(&due, &host) {
                         Ok(()) => taken.push(Taken { due: due.clone(), host }),
                         Err(NotTaken::AtHand) => {}
                         Err(NotTaken::Full(Full::Host)) => self.scan.passed_over(&host),
@@ -201,8 +213,8 @@ impl Intake {
         if taken.is_empty() {
             return Ok(());
         }
-        let now = self.clock.now();
-        let states = self.store.delivery_states(taken.iter().map(|taken| taken.due.id).collect()).await?;
+        let now = self.parts.clock.now();
+        let states = self.parts.store.delivery_states(taken.iter().map(|taken| taken.due.id).collect()).await?;
         let (mut drafts, mut claims, mut refused, mut owners) = (Vec::new(), Vec::new(), Vec::new(), Owners::default());
         for (taken, state) in taken.iter().zip(states) {
             let id = taken.due.id;
@@ -211,7 +223,7 @@ impl Intake {
                 state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(taken.due.due_at)
             };
             let Some(state) = state.filter(is_due) else { continue };
-            match self.preparation.draft(id, &state, &mut owners).await {
+            match self.parts.preparation.draft(id, &state, &mut owners).await {
                 Ok(draft) => {
                     if !state.counted {
                         claims.push(QuotaClaim { id, month: now.month(), limit: draft.limit() });
@@ -225,13 +237,14 @@ impl Intake {
                 Err(PrepareError::Store(error)) => return Err(error),
             }
         }
-        let granted = if claims.is_empty() { Vec::new() } else { self.store.claim_delivery_quota(claims).await? };
+        let granted =
+            if claims.is_empty() { Vec::new() } else { self.parts.store.claim_delivery_quota(claims).await? };
         let mut granted = granted.into_iter();
         let mut put = HashSet::with_capacity(drafts.len());
         for (draft, counted) in drafts {
             if counted || granted.next() == Some(true) {
                 put.insert(draft.id());
-                self.desk.put(draft);
+                self.parts.desk.put(draft);
             } else {
                 let (id, why) = (draft.id(), NeverSent::QuotaExceeded);
                 refused.push(Refused { id, attempt: 0, why, reason: "quota exceeded" });
@@ -250,9 +263,9 @@ impl Intake {
             let outcome = AttemptOutcome::NeverSent { error: refused.reason.to_owned() };
             Settlement { id: refused.id, attempt: refused.attempt, outcome, at: now }
         });
-        self.store.settle_deliveries(settlements.collect()).await?;
+        self.parts.store.settle_deliveries(settlements.collect()).await?;
         for refused in refused {
-            self.meters.never_sent(refused.why);
+            self.parts.meters.never_sent(refused.why);
         }
         Ok(())
     }

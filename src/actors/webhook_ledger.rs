@@ -96,7 +96,7 @@ impl Ledger {
         let outcome = match ended.end {
             AttemptEnd::Answered(response_status) => AttemptOutcome::Delivered { response_status },
             AttemptEnd::Failed(failure) => failed(failure.response_status(), failure.to_string()),
-            AttemptEnd::WorkerLost | AttemptEnd::NotBegun => failed(None, "interrupted".into()),
+            AttemptEnd::WorkerLost => failed(None, "interrupted".into()),
         };
         Settlement { id: ended.id, attempt: ended.attempt, outcome, at: ended.at }
     }

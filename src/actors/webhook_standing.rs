@@ -14,9 +14,8 @@ pub enum Standing {
 impl Standing {
     pub const ALL: [Self; 3] = [Self::New, Self::Sound, Self::Failing];
 
-    /// Those that fail have at most half of the places, and together with those not yet known three quarters.
-    ///
-    /// Of `all` places, how many those of this standing may take, together with those of a worse one.
+    /// Of `all` places, how many those of this standing may take, together with those of a worse one: those that fail at
+    /// most half, and together with those not yet known three quarters.
     fn share(self, all: usize) -> usize {
         match self {
             Self::Sound => all,

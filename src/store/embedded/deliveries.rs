@@ -102,7 +102,7 @@ pub fn enqueue(
     let mut sums = Sums::default();
     for delivery in deliveries {
         let id = delivery.id;
-        if read(engine, &**transaction, id)?.is_some() {
+        if transaction.contains_key(&engine.deliveries, id.to_bytes()).map_err(|e| engine_error(&e))? {
             continue;
         }
         let sum = sums.of_day(engine, &**transaction, id)?;
