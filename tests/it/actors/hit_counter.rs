@@ -18,12 +18,6 @@ fn on_faulty_store(switch: &FaultSwitch) -> ServerBuilder {
     Server::builder().wrap_store(move |store| Arc::new(FaultyStore::new(store, switch)))
 }
 
-async fn click(server: &Server, id: &str, times: usize) {
-    for _ in 0..times {
-        server.anonymous().get(&format!("/{id}")).await.expect(302);
-    }
-}
-
 async fn total_hits(root: &Client, id: &str) -> u64 {
     let record = root.get(&format!("/links/{id}/analytics")).await.expect(200).json();
     let devices = record["devices"].as_array().unwrap().iter().map(|device| device["count"].as_u64().unwrap());
@@ -51,12 +45,12 @@ async fn hits_that_came_while_the_store_was_out_of_reach_are_counted_once_it_is_
     let receiver = Receiver::start().await;
     let root = server.root();
     let id = root.shorten(json!({"redirect_url": "https://example.com/", "webhooks": [receiver.url("/")]})).await;
-    click(&server, &id, 5).await;
+    server.click(&id, 5).await;
     switch.out_of_reach(true);
-    click(&server, &id, 20).await;
+    server.click(&id, 20).await;
     // The counter has met the fault more than once.
     refused(&switch, 2).await;
-    click(&server, &id, 5).await;
+    server.click(&id, 5).await;
     switch.out_of_reach(false);
     wait_for_hits(&root, &id, 30).await;
     receiver.wait_for(30, SOON).await;
@@ -73,10 +67,10 @@ async fn a_batch_whose_answer_was_lost_is_not_counted_twice() {
     let root = server.root();
     let id = root.any_link().await;
     switch.loses_answers(true);
-    click(&server, &id, 7).await;
+    server.click(&id, 7).await;
     wait_for_hits(&root, &id, 7).await;
     // The same batch is offered again and again meanwhile.
-    click(&server, &id, 4).await;
+    server.click(&id, 4).await;
     refused(&switch, 3).await;
     assert_eq!(total_hits(&root, &id).await, 7);
     switch.loses_answers(false);
@@ -90,10 +84,10 @@ async fn hits_that_the_store_never_took_wait_in_the_journal_for_the_next_start()
     let server = on_faulty_store(&switch).start();
     let root = server.root();
     let id = root.any_link().await;
-    click(&server, &id, 3).await;
+    server.click(&id, 3).await;
     wait_for_hits(&root, &id, 3).await;
     switch.out_of_reach(true);
-    click(&server, &id, 4).await;
+    server.click(&id, 4).await;
     let server = Server::builder().directory(server.stop()).start();
     wait_for_hits(&server.root(), &id, 7).await;
     assert_eq!(hits_served(&server.root()).await, 7);
@@ -103,7 +97,7 @@ async fn hits_that_the_store_never_took_wait_in_the_journal_for_the_next_start()
 async fn hits_of_the_last_moment_are_counted_by_a_drain() {
     let server = Server::start();
     let id = server.root().any_link().await;
-    click(&server, &id, 25).await;
+    server.click(&id, 25).await;
     let server = Server::builder().directory(server.stop()).start();
     assert_eq!(total_hits(&server.root(), &id).await, 25);
 }

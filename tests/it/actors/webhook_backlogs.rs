@@ -2,26 +2,23 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 
 use crate::support::receiver::{Receiver, Reply};
-use crate::support::server::{Server, ServerBuilder};
+use crate::support::server::{Server, ServerBuilder, metric};
 use crate::support::wire::Connection;
 
 /// Far less than the time-out of a try, which is what those would wait for that are held up.
 const SOON: Duration = Duration::from_secs(4);
 
-async fn link_to(server: &Server, urls: Vec<String>) -> String {
-    server.root().shorten(json!({"redirect_url": "https://example.com/", "webhooks": urls})).await
-}
-
 /// A link with ten webhooks of one receiver.
 async fn link_ten_times_to(server: &Server, receiver: &Receiver) -> String {
-    link_to(server, (0..10).map(|path| receiver.url(&format!("/{path}"))).collect()).await
+    let urls: Vec<_> = (0..10).map(|path| receiver.url(&format!("/{path}"))).collect();
+    server.root().link_with_webhooks(&urls).await
 }
 
+/// Over one connection: thousands of times.
 async fn click(server: &Server, link: &str, times: usize) {
     let (address, path) = (server.address, format!("/{link}"));
     let clicking = tokio::task::spawn_blocking(move || {
@@ -36,9 +33,7 @@ async fn click(server: &Server, link: &str, times: usize) {
 /// Waits until the store has this many pending deliveries or more.
 async fn pending(server: &Server, count: f64) {
     crate::support::eventually("a backlog", Duration::from_secs(10), async || {
-        let metrics = server.operator().get("/metrics").await.expect(200).text();
-        let line = metrics.lines().find_map(|line| line.strip_prefix("signpost_webhook_pending "))?;
-        (line.parse::<f64>().unwrap() >= count).then_some(())
+        (metric(&server.metrics().await, "signpost_webhook_pending")? >= count).then_some(())
     })
     .await;
 }
@@ -75,7 +70,8 @@ async fn backlogs_of_receivers_that_hang_hold_up_nobody() {
         receiver.decide_with(|_| Reply::Silence);
         hanging.push(receiver);
     }
-    let to_hanging = link_to(&server, hanging.iter().map(|receiver| receiver.url("/")).collect()).await;
+    let urls: Vec<_> = hanging.iter().map(|receiver| receiver.url("/")).collect();
+    let to_hanging = server.root().link_with_webhooks(&urls).await;
     click(&server, &to_hanging, 3_000).await;
     pending(&server, 25_000.0).await;
     click(&server, &link, 3).await;

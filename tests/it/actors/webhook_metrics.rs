@@ -6,15 +6,9 @@ use serde_json::json;
 
 use crate::support::eventually;
 use crate::support::receiver::{Receiver, Reply};
-use crate::support::server::Server;
+use crate::support::server::{Server, metric};
 
 const SOON: Duration = Duration::from_secs(5);
-
-/// The value of the one line that begins with `name`; none where there is no such line.
-fn value(metrics: &str, name: &str) -> Option<f64> {
-    let line = metrics.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
-    line.rsplit(' ').next()?.parse().ok()
-}
 
 #[tokio::test]
 async fn metrics_tell_what_became_of_deliveries_and_what_waits() {
@@ -26,29 +20,24 @@ async fn metrics_tell_what_became_of_deliveries_and_what_waits() {
     let root = server.root();
     let made = root.new_key(json!({"name": "three deliveries"})).await;
     let owner = server.with_key(made["key"].as_str().unwrap());
-    let link = json!({"redirect_url": "https://example.com/", "webhooks": [receiver.url("/")]});
-    let id = owner.shorten(link.clone()).await;
-    let visitor = server.anonymous();
-    let click = async || drop(visitor.get(&format!("/{id}")).await.expect(302));
+    let id = owner.link_with_webhooks(&[receiver.url("/")]).await;
     let expect = async |expected: &[(&str, f64)]| {
         eventually("metrics", SOON, async || {
-            let metrics = server.operator().get("/metrics").await.expect(200).text();
-            let told: Vec<_> = expected.iter().map(|(name, _)| (*name, value(&metrics, name))).collect();
-            let wanted: Vec<_> = expected.iter().map(|(name, number)| (*name, Some(*number))).collect();
-            (told == wanted).then_some(())
+            let metrics = server.metrics().await;
+            expected.iter().all(|(name, number)| metric(&metrics, name) == Some(*number)).then_some(())
         })
         .await;
     };
 
     // One fails for good, one succeeds at its second try, one at its first, and one is past the quota.
     receiver.reply_with([Reply::Status(500); 4]);
-    click().await;
+    server.click(&id, 1).await;
     receiver.wait_for(3, SOON).await;
-    click().await;
+    server.click(&id, 1).await;
     receiver.wait_for(5, SOON).await;
-    click().await;
+    server.click(&id, 1).await;
     receiver.wait_for(6, SOON).await;
-    click().await;
+    server.click(&id, 1).await;
     expect(&[
         (r#"signpost_webhook_deliveries_total{outcome="delivered"}"#, 2.0),
         (r#"signpost_webhook_deliveries_total{outcome="failed"}"#, 1.0),
@@ -67,10 +56,10 @@ async fn metrics_tell_what_became_of_deliveries_and_what_waits() {
 
     // Root has no quota; its receiver says nothing.
     receiver.reply_with([Reply::Silence]);
-    let id = root.shorten(link).await;
-    visitor.get(&format!("/{id}")).await.expect(302);
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 1).await;
     receiver.wait_for(7, SOON).await;
     expect(&[("signpost_webhook_pending", 1.0), ("signpost_webhook_in_flight", 1.0)]).await;
-    let metrics = server.operator().get("/metrics").await.expect(200).text();
-    assert!(value(&metrics, "signpost_webhook_overdue_seconds").is_some_and(|seconds| seconds > 0.0), "{metrics}");
+    let overdue = metric(&server.metrics().await, "signpost_webhook_overdue_seconds");
+    assert!(overdue.is_some_and(|seconds| seconds > 0.0), "{overdue:?}");
 }

@@ -23,16 +23,6 @@ fn impatient() -> ServerBuilder {
     Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,100ms")
 }
 
-async fn link_to(client: &Client, urls: &[String]) -> String {
-    client.shorten(json!({"redirect_url": "https://example.com/", "webhooks": urls})).await
-}
-
-async fn click(server: &Server, id: &str, times: usize) {
-    for _ in 0..times {
-        server.anonymous().get(&format!("/{id}")).await.expect(302);
-    }
-}
-
 /// The sums of a link's deliveries.
 async fn sums(client: &Client, id: &str) -> [u64; 3] {
     let status = client.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
@@ -78,12 +68,12 @@ async fn a_slow_receiver_does_not_hold_up_another() {
     let (slow, quick) = (Receiver::start().await, Receiver::start().await);
     slow.reply_with([Reply::Silence; 200]);
     let root = server.root();
-    let to_slow = link_to(&root, &[slow.url("/")]).await;
-    let to_quick = link_to(&root, &[quick.url("/")]).await;
-    click(&server, &to_slow, 100).await;
+    let to_slow = root.link_with_webhooks(&[slow.url("/")]).await;
+    let to_quick = root.link_with_webhooks(&[quick.url("/")]).await;
+    server.click(&to_slow, 100).await;
     // As many as may be under way at once to a receiver that nothing is known of, and no more.
     slow.wait_for(2, SOON).await;
-    click(&server, &to_quick, 50).await;
+    server.click(&to_quick, 50).await;
     quick.wait_for(50, SOON).await;
     wait_for_sums(&root, &to_quick, [0, 50, 0]).await;
     assert_eq!(slow.received().len(), 2);
@@ -98,15 +88,15 @@ async fn a_receiver_is_tried_with_as_many_at_a_time_as_it_bears() {
         .start();
     let (receiver, other) = (Receiver::start().await, Receiver::start().await);
     let root = server.root();
-    let id = link_to(&root, &[receiver.url("/")]).await;
-    let sentinel = link_to(&root, &[other.url("/")]).await;
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
+    let sentinel = root.link_with_webhooks(&[other.url("/")]).await;
     // How many come at once while none is answered: deliveries to another show that the queue was looked through.
     let mut rounds = 0;
     let mut at_once = async || {
         let before = receiver.received().len();
         receiver.holds_answers(true);
-        click(&server, &id, 20).await;
-        click(&server, &sentinel, 1).await;
+        server.click(&id, 20).await;
+        server.click(&sentinel, 1).await;
         rounds += 1;
         wait_for_sums(&root, &sentinel, [0, rounds, 0]).await;
         let at_once = receiver.received().len() - before;
@@ -133,8 +123,8 @@ async fn a_long_backlog_of_one_receiver_does_not_hide_what_is_behind_it() {
     slow.reply_with([Reply::Silence; 200]);
     let root = server.root();
     let urls: Vec<_> = (0..10).map(|path| slow.url(&format!("/{path}"))).collect();
-    let to_slow = link_to(&root, &urls).await;
-    let to_quick = link_to(&root, &[quick.url("/")]).await;
+    let to_slow = root.link_with_webhooks(&urls).await;
+    let to_quick = root.link_with_webhooks(&[quick.url("/")]).await;
     let (visitor, path) = (server.anonymous(), format!("/{to_slow}"));
     for _ in 0..12 {
         futures_util::future::join_all((0..50).map(|_| visitor.get(&path))).await;
@@ -142,7 +132,7 @@ async fn a_long_backlog_of_one_receiver_does_not_hide_what_is_behind_it() {
     eventually("a long backlog", SOON, async || (sums(&root, &to_slow).await[0] == 6_000).then_some(())).await;
     for _ in 0..3 {
         let before = quick.received().len();
-        click(&server, &to_quick, 10).await;
+        server.click(&to_quick, 10).await;
         quick.wait_for(before + 10, SOON).await;
     }
     wait_for_sums(&root, &to_quick, [0, 30, 0]).await;
@@ -154,8 +144,8 @@ async fn a_burst_to_one_receiver_is_delivered_whole_and_once() {
     let receiver = Receiver::start().await;
     let root = server.root();
     let urls: Vec<_> = (0..10).map(|path| receiver.url(&format!("/{path}"))).collect();
-    let id = link_to(&root, &urls).await;
-    click(&server, &id, 20).await;
+    let id = root.link_with_webhooks(&urls).await;
+    server.click(&id, 20).await;
     wait_for_sums(&root, &id, [0, 200, 0]).await;
     let times = times_received(&receiver);
     assert!(times.len() == 200 && times.values().all(|times| *times == 1));
@@ -170,15 +160,15 @@ async fn a_worker_that_panics_is_replaced_and_its_delivery_goes_on() {
         .start();
     let receiver = Receiver::start().await;
     let root = server.root();
-    let id = link_to(&root, &[receiver.url("/")]).await;
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
     // While it is idle.
     server.webhooks.worker(0).try_send(PanicWorker).unwrap();
-    click(&server, &id, 3).await;
+    server.click(&id, 3).await;
     wait_for_sums(&root, &id, [0, 3, 0]).await;
     // Again and again, while it has much to do: a panic ends what waits in the worker's mailbox.
     let began = Instant::now();
     for round in 0..6 {
-        click(&server, &id, 5).await;
+        server.click(&id, 5).await;
         let _ = server.webhooks.worker(0).try_send(PanicWorker);
         receiver.wait_for(3 + round, SOON).await;
     }
@@ -186,7 +176,7 @@ async fn a_worker_that_panics_is_replaced_and_its_delivery_goes_on() {
     assert!(began.elapsed() < Duration::from_secs(10));
     let tries = deliveries(&root, &id).await.iter().map(|delivery| delivery["attempts"].as_u64().unwrap()).sum::<u64>();
     assert!((33..=33 + 6).contains(&tries), "{tries} tries: a panic costs at most the one under way");
-    let metrics = server.operator().get("/metrics").await.expect(200).text();
+    let metrics = server.metrics().await;
     let restarts = metrics.lines().find(|line| line.contains("restart") && line.contains("webhook_worker"));
     assert!(restarts.is_some_and(|line| !line.ends_with(" 0")), "{restarts:?}");
 }
@@ -197,9 +187,9 @@ async fn a_try_in_whose_middle_the_worker_panics_counts_as_one() {
     let server = Server::builder().set("SIGNPOST_WEBHOOKS__WORKERS", "1").clock(clock.clone()).start();
     let receiver = Receiver::start().await;
     let root = server.root();
-    let id = link_to(&root, &[receiver.url("/")]).await;
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
     receiver.holds_answers(true);
-    click(&server, &id, 1).await;
+    server.click(&id, 1).await;
     receiver.wait_for(1, SOON).await;
     // The request is out, its answer is not in.
     server.webhooks.worker(0).try_send(PanicWorker).unwrap();
@@ -230,8 +220,8 @@ async fn a_pending_delivery_outlives_a_restart() {
     let receiver = Receiver::start().await;
     receiver.reply_with([Reply::Status(500)]);
     let root = server.root();
-    let id = link_to(&root, &[receiver.url("/")]).await;
-    click(&server, &id, 1).await;
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 1).await;
     eventually("the first try", SOON, async || (deliveries(&root, &id).await.first()?["attempts"] == 1).then_some(()))
         .await;
     let later = Clock::standing_at(server.clock.now().plus(Duration::from_hours(2)));
@@ -248,8 +238,8 @@ async fn a_drain_waits_for_the_tries_under_way_and_hands_back_the_rest() {
     let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "600ms").start();
     let receiver = Receiver::start().await;
     receiver.reply_with([Reply::Silence; 2]);
-    let id = link_to(&server.root(), &[receiver.url("/")]).await;
-    click(&server, &id, 20).await;
+    let id = server.root().link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 20).await;
     receiver.wait_for(2, SOON).await;
     let began = Instant::now();
     let directory = server.stop();
@@ -270,12 +260,12 @@ async fn while_the_store_is_out_of_reach_deliveries_wait() {
     receiver.reply_with([Reply::Status(500); 5]);
     receiver.holds_answers(true);
     let root = server.root();
-    let id = link_to(&root, &[receiver.url("/")]).await;
-    click(&server, &id, 10).await;
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 10).await;
     receiver.wait_for(1, SOON).await;
     switch.out_of_reach(true);
     receiver.holds_answers(false);
-    click(&server, &id, 10).await;
+    server.click(&id, 10).await;
     // What became of the tries under way could not be written down, nor the new hits be queued, and more than once.
     for method in ["settle_deliveries", "apply_hits"] {
         refused(&switch, method, 2).await;
@@ -295,10 +285,10 @@ async fn a_try_whose_writing_down_was_not_answered_counts_once() {
     let server = impatient().wrap_store(move |store| Arc::new(FaultyStore::new(store, faults))).start();
     let receiver = Receiver::start().await;
     let root = server.root();
-    let id = link_to(&root, &[receiver.url("/ok"), receiver.url("/also")]).await;
+    let id = root.link_with_webhooks(&[receiver.url("/ok"), receiver.url("/also")]).await;
     receiver.reply_with([Reply::Status(500); 2]);
     receiver.holds_answers(true);
-    click(&server, &id, 1).await;
+    server.click(&id, 1).await;
     receiver.wait_for(1, SOON).await;
     switch.loses_answers(true);
     receiver.holds_answers(false);
@@ -326,8 +316,8 @@ async fn a_start_under_a_wrong_master_key_spoils_no_delivery() {
     let server = builder(&right).start();
     let receiver = Receiver::start().await;
     receiver.reply_with([Reply::Silence; 4]);
-    let id = link_to(&server.root(), &[receiver.url("/")]).await;
-    click(&server, &id, 10).await;
+    let id = server.root().link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 10).await;
     receiver.wait_for(1, SOON).await;
     let directory = server.stop();
     for _ in 0..3 {

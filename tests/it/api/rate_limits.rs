@@ -241,7 +241,7 @@ async fn a_shard_that_panics_under_load_is_back_within_a_second_with_its_counts(
     }
     let answered = 50 + let_in + after;
     assert!(answered <= LIMIT && answered + unavailable + 1 >= LIMIT, "{answered} and {unavailable} unavailable");
-    let restarts = server.operator().get("/metrics").await.expect(200).text();
+    let restarts = server.metrics().await;
     let restarts = restarts.lines().find(|line| line.contains("restart") && line.contains("key_shard"));
     assert!(restarts.is_some_and(|line| !line.ends_with(" 0")), "{restarts:?}");
 }

@@ -17,14 +17,6 @@ const WAY: Duration = Duration::from_millis(300);
 const FIRST_PAUSE: [u64; 2] = [900, 1_100];
 const SECOND_PAUSE: [u64; 2] = [4_500, 5_500];
 
-async fn link_to(client: &Client, url: &str) -> String {
-    client.shorten(json!({"redirect_url": "https://example.com/", "webhooks": [url]})).await
-}
-
-async fn click(server: &Server, id: &str) {
-    server.anonymous().get(&format!("/{id}")).await.expect(302);
-}
-
 /// The whole answer, once the only delivery of the link has so many tries.
 async fn status_after(client: &Client, id: &str, attempts: u64) -> Value {
     eventually("the status of a try", SOON, async || {
@@ -52,11 +44,11 @@ async fn a_failed_delivery_is_tried_again_after_1_s_and_then_after_5_s_and_the_s
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let root = server.root();
     receiver.reply_with([Reply::Status(500), Reply::Status(500), Reply::Status(200)]);
-    let id = link_to(&root, &receiver.url("/")).await;
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
     // Arrivals are measured by one clock and told by another.
     let (clicked, clicked_at) = (Instant::now(), server.clock.now());
     let arrival = |request: &Received| clicked_at.plus(request.at - clicked);
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     assert!(receiver.wait_for(1, SOON).await[0].at - clicked < Duration::from_secs(1));
 
     for (tries, window) in [(1, FIRST_PAUSE), (2, SECOND_PAUSE)] {
@@ -95,10 +87,10 @@ async fn the_status_tells_every_moment_of_a_delivery() {
     let root = server.root();
     receiver.reply_with([Reply::Status(500), Reply::Status(500), Reply::Status(200)]);
     let (url, begun) = (receiver.url("/"), clock.now());
-    let id = link_to(&root, &url).await;
-    let sentinel = link_to(&root, &other.url("/")).await;
+    let id = root.link_with_webhooks(std::slice::from_ref(&url)).await;
+    let sentinel = root.link_with_webhooks(&[other.url("/")]).await;
     receiver.holds_answers(true);
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     let hit_id = receiver.wait_for(1, SOON).await[0].json()["hit_id"].clone();
     let shown = |status: &str, attempts: u64, response: Value, error: Value, updated: Timestamp, next: Value| {
         let sum = |is: &str| u64::from(is == status);
@@ -131,7 +123,7 @@ async fn the_status_tells_every_moment_of_a_delivery() {
 
         clock.advance(Duration::from_millis(due.0 - now.0 - 1));
         // Another delivery shows that what is due by now is looked for.
-        click(&server, &sentinel).await;
+        server.click(&sentinel, 1).await;
         let count = usize::try_from(tries).unwrap();
         other.wait_for(count, SOON).await;
         assert_eq!(receiver.received().len(), count, "a millisecond too early");

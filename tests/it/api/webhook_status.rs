@@ -29,10 +29,6 @@ async fn status(client: &Client, id: &str, query: &str) -> Value {
     client.get(&format!("/{id}/webhooks/status{query}")).await.expect(200).json()
 }
 
-async fn click(server: &Server, id: &str) {
-    server.anonymous().get(&format!("/{id}")).await.expect(302);
-}
-
 /// Waits until the link has `count` deliveries with this status.
 async fn wait_for(client: &Client, id: &str, is: &str, count: u64) -> Value {
     eventually("deliveries", Duration::from_secs(3), async || {
@@ -72,7 +68,7 @@ async fn deliveries_are_shown_as_they_go() {
     let root = server.root();
     let url = receiver.url("/hook");
     let id = root.shorten(json!({"redirect_url": "https://example.com/", "webhooks": [url]})).await;
-    click(&server, &id).await;
+    server.click(&id, 1).await;
 
     let tried = eventually("the first try", Duration::from_secs(3), async || {
         let status = status(&root, &id, "").await;
@@ -129,8 +125,8 @@ async fn the_list_goes_page_by_page_newest_first() {
     let id = root.shorten(link.clone()).await;
     let other = root.shorten(link).await;
     for _ in 0..5 {
-        click(&server, &id).await;
-        click(&server, &other).await;
+        server.click(&id, 1).await;
+        server.click(&other, 1).await;
         clock.advance(Duration::from_secs(1));
     }
     let whole = wait_for(&root, &id, "delivered", 10).await;
@@ -159,10 +155,10 @@ async fn the_list_is_filtered_by_status() {
     receiver.reply_with([Reply::Status(500)]);
     let root = server.root();
     let id = root.shorten(json!({"redirect_url": "https://example.com/", "webhooks": [receiver.url("/")]})).await;
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     wait_for(&root, &id, "failed", 1).await;
     for _ in 0..3 {
-        click(&server, &id).await;
+        server.click(&id, 1).await;
     }
     wait_for(&root, &id, "delivered", 3).await;
     for (filter, count) in [("pending", 0), ("delivered", 3), ("failed", 1)] {
@@ -214,7 +210,7 @@ async fn deliveries_are_shown_for_thirty_days() {
     let receiver = Receiver::start().await;
     let root = server.root();
     let id = root.shorten(json!({"redirect_url": "https://example.com/", "webhooks": [receiver.url("/")]})).await;
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     wait_for(&root, &id, "delivered", 1).await;
     clock.advance(Duration::from_hours(30 * 24));
     assert_eq!(status(&root, &id, "").await["deliveries"].as_array().unwrap().len(), 1);

@@ -23,14 +23,6 @@ fn impatient() -> ServerBuilder {
     Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,100ms")
 }
 
-async fn link_to(client: &Client, urls: &[String]) -> String {
-    client.shorten(json!({"redirect_url": "https://example.com/", "webhooks": urls})).await
-}
-
-async fn click(server: &Server, id: &str) {
-    server.anonymous().get(&format!("/{id}")).await.expect(302);
-}
-
 /// Waits until none of the link's deliveries is pending; answers them.
 async fn settled(client: &Client, id: &str, count: usize) -> Vec<Value> {
     eventually("settled deliveries", Duration::from_secs(5), async || {
@@ -66,7 +58,7 @@ async fn a_hit_posts_the_six_fields_in_order_and_both_signatures() {
     );
     let answer = shop.send(reqwest::Method::POST, "/shorten", &[], Some(body.into())).await.expect(200);
     let id = text(&answer.json()["short_id"]).to_owned();
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     let request = receiver.wait_for(1, SOON).await.remove(0);
 
     let payload = request.json();
@@ -93,8 +85,8 @@ async fn a_hit_posts_the_six_fields_in_order_and_both_signatures() {
 #[tokio::test]
 async fn without_data_an_empty_object_is_sent() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
-    let id = link_to(&server.root(), &[receiver.url("/")]).await;
-    click(&server, &id).await;
+    let id = server.root().link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 1).await;
     let request = receiver.wait_for(1, SOON).await.remove(0);
     assert!(String::from_utf8(request.body).unwrap().ends_with(r#","data":{}}"#));
 }
@@ -102,9 +94,9 @@ async fn without_data_an_empty_object_is_sent() {
 #[tokio::test]
 async fn every_hit_goes_to_every_url_with_an_id_of_its_own() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
-    let id = link_to(&server.root(), &[receiver.url("/a"), receiver.url("/b")]).await;
+    let id = server.root().link_with_webhooks(&[receiver.url("/a"), receiver.url("/b")]).await;
     for _ in 0..3 {
-        click(&server, &id).await;
+        server.click(&id, 1).await;
     }
     server.anonymous().head(&format!("/{id}")).await.expect(302);
     settled(&server.root(), &id, 6).await;
@@ -122,14 +114,14 @@ async fn after_three_failures_a_delivery_has_failed_for_good() {
     let (server, receiver) = (impatient().start(), Receiver::start().await);
     receiver.reply_with([Reply::Status(500), Reply::Status(400), Reply::Status(418)]);
     let root = server.root();
-    let id = link_to(&root, &[receiver.url("/")]).await;
-    click(&server, &id).await;
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 1).await;
     let delivery = settled(&root, &id, 1).await.remove(0);
     assert_eq!((&delivery["status"], &delivery["attempts"]), (&json!("failed"), &json!(3)));
     assert_eq!((&delivery["response_status"], &delivery["error"]), (&json!(418), &json!("http 418")));
     assert_eq!(delivery["next_attempt_at"], Value::Null);
     // The next hit's delivery goes through; nothing of the first comes again.
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     settled(&root, &id, 2).await;
     assert_eq!(receiver.received().len(), 4);
     let usage = root.get("/usage").await.expect(200).json();
@@ -156,8 +148,8 @@ async fn the_reason_of_a_failure_is_told() {
     ];
     for (url, reply, error, response_status) in cases {
         receiver.reply_with(reply.into_iter().chain(reply));
-        let id = link_to(&root, &[url]).await;
-        click(&server, &id).await;
+        let id = root.link_with_webhooks(&[url]).await;
+        server.click(&id, 1).await;
         let delivery = settled(&root, &id, 1).await.remove(0);
         assert_eq!((&delivery["error"], &delivery["response_status"]), (&json!(error), &response_status));
         assert_eq!((&delivery["status"], &delivery["attempts"]), (&json!("failed"), &json!(2)), "{error}");
@@ -177,8 +169,8 @@ async fn addresses_inside_are_not_called_unless_allowed() {
         assert_eq!(problem["errors"][0]["pointer"], "/webhooks/1", "{literal}");
     }
     // A name is judged when it is dialled.
-    let id = link_to(&root, &[format!("http://localhost:{}/", receiver.address.port())]).await;
-    click(&server, &id).await;
+    let id = root.link_with_webhooks(&[format!("http://localhost:{}/", receiver.address.port())]).await;
+    server.click(&id, 1).await;
     let delivery = settled(&root, &id, 1).await.remove(0);
     assert_eq!((&delivery["status"], &delivery["error"]), (&json!("failed"), &json!("blocked address")));
     assert_eq!(receiver.received().len(), 0);
@@ -192,9 +184,9 @@ async fn past_the_quota_nothing_is_sent_and_the_count_is_exact() {
     let receiver = Receiver::start().await;
     let key = server.root().new_key(json!({"name": "shop"})).await;
     let shop = server.with_key(text(&key["key"]));
-    let id = link_to(&shop, &[receiver.url("/a"), receiver.url("/b")]).await;
+    let id = shop.link_with_webhooks(&[receiver.url("/a"), receiver.url("/b")]).await;
     for _ in 0..10 {
-        click(&server, &id).await;
+        server.click(&id, 1).await;
     }
     let deliveries = settled(&shop, &id, 20).await;
     let (sent, refused): (Vec<_>, Vec<_>) = deliveries.iter().partition(|delivery| delivery["status"] == "delivered");
@@ -208,7 +200,7 @@ async fn past_the_quota_nothing_is_sent_and_the_count_is_exact() {
 
     // The next month begins anew.
     clock.advance(Duration::from_hours(24));
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     settled(&shop, &id, 22).await;
     assert_eq!(receiver.received().len(), 7);
 }
@@ -220,8 +212,8 @@ async fn a_retry_takes_no_more_of_the_quota() {
     receiver.reply_with([Reply::Status(500), Reply::Status(500)]);
     let key = server.root().new_key(json!({"name": "shop"})).await;
     let shop = server.with_key(text(&key["key"]));
-    let id = link_to(&shop, &[receiver.url("/")]).await;
-    click(&server, &id).await;
+    let id = shop.link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 1).await;
     let delivery = settled(&shop, &id, 1).await.remove(0);
     assert_eq!((&delivery["status"], &delivery["attempts"]), (&json!("delivered"), &json!(3)));
 }
@@ -234,8 +226,8 @@ async fn both_secrets_sign_during_a_grace_and_the_new_one_alone_after_it() {
     let receiver = Receiver::start().await;
     let key = server.root().new_key(json!({"name": "shop"})).await;
     let shop = server.with_key(text(&key["key"]));
-    let id = link_to(&shop, &[receiver.url("/")]).await;
-    click(&server, &id).await;
+    let id = shop.link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 1).await;
     let first = receiver.wait_for(1, SOON).await.remove(0);
     let old = text(&key["webhook_secret"]);
     assert!(is_standard(&first, old));
@@ -244,14 +236,14 @@ async fn both_secrets_sign_during_a_grace_and_the_new_one_alone_after_it() {
     let body = json!({"grace_seconds": 60, "rotate_webhook_secret": true});
     let rotated = server.root().post(&path, body).await.expect(200).json();
     let new = text(&rotated["webhook_secret"]);
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     let second = receiver.wait_for(2, SOON).await.remove(1);
     assert_eq!(second.header("webhook-signature").split(' ').count(), 2);
     assert!(is_standard(&second, old) && is_standard(&second, new));
     assert!(is_signed(&second, new) && !is_signed(&second, old));
 
     clock.advance(Duration::from_mins(1));
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     let third = receiver.wait_for(3, SOON).await.remove(2);
     assert_eq!(third.header("webhook-signature").split(' ').count(), 1);
     assert!(is_standard(&third, new) && is_signed(&third, new));
@@ -261,7 +253,7 @@ async fn both_secrets_sign_during_a_grace_and_the_new_one_alone_after_it() {
     let rotated = shop.post(&path, json!({})).await.expect(200).json();
     assert!(rotated.get("webhook_secret").is_none());
     let rotated = shop.post(&path, json!({"rotate_webhook_secret": true})).await.expect(200).json();
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     let fourth = receiver.wait_for(4, SOON).await.remove(3);
     assert!(is_standard(&fourth, text(&rotated["webhook_secret"])) && !is_standard(&fourth, new));
 }
@@ -274,10 +266,10 @@ async fn webhooks_of_a_revoked_key_and_of_untracked_links_go_on() {
     let shop = server.with_key(text(&key["key"]));
     let body = json!({"redirect_url": "https://example.com/", "webhooks": [receiver.url("/")], "tracked": false});
     let id = shop.shorten(body).await;
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     receiver.wait_for(1, SOON).await;
     assert_eq!(settled(&shop, &id, 1).await[0]["status"], "delivered");
     root.delete(&format!("/api-keys/{}", text(&key["key_id"]))).await.expect(204);
-    click(&server, &id).await;
+    server.click(&id, 1).await;
     receiver.wait_for(2, SOON).await;
 }

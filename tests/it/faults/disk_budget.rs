@@ -50,7 +50,7 @@ async fn without_room_redirects_go_on_and_what_is_not_recorded_is_counted() {
 }
 
 async fn metric(server: &Server, name: &str) -> u64 {
-    let text = server.operator().get("/metrics").await.expect(200).text();
+    let text = server.metrics().await;
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));
     line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
 }

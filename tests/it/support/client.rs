@@ -78,6 +78,11 @@ impl Client {
         self.shorten(json!({"redirect_url": "https://example.com/"})).await
     }
 
+    /// Creates a link with webhooks at `urls`.
+    pub async fn link_with_webhooks(&self, urls: &[String]) -> String {
+        self.shorten(json!({"redirect_url": "https://example.com/", "webhooks": urls})).await
+    }
+
     /// Creates a key; answers the whole record with its secrets.
     pub async fn new_key(&self, body: Value) -> Value {
         self.post("/api-keys", body).await.expect(201).json()

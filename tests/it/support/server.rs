@@ -171,6 +171,18 @@ impl Server {
         Client::new(&format!("http://{}", self.admin), None)
     }
 
+    /// Follows a link, so many times.
+    pub async fn click(&self, id: &str, times: usize) {
+        for _ in 0..times {
+            self.anonymous().get(&format!("/{id}")).await.expect(302);
+        }
+    }
+
+    /// All metrics, as they are at one moment.
+    pub async fn metrics(&self) -> String {
+        self.operator().get("/metrics").await.expect(200).text()
+    }
+
     pub fn data_dir(&self) -> PathBuf {
         Path::new(self.directory.path()).join("data")
     }
@@ -196,4 +208,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The value of one metric, labels and all in its name; none where there is no such line.
+pub fn metric(metrics: &str, name: &str) -> Option<f64> {
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(value.parse().unwrap())
 }
