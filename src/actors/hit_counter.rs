@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 
 use super::keeper::{Keeper, KeeperOptions, RestartHook};
 use super::webhook_dispatcher::DispatcherWake;
-use crate::domain::hit::{HitBatch, Position};
+use crate::domain::hit::{HitBatch, HitCursor};
 use crate::hits::counter::HitTally;
 use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
@@ -32,8 +32,8 @@ pub struct Counting {
     store: Arc<dyn Store>,
     reader: JournalReader,
     tally: HitTally,
-    /// Up to where the store has counted.
-    cursor: Position,
+    /// Up to where the store has counted, and up to where an earlier life had begun to count.
+    cursor: HitCursor,
     /// A batch that was offered and may or may not be counted: it is offered again, the same, before any other.
     offered: Option<Arc<HitBatch>>,
     wakes: CounterWakes,
@@ -62,7 +62,7 @@ impl Counting {
         store: Arc<dyn Store>,
         reader: JournalReader,
         tally: HitTally,
-        cursor: Position,
+        cursor: HitCursor,
         wakes: CounterWakes,
     ) -> Self {
         Self { store, reader, tally, cursor, offered: None, wakes }
@@ -71,7 +71,7 @@ impl Counting {
     /// Goes back to what the store has counted, as if just started: after a panic nothing else is certain.
     fn resume(&mut self) {
         self.tally.clear();
-        let read_upto = self.offered.as_ref().map_or(self.cursor, |batch| batch.upto);
+        let read_upto = self.offered.as_ref().map_or(self.cursor.counted, |batch| batch.upto);
         self.reader.rewind(read_upto);
     }
 
@@ -79,31 +79,55 @@ impl Counting {
     async fn step(&mut self) -> Result<Step, StoreError> {
         let mut step = Step::Counted;
         if self.offered.is_none() {
-            let tally = &mut self.tally;
-            let mut read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
-            for _ in 1..BATCH_RECORDS / PAGE {
-                if read.caught_up || tally.deliveries() >= BATCH_DELIVERIES {
-                    break;
-                }
-                read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
-            }
-            if read.upto > self.cursor {
-                self.offered = Some(Arc::new(tally.take(self.cursor, read.upto)));
-            }
-            if read.caught_up {
+            if self.cursor.begun > self.cursor.counted {
+                self.gather_begun();
+            } else if self.gather() {
                 step = Step::CaughtUp;
             }
         }
         if let Some(batch) = &self.offered {
             self.store.apply_hits(Arc::clone(batch)).await?;
-            self.cursor = batch.upto;
+            self.cursor = batch.upto.into();
             if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
                 self.wakes.dispatcher.wake(earliest);
             }
             self.offered = None;
-            self.reader.release(self.cursor);
+            self.reader.release(self.cursor.counted);
         }
         Ok(step)
+    }
+
+    /// Makes the next batch of what there is; answers whether that is all there is.
+    fn gather(&mut self) -> bool {
+        let tally = &mut self.tally;
+        let mut read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
+        for _ in 1..BATCH_RECORDS / PAGE {
+            if read.caught_up || tally.deliveries() >= BATCH_DELIVERIES {
+                break;
+            }
+            read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
+        }
+        if read.upto > self.cursor.counted {
+            self.offered = Some(Arc::new(tally.take(self.cursor.counted, read.upto)));
+        }
+        read.caught_up
+    }
+
+    /// Makes the batch again that an earlier life had begun: the same records, whatever came behind them since.
+    fn gather_begun(&mut self) {
+        let (tally, HitCursor { counted, begun }) = (&mut self.tally, self.cursor);
+        loop {
+            let read = self.reader.read(PAGE, &mut |position, hit| {
+                if position <= begun {
+                    tally.add(position, &hit);
+                }
+            });
+            if read.caught_up || read.upto >= begun {
+                break;
+            }
+        }
+        self.reader.rewind(begun);
+        self.offered = Some(Arc::new(tally.take(counted, begun)));
     }
 }
 

@@ -214,6 +214,8 @@ fn start_webhooks(
         wake: context.wake.clone(),
         meters: context.metrics.webhooks.clone(),
     };
+    let wake = context.wake.clone();
+    context.store.on_adoption(Box::new(move |earliest| wake.wake(earliest)));
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
     let pool = WebhookPool::start(&arbiter.handle(), parts, on_restart);
     let (meters, clock) = (context.metrics.webhooks.clone(), context.clock.clone());

@@ -33,6 +33,23 @@ pub struct NodeId(pub Uuid);
 #[serde(transparent)]
 pub struct Position(pub u64);
 
+/// How far a node's journal is counted in the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HitCursor {
+    /// All hits up to here are counted.
+    pub counted: Position,
+    /// Above `counted` where a batch up to here was begun: some of it may be counted already. The next batch has to be
+    /// the same one, made from the records in `(counted, begun]`.
+    pub begun: Position,
+}
+
+/// Nothing is begun beyond what is counted.
+impl From<Position> for HitCursor {
+    fn from(counted: Position) -> Self {
+        Self { counted, begun: counted }
+    }
+}
+
 /// A list of labels that is kept for a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

@@ -18,6 +18,18 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
+use super::endpoint::Endpoint;
+use super::key::KeyId;
+
+/// What one node has let in of one key at one endpoint, as the other nodes are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowLog {
+    pub key: KeyId,
+    pub endpoint: Endpoint,
+    /// When, in milliseconds since 1970, oldest first.
+    pub admitted_ms: Vec<u64>,
+}
+
 /// The length of the window in seconds: the `w` of `RateLimit-Policy`.
 pub const WINDOW_SECONDS: u32 = 60;
 

@@ -29,7 +29,7 @@ use super::record::{HitRecord, MAX_RECORD_BYTES};
 use super::recovery::{LOCK_FILE, segment_path, survey};
 use super::refusal::Refusal;
 use super::segment::{CacheLines, Prepare, Segment};
-use crate::domain::hit::{NodeId, Position};
+use crate::domain::hit::{HitCursor, NodeId, Position};
 
 pub use super::refusal::NotRecorded;
 
@@ -92,8 +92,8 @@ pub struct Journal {
 
 /// Opens the journal in `directory`, which is made if it is not there.
 ///
-/// The reader starts behind `cursor`: the highest position whose hits are in the store. Positions
-/// given from now on are above it, and above all that old segments hold. What is damaged or foreign
+/// The reader starts behind `cursor.counted`: the highest position whose hits are in the store. Positions
+/// given from now on are above `cursor.begun`, and above all that old segments hold. What is damaged or foreign
 /// is reported ([`JournalReader::recovery`]) and left in place.
 ///
 /// # Errors
@@ -103,14 +103,15 @@ pub fn open(
     directory: &Path,
     settings: &JournalSettings,
     node: NodeId,
-    cursor: Position,
+    cursor: impl Into<HitCursor>,
 ) -> Result<Journal, JournalError> {
+    let HitCursor { counted: cursor, begun } = cursor.into();
     check(settings)?;
     let unusable = |source| JournalError::Directory { path: directory.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
     let lock = DirectoryLock::take(directory)?;
     let found = survey(directory, node).map_err(unusable)?;
-    let above = found.segments.iter().map(|old| old.header.end()).fold(cursor, Ord::max);
+    let above = found.segments.iter().map(|old| old.header.end()).fold(cursor.max(begun), Ord::max);
     let shared = Arc::new(Shared {
         active: ArcSwapOption::empty(),
         rotation: Mutex::new(Rotation {

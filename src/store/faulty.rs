@@ -7,13 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
+use super::{
+    AdoptionHook, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
+    UpdateKeyError,
+};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, LinkHits, NodeId, Position};
+use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
+use crate::domain::window::WindowLog;
 
 /// Switches the faults of a [`FaultyStore`] on and off.
 #[derive(Clone, Debug, Default)]
@@ -128,6 +132,14 @@ macro_rules! pass_on {
                 self.behind.close().await;
             }
 
+            fn is_shared(&self) -> bool {
+                self.behind.is_shared()
+            }
+
+            fn on_adoption(&self, tell: AdoptionHook) {
+                self.behind.on_adoption(tell);
+            }
+
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 self.switch.pass(stringify!($read)).await?;
                 self.behind.$read($($of),*).await
@@ -149,7 +161,7 @@ pass_on! {
         key_by_secret(hash: SecretHash) -> Result<Option<ApiKey>, StoreError>;
         keys_seen_by(viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError>;
         last_uses(keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError>;
-        hit_cursor(writer: NodeId) -> Result<Position, StoreError>;
+        hit_cursor(writer: NodeId) -> Result<HitCursor, StoreError>;
         link_hits(id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
         monthly_counts(key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
         due_deliveries(now: Timestamp, after: Option<DueDelivery>, limit: usize) -> Result<Vec<DueDelivery>, StoreError>;
@@ -168,5 +180,6 @@ pass_on! {
         claim_delivery_quota(claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
         settle_deliveries(settlements: Vec<Settlement>) -> Result<(), StoreError>;
         drop_deliveries(before: Day) -> Result<bool, StoreError>;
+        share_windows(own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError>;
     }
 }

@@ -9,11 +9,12 @@ use async_trait::async_trait;
 use thiserror::Error;
 
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, LinkHits, NodeId, Position};
+use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+use crate::domain::window::WindowLog;
 
 /// The store did not do what it was asked.
 #[derive(Debug, Error)]
@@ -97,6 +98,9 @@ pub struct DeliveryQuery {
     pub limit: usize,
 }
 
+/// Is told that deliveries were adopted, the earliest of them due then.
+pub type AdoptionHook = Box<dyn Fn(Timestamp) + Send + Sync>;
+
 /// Keeps everything that must outlive the process.
 ///
 /// Every write that is answered with `Ok` is durable. Reads see every write answered before them.
@@ -137,11 +141,12 @@ pub trait Store: Send + Sync + 'static {
     async fn last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError>;
 
     /// Up to where this node's journal is counted.
-    async fn hit_cursor(&self, writer: NodeId) -> Result<Position, StoreError>;
+    async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError>;
 
     /// Adds a batch to the counters and its deliveries to the queue, exactly once however often the same batch comes.
     ///
-    /// A batch that does not begin at the writer's cursor changes nothing. After an unknown outcome the same batch has
+    /// A batch that does not begin at the writer's cursor changes nothing, nor does one that ends elsewhere than the batch
+    /// that was begun. After an unknown outcome the same batch has
     /// to be offered again before another.
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError>;
 
@@ -180,4 +185,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Drops settled and unsettled deliveries of hits before the day `before`, some at a time; `false` when none is left.
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError>;
+
+    /// Whether other nodes may serve from the same store: then they have to be told of what is in this node's memory.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Has `tell` called with the earliest due time whenever deliveries fall to this node that another one had queued.
+    fn on_adoption(&self, tell: AdoptionHook) {
+        drop(tell);
+    }
+
+    /// Publishes what this node has let in of late, in the place of what it published before, and answers what the other
+    /// nodes have of the same keys and endpoints. It is forgotten by itself once no window can hold it any more.
+    async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
+        drop(own);
+        Ok(Vec::new())
+    }
 }

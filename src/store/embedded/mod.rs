@@ -25,7 +25,7 @@ use self::transaction::Transaction;
 use self::writer::{Writer, closed};
 use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, LinkHits, NodeId, Position};
+use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
@@ -162,8 +162,9 @@ impl Store for EmbeddedStore {
         self.read(move |engine| keys::last_uses(engine, &ids)).await
     }
 
-    async fn hit_cursor(&self, writer: NodeId) -> Result<Position, StoreError> {
-        self.read(move |engine| hits::cursor(engine, writer)).await
+    async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
+        // A batch is counted in one transaction: none is ever begun and not counted.
+        self.read(move |engine| hits::cursor(engine, writer)).await.map(HitCursor::from)
     }
 
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {

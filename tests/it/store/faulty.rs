@@ -49,7 +49,7 @@ async fn a_write_whose_answer_is_lost_is_done() {
     assert_eq!(["create_link", "apply_hits", "link"].map(|method| switch.refused(method)), [1, 1, 0]);
     // Reads are answered, and what was done is to be seen.
     assert!(store.link(short_id(1)).await.unwrap().is_some());
-    assert_eq!(store.hit_cursor(node(1)).await.unwrap().0, 9);
+    assert_eq!(store.hit_cursor(node(1)).await.unwrap().counted.0, 9);
     assert_eq!(store.due_deliveries(Timestamp(u64::MAX / 2), None, 9).await.unwrap(), []);
     switch.loses_answers(false);
     assert_eq!(store.create_link(link(2, key_id(1)), None).await.unwrap(), 2);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use signpost::domain::calendar::{Day, Timestamp};
-use signpost::domain::hit::{DayCount, Dimension, HitBatch, Position, ServedCount};
+use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitCursor, Position, ServedCount};
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Store};
 
@@ -138,7 +138,7 @@ impl Model {
 }
 
 async fn check(store: &Arc<dyn Store>, model: &Model) {
-    assert_eq!(store.hit_cursor(node(1)).await.unwrap(), Position(model.cursor));
+    assert_eq!(store.hit_cursor(node(1)).await.unwrap(), HitCursor::from(Position(model.cursor)));
     let counts = store.monthly_counts(key_id(1), noon().month()).await.unwrap();
     assert_eq!((counts.hits_served, counts.webhook_deliveries), (model.served, model.claimed));
     for now in [on(0), on(1).plus(MINUTE), on(400)] {

@@ -130,7 +130,7 @@ pub fn delivery(n: u32, at: Timestamp, url_index: u8) -> DeliveryId {
 
 /// Enqueues deliveries of key 1, as what comes next in the first node's journal.
 pub async fn enqueue(store: &Arc<dyn Store>, ids: impl IntoIterator<Item = DeliveryId>) {
-    let from = store.hit_cursor(node(1)).await.unwrap();
+    let from = store.hit_cursor(node(1)).await.unwrap().counted;
     let deliveries = ids.into_iter().map(|id| NewDelivery { id, owner: key_id(1) }).collect();
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(from.0, from.0 + 1) })).await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use signpost::domain::calendar::Timestamp;
-use signpost::domain::hit::{Dimension, HitBatch, LinkHits, MAX_LABELS, OTHER_LABEL, Position, ServedCount};
+use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, MAX_LABELS, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::webhook::NewDelivery;
 use signpost::store::Store;
 
@@ -26,7 +26,7 @@ fn full(from: u64, upto: u64) -> HitBatch {
 }
 
 /// All that the store has counted of link 1 and key 1, in one order.
-async fn counted(store: &Arc<dyn Store>) -> (Position, LinkHits, u64, usize) {
+async fn counted(store: &Arc<dyn Store>) -> (HitCursor, LinkHits, u64, usize) {
     let mut hits = store.link_hits(short_id(1), true).await.unwrap();
     hits.labels.sort();
     hits.labels.iter_mut().for_each(|(_, labels)| labels.sort());
@@ -45,10 +45,10 @@ async fn labels_of(store: &Arc<dyn Store>, link: u32, dimension: Dimension) -> V
 
 pub async fn a_batch_is_counted_once_however_often_it_comes(ground: &impl Ground) {
     let store = ground.open().await;
-    assert_eq!(store.hit_cursor(node(1)).await.unwrap(), Position(0));
+    assert_eq!(store.hit_cursor(node(1)).await.unwrap(), HitCursor::from(Position(0)));
     store.apply_hits(Arc::new(full(0, 10))).await.unwrap();
     let once = counted(&store).await;
-    assert_eq!(once.0, Position(10));
+    assert_eq!(once.0, HitCursor::from(Position(10)));
     assert_eq!(once.1.days, [(noon().day(), [3, 2, 1])]);
     assert_eq!((once.2, once.3), (6, 1));
     store.apply_hits(Arc::new(full(0, 10))).await.unwrap();
@@ -59,7 +59,7 @@ pub async fn a_batch_is_counted_once_however_often_it_comes(ground: &impl Ground
     store.apply_hits(Arc::new(full(10, 20))).await.unwrap();
     store.apply_hits(Arc::new(full(0, 10))).await.unwrap();
     let twice = counted(&store).await;
-    assert_eq!(twice.0, Position(20));
+    assert_eq!(twice.0, HitCursor::from(Position(20)));
     assert_eq!(twice.1.days, [(noon().day(), [6, 4, 2])]);
     // The delivery is the same one.
     assert_eq!((twice.2, twice.3), (12, 1));
@@ -68,7 +68,7 @@ pub async fn a_batch_is_counted_once_however_often_it_comes(ground: &impl Ground
 pub async fn a_batch_that_does_not_begin_at_the_cursor_changes_nothing(ground: &impl Ground) {
     let store = ground.open().await;
     assert!(store.apply_hits(Arc::new(full(5, 10))).await.is_err(), "a gap at the beginning");
-    assert_eq!(counted(&store).await.0, Position(0));
+    assert_eq!(counted(&store).await.0, HitCursor::from(Position(0)));
     store.apply_hits(Arc::new(full(0, 10))).await.unwrap();
     let before = counted(&store).await;
     for (from, upto) in [(11, 20), (9, 20), (0, 20), (0, 11)] {
@@ -84,8 +84,8 @@ pub async fn writers_have_cursors_of_their_own_and_their_counts_add_up(ground: &
     let other = HitBatch { writer: node(2), deliveries, ..full(0, 7) };
     store.apply_hits(Arc::new(other.clone())).await.unwrap();
     store.apply_hits(Arc::new(other)).await.unwrap();
-    assert_eq!(store.hit_cursor(node(1)).await.unwrap(), Position(10));
-    assert_eq!(store.hit_cursor(node(2)).await.unwrap(), Position(7));
+    assert_eq!(store.hit_cursor(node(1)).await.unwrap(), HitCursor::from(Position(10)));
+    assert_eq!(store.hit_cursor(node(2)).await.unwrap(), HitCursor::from(Position(7)));
     let (_, hits, served, due) = counted(&store).await;
     assert_eq!(hits.days, [(noon().day(), [6, 4, 2])]);
     assert_eq!((served, due), (12, 2));
