@@ -2,6 +2,7 @@
 
 pub mod embedded;
 pub mod faulty;
+pub mod scylla;
 
 use std::sync::Arc;
 

@@ -1,0 +1,164 @@
+//! API keys: by id, by secret, by who sees them.
+//!
+//! The record alone says what is; the other rows only help to find it. They are written before it and removed after it,
+//! so a crash in between leaves rows that lead to a record which does not confirm them, and those are passed over.
+
+use futures_util::future::{try_join, try_join_all};
+use scylla::value::CqlTimestamp;
+use uuid::Uuid;
+
+use super::Tables;
+use super::outcome::CqlError;
+use super::rows::{bigint, corrupt, json, timestamp, timestamp_from, to_json};
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::store::{StoreError, UpdateKeyError};
+
+const KEYS: &str = "keys";
+
+/// Rows that help to find a record carry its revision as timestamp: what a later one writes or removes wins, whichever
+/// clock its node has. Of one revision, a removal comes before what is written.
+fn written_at(revision: u64) -> i64 {
+    bigint(2 * revision + 1)
+}
+
+fn removed_at(revision: u64) -> i64 {
+    bigint(2 * revision)
+}
+
+/// The secrets that find a key.
+fn secrets(key: &ApiKey) -> impl Iterator<Item = SecretHash> {
+    let live = key.revoked_at.is_none();
+    let all = std::iter::once(key.secret_hash).chain(key.retiring_secret.as_ref().map(|old| old.secret));
+    all.filter(move |_| live)
+}
+
+impl Tables {
+    pub(super) async fn put_new_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let statements = &self.statements;
+        self.put_signs(key).await?;
+        let record = to_json(KEYS, key)?;
+        let attempt =
+            || async { self.cql.lwt(&statements.create_key, (key.id.0, bigint(key.revision), &record)).await };
+        let settle = || async { Ok(self.settled_record(key.id).await?.map(|there| there == record)) };
+        // Where another one is there, that one stays.
+        self.cql.settled(attempt, settle).await?;
+        Ok(())
+    }
+
+    pub(super) async fn put_changed_key(&self, key: &ApiKey) -> Result<(), UpdateKeyError> {
+        let statements = &self.statements;
+        let before = self.read_key(key.id).await?.ok_or(UpdateKeyError::Conflict)?;
+        if before.revision + 1 != key.revision {
+            return Err(UpdateKeyError::Conflict);
+        }
+        self.put_signs(key).await?;
+        let record = to_json(KEYS, key)?;
+        let values = (bigint(key.revision), &record, key.id.0, bigint(before.revision));
+        let attempt = || async { self.cql.lwt(&statements.update_key, values).await };
+        let settle = || async {
+            let Some(there) = self.settled_record(key.id).await? else { return Ok(Some(false)) };
+            // As it was before: nothing is decided.
+            let there_is = |revision| json::<ApiKey>(KEYS, &there).is_ok_and(|there| there.revision == revision);
+            Ok(if there_is(before.revision) { None } else { Some(there == record) })
+        };
+        if !self.cql.settled(attempt, settle).await.map_err(StoreError::from)? {
+            return Err(UpdateKeyError::Conflict);
+        }
+        // The change holds already: what is left behind is passed over by whoever comes upon it.
+        if let Err(error) = self.remove_signs(&before, key).await {
+            tracing::debug!(%error, key = %key.id, "rows of a changed key stay behind");
+        }
+        Ok(())
+    }
+
+    /// Writes the rows that find a key.
+    async fn put_signs(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let (statements, at, id) = (&self.statements, written_at(key.revision), key.id.0.as_bytes().as_slice());
+        let by_secret = secrets(key)
+            .map(|hash| async move { self.cql.write(&statements.put_secret, (hash.0.as_slice(), id, at)).await });
+        let viewers = if key.revoked_at.is_none() { key.lineage() } else { Vec::new() };
+        let by_viewer = viewers
+            .into_iter()
+            .map(|viewer| async move { self.cql.write(&statements.put_view, (viewer.0, id, at)).await });
+        try_join(try_join_all(by_secret), try_join_all(by_viewer)).await?;
+        Ok(())
+    }
+
+    /// Removes the rows that found the key as it was before, and not as it is now.
+    async fn remove_signs(&self, before: &ApiKey, now: &ApiKey) -> Result<(), StoreError> {
+        let (statements, at, id) = (&self.statements, removed_at(now.revision), now.id.0.as_bytes().as_slice());
+        let kept: Vec<_> = secrets(now).collect();
+        let gone = secrets(before).filter(|hash| !kept.contains(hash));
+        let by_secret =
+            gone.map(|hash| async move { self.cql.write(&statements.drop_secret, (at, hash.0.as_slice())).await });
+        let viewers = if now.revoked_at.is_some() { before.lineage() } else { Vec::new() };
+        let by_viewer = viewers
+            .into_iter()
+            .map(|viewer| async move { self.cql.write(&statements.drop_view, (at, viewer.0, id)).await });
+        try_join(try_join_all(by_secret), try_join_all(by_viewer)).await?;
+        Ok(())
+    }
+
+    async fn settled_record(&self, id: KeyId) -> Result<Option<String>, CqlError> {
+        let row = self.cql.read_one::<(Option<String>,)>(&self.statements.key_settled, (id.0,)).await?;
+        Ok(row.and_then(|(record,)| record))
+    }
+
+    pub(super) async fn read_key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
+        let row = self.cql.read_one::<(Option<String>,)>(&self.statements.key, (id.0,)).await?;
+        row.and_then(|(record,)| record).map(|record| json(KEYS, &record)).transpose()
+    }
+
+    pub(super) async fn read_key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError> {
+        let row = self.cql.read_one::<(Vec<u8>,)>(&self.statements.key_of_secret, (hash.0.as_slice(),)).await?;
+        let Some((id,)) = row else { return Ok(None) };
+        let key = self.read_key(key_id(&id)?).await?;
+        Ok(key.filter(|key| secrets(key).any(|known| known.matches(&hash))))
+    }
+
+    pub(super) async fn read_keys_seen_by(
+        &self,
+        viewer: KeyId,
+        mut after: Option<KeyId>,
+        limit: usize,
+    ) -> Result<Vec<ApiKey>, StoreError> {
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let page = i32::try_from(limit - found.len()).unwrap_or(i32::MAX);
+            let rows: Vec<(Vec<u8>,)> = match after {
+                None => self.cql.read(&self.statements.views, (viewer.0, page)).await?,
+                Some(after) => {
+                    let values = (viewer.0, after.0.as_bytes().as_slice(), page);
+                    self.cql.read(&self.statements.views_after, values).await?
+                }
+            };
+            let ids = rows.iter().map(|(id,)| key_id(id)).collect::<Result<Vec<_>, _>>()?;
+            let Some(last) = ids.last() else { break };
+            after = Some(*last);
+            let keys = try_join_all(ids.iter().map(|id| self.read_key(*id))).await?;
+            found.extend(keys.into_iter().flatten().filter(|key| key.revoked_at.is_none()));
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn write_key_uses(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
+        self.all(uses, |(key, at)| async move {
+            let values = (key.0, timestamp(at), bigint(at.0));
+            Ok(self.cql.write(&self.statements.note_use, values).await?)
+        })
+        .await
+    }
+
+    pub(super) async fn read_last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        let read = |key: KeyId| async move {
+            let row = self.cql.read_one::<(Option<CqlTimestamp>,)>(&self.statements.key_use, (key.0,)).await?;
+            Ok::<_, CqlError>(row.and_then(|(at,)| at).map(timestamp_from))
+        };
+        Ok(try_join_all(keys.into_iter().map(read)).await?)
+    }
+}
+
+fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
+    Uuid::from_slice(bytes).map(KeyId).map_err(|error| corrupt(KEYS, &error))
+}

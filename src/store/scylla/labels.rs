@@ -1,0 +1,158 @@
+//! Labels of hits: which find room in a list, and their totals.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Tables;
+use super::hits::LinkLabels;
+use super::rows::{bigint, month as month_column, number};
+use crate::domain::calendar::Month;
+use crate::domain::hit::{Dimension, HitBatch, MAX_LABELS, OTHER_LABEL};
+use crate::domain::link::ShortId;
+use crate::store::StoreError;
+
+/// Hosts have at most 253 bytes; the names of places come from a file of the operator's and may have any length. A longer
+/// one counts as [`OTHER_LABEL`].
+const MAX_LABEL_BYTES: usize = 1_024;
+/// Rows in one write to a partition.
+const ROWS_AT_ONCE: usize = 100;
+
+type Label = (u8, Arc<str>);
+
+/// A label's total, which includes the journal up to a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row {
+    count: u64,
+    upto: u64,
+    /// The end of the batch that brought it.
+    born: u64,
+}
+
+/// All labels that this node has counted of one link and month.
+#[derive(Debug, Default)]
+pub struct OwnLabels(Mutex<HashMap<Label, Row>>);
+
+impl OwnLabels {
+    fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<Label, Row>> {
+        // Nothing panics while this lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn weight(&self) -> u32 {
+        u32::try_from(1 + self.rows().len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Tables {
+    pub(super) async fn add_labels(
+        &self,
+        batch: &HitBatch,
+        link: ShortId,
+        month: Month,
+        added: LinkLabels<'_>,
+    ) -> Result<(), StoreError> {
+        let known_as = (batch.writer, link, month);
+        let (id, month) = (link.as_str(), month_column(month));
+        let own = match self.hit_rows.labels.get(&known_as) {
+            Some(own) => own,
+            None => {
+                let rows: Vec<(i8, String, Option<i64>, Option<i64>, Option<i64>)> =
+                    self.cql.read(&self.statements.own_labels, (id, month, batch.writer.0)).await?;
+                let rows = rows.into_iter().map(|(dimension, label, count, upto, born)| {
+                    let row = Row { count: number(count), upto: number(upto), born: number(born) };
+                    ((dimension.unsigned_abs(), label.into()), row)
+                });
+                Arc::new(OwnLabels(Mutex::new(rows.collect())))
+            }
+        };
+        let changed = changes(&own.rows(), batch.upto.0, &added);
+        if own.rows().is_empty() {
+            self.cql.write(&self.statements.put_month, (id, month)).await?;
+        }
+        for rows in changed.chunks(ROWS_AT_ONCE) {
+            let rows = rows.iter().map(|((dimension, label), row)| {
+                // There are four dimensions.
+                let dimension = i8::try_from(*dimension).unwrap_or(i8::MAX);
+                let (count, upto, born) = (bigint(row.count), bigint(row.upto), bigint(row.born));
+                (id, month, batch.writer.0, dimension, &**label, count, upto, born, upto)
+            });
+            self.cql.write_partition(&self.statements.put_label, rows.collect()).await?;
+        }
+        own.rows().extend(changed);
+        // Also for its new weight.
+        self.hit_rows.labels.insert(known_as, own);
+        Ok(())
+    }
+}
+
+/// The rows that a batch changes, as they are then.
+///
+/// The same at every replay, though part of it may be written already: which labels find room is decided by those that
+/// earlier batches have brought, and then by the batch's order.
+fn changes(own: &HashMap<Label, Row>, upto: u64, added: &LinkLabels<'_>) -> Vec<(Label, Row)> {
+    let is_older = |label: &Label| own.get(label).is_some_and(|row| row.born < upto);
+    let mut sizes = Dimension::ALL.map(|dimension| {
+        let of_list = own.iter().filter(|((list, label), _)| *list == dimension as u8 && &**label != OTHER_LABEL);
+        of_list.filter(|(_, row)| row.born < upto).count() as u64
+    });
+    let mut sums: HashMap<Label, u64> = HashMap::new();
+    for row in added {
+        let mut label = (row.dimension as u8, Arc::clone(&row.label));
+        let fits = (1..=MAX_LABEL_BYTES).contains(&row.label.len()) && &*row.label != OTHER_LABEL;
+        if !is_older(&label) && !sums.contains_key(&label) {
+            let size = &mut sizes[row.dimension as usize];
+            if fits && *size < MAX_LABELS {
+                *size += 1;
+            } else {
+                label.1 = OTHER_LABEL.into();
+            }
+        }
+        *sums.entry(label).or_default() += row.count;
+    }
+    let is_open = |(label, added): (Label, u64)| {
+        let before = own.get(&label).copied().unwrap_or(Row { count: 0, upto: 0, born: upto });
+        (before.upto < upto).then_some((label, Row { count: before.count + added, upto, born: before.born }))
+    };
+    sums.into_iter().filter_map(is_open).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::hit::LabelCount;
+
+    fn hits(names: &[u16]) -> Vec<LabelCount> {
+        let hit = |name: &u16| LabelCount {
+            link: ShortId([b'a'; 7]),
+            month: Month(1),
+            dimension: Dimension::City,
+            label: format!("city {name}").into(),
+            count: 1,
+        };
+        names.iter().map(hit).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_written_in_part_and_made_again_comes_to_the_same(
+            earlier in prop::collection::vec(0_u16..1_100, 900..1_100),
+            batch in prop::collection::vec(0_u16..1_300, 1..200),
+            written in prop::collection::vec(any::<bool>(), 200),
+        ) {
+            let (earlier, batch) = (hits(&earlier), hits(&batch));
+            let mut own = HashMap::new();
+            own.extend(changes(&own, 10, &earlier.iter().collect()));
+            let whole = changes(&own, 20, &batch.iter().collect());
+            let mut torn = own.clone();
+            torn.extend(whole.iter().zip(&written).filter(|(_, written)| **written).map(|(row, _)| row.clone()));
+            torn.extend(changes(&torn, 20, &batch.iter().collect()));
+            own.extend(whole);
+            prop_assert_eq!(&torn, &own);
+            let counted: u64 = own.values().map(|row| row.count).sum();
+            prop_assert_eq!(counted, (earlier.len() + batch.len()) as u64);
+            prop_assert!(own.keys().filter(|(_, label)| &**label != OTHER_LABEL).count() as u64 <= MAX_LABELS);
+        }
+    }
+}

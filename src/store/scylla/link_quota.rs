@@ -1,0 +1,237 @@
+//! The month's count of a key's links: moved on by LWT, for all creations at once that wait for it in this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+use uuid::Uuid;
+
+use super::Tables;
+use super::outcome::CqlError;
+use super::rows::{bigint, month as month_column, number};
+use crate::domain::calendar::Month;
+use crate::domain::key::KeyId;
+use crate::domain::quota::MonthlyLimit;
+use crate::store::StoreError;
+
+/// Idle months are forgotten once more than this many are known.
+const MOST_IDLE: usize = 10_000;
+
+/// The months that creations are counted in.
+#[derive(Default)]
+pub struct LinkQuotas(Mutex<HashMap<(KeyId, Month), Arc<LinkQuota>>>);
+
+impl LinkQuotas {
+    pub fn of(&self, owner: KeyId, month: Month) -> Arc<LinkQuota> {
+        let mut quotas = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if quotas.len() > MOST_IDLE {
+            // One that is in use is the only one of its month: two would overwrite each other's claims.
+            quotas.retain(|_, quota| Arc::strong_count(quota) > 1);
+        }
+        Arc::clone(quotas.entry((owner, month)).or_insert_with(|| {
+            Arc::new(LinkQuota {
+                owner,
+                month,
+                room: Mutex::default(),
+                freed: Notify::new(),
+                waiting: Mutex::default(),
+                claiming: tokio::sync::Mutex::new(0),
+            })
+        }))
+    }
+}
+
+/// One key's month, as this process knows it.
+pub struct LinkQuota {
+    owner: KeyId,
+    month: Month,
+    room: Mutex<Room>,
+    freed: Notify,
+    /// Creations whose links are there and wait to be counted.
+    waiting: Mutex<Vec<Waiting>>,
+    /// The number of the last claim. Who holds it counts for all who wait.
+    claiming: tokio::sync::Mutex<i32>,
+}
+
+#[derive(Default)]
+struct Room {
+    /// What was counted when this process last saw it. The count only grows.
+    used: Option<u64>,
+    /// Creations under way here.
+    under_way: u64,
+}
+
+struct Waiting {
+    limit: MonthlyLimit,
+    counted: oneshot::Sender<Counted>,
+}
+
+/// What the month says of a creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// It is the month's link of that number.
+    As(u64),
+    /// The limit was reached: so many are counted.
+    Refused(u64),
+}
+
+/// A creation's place among those under way.
+pub struct Place(Arc<LinkQuota>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.room().under_way -= 1;
+        self.0.freed.notify_waiters();
+    }
+}
+
+/// A claim that was sent and may have been applied.
+struct Sent {
+    claim: i32,
+    used_before: u64,
+}
+
+impl LinkQuota {
+    fn room(&self) -> MutexGuard<'_, Room> {
+        // Nothing panics while this lock is held.
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saw(&self, used: u64) {
+        let mut room = self.room();
+        room.used = Some(room.used.map_or(used, |known| known.max(used)));
+    }
+}
+
+impl Tables {
+    /// Waits until there may be room under the limit for one more creation: those that would be refused make no link.
+    /// Answers the count where there is none.
+    pub(super) async fn enter(
+        &self,
+        quota: &Arc<LinkQuota>,
+        limit: MonthlyLimit,
+    ) -> Result<Result<Place, u64>, StoreError> {
+        loop {
+            let freed = quota.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            let knows_count = {
+                let mut room = quota.room();
+                let fits = |used| limit.is_none_or(|limit| used + room.under_way < limit);
+                match (room.used, limit) {
+                    (None, Some(_)) => false,
+                    (used, _) if fits(used.unwrap_or(0)) => {
+                        room.under_way += 1;
+                        return Ok(Ok(Place(Arc::clone(quota))));
+                    }
+                    (Some(used), Some(limit)) if used >= limit => return Ok(Err(used)),
+                    _ => true,
+                }
+            };
+            if knows_count {
+                freed.await;
+            } else {
+                let used = self.links_used(quota.owner, quota.month).await?;
+                quota.saw(used);
+            }
+        }
+    }
+
+    pub(super) async fn links_used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
+        let values = (owner.0, month_column(month));
+        let row = self.cql.read_one::<(Option<i64>,)>(&self.statements.links_used, values).await?;
+        Ok(row.map_or(0, |(used,)| number(used)))
+    }
+
+    /// Counts a creation whose link is there.
+    pub(super) async fn count_link(&self, quota: &LinkQuota, limit: MonthlyLimit) -> Result<Counted, StoreError> {
+        let (counted, mut told) = oneshot::channel();
+        quota.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { limit, counted });
+        let mut claiming = quota.claiming.lock().await;
+        // Whoever held the lock before may have counted this one.
+        if let Ok(counted) = told.try_recv() {
+            return Ok(counted);
+        }
+        let waiting = std::mem::take(&mut *quota.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let answers = self.claim_links(quota, &mut claiming, &waiting).await?;
+        for (waiting, answer) in waiting.into_iter().zip(answers) {
+            // One that is gone was counted all the same: its link is there.
+            let _ = waiting.counted.send(answer);
+        }
+        told.try_recv().map_err(|_| StoreError::Unavailable("a link was not counted".into()))
+    }
+
+    /// Moves the month's count on by as many as fit, for certain: gives up only when the store closes.
+    async fn claim_links(
+        &self,
+        quota: &LinkQuota,
+        last_claim: &mut i32,
+        waiting: &[Waiting],
+    ) -> Result<Vec<Counted>, StoreError> {
+        let mut used = match quota.room().used {
+            Some(used) => used,
+            None => 0,
+        };
+        let mut sent: Vec<Sent> = Vec::new();
+        loop {
+            let (answers, used_then) = share(used, waiting);
+            if used_then == used {
+                return Ok(answers);
+            }
+            *last_claim = last_claim.wrapping_add(1);
+            sent.push(Sent { claim: *last_claim, used_before: used });
+            let outcome = self.send_claim(quota, used, used_then, *last_claim).await;
+            match outcome {
+                Ok(true) => {
+                    quota.saw(used_then);
+                    return Ok(answers);
+                }
+                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
+                // Refused since the count has moved, or not known: what is there says which.
+                Ok(false) | Err(_) => {}
+            }
+            let there = self.until_closed(|| async { self.read_quota(quota).await }).await?;
+            quota.saw(there.used);
+            if let Some(applied) = sent.iter().find(|sent| there.claim == Some(sent.claim)) {
+                return Ok(share(applied.used_before, waiting).0);
+            }
+            used = there.used;
+        }
+    }
+
+    async fn send_claim(&self, quota: &LinkQuota, used: u64, then: u64, claim: i32) -> Result<bool, CqlError> {
+        // A month that nothing was counted in has no row.
+        let before = (used > 0).then(|| bigint(used));
+        let values = (bigint(then), claim, quota.owner.0, month_column(quota.month), self.process, before);
+        self.cql.lwt(&self.statements.claim_links, values).await
+    }
+
+    async fn read_quota(&self, quota: &LinkQuota) -> Result<There, CqlError> {
+        let values = (quota.owner.0, month_column(quota.month));
+        let rows: Vec<(Option<Uuid>, Option<i64>, Option<i32>)> =
+            self.cql.read(&self.statements.link_quota, values).await?;
+        let used = rows.first().map_or(0, |(_, used, _)| number(*used));
+        let own = rows.into_iter().find(|(process, ..)| *process == Some(self.process));
+        Ok(There { used, claim: own.and_then(|(_, _, claim)| claim) })
+    }
+}
+
+/// The month's count, and this process' last claim that was applied.
+struct There {
+    used: u64,
+    claim: Option<i32>,
+}
+
+/// What those who wait are told where `used` are counted, and the count then.
+fn share(used: u64, waiting: &[Waiting]) -> (Vec<Counted>, u64) {
+    let mut count = used;
+    let answers = waiting.iter().map(|waiting| {
+        if waiting.limit.is_none_or(|limit| count < limit) {
+            count += 1;
+            Counted::As(count)
+        } else {
+            Counted::Refused(count)
+        }
+    });
+    (answers.collect(), count)
+}

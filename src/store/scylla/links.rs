@@ -1,0 +1,132 @@
+//! Links: the short id is settled by an LWT on it, then the month counts the link.
+//!
+//! In this order a crash in between leaves a link that nobody knows, and never takes one from the quota.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use scylla::value::CqlTimestamp;
+use uuid::Uuid;
+
+use super::Tables;
+use super::link_quota::Counted;
+use super::outcome::CqlError;
+use super::rows::{checked, corrupt, timestamp, timestamp_from};
+use crate::domain::key::KeyId;
+use crate::domain::link::{Link, ShortId};
+use crate::domain::quota::MonthlyLimit;
+use crate::store::{CreateLinkError, StoreError};
+
+const LINKS: &str = "links";
+
+type LinkRow = (String, Uuid, CqlTimestamp, String, String, Option<Vec<String>>, bool);
+
+/// Whether anybody waits for a creation.
+struct Awaited(Arc<AtomicBool>);
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Tables {
+    /// Makes a link. The making goes on where its caller gives up: it is brought to an end, one way or the other.
+    pub(super) async fn make_link(self: &Arc<Self>, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
+        let unavailable = |reason: &str| StoreError::Unavailable(reason.into());
+        // Where the cluster is away these fill up, and then nothing more is begun.
+        let under_way = Arc::clone(&self.creations).try_acquire_owned();
+        let under_way = under_way.map_err(|_| unavailable("too many creations are under way"))?;
+        let is_awaited = Arc::new(AtomicBool::new(true));
+        let awaited = Awaited(Arc::clone(&is_awaited));
+        let store = Arc::clone(self);
+        let making = tokio::spawn(async move {
+            let made = store.make_and_count(&link, limit, &is_awaited).await;
+            drop(under_way);
+            made
+        });
+        let made = tokio::time::timeout(self.cql.patience(), making).await;
+        drop(awaited);
+        match made {
+            Ok(Ok(made)) => made,
+            Ok(Err(panicked)) => Err(unavailable(&panicked.to_string()).into()),
+            Err(_) => Err(unavailable("the cluster did not settle it in time").into()),
+        }
+    }
+
+    async fn make_and_count(
+        &self,
+        link: &Link,
+        limit: MonthlyLimit,
+        is_awaited: &AtomicBool,
+    ) -> Result<u64, CreateLinkError> {
+        let quota = self.link_quotas.of(link.owner, link.created_at.month());
+        let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
+        let place = self.enter(&quota, limit).await?;
+        let _place = place.map_err(exceeded)?;
+        let claim = Uuid::new_v4();
+        if !self.until_closed(|| async { self.insert_link(link, claim).await }).await? {
+            return Err(CreateLinkError::IdTaken);
+        }
+        if !is_awaited.load(Ordering::Acquire) {
+            // Its caller was told that it failed: then it takes nothing from the quota.
+            self.remove_link(link.id, claim).await?;
+            return Err(StoreError::Unavailable("nobody waits for it any more".into()).into());
+        }
+        match self.count_link(&quota, limit).await? {
+            Counted::As(count) => Ok(count),
+            Counted::Refused(current) => {
+                self.remove_link(link.id, claim).await?;
+                Err(exceeded(current))
+            }
+        }
+    }
+
+    /// Answers whether the id was free, and so is the link's now.
+    pub(super) async fn insert_link(&self, link: &Link, claim: Uuid) -> Result<bool, CqlError> {
+        let (id, created_at) = (link.id.as_str(), timestamp(link.created_at));
+        let values = (
+            id,
+            claim,
+            link.owner.0,
+            created_at,
+            link.target.as_str(),
+            link.data.as_json(),
+            &link.webhooks,
+            link.tracked,
+        );
+        let attempt = || async { self.cql.lwt(&self.statements.create_link, &values).await };
+        let settle = || async { Ok(self.link_claim(link.id).await?.map(|there| there == claim)) };
+        self.cql.settled(attempt, settle).await
+    }
+
+    /// Removes a link that its maker was never told of.
+    async fn remove_link(&self, id: ShortId, claim: Uuid) -> Result<(), StoreError> {
+        let attempt = || async { self.cql.lwt(&self.statements.drop_link, (id.as_str(), claim)).await };
+        // Still there: send it again. Gone, or another's by now: done.
+        let settle = || async { Ok(if self.link_claim(id).await? == Some(claim) { None } else { Some(true) }) };
+        self.until_closed(|| self.cql.settled(&attempt, &settle)).await.map(drop)
+    }
+
+    async fn link_claim(&self, id: ShortId) -> Result<Option<Uuid>, CqlError> {
+        let row = self.cql.read_one::<(Option<Uuid>,)>(&self.statements.link_claim, (id.as_str(),)).await?;
+        Ok(row.and_then(|(claim,)| claim))
+    }
+
+    pub(super) async fn read_link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        let row = self.cql.read_one::<LinkRow>(&self.statements.link, (id.as_str(),)).await?;
+        row.map(link_from).transpose()
+    }
+}
+
+pub fn link_from((id, owner, created_at, target, data, webhooks, tracked): LinkRow) -> Result<Link, StoreError> {
+    Ok(Link {
+        id: ShortId::parse(&id).ok_or_else(|| corrupt(LINKS, &"not a short id"))?,
+        target: checked(LINKS, target)?,
+        data: checked(LINKS, data)?,
+        webhooks: webhooks.unwrap_or_default(),
+        tracked,
+        owner: KeyId(owner),
+        created_at: timestamp_from(created_at),
+    })
+}

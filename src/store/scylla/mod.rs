@@ -1,0 +1,266 @@
+//! The store on a CQL cluster: ScyllaDB, or Cassandra. Many nodes of the service share it.
+//!
+//! What decides between nodes is written by LWTs, whose outcome is settled by reading where it is not known. All other
+//! writes are the same however often they are made, and carry timestamps that come from what they write, not from a
+//! clock: a position in the journal, a hit's time and the number of tries, a key's revision.
+
+mod deliveries;
+mod hits;
+mod keys;
+mod labels;
+mod link_quota;
+mod links;
+mod names;
+mod outcome;
+mod retries;
+mod rows;
+pub mod session;
+mod statements;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::TryStreamExt;
+use futures_util::future::try_join3;
+use futures_util::stream;
+use scylla::errors::PrepareError;
+use thiserror::Error;
+use tokio::sync::{Semaphore, watch};
+use uuid::Uuid;
+
+use self::hits::HitRows;
+use self::link_quota::LinkQuotas;
+use self::outcome::CqlError;
+use self::session::{Cql, OpenSessionError, ScyllaSettings};
+use self::statements::Statements;
+use super::{
+    AdoptionHook, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
+    UpdateKeyError,
+};
+use crate::domain::calendar::{Day, Month, Timestamp};
+use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::domain::link::{Link, ShortId};
+use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
+use crate::domain::window::WindowLog;
+
+/// Requests of one operation that are under way at once: enough to keep a cluster busy, and not to flood it.
+const AT_ONCE: usize = 128;
+/// Creations of links that are under way at once.
+const MOST_CREATIONS: usize = 1_024;
+/// How long closing waits for creations under way.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait before the cluster is asked again that did not answer.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// Why the store can't be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Session(#[from] OpenSessionError),
+    #[error("the schema is not what this release needs: {0}")]
+    Schema(#[from] PrepareError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A store on a cluster, as one node of the service has it open.
+pub struct ScyllaStore {
+    tables: Arc<Tables>,
+}
+
+/// The tables, and what this process knows of its own rows in them.
+struct Tables {
+    cql: Cql,
+    statements: Statements,
+    /// This life of this node: who claims and publishes.
+    process: Uuid,
+    link_quotas: LinkQuotas,
+    creations: Arc<Semaphore>,
+    hit_rows: HitRows,
+    closing: watch::Sender<bool>,
+}
+
+impl ScyllaStore {
+    /// Opens the store for a node. Its schema has to be there.
+    pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
+        let cql = Cql::connect(settings).await?;
+        let statements = Statements::prepare(&cql).await?;
+        let tables = Arc::new(Tables {
+            cql,
+            statements,
+            process: Uuid::new_v4(),
+            link_quotas: LinkQuotas::default(),
+            creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
+            hit_rows: HitRows::default(),
+            closing: watch::Sender::new(false),
+        });
+        let _ = node;
+        Ok(Self { tables })
+    }
+
+    /// The tables, unless the store is closed.
+    fn open_tables(&self) -> Result<&Arc<Tables>, StoreError> {
+        self.tables.check_open()?;
+        Ok(&self.tables)
+    }
+}
+
+impl Tables {
+    fn check_open(&self) -> Result<(), StoreError> {
+        if *self.closing.borrow() { Err(StoreError::Unavailable("the store is closed".into())) } else { Ok(()) }
+    }
+
+    /// Does something with each of `items`, many at a time; stops at the first that fails.
+    async fn all<T, F>(&self, items: impl IntoIterator<Item = T>, each: impl FnMut(T) -> F) -> Result<(), StoreError>
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
+        stream::iter(items.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, each).await
+    }
+
+    /// Asks until the cluster answers, or the store closes: for what must not be left half done.
+    async fn until_closed<R, F>(&self, ask: impl Fn() -> F + Send) -> Result<R, StoreError>
+    where
+        F: Future<Output = Result<R, CqlError>> + Send,
+    {
+        loop {
+            match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
+                Err(CqlError::NotApplied(_) | CqlError::Unknown(_)) => {}
+            }
+            self.check_open()?;
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Store for ScyllaStore {
+    async fn ready(&self) -> Result<(), StoreError> {
+        let tables = self.open_tables()?;
+        tables.cql.read_one::<(Option<i64>,)>(&tables.statements.ready, ()).await?;
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.tables.closing.send_replace(true);
+        let creations = u32::try_from(MOST_CREATIONS).unwrap_or(u32::MAX);
+        let ended = tokio::time::timeout(CLOSE_PATIENCE, self.tables.creations.acquire_many(creations)).await;
+        if ended.is_err() {
+            tracing::warn!("creations of links were cut short; none of them was answered");
+        }
+    }
+
+    async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        self.open_tables()?.put_name(name, value).await
+    }
+
+    async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
+        self.open_tables()?.make_link(link, limit).await
+    }
+
+    async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        self.open_tables()?.read_link(id).await
+    }
+
+    async fn create_key(&self, key: ApiKey) -> Result<(), StoreError> {
+        self.open_tables()?.put_new_key(&key).await
+    }
+
+    async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError> {
+        self.open_tables()?.put_changed_key(&key).await
+    }
+
+    async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
+        self.open_tables()?.read_key(id).await
+    }
+
+    async fn key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError> {
+        self.open_tables()?.read_key_by_secret(hash).await
+    }
+
+    async fn keys_seen_by(&self, viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError> {
+        self.open_tables()?.read_keys_seen_by(viewer, after, limit).await
+    }
+
+    async fn note_key_use(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
+        self.open_tables()?.write_key_uses(uses).await
+    }
+
+    async fn last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        self.open_tables()?.read_last_uses(keys).await
+    }
+
+    async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
+        self.open_tables()?.read_cursor(writer).await
+    }
+
+    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
+        self.open_tables()?.count_batch(&batch).await
+    }
+
+    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
+        self.open_tables()?.read_link_hits(id, with_labels).await
+    }
+
+    async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
+        let tables = self.open_tables()?;
+        let (links, hits) = (tables.links_used(key, month), tables.hits_served(key, month));
+        let (links_created, hits_served, webhook_deliveries) =
+            try_join3(links, hits, tables.deliveries_used(key, month)).await?;
+        Ok(MonthlyCounts { links_created, hits_served, webhook_deliveries })
+    }
+
+    async fn due_deliveries(
+        &self,
+        now: Timestamp,
+        after: Option<DueDelivery>,
+        limit: usize,
+    ) -> Result<Vec<DueDelivery>, StoreError> {
+        self.open_tables()?.read_due(now, after, limit).await
+    }
+
+    async fn pending_deliveries(&self) -> Result<u64, StoreError> {
+        self.open_tables()?.count_pending().await
+    }
+
+    async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
+        self.open_tables()?.read_states(ids).await
+    }
+
+    async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
+        self.open_tables()?.claim_deliveries(claims).await
+    }
+
+    async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        self.open_tables()?.settle(settlements).await
+    }
+
+    async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
+        self.open_tables()?.read_summaries(link, since).await
+    }
+
+    async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
+        self.open_tables()?.list_deliveries(query).await
+    }
+
+    async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {
+        self.open_tables()?.drop_deliveries_before(before).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn on_adoption(&self, tell: AdoptionHook) {
+        self.tables.on_adoption(tell);
+    }
+
+    async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
+        self.open_tables()?.exchange_windows(own).await
+    }
+}

@@ -1,0 +1,34 @@
+//! Values by name, the first of which stays, and numbers that only grow.
+
+use super::Tables;
+use super::outcome::CqlError;
+use crate::store::StoreError;
+
+impl Tables {
+    pub(super) async fn put_name(&self, name: &str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        let statements = &self.statements;
+        let there = || async {
+            let row = self.cql.read_one::<(Option<Vec<u8>>,)>(&statements.name, (name,)).await?;
+            Ok::<_, CqlError>(row.map(|(value,)| value.unwrap_or_default()))
+        };
+        let attempt = || async { self.cql.lwt(&statements.put_name, (name, &value)).await };
+        // Whoever has written the same value: it is kept.
+        let settle = || async { Ok(there().await?.map(|kept| kept == value)) };
+        if self.cql.settled(attempt, settle).await? {
+            return Ok(value);
+        }
+        Ok(there().await?.unwrap_or(value))
+    }
+
+    /// The number under a name; 0 where there is none.
+    pub(super) async fn mark(&self, name: &str) -> Result<u64, StoreError> {
+        let row = self.cql.read_one::<(Option<i64>,)>(&self.statements.mark, (name,)).await?;
+        Ok(row.and_then(|(value,)| value).and_then(|value| u64::try_from(value).ok()).unwrap_or(0))
+    }
+
+    /// Raises the number under a name; one that is higher already stays.
+    pub(super) async fn raise_mark(&self, name: &str, value: u64) -> Result<(), StoreError> {
+        let value = super::rows::bigint(value);
+        Ok(self.cql.write(&self.statements.raise_mark, (value, value, name)).await?)
+    }
+}

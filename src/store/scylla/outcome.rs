@@ -1,0 +1,135 @@
+//! What a failed request has done: the one question that matters of a driver's error.
+
+use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+use thiserror::Error;
+
+use crate::store::StoreError;
+
+/// Why a request to the cluster did not succeed, by what it has done there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CqlError {
+    /// Nothing was changed, and nothing will be.
+    #[error("{0}")]
+    NotApplied(String),
+    /// It may have been done, or still be done: to be settled by reading, never by guessing.
+    #[error("{0}")]
+    Unknown(String),
+    /// The cluster refuses such a request, or answers what can't be read: trying again does not help.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl From<CqlError> for StoreError {
+    fn from(error: CqlError) -> Self {
+        match error {
+            CqlError::NotApplied(reason) | CqlError::Unknown(reason) => Self::Unavailable(reason),
+            CqlError::Unusable(reason) => Self::Corrupt { table: "cluster", reason },
+        }
+    }
+}
+
+impl From<ExecutionError> for CqlError {
+    fn from(error: ExecutionError) -> Self {
+        let reason = error.to_string();
+        match &error {
+            ExecutionError::BadQuery(_) => Self::Unusable(reason),
+            ExecutionError::LastAttemptError(attempt) => fate(attempt).error(reason),
+            ExecutionError::RequestTimeout(_) => Self::Unknown(reason),
+            // No connection, no plan, not prepared: it was never sent.
+            _ => Self::NotApplied(reason),
+        }
+    }
+}
+
+/// What one attempt of a request has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    NotApplied,
+    Unknown,
+    Unusable,
+}
+
+impl Fate {
+    fn error(self, reason: String) -> CqlError {
+        match self {
+            Self::NotApplied => CqlError::NotApplied(reason),
+            Self::Unknown => CqlError::Unknown(reason),
+            Self::Unusable => CqlError::Unusable(reason),
+        }
+    }
+}
+
+/// The fate of an attempt that ended with this error.
+pub fn fate(error: &RequestAttemptError) -> Fate {
+    match error {
+        RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => Fate::Unusable,
+        RequestAttemptError::UnableToAllocStreamId => Fate::NotApplied,
+        RequestAttemptError::DbError(error, _) => fate_of_answer(error),
+        // The request was sent, and its answer is lost or can't be read.
+        _ => Fate::Unknown,
+    }
+}
+
+fn fate_of_answer(error: &DbError) -> Fate {
+    match error {
+        // The coordinator looked whether it can be done before it did anything.
+        DbError::Unavailable { .. }
+        | DbError::Overloaded
+        | DbError::IsBootstrapping
+        | DbError::RateLimitReached { rejected_by_coordinator: true, .. }
+        | DbError::Unprepared { .. } => Fate::NotApplied,
+        DbError::SyntaxError
+        | DbError::Invalid
+        | DbError::AlreadyExists { .. }
+        | DbError::FunctionFailure { .. }
+        | DbError::AuthenticationError
+        | DbError::Unauthorized
+        | DbError::ConfigError
+        | DbError::ProtocolError => Fate::Unusable,
+        // Time-outs and failures of replicas: some may have it, and hand it on. An LWT that ran out of time while it read
+        // may have completed another's proposal, or its own.
+        _ => Fate::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use scylla::errors::WriteType;
+    use scylla::frame::types::Consistency;
+
+    use super::*;
+
+    fn answered(error: DbError) -> CqlError {
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, String::new())).into()
+    }
+
+    #[test]
+    fn a_refusal_before_the_work_has_changed_nothing() {
+        let unavailable = DbError::Unavailable { consistency: Consistency::LocalQuorum, required: 2, alive: 1 };
+        for refusal in [unavailable, DbError::Overloaded, DbError::IsBootstrapping] {
+            assert!(matches!(answered(refusal), CqlError::NotApplied(_)));
+        }
+        assert!(matches!(CqlError::from(ExecutionError::EmptyPlan), CqlError::NotApplied(_)));
+    }
+
+    #[test]
+    fn a_write_that_timed_out_is_unknown_whatever_its_kind() {
+        for write_type in [WriteType::Simple, WriteType::Cas, WriteType::UnloggedBatch] {
+            let consistency = Consistency::LocalSerial;
+            let timeout = DbError::WriteTimeout { consistency, received: 0, required: 2, write_type };
+            assert!(matches!(answered(timeout), CqlError::Unknown(_)));
+        }
+        let timeout = ExecutionError::RequestTimeout(Duration::from_secs(1));
+        assert!(matches!(CqlError::from(timeout), CqlError::Unknown(_)));
+        assert!(matches!(answered(DbError::ServerError), CqlError::Unknown(_)));
+    }
+
+    #[test]
+    fn what_the_cluster_does_not_understand_is_not_tried_again() {
+        for refusal in [DbError::SyntaxError, DbError::Invalid, DbError::Unauthorized] {
+            assert!(matches!(answered(refusal), CqlError::Unusable(_)));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! When the driver itself sends a request again, as data.
+
+use scylla::policies::retry::{RequestInfo, RetryDecision, RetryPolicy, RetrySession};
+
+use super::outcome::{Fate, fate};
+
+/// How often one request is sent again to another node.
+const MOST_RETRIES: usize = 2;
+
+/// What follows from the fate of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    AnotherNode,
+    Fail,
+}
+
+/// By the fate of the attempt, and whether doing the request twice is the same as once.
+const RULES: [((Fate, bool), Next); 6] = [
+    ((Fate::NotApplied, true), Next::AnotherNode),
+    ((Fate::NotApplied, false), Next::AnotherNode),
+    ((Fate::Unknown, true), Next::AnotherNode),
+    // Whether it was done is found out by reading, in the one place that knows how.
+    ((Fate::Unknown, false), Next::Fail),
+    ((Fate::Unusable, true), Next::Fail),
+    ((Fate::Unusable, false), Next::Fail),
+];
+
+/// Tries another node where that can't do a thing twice.
+#[derive(Debug)]
+pub struct Retries;
+
+impl RetryPolicy for Retries {
+    fn new_session(&self) -> Box<dyn RetrySession> {
+        Box::new(Session { retried: 0 })
+    }
+}
+
+struct Session {
+    retried: usize,
+}
+
+impl Session {
+    fn decide(&mut self, fate: Fate, is_idempotent: bool) -> Next {
+        let rule = RULES.into_iter().find(|(case, _)| *case == (fate, is_idempotent));
+        match rule {
+            Some((_, Next::AnotherNode)) if self.retried < MOST_RETRIES => {
+                self.retried += 1;
+                Next::AnotherNode
+            }
+            _ => Next::Fail,
+        }
+    }
+}
+
+impl RetrySession for Session {
+    fn decide_should_retry(&mut self, request: RequestInfo) -> RetryDecision {
+        match self.decide(fate(request.error), request.is_idempotent) {
+            Next::AnotherNode => RetryDecision::RetryNextTarget(None),
+            Next::Fail => RetryDecision::DontRetry,
+        }
+    }
+
+    fn reset(&mut self) {
+        self.retried = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_lwt_of_unknown_outcome_is_never_sent_again() {
+        assert_eq!(Session { retried: 0 }.decide(Fate::Unknown, false), Next::Fail);
+        assert_eq!(Session { retried: 0 }.decide(Fate::NotApplied, false), Next::AnotherNode);
+    }
+
+    #[test]
+    fn retries_come_to_an_end() {
+        let mut session = Session { retried: 0 };
+        let decisions: Vec<_> = (0..4).map(|_| session.decide(Fate::Unknown, true)).collect();
+        assert_eq!(decisions, [Next::AnotherNode, Next::AnotherNode, Next::Fail, Next::Fail]);
+        session.reset();
+        assert_eq!(session.decide(Fate::NotApplied, true), Next::AnotherNode);
+    }
+
+    #[test]
+    fn every_case_has_one_rule() {
+        for fate in [Fate::NotApplied, Fate::Unknown, Fate::Unusable] {
+            for is_idempotent in [true, false] {
+                assert_eq!(RULES.iter().filter(|(case, _)| *case == (fate, is_idempotent)).count(), 1);
+            }
+        }
+    }
+}

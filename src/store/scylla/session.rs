@@ -1,0 +1,335 @@
+//! The connection to the cluster: how requests are sent, and what is promised of each kind.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::deserialize::row::DeserializeRow;
+use scylla::errors::{NewSessionError, PrepareError};
+use scylla::frame::types::{Consistency, SerialConsistency};
+use scylla::policies::load_balancing::DefaultPolicy;
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::Statement;
+use scylla::statement::batch::{Batch, BatchType};
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlValue, Row};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::outcome::CqlError;
+use super::retries::Retries;
+
+/// How to reach a cluster, and what to ask of it.
+#[derive(Clone)]
+pub struct ScyllaSettings {
+    /// `host:port` of some of its nodes; the others are learnt from them.
+    pub nodes: Vec<String>,
+    pub keyspace: String,
+    /// The datacenter whose nodes are asked; `None` is any.
+    pub datacenter: Option<String>,
+    pub consistency: Consistency,
+    pub serial_consistency: SerialConsistency,
+    /// Longest time for one request, retries included.
+    pub request_timeout: Duration,
+    /// How long a read waits for an answer before it asks another replica too.
+    pub speculative_after: Duration,
+    pub credentials: Option<Credentials>,
+    pub tls: Option<Tls>,
+}
+
+/// Who the service is to the cluster.
+#[derive(Clone)]
+pub struct Credentials {
+    pub username: String,
+    pub password: String,
+}
+
+/// Whom to trust for a cluster.
+#[derive(Clone, Debug)]
+pub enum Tls {
+    SystemRoots,
+    /// A PEM file.
+    Authority(PathBuf),
+}
+
+impl ScyllaSettings {
+    /// With what is usual for all the rest.
+    pub fn new(nodes: Vec<String>, keyspace: String) -> Self {
+        Self {
+            nodes,
+            keyspace,
+            datacenter: None,
+            consistency: Consistency::LocalQuorum,
+            serial_consistency: SerialConsistency::LocalSerial,
+            request_timeout: Duration::from_secs(5),
+            speculative_after: Duration::from_millis(100),
+            credentials: None,
+            tls: None,
+        }
+    }
+}
+
+/// Why there is no connection to the cluster.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    #[error("no node of the cluster can be reached: {0}")]
+    OutOfReach(#[from] NewSessionError),
+    #[error("{path}: {reason}")]
+    Authority { path: String, reason: String },
+    #[error("TLS can't be set up: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Connects to the cluster, whatever keyspaces it has.
+pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError> {
+    let mut nodes = DefaultPolicy::builder().token_aware(true).permit_dc_failover(false);
+    if let Some(datacenter) = &settings.datacenter {
+        nodes = nodes.prefer_datacenter(datacenter.clone());
+    }
+    let profile = ExecutionProfile::builder()
+        .consistency(settings.consistency)
+        .serial_consistency(Some(settings.serial_consistency))
+        .request_timeout(Some(settings.request_timeout))
+        .load_balancing_policy(nodes.build())
+        .retry_policy(Arc::new(Retries))
+        // Only what is idempotent is ever asked twice.
+        .speculative_execution_policy(Some(Arc::new(SimpleSpeculativeExecutionPolicy {
+            max_retry_count: 1,
+            retry_interval: settings.speculative_after,
+        })))
+        .build();
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&settings.nodes)
+        .default_execution_profile_handle(profile.into_handle())
+        .connection_timeout(settings.request_timeout)
+        // Its own tables are known to it.
+        .fetch_schema_metadata(false)
+        .schema_agreement_interval(Duration::from_millis(50))
+        .tls_context(settings.tls.as_ref().map(tls).transpose()?);
+    if let Some(Credentials { username, password }) = &settings.credentials {
+        builder = builder.user(username, password);
+    }
+    Ok(builder.build().await?)
+}
+
+fn tls(trust: &Tls) -> Result<Arc<rustls::ClientConfig>, ConnectError> {
+    let mut roots = rustls::RootCertStore::empty();
+    match trust {
+        Tls::SystemRoots => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        Tls::Authority(path) => {
+            let refused = |reason: String| ConnectError::Authority { path: path.display().to_string(), reason };
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))? {
+                let certificate = certificate.map_err(|error| refused(error.to_string()))?;
+                roots.add(certificate).map_err(|error| refused(error.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(refused("has no certificate".into()));
+            }
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// What a statement does, and with it what may be done where its answer is late or lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads what was written and answered. Asked twice where the answer is late.
+    Read,
+    /// Reads what LWTs have decided, completing one that hangs in the air: settles whether one was applied.
+    SettlingRead,
+    /// Writes what is the same however often it is written, as its timestamp is part of what is written, or as nobody else
+    /// writes that row.
+    Write,
+    /// A write on a condition. Doing it twice is not the same as once, so it is never sent again blindly.
+    Lwt,
+}
+
+/// A session in the service's keyspace.
+pub struct Cql {
+    session: Session,
+    settings: ScyllaSettings,
+}
+
+impl Cql {
+    /// Connects, and stays with the keyspace of the settings, which has to be there.
+    pub async fn connect(settings: &ScyllaSettings) -> Result<Self, OpenSessionError> {
+        let session = connect(settings).await?;
+        session
+            .use_keyspace(&settings.keyspace, false)
+            .await
+            .map_err(|error| OpenSessionError::Keyspace(error.to_string()))?;
+        Ok(Self { session, settings: settings.clone() })
+    }
+
+    /// Prepares a statement of a kind.
+    pub async fn prepare(&self, kind: Kind, text: &str) -> Result<PreparedStatement, PrepareError> {
+        let mut statement = Statement::new(text);
+        statement.set_is_idempotent(kind != Kind::Lwt);
+        let mut prepared = self.session.prepare(statement).await?;
+        prepared.set_is_idempotent(kind != Kind::Lwt);
+        if kind == Kind::SettlingRead {
+            prepared.set_consistency(match self.settings.serial_consistency {
+                SerialConsistency::LocalSerial => Consistency::LocalSerial,
+                SerialConsistency::Serial => Consistency::Serial,
+            });
+        }
+        Ok(prepared)
+    }
+
+    /// How long to go on with what the cluster does not settle at once.
+    pub fn patience(&self) -> Duration {
+        self.settings.request_timeout * 2
+    }
+
+    /// For what prepared statements can't do.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Writes. `Ok` is durable on as many replicas as the consistency says.
+    pub async fn write(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<(), CqlError> {
+        self.session.execute_unpaged(statement, values).await.map(drop).map_err(CqlError::from)
+    }
+
+    /// Writes rows of one partition at once. None of them can be seen without the others.
+    pub async fn write_partition<V: SerializeRow>(
+        &self,
+        statement: &PreparedStatement,
+        rows: Vec<V>,
+    ) -> Result<(), CqlError> {
+        let mut batch = Batch::new(BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        rows.iter().for_each(|_| batch.append_statement(statement.clone()));
+        self.session.batch(&batch, rows).await.map(drop).map_err(CqlError::from)
+    }
+
+    /// All rows, page after page.
+    pub async fn read<R>(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<Vec<R>, CqlError>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
+    {
+        // Nothing is changed by a read that fails, nor does it help to know why.
+        let failed = |error: &dyn std::fmt::Display| CqlError::NotApplied(error.to_string());
+        let pages = self.session.execute_iter(statement.clone(), values).await.map_err(|error| failed(&error))?;
+        let rows = pages.rows_stream::<R>().map_err(|error| CqlError::Unusable(error.to_string()))?;
+        rows.try_collect().await.map_err(|error| failed(&error))
+    }
+
+    /// The one row there may be.
+    pub async fn read_one<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Option<R>, CqlError>
+    where
+        R: for<'frame> DeserializeRow<'frame, 'frame> + Send + 'static,
+    {
+        let answer = self.session.execute_unpaged(statement, values).await;
+        let answer = answer.map_err(|error| CqlError::NotApplied(error.to_string()))?;
+        let rows = answer.into_rows_result().map_err(|error| CqlError::Unusable(error.to_string()))?;
+        rows.maybe_first_row::<R>().map_err(|error| CqlError::Unusable(error.to_string()))
+    }
+
+    /// Writes on a condition; answers whether that held, and so it was done.
+    pub async fn lwt(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<bool, CqlError> {
+        let answer = self.session.execute_unpaged(statement, values).await?;
+        applied(answer)
+    }
+
+    /// Has an LWT done for certain: `attempt` sends it, `settle` reads what is there.
+    ///
+    /// `settle` answers whether it is ours; `None` where nothing is decided, so that it has to be sent again.
+    pub async fn settled<A, S>(
+        &self,
+        attempt: impl Fn() -> A + Send,
+        settle: impl Fn() -> S + Send,
+    ) -> Result<bool, CqlError>
+    where
+        A: Future<Output = Result<bool, CqlError>> + Send,
+        S: Future<Output = Result<Option<bool>, CqlError>> + Send,
+    {
+        let mut pause = Pause::within(self.patience());
+        let mut is_open = false;
+        loop {
+            let answer = attempt().await;
+            let error = match answer {
+                Ok(true) => return Ok(true),
+                // Refused by what is there, which may be what an earlier attempt of ours has left.
+                Ok(false) if !is_open => return Ok(false),
+                Ok(false) => match settle().await {
+                    Ok(Some(is_ours)) => return Ok(is_ours),
+                    Ok(None) => CqlError::Unknown("an LWT was refused by nothing".into()),
+                    Err(error) => error,
+                },
+                Err(error @ CqlError::Unusable(_)) => return Err(error),
+                Err(error @ CqlError::NotApplied(_)) => error,
+                Err(error @ CqlError::Unknown(_)) => {
+                    is_open = true;
+                    match settle().await {
+                        Ok(Some(is_ours)) => return Ok(is_ours),
+                        Ok(None) | Err(_) => error,
+                    }
+                }
+            };
+            if pause.wait().await.is_break() {
+                return Err(if is_open { CqlError::Unknown(error.to_string()) } else { error });
+            }
+        }
+    }
+}
+
+/// Why there is no session in the keyspace.
+#[derive(Debug, Error)]
+pub enum OpenSessionError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the keyspace can't be used: {0}")]
+    Keyspace(String),
+}
+
+/// Longer and longer waits between attempts, until there is no time left.
+pub struct Pause {
+    next: Duration,
+    end: Instant,
+}
+
+impl Pause {
+    pub fn within(patience: Duration) -> Self {
+        Self { next: Duration::from_millis(20), end: Instant::now() + patience }
+    }
+
+    /// Breaks where the time is over.
+    pub async fn wait(&mut self) -> ControlFlow<()> {
+        if Instant::now() + self.next >= self.end {
+            return ControlFlow::Break(());
+        }
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(Duration::from_millis(500));
+        ControlFlow::Continue(())
+    }
+}
+
+/// The `[applied]` of an LWT's answer, whatever columns stand beside it.
+fn applied(answer: QueryResult) -> Result<bool, CqlError> {
+    let unreadable = |error: &dyn std::fmt::Display| CqlError::Unknown(format!("an LWT's answer: {error}"));
+    let rows = answer.into_rows_result().map_err(|error| unreadable(&error))?;
+    let column = rows.column_specs().get_by_name("[applied]").map(|(place, _)| place);
+    let row = rows.first_row::<Row>().map_err(|error| unreadable(&error))?;
+    match column.and_then(|place| row.columns.into_iter().nth(place)).flatten() {
+        Some(CqlValue::Boolean(applied)) => Ok(applied),
+        _ => Err(unreadable(&"has no [applied]")),
+    }
+}

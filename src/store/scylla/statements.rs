@@ -1,0 +1,107 @@
+//! Every statement, prepared once, with what kind it is.
+
+use scylla::errors::PrepareError;
+use scylla::statement::prepared::PreparedStatement;
+
+use super::session::{Cql, Kind};
+
+macro_rules! statements {
+    ($($kind:ident $name:ident: $text:literal;)*) => {
+        /// All prepared statements, by what they do.
+        pub struct Statements {
+            $(pub $name: PreparedStatement,)*
+        }
+
+        impl Statements {
+            /// Prepares them all, at once.
+            pub async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
+                let ($($name,)*) = futures_util::try_join!($(cql.prepare(Kind::$kind, $text),)*)?;
+                Ok(Self { $($name,)* })
+            }
+        }
+    };
+}
+
+statements! {
+    Read ready: "SELECT value FROM marks WHERE name = 'ready'";
+    SettlingRead name: "SELECT value FROM names WHERE name = ?";
+    Lwt put_name: "INSERT INTO names (name, value) VALUES (?, ?) IF NOT EXISTS";
+    Read mark: "SELECT value FROM marks WHERE name = ?";
+    // Twice is the same: the value is the timestamp.
+    Write raise_mark: "UPDATE marks USING TIMESTAMP ? SET value = ? WHERE name = ?";
+
+    Read link: "SELECT id, owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ?";
+    SettlingRead link_claim: "SELECT claim FROM links WHERE id = ?";
+    Lwt create_link: "INSERT INTO links (id, claim, owner, created_at, target, data, webhooks, tracked) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS";
+    Lwt drop_link: "DELETE FROM links WHERE id = ? IF claim = ?";
+    Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
+    SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";
+    Lwt claim_links: "UPDATE link_quotas SET used = ?, claim = ? WHERE owner = ? AND month = ? AND process = ? IF used = ?";
+
+    Read key: "SELECT record FROM keys WHERE id = ?";
+    SettlingRead key_settled: "SELECT record FROM keys WHERE id = ?";
+    Lwt create_key: "INSERT INTO keys (id, revision, record) VALUES (?, ?, ?) IF NOT EXISTS";
+    Lwt update_key: "UPDATE keys SET revision = ?, record = ? WHERE id = ? IF revision = ?";
+    Read key_of_secret: "SELECT key FROM key_secrets WHERE secret_hash = ?";
+    // Twice is the same, as is one after the other in any order: a key's revision is the timestamp.
+    Write put_secret: "INSERT INTO key_secrets (secret_hash, key) VALUES (?, ?) USING TIMESTAMP ?";
+    Write drop_secret: "DELETE FROM key_secrets USING TIMESTAMP ? WHERE secret_hash = ?";
+    Write put_view: "INSERT INTO key_views (viewer, key) VALUES (?, ?) USING TIMESTAMP ?";
+    Write drop_view: "DELETE FROM key_views USING TIMESTAMP ? WHERE viewer = ? AND key = ?";
+    Read views: "SELECT key FROM key_views WHERE viewer = ? LIMIT ?";
+    Read views_after: "SELECT key FROM key_views WHERE viewer = ? AND key < ? LIMIT ?";
+    // The time of the use is the timestamp: the latest stays.
+    Write note_use: "INSERT INTO key_uses (key, used_at) VALUES (?, ?) USING TIMESTAMP ?";
+    Read key_use: "SELECT used_at FROM key_uses WHERE key = ?";
+
+    Read hit_cursor: "SELECT begun, counted FROM hit_cursors WHERE writer = ?";
+    // The position in the journal is the timestamp, and one node alone writes these rows: the same batch writes the same.
+    Write begin_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET begun = ? WHERE writer = ?";
+    Write end_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET counted = ? WHERE writer = ?";
+    Read own_day: "SELECT desktop, mobile, tablet, upto FROM link_days WHERE link = ? AND day = ? AND writer = ?";
+    Write put_day: "INSERT INTO link_days (link, day, writer, desktop, mobile, tablet, upto) VALUES (?, ?, ?, ?, ?, ?, ?) \
+                    USING TIMESTAMP ?";
+    Read days: "SELECT day, desktop, mobile, tablet FROM link_days WHERE link = ?";
+    Read own_labels: "SELECT dimension, label, count, upto, born FROM link_labels \
+                      WHERE link = ? AND month = ? AND writer = ?";
+    Write put_label: "INSERT INTO link_labels (link, month, writer, dimension, label, count, upto, born) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
+    Write put_month: "INSERT INTO link_months (link, month) VALUES (?, ?)";
+    Read months: "SELECT month FROM link_months WHERE link = ?";
+    Read labels: "SELECT dimension, label, count FROM link_labels WHERE link = ? AND month = ?";
+    Read own_served: "SELECT count, upto FROM served_hits WHERE key = ? AND month = ? AND writer = ?";
+    Write put_served: "INSERT INTO served_hits (key, month, writer, count, upto) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
+    Read served: "SELECT count FROM served_hits WHERE key = ? AND month = ?";
+
+    Read delivery: "SELECT state, counted FROM deliveries WHERE link = ? AND day = ? AND delivery = ?";
+    // The hit's time and the number of tries are the timestamp: a later try wins, the same one is the same.
+    Write put_delivery: "INSERT INTO deliveries (link, day, delivery, state, queue) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
+    Write mark_counted: "UPDATE deliveries USING TIMESTAMP ? SET counted = true WHERE link = ? AND day = ? AND delivery = ?";
+    Read deliveries: "SELECT delivery, state, counted FROM deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
+    Read day_of_deliveries: "SELECT delivery, state, counted FROM deliveries WHERE link = ? AND day = ?";
+    // Rows that are only ever added.
+    Write put_delivery_day: "INSERT INTO delivery_days (link, day) VALUES (?, ?)";
+    Read delivery_days: "SELECT day FROM delivery_days WHERE link = ? AND day >= ?";
+    Write put_failed: "INSERT INTO failed_deliveries (link, day, delivery) VALUES (?, ?, ?)";
+    Read failed: "SELECT delivery FROM failed_deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
+    Read deliveries_used: "SELECT used FROM delivery_quotas WHERE owner = ? AND month = ? LIMIT 1";
+    SettlingRead delivery_quota: "SELECT process, used, claim, deliveries FROM delivery_quotas WHERE owner = ? AND month = ?";
+    Lwt claim_deliveries: "UPDATE delivery_quotas SET used = ?, claim = ?, deliveries = ? \
+                           WHERE owner = ? AND month = ? AND process = ? IF used = ?";
+
+    SettlingRead queues: "SELECT queue, node, holder, beat, floor FROM queues WHERE part = 0";
+    Lwt open_queue: "INSERT INTO queues (part, queue, node, holder, beat, floor) VALUES (0, ?, ?, ?, 0, ?) IF NOT EXISTS";
+    Lwt beat: "UPDATE queues SET beat = ?, floor = ? WHERE part = 0 AND queue = ? IF holder = ? AND beat = ?";
+    Lwt adopt_queue: "UPDATE queues SET holder = ?, beat = ? WHERE part = 0 AND queue = ? IF holder = ? AND beat = ?";
+    Lwt close_queue: "DELETE FROM queues WHERE part = 0 AND queue = ? IF holder = ?";
+    Write put_bucket: "INSERT INTO queue_buckets (queue, bucket) VALUES (?, ?)";
+    Read buckets: "SELECT bucket FROM queue_buckets WHERE queue = ? AND bucket >= ?";
+    Write put_due: "INSERT INTO due (queue, bucket, due_at, delivery) VALUES (?, ?, ?, ?)";
+    Read due: "SELECT due_at, delivery FROM due WHERE queue = ? AND bucket = ? \
+               AND (due_at, delivery) > (?, ?) AND (due_at, delivery) < (?, ?) LIMIT ?";
+
+    // One process alone writes its rows.
+    Write put_window: "INSERT INTO windows (key, process, endpoint, admitted) VALUES (?, ?, ?, ?)";
+    Read windows: "SELECT process, endpoint, admitted FROM windows WHERE key = ?";
+}
