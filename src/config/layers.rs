@@ -27,7 +27,7 @@ const PREFIX: &str = "SIGNPOST_";
 const TEST_PREFIX: &str = "SIGNPOST_TEST_";
 
 /// Names that look like settings but are taken from the environment only, by [`super::Secrets`].
-pub(super) const SECRETS: [&str; 2] = ["root_key", "master_key"];
+pub(super) const SECRETS: [&str; 3] = ["root_key", "master_key", "scylla_password"];
 
 /// A setting's value, before the section that owns it has checked it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,8 +164,9 @@ impl Settings {
     }
 
     fn unknown_in_file(&self, name: String, value: &DeValue<'_>, origin: Origin) -> SettingError {
-        if SECRETS.contains(&name.as_str()) {
-            let variable = variable_of(&name);
+        // `password` in the section `[scylla]` as well.
+        if let Some(secret) = SECRETS.iter().find(|secret| **secret == name.replace('.', "_")) {
+            let variable = variable_of(secret);
             let message = format!("is a secret, taken from the environment only ({variable})");
             return SettingError::new(name, message, origin);
         }
@@ -193,7 +194,7 @@ impl Settings {
             let origin = Origin::Environment { variable: variable.escape_debug().to_string() };
             let Some(setting) = self.settings.iter_mut().find(|setting| setting.variable() == variable) else {
                 let name = rest.replace("__", ".").to_lowercase();
-                let meant = nearest(&variable, self.iter().map(Setting::variable));
+                let meant = nearest(&variable, self.iter().map(Setting::variable).chain(SECRETS.map(variable_of)));
                 let name = name.escape_debug().to_string();
                 return Err(SettingError::new(name, "unknown setting", origin).suggesting(meant));
             };

@@ -15,6 +15,7 @@ mod layers;
 mod limits;
 mod log;
 mod read;
+mod scylla;
 mod secrets;
 mod store;
 mod suggest;
@@ -40,7 +41,8 @@ pub use self::{
     layers::{DEFAULTS, Setting, Value},
     limits::Limits,
     log::{Log, LogFormat, LogLevel},
-    secrets::{MasterKey, RootKey, Secrets},
+    scylla::{Consistency, CqlNode, Scylla, SerialConsistency},
+    secrets::{MasterKey, RootKey, ScyllaPassword, Secrets},
     store::{Store, StoreKind},
     tiers::{Tier, Tiers},
     webhooks::Webhooks,
@@ -60,6 +62,8 @@ pub struct Config {
     pub admin: Admin,
     /// Where links, keys and counters are kept.
     pub store: Store,
+    /// The cluster, where the store is one.
+    pub scylla: Scylla,
     /// The hit journal.
     pub journal: Journal,
     /// What is kept in memory in front of the store.
@@ -111,6 +115,7 @@ impl Config {
             http: Http::read(&mut settings)?,
             admin: Admin::read(&mut settings)?,
             store: Store::read(&mut settings)?,
+            scylla: Scylla::read(&mut settings, directory)?,
             journal: Journal::read(&mut settings)?,
             cache: Cache::read(&mut settings)?,
             limits: Limits::read(&mut settings)?,
@@ -131,7 +136,11 @@ impl Config {
             let names = ["admin.listen", "http.listen"];
             return Err(self.settings.conflict(&names, &message));
         }
-        Ok(())
+        self.scylla.check_login(&self.settings, &self.secrets)?;
+        match self.store.kind {
+            StoreKind::Embedded => Ok(()),
+            StoreKind::Scylla => self.scylla.check_in_use(&self.settings, &self.secrets),
+        }
     }
 
     /// Where a setting's value came from, for a fault that shows only when it is used. A name that

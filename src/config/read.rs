@@ -131,7 +131,7 @@ impl Settings {
     }
 
     /// A list whose every item `parse` accepts. In the environment items stand between commas.
-    fn list<T>(
+    pub(super) fn list<T>(
         &mut self,
         name: &str,
         expected: &str,

@@ -19,6 +19,8 @@ pub struct Secrets {
     pub root_key: Option<RootKey>,
     /// `SIGNPOST_MASTER_KEY`: encrypts the webhook secrets in the store.
     pub master_key: Option<MasterKey>,
+    /// `SIGNPOST_SCYLLA_PASSWORD`: what the cluster asks of its user.
+    pub scylla_password: Option<ScyllaPassword>,
 }
 
 /// The operator's API key: at least 32 visible ASCII characters, so that a header can carry it.
@@ -28,6 +30,10 @@ pub struct RootKey(String);
 /// 32 bytes for AES-256.
 #[derive(Clone)]
 pub struct MasterKey([u8; 32]);
+
+/// The password of the cluster's user.
+#[derive(Clone)]
+pub struct ScyllaPassword(String);
 
 impl RootKey {
     /// The key itself; to be hashed, not shown.
@@ -39,6 +45,13 @@ impl RootKey {
 impl MasterKey {
     /// The key itself; to encrypt with, not to be shown.
     pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl ScyllaPassword {
+    /// The password itself; to log in with, not to be shown.
+    pub fn expose(&self) -> &str {
         &self.0
     }
 }
@@ -55,8 +68,14 @@ impl fmt::Debug for MasterKey {
     }
 }
 
+impl fmt::Debug for ScyllaPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ScyllaPassword(masked)")
+    }
+}
+
 impl Secrets {
-    /// Reads both from the environment; a message names the secret, never what it was set to.
+    /// Reads all from the environment; a message names the secret, never what it was set to.
     pub(super) fn read(variables: &[(OsString, OsString)]) -> Result<Self, SettingError> {
         Ok(Self {
             root_key: secret(variables, "root_key", "must be at least 32 visible ASCII characters", |text| {
@@ -67,12 +86,19 @@ impl Secrets {
                 let bytes = BASE64_STANDARD.decode(text).ok()?;
                 bytes.try_into().ok().map(MasterKey)
             })?,
+            scylla_password: secret(variables, "scylla_password", "must be text", |text| {
+                Some(ScyllaPassword(text.to_owned()))
+            })?,
         })
     }
 
     /// Each secret's name and whether it is set.
-    pub(super) fn presence(&self) -> [(&'static str, bool); 2] {
-        [("root_key", self.root_key.is_some()), ("master_key", self.master_key.is_some())]
+    pub(super) fn presence(&self) -> [(&'static str, bool); 3] {
+        [
+            ("root_key", self.root_key.is_some()),
+            ("master_key", self.master_key.is_some()),
+            ("scylla_password", self.scylla_password.is_some()),
+        ]
     }
 }
 

@@ -16,14 +16,15 @@ pub struct Store {
 pub enum StoreKind {
     /// In this process, with its files under the data directory.
     Embedded,
+    /// On a cluster that speaks CQL, shared by any number of nodes; see [`super::Scylla`].
+    Scylla,
 }
 
 impl Store {
     pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
-        let expected = "available: this build has the embedded store only";
+        let kinds = [("embedded", StoreKind::Embedded), ("scylla", StoreKind::Scylla)];
         Ok(Self {
-            kind: settings
-                .parsed("store.kind", expected, |text| (text == "embedded").then_some(StoreKind::Embedded))?,
+            kind: settings.choice("store.kind", &kinds)?,
             cache_bytes: settings.integer("store.cache_bytes", 1 << 20..=1 << 40)?,
         })
     }

@@ -1,6 +1,7 @@
 //! Configuration: which layer wins, what a value means, and what is shown.
 
 mod refusals;
+mod scylla;
 
 use std::{
     ffi::OsString,
@@ -10,10 +11,13 @@ use std::{
     time::Duration,
 };
 
-use signpost::config::{Config, DEFAULTS, LogFormat, LogLevel, Origin, SettingError, StoreKind, Value};
+use signpost::config::{
+    Config, Consistency, DEFAULTS, LogFormat, LogLevel, Origin, SerialConsistency, SettingError, StoreKind, Value,
+};
 
 const ROOT_KEY: &str = "a-root-key-that-is-32-characters";
 const MASTER_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const PASSWORD: &str = "an open sesame";
 
 /// A directory to start the program in, gone at the end of the test.
 struct Directory(PathBuf);
@@ -73,6 +77,13 @@ fn the_defaults_are_the_documented_numbers() {
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:8081");
     assert_eq!(config.store.kind, StoreKind::Embedded);
+    assert_eq!(config.scylla.keyspace, "signpost");
+    assert_eq!(config.scylla.replication_factor, 3);
+    assert_eq!(config.scylla.consistency, Consistency::LocalQuorum);
+    assert_eq!(config.scylla.serial_consistency, SerialConsistency::LocalSerial);
+    assert_eq!(config.scylla.request_timeout, Duration::from_secs(5));
+    assert_eq!(config.scylla.speculative_after, Duration::from_millis(100));
+    assert!(!config.scylla.tls && !config.scylla.migrate_at_start);
     assert_eq!(config.http.workers, None);
     assert_eq!(config.webhooks.timeout, Duration::from_secs(10));
     let delays = [Duration::from_secs(1), Duration::from_secs(5)];
@@ -139,12 +150,25 @@ fn another_value(directory: &Directory, name: &str, default: &Value) -> Option<S
         Value::Integer(0) => vec!["1".to_owned()],
         Value::Integer(value) => vec![(value * 2).to_string()],
         Value::List(_) => ["192.0.2.0/24", "250ms"].map(str::to_owned).into(),
-        _ => ["127.0.0.1:18099", "https://go.example/s", "a.file", "250ms", "2h", "json", "warn", "7"]
-            .map(str::to_owned)
-            .into(),
+        _ => {
+            let texts = ["127.0.0.1:18099", "https://go.example/s", "a.file", "250ms", "2h", "json", "warn", "7"];
+            texts.into_iter().chain(["scylla", "QUORUM", "SERIAL"]).map(str::to_owned).collect()
+        }
     };
     let variable = variable(name);
-    candidates.into_iter().find(|value| directory.load(None, &[(&variable, value)]).is_ok())
+    candidates
+        .into_iter()
+        .find(|value| directory.load(None, &[companions(name), &[(&variable, value)]].concat()).is_ok())
+}
+
+/// What must be set too for a setting to have another value than its default.
+fn companions(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "store.kind" => &[("SIGNPOST_SCYLLA__NODES", "db-1"), ("SIGNPOST_MASTER_KEY", MASTER_KEY)],
+        "scylla.username" => &[("SIGNPOST_SCYLLA_PASSWORD", PASSWORD)],
+        "scylla.tls_ca" => &[("SIGNPOST_SCYLLA__TLS", "true")],
+        _ => &[],
+    }
 }
 
 fn variable(name: &str) -> String {
@@ -154,22 +178,30 @@ fn variable(name: &str) -> String {
 #[test]
 fn every_setting_can_be_set_in_the_environment_and_arrives() {
     let directory = Directory::with("a.file", "");
-    let defaults = defaults();
-    let mut without_another_value = Vec::new();
-    for setting in defaults.settings() {
+    for setting in defaults().settings() {
         assert_eq!(setting.variable(), variable(setting.name()));
-        let Some(value) = another_value(&directory, setting.name(), setting.value()) else {
-            without_another_value.push(setting.name());
-            continue;
-        };
+        let value = another_value(&directory, setting.name(), setting.value()).expect(setting.name());
         let variable = setting.variable();
-        let changed = directory.load(None, &[(&variable, &value)]).expect("valid");
+        let changed =
+            directory.load(None, &[companions(setting.name()), &[(&variable, &value)]].concat()).expect("valid");
         let origin = Origin::Environment { variable };
         assert_eq!(changed.origin(setting.name()), origin);
-        let (changed, before) = (format!("{changed:?}"), format!("{defaults:?}"));
+        let before = unless_set(&directory, setting.name());
+        let (changed, before) = (format!("{changed:?}"), format!("{before:?}"));
         assert_ne!(changed, before, "{} has no effect", setting.name());
     }
-    assert_eq!(without_another_value, ["store.kind"]);
+}
+
+/// The configuration with all that a setting needs beside it, but not the setting. Without a user the password is refused,
+/// so it is put in.
+fn unless_set(directory: &Directory, name: &str) -> Config {
+    if name != "scylla.username" {
+        return directory.load(None, companions(name)).expect("valid");
+    }
+    let mut config = defaults();
+    let named = [companions(name), &[("SIGNPOST_SCYLLA__USERNAME", "other")]].concat();
+    config.secrets = directory.load(None, &named).expect("valid").secrets;
+    config
 }
 
 #[test]
@@ -217,27 +249,34 @@ fn the_effective_configuration_says_where_each_value_came_from() {
 
 #[test]
 fn secrets_are_never_shown() {
-    let environment = [("SIGNPOST_ROOT_KEY", ROOT_KEY), ("SIGNPOST_MASTER_KEY", MASTER_KEY)];
+    let environment = [
+        ("SIGNPOST_ROOT_KEY", ROOT_KEY),
+        ("SIGNPOST_MASTER_KEY", MASTER_KEY),
+        ("SIGNPOST_SCYLLA_PASSWORD", PASSWORD),
+        ("SIGNPOST_SCYLLA__USERNAME", "signpost"),
+    ];
     let config = with_environment(&environment).expect("valid");
     let root_key = config.secrets.root_key.as_ref().expect("set");
     let master_key = config.secrets.master_key.as_ref().expect("set");
     assert_eq!(root_key.expose(), ROOT_KEY);
     assert_eq!(master_key.expose()[..3], [0, 1, 2]);
+    assert_eq!(config.secrets.scylla_password.as_ref().expect("set").expose(), PASSWORD);
 
     let shown = [format!("{config:?}"), format!("{config:#?}"), config.effective()];
     for text in &shown {
-        assert!(!text.contains(ROOT_KEY) && !text.contains(MASTER_KEY), "{text}");
+        assert!(!text.contains(ROOT_KEY) && !text.contains(MASTER_KEY) && !text.contains(PASSWORD), "{text}");
         assert!(!text.contains("[0, 1, 2") && text.contains("masked"), "{text}");
     }
     assert!(shown[2].contains("root_key = \"set (masked)\""));
     assert!(shown[2].contains("master_key = \"set (masked)\""));
+    assert!(shown[2].contains("scylla_password = \"set (masked)\""));
 }
 
 #[test]
 fn an_empty_secret_is_none() {
-    let environment = [("SIGNPOST_ROOT_KEY", ""), ("SIGNPOST_MASTER_KEY", "")];
+    let environment = [("SIGNPOST_ROOT_KEY", ""), ("SIGNPOST_MASTER_KEY", ""), ("SIGNPOST_SCYLLA_PASSWORD", "")];
     let secrets = with_environment(&environment).expect("valid").secrets;
-    assert!(secrets.root_key.is_none() && secrets.master_key.is_none());
+    assert!(secrets.root_key.is_none() && secrets.master_key.is_none() && secrets.scylla_password.is_none());
 }
 
 #[test]

@@ -130,7 +130,15 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("http.workers", "99999999999999999999", "\"99999999999999999999\" is not a whole number"),
         ("http.request_timeout", "10", "\"10\" is not a duration from \"100ms\" to \"5m\""),
         ("http.client_limit_cells", "1", "1 is not between 1024 and 268435456"),
-        ("store.kind", "scylla", "\"scylla\" is not available: this build has the embedded store only"),
+        ("store.kind", "sqlite", "\"sqlite\" is not one of embedded, scylla"),
+        ("scylla.nodes", "db-1,db-2:x", "\"db-2:x\" is not a host or host:port"),
+        ("scylla.consistency", "ONE", "\"ONE\" is not one of LOCAL_QUORUM, QUORUM, ALL"),
+        ("scylla.serial_consistency", "QUORUM", "\"QUORUM\" is not one of LOCAL_SERIAL, SERIAL"),
+        ("scylla.replication_factor", "0", "0 is not between 1 and 100"),
+        ("scylla.request_timeout", "2m", "\"2m\" is not a duration from \"100ms\" to \"1m\""),
+        ("scylla.speculative_after", "0s", "\"0s\" is not a duration from \"1ms\" to \"10s\""),
+        ("scylla.tls_ca", "gone.pem", "\"gone.pem\" is not a file that is there"),
+        ("scylla.username", "signpost", "has no password: SIGNPOST_SCYLLA_PASSWORD is not set"),
         ("journal.segment_bytes", "65537", "65537 is not a multiple of 65536"),
         ("cache.keys_ttl", "5s", "\"5s\" is not a duration from \"1ms\" to \"4s\""),
         ("limits.redirect_per_minute", "-5", "-5 is not between 0 and 1000000"),
@@ -194,6 +202,8 @@ fn settings_that_do_not_go_together_are_blamed_on_the_one_set_last() {
         ("SIGNPOST_JOURNAL__SEGMENT_BYTES", "131072", "journal.segment_bytes"),
         ("SIGNPOST_WEBHOOKS__BUFFER", "511", "webhooks.buffer"),
         ("SIGNPOST_WEBHOOKS__WORKERS", "513", "webhooks.workers"),
+        ("SIGNPOST_SCYLLA__SPECULATIVE_AFTER", "5s", "scylla.speculative_after"),
+        ("SIGNPOST_SCYLLA__REQUEST_TIMEOUT", "100ms", "scylla.request_timeout"),
     ] {
         let line = refusal(directory.load(None, &[(variable, value)]));
         assert!(line.starts_with(&format!("{setting}: ")), "{line}");

@@ -1,6 +1,7 @@
 //! Stores: the promises of the trait, which each of them keeps, and what is the embedded one's own.
 
 mod conformance;
+mod cql;
 mod embedded;
 mod faulty;
 mod log;

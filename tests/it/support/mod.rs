@@ -1,6 +1,7 @@
-//! What tests share: a real server on free ports, a client for its API, a receiver of webhooks.
+//! What tests share: a real server on free ports, a client for its API, a receiver of webhooks, a CQL engine.
 
 pub mod client;
+pub mod cluster;
 pub mod process;
 pub mod raw;
 pub mod receiver;

@@ -1,0 +1,23 @@
+//! Sets `cql_engine` where tests can have a CQL engine; elsewhere they are ignored, and say why.
+//!
+//! It looks again when one of the things below changes. `PATH` is not among them, for it differs from shell to shell and
+//! everything is compiled again when it does: after Java or Maven has been installed, `touch tests/cluster/build.rs`.
+
+use std::env;
+use std::process::Command;
+
+const NODES_VARIABLE: &str = "SIGNPOST_TEST_CQL_NODES";
+
+fn main() {
+    println!("cargo::rustc-check-cfg=cfg(cql_engine)");
+    for variable in [NODES_VARIABLE, "JAVA_HOME"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    for file in ["build.rs", "lib.bash", "pom.xml", "up"] {
+        println!("cargo::rerun-if-changed=tests/cluster/{file}");
+    }
+    let runs = || Command::new("tests/cluster/up").arg("--check").output().is_ok_and(|check| check.status.success());
+    if env::var_os(NODES_VARIABLE).is_some() || runs() {
+        println!("cargo::rustc-cfg=cql_engine");
+    }
+}

@@ -1,0 +1,193 @@
+//! A CQL engine for the tests: started once by `tests/cluster/up`, and ended with this process, however that ends.
+//!
+//! `SIGNPOST_TEST_CQL_NODES` (`host:port,…`) names one to use instead; its nodes can't be killed.
+
+#![allow(dead_code, reason = "tests of faults come with the store")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+const NODES_VARIABLE: &str = "SIGNPOST_TEST_CQL_NODES";
+
+/// What tests of one process share: each has a keyspace of its own in it.
+pub struct Cluster {
+    contact_points: Vec<String>,
+    /// `None` if it was there before.
+    engine: Option<Mutex<Engine>>,
+    faults: RwLock<()>,
+}
+
+/// The cluster of 1 or 3 nodes, started by who asks first. A cluster that is there serves for both.
+pub async fn cluster(nodes: usize) -> &'static Cluster {
+    tokio::task::spawn_blocking(move || cluster_blocking(nodes)).await.unwrap()
+}
+
+/// As [`cluster`], for tests without a runtime.
+pub fn cluster_blocking(nodes: usize) -> &'static Cluster {
+    static GIVEN: OnceLock<Option<Cluster>> = OnceLock::new();
+    static ONE: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    static THREE: OnceLock<Result<Cluster, String>> = OnceLock::new();
+
+    if let Some(given) = GIVEN.get_or_init(given) {
+        return given;
+    }
+    let started = match nodes {
+        1 => &ONE,
+        3 => &THREE,
+        _ => panic!("a cluster has 1 or 3 nodes, not {nodes}"),
+    };
+    // One failure is told to all who ask: a second try would fail as well, after as long a wait.
+    started.get_or_init(|| Cluster::run(nodes, &[])).as_ref().unwrap_or_else(|why| panic!("no CQL engine: {why}"))
+}
+
+/// Why no engine can be had here, if so.
+pub fn available() -> Result<(), String> {
+    if given().is_some() {
+        return Ok(());
+    }
+    let check = up().arg("--check").output().map_err(|error| error.to_string())?;
+    if check.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&check.stderr).trim().to_owned()) }
+}
+
+/// A name that no other test has, of this run or an earlier one.
+pub fn fresh_keyspace_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("test_{}_{}", uuid::Uuid::now_v7().simple(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Cluster {
+    /// An engine of the test's own, which ends when it is dropped: to kill its only node, or for settings that others
+    /// don't want. `yaml` is a file to add to each node's `cassandra.yaml`.
+    pub fn start(nodes: usize, yaml: Option<&Path>) -> Result<Self, String> {
+        let mut arguments = vec!["--durable".as_ref()];
+        arguments.extend(yaml.into_iter().flat_map(|yaml| ["--yaml".as_ref(), yaml.as_os_str()]));
+        Self::run(nodes, &arguments)
+    }
+
+    fn run(nodes: usize, arguments: &[&OsStr]) -> Result<Self, String> {
+        let (engine, contact_points) = Engine::start(nodes, arguments)?;
+        Ok(Self { contact_points, engine: Some(Mutex::new(engine)), faults: RwLock::default() })
+    }
+
+    /// `host:port` of each node.
+    pub fn contact_points(&self) -> &[String] {
+        &self.contact_points
+    }
+
+    /// How many nodes can hold a row.
+    pub fn replication_factor(&self) -> usize {
+        self.contact_points.len().min(3)
+    }
+
+    /// For a test that is disturbed by dead nodes: none is killed while this is held.
+    pub async fn peace(&self) -> RwLockReadGuard<'_, ()> {
+        self.faults.read().await
+    }
+
+    /// For a test that kills nodes: waits for its turn, and until no test needs [`Cluster::peace`].
+    pub async fn faults(&self) -> Faults<'_> {
+        let turn = self.faults.write().await;
+        let engine =
+            self.engine.as_ref().unwrap_or_else(|| panic!("{NODES_VARIABLE} names nodes that can't be killed"));
+        Faults { engine, dead: Vec::new(), _turn: turn }
+    }
+}
+
+/// The right to kill nodes. Those that are dead at its end are started again.
+pub struct Faults<'a> {
+    engine: &'a Mutex<Engine>,
+    dead: Vec<usize>,
+    _turn: RwLockWriteGuard<'a, ()>,
+}
+
+impl Faults<'_> {
+    /// `kill -9` of node 1, 2 or 3; not of the one node that tests share, which would forget all tables.
+    /// The others hold it for up until they miss it, some seconds later.
+    pub fn kill(&mut self, node: usize) {
+        self.engine.lock().unwrap().tell(&format!("kill {node}"), &format!("killed {node}")).unwrap();
+        self.dead.push(node);
+    }
+
+    /// Starts it again with the data it had. Blocks until it serves CQL and the others know: some seconds; in a test
+    /// that does something meanwhile, by `tokio::task::block_in_place` on a runtime of many threads.
+    pub fn start(&mut self, node: usize) {
+        self.dead.retain(|dead| *dead != node);
+        self.engine.lock().unwrap().tell(&format!("start {node}"), &format!("started {node}")).unwrap();
+    }
+}
+
+impl Drop for Faults<'_> {
+    fn drop(&mut self) {
+        for node in std::mem::take(&mut self.dead) {
+            self.start(node);
+        }
+    }
+}
+
+/// `tests/cluster/up --foreground`. It ends its nodes when the pipe to it closes, which happens however this ends.
+struct Engine {
+    child: Child,
+    /// Taken to close it.
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Engine {
+    fn start(nodes: usize, arguments: &[&OsStr]) -> Result<(Self, Vec<String>), String> {
+        let mut command = up();
+        command.arg("--foreground").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.args(arguments).arg(nodes.to_string()).spawn().map_err(|error| error.to_string())?;
+        let orders = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut engine = Self { child, orders, answers };
+        let line = engine.answer()?;
+        let nodes = line.strip_prefix("NODES=").ok_or_else(|| format!("expected NODES=, not {line}"))?;
+        let contact_points = nodes.split(',').map(str::to_owned).collect();
+        // DIR=, for people.
+        engine.answer()?;
+        Ok((engine, contact_points))
+    }
+
+    fn tell(&mut self, order: &str, expected: &str) -> Result<(), String> {
+        let orders = self.orders.as_mut().ok_or("ended")?;
+        writeln!(orders, "{order}").map_err(|error| error.to_string())?;
+        let answer = self.answer()?;
+        if answer == expected { Ok(()) } else { Err(format!("{order}: {answer}")) }
+    }
+
+    /// The next line; where there is none, why it ended.
+    fn answer(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line).map_err(|error| error.to_string())? > 0 {
+            return Ok(line.trim_end().to_owned());
+        }
+        let mut why = String::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            errors.read_to_string(&mut why).map_err(|error| error.to_string())?;
+        }
+        Err(why.trim().to_owned())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn up() -> Command {
+    Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/up"))
+}
+
+fn given() -> Option<Cluster> {
+    let nodes = std::env::var(NODES_VARIABLE).ok()?;
+    let contact_points = nodes.split(',').map(|node| node.trim().to_owned()).collect();
+    Some(Cluster { contact_points, engine: None, faults: RwLock::default() })
+}
