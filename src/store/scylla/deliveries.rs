@@ -1,54 +1,257 @@
-//! Placeholder until the queue's part is merged.
-use super::Tables;
-use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::key::KeyId;
-use crate::domain::link::ShortId;
-use crate::domain::webhook::{DeliveryId, DeliveryState, NewDelivery, UrlSummary};
-use crate::domain::window::WindowLog;
-use crate::store::{AdoptionHook, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, StoreError};
+//! Deliveries of webhooks: their states, and how they come into the queue.
+//!
+//! The due time is written first, the state after it: a delivery is there once its state is. Whoever reads the queue passes
+//! over due times whose state says otherwise.
 
-#[allow(clippy::unused_async, clippy::unused_self, clippy::unimplemented, unused_variables)]
+use std::collections::HashMap;
+
+use futures_util::future::try_join_all;
+use uuid::Uuid;
+
+use super::Tables;
+use super::queue::bucket_of;
+use super::rows::{bigint, day as day_column, json, to_json};
+use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::link::ShortId;
+use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
+use crate::store::{Settlement, StoreError};
+
+pub const DELIVERIES: &str = "deliveries";
+/// Rows in one write to a partition.
+const ROWS_AT_ONCE: usize = 50;
+
+/// A delivery's row.
+#[derive(Clone, Debug)]
+pub struct DeliveryRow {
+    pub state: DeliveryState,
+    /// Where its due time stands.
+    pub queue: Option<Uuid>,
+}
+
+/// The timestamp of a state: the hit's time, and which try it is of.
+fn written_at(id: DeliveryId, attempt: u32) -> i64 {
+    bigint(id.hit.at.0.saturating_mul(1_000).saturating_add(u64::from(attempt)))
+}
+
+/// A state as it stands in its row, where whether it is counted has a column of its own.
+pub fn state_from(state: &str, counted: Option<bool>) -> Result<DeliveryState, StoreError> {
+    let state: DeliveryState = json(DELIVERIES, state)?;
+    Ok(DeliveryState { counted: counted.unwrap_or(false), ..state })
+}
+
 impl Tables {
+    /// Puts deliveries into the queue; one that is there already stays as it is. `is_replay`: some may be there.
     pub(super) async fn enqueue(&self, deliveries: &[NewDelivery], is_replay: bool) -> Result<(), StoreError> {
+        if deliveries.is_empty() {
+            return Ok(());
+        }
+        let _others_may_too = self.changing.read().await;
+        let queue = self.queues.own()?;
+        let mut new: Vec<(DeliveryId, DeliveryState)> =
+            deliveries.iter().map(|new| (new.id, DeliveryState::new(new.owner, new.id.hit.at))).collect();
+        let mut due: Vec<(Timestamp, DeliveryId)> = new.iter().map(|(id, state)| (state.created_at, *id)).collect();
+        if is_replay {
+            let there = self.read_rows(new.iter().map(|(id, _)| *id).collect()).await?;
+            // Those that an earlier life has put are in its queue, which this process or another has adopted.
+            let missing = |place: usize| there.get(place).is_some_and(Option::is_none);
+            new = new.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, new)| new).collect();
+            due = due.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, due)| due).collect();
+        }
+        self.write_due(queue, &due).await?;
+        self.note_days(new.iter().map(|(id, _)| *id)).await?;
+        let mut partitions: HashMap<(ShortId, Day), Vec<(DeliveryId, DeliveryState)>> = HashMap::new();
+        for (id, state) in new {
+            partitions.entry((id.link, id.hit.at.day())).or_default().push((id, state));
+        }
+        let chunks: Vec<_> = partitions.into_values().flat_map(|rows| in_chunks(rows)).collect();
+        let written = self.all(chunks, |rows| self.write_states(queue, rows)).await;
+        if written.is_err() || !self.queues.is_held(queue) {
+            self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
+        }
+        written?;
+        // Had this process been asleep for long in between, the queue's new holder may have missed them.
+        if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
+    }
+
+    async fn write_states(&self, queue: Uuid, rows: Vec<(DeliveryId, DeliveryState)>) -> Result<(), StoreError> {
+        let states = rows.iter().map(|(_, state)| to_json(DELIVERIES, state)).collect::<Result<Vec<_>, _>>()?;
+        let values = rows.iter().zip(&states).map(|((id, _), state)| {
+            (id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec(), state, queue, written_at(*id, 0))
+        });
+        Ok(self.cql.write_partition(&self.statements.put_delivery, values.collect()).await?)
+    }
+
+    /// Writes due times into a queue of this process.
+    async fn write_due(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> Result<(), StoreError> {
+        if due.is_empty() {
+            return Ok(());
+        }
+        let (new_buckets, lower_floor) = self.queues.expect(queue, due);
+        let written = async {
+            if let Some(floor) = lower_floor {
+                self.lower_floor(queue, floor).await?;
+            }
+            self.all(new_buckets, |bucket| async move {
+                Ok(self.cql.write(&self.statements.put_bucket, (queue, bucket)).await?)
+            })
+            .await?;
+            let mut buckets: HashMap<i64, Vec<(Uuid, i64, i64, Vec<u8>)>> = HashMap::new();
+            for (due_at, id) in due {
+                let bucket = bucket_of(*due_at);
+                let row = (queue, bucket, bigint(due_at.0), id.to_bytes().to_vec());
+                buckets.entry(bucket).or_default().push(row);
+            }
+            let chunks: Vec<_> = buckets.into_values().flat_map(|rows| in_chunks(rows)).collect();
+            self.all(chunks, |rows| async move { Ok(self.cql.write_partition(&self.statements.put_due, rows).await?) })
+                .await?;
+            if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
+        };
+        let written = written.await;
+        if written.is_err() {
+            self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
+        }
+        written
+    }
+
+    /// Notes on which days links have deliveries.
+    async fn note_days(&self, ids: impl Iterator<Item = DeliveryId>) -> Result<(), StoreError> {
+        let days: std::collections::HashSet<_> = ids.map(|id| (id.link, id.hit.at.day())).collect();
+        let unknown = days.into_iter().filter(|day| !self.delivery_days.contains_key(day));
+        self.all(unknown, |(link, day)| async move {
+            self.cql.write(&self.statements.put_delivery_day, (link.as_str(), day_column(day))).await?;
+            self.delivery_days.insert((link, day), ());
+            Ok(())
+        })
+        .await
+    }
+
+    fn doubt(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
+        self.queues.doubt(queue, due);
+        self.doubts.notify_one();
+    }
+
+    pub(super) async fn read_rows(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryRow>>, StoreError> {
+        let mut rows = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(super::AT_ONCE) {
+            rows.extend(try_join_all(ids.iter().map(|id| self.read_row(*id))).await?);
+        }
+        Ok(rows)
+    }
+
+    /// A row that can't be read is as if it were not there: one such must not hold up all other deliveries.
+    async fn read_row(&self, id: DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {
+        let day = id.hit.at.day();
+        if day < self.first_kept_day() {
+            return Ok(None);
+        }
+        let values = (id.link.as_str(), day_column(day), id.to_bytes().to_vec());
+        let row: Option<(Option<String>, Option<bool>, Option<Uuid>)> =
+            self.cql.read_one(&self.statements.delivery, values).await?;
+        let Some((Some(state), counted, queue)) = row else { return Ok(None) };
+        match state_from(&state, counted) {
+            Ok(state) => Ok(Some(DeliveryRow { state, queue })),
+            Err(error) => {
+                tracing::error!(%error, delivery = %id, "a webhook delivery is passed over");
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) async fn read_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
+        Ok(self.read_rows(ids).await?.into_iter().map(|row| row.map(|row| row.state)).collect())
+    }
+
+    /// Writes down what became of tries, one after the other where they are of the same delivery.
+    pub(super) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        let _others_may_too = self.changing.read().await;
+        let mut rounds: Vec<Vec<Settlement>> = Vec::new();
+        let mut of_delivery: HashMap<DeliveryId, usize> = HashMap::new();
+        for settlement in settlements {
+            let round = of_delivery.entry(settlement.id).and_modify(|round| *round += 1).or_default();
+            if rounds.len() == *round {
+                rounds.push(Vec::new());
+            }
+            rounds[*round].push(settlement);
+        }
+        for round in rounds {
+            self.settle_each_once(round).await?;
+        }
         Ok(())
     }
-    pub(super) async fn deliveries_used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
-        Ok(0)
+
+    async fn settle_each_once(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        let rows = self.read_rows(settlements.iter().map(|settlement| settlement.id).collect()).await?;
+        let awaited = |settlement: &Settlement, state: &DeliveryState| {
+            let is_next =
+                if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 };
+            state.status == DeliveryStatus::Pending && is_next
+        };
+        let open: Vec<(Settlement, DeliveryRow)> = settlements
+            .into_iter()
+            .zip(rows)
+            .filter_map(|(settlement, row)| {
+                row.filter(|row| awaited(&settlement, &row.state)).map(|row| (settlement, row))
+            })
+            .collect();
+        let retries: Vec<_> =
+            open.iter().filter_map(|(settlement, _)| Some((settlement.retry_at()?, settlement.id))).collect();
+        // Those that are not retried need no queue.
+        let queue = if retries.is_empty() { Uuid::nil() } else { self.queues.own()? };
+        self.write_due(queue, &retries).await?;
+        let written = self.all(&open, |(settlement, before)| self.write_settled(queue, settlement, before)).await;
+        if written.is_err() {
+            self.doubt(queue, retries.iter().map(|(due_at, _)| *due_at));
+        }
+        written
     }
-    pub(super) async fn read_due(
+
+    async fn write_settled(
         &self,
-        now: Timestamp,
-        after: Option<DueDelivery>,
-        limit: usize,
-    ) -> Result<Vec<DueDelivery>, StoreError> {
-        Ok(Vec::new())
+        retry_queue: Uuid,
+        settlement: &Settlement,
+        before: &DeliveryRow,
+    ) -> Result<(), StoreError> {
+        let id = settlement.id;
+        let mut state = before.state.clone();
+        state.settle(&settlement.outcome, settlement.at);
+        let (link, day, delivery) = (id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
+        if state.status == DeliveryStatus::Failed {
+            self.cql.write(&self.statements.put_failed, (link, day, &delivery)).await?;
+        }
+        let queue = if state.next_attempt_at.is_some() { Some(retry_queue) } else { before.queue };
+        let at = written_at(id, settlement.attempt.max(1));
+        let json = to_json(DELIVERIES, &state)?;
+        let written = self.cql.write(&self.statements.put_delivery, (link, day, &delivery, json, queue, at)).await;
+        if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
+            if written.is_ok() {
+                self.queues.settled(queue, due_at, id);
+            } else {
+                self.doubt(queue, [due_at]);
+            }
+        }
+        Ok(written?)
     }
-    pub(super) async fn count_pending(&self) -> Result<u64, StoreError> {
-        Ok(0)
+
+    /// Marks deliveries as counted in their owners' months.
+    pub(super) async fn mark_counted(&self, ids: &[DeliveryId]) -> Result<(), StoreError> {
+        self.all(ids, |id| async move {
+            let values = (written_at(*id, 1), id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
+            Ok(self.cql.write(&self.statements.mark_counted, values).await?)
+        })
+        .await
     }
-    pub(super) async fn read_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
-        unimplemented!()
+}
+
+fn in_chunks<T>(mut rows: Vec<T>) -> Vec<Vec<T>> {
+    let mut chunks = Vec::with_capacity(rows.len() / ROWS_AT_ONCE + 1);
+    while rows.len() > ROWS_AT_ONCE {
+        let rest = rows.split_off(ROWS_AT_ONCE);
+        chunks.push(std::mem::replace(&mut rows, rest));
     }
-    pub(super) async fn claim_deliveries(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
-        unimplemented!()
-    }
-    pub(super) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        unimplemented!()
-    }
-    pub(super) async fn read_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
-        unimplemented!()
-    }
-    pub(super) async fn list_deliveries(
-        &self,
-        query: DeliveryQuery,
-    ) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
-        unimplemented!()
-    }
-    pub(super) async fn drop_deliveries_before(&self, before: Day) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-    pub(super) fn on_adoption(&self, tell: AdoptionHook) {}
-    pub(super) async fn exchange_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
-        Ok(Vec::new())
-    }
+    chunks.push(rows);
+    chunks
+}
+
+fn lost_queue() -> StoreError {
+    StoreError::Unavailable("another node may have this node's queue".into())
 }

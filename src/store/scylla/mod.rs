@@ -5,33 +5,43 @@
 //! clock: a position in the journal, a hit's time and the number of tries, a key's revision.
 
 mod deliveries;
+mod delivery_lists;
+mod delivery_quota;
+mod due;
 mod hits;
 mod keys;
 mod labels;
+mod lease;
 mod link_quota;
 mod links;
 mod names;
 mod outcome;
+mod queue;
 mod retries;
 mod rows;
 pub mod session;
 mod statements;
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
 use futures_util::future::try_join3;
 use futures_util::stream;
+use moka::sync::Cache;
 use scylla::errors::PrepareError;
 use thiserror::Error;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, RwLock, Semaphore, watch};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use self::delivery_quota::DeliveryQuotas;
 use self::hits::HitRows;
 use self::link_quota::LinkQuotas;
 use self::outcome::CqlError;
+use self::queue::Queues;
 use self::session::{Cql, OpenSessionError, ScyllaSettings};
 use self::statements::Statements;
 use super::{
@@ -50,6 +60,8 @@ use crate::domain::window::WindowLog;
 const AT_ONCE: usize = 128;
 /// Creations of links that are under way at once.
 const MOST_CREATIONS: usize = 1_024;
+/// Days of links that are remembered as noted; a row takes some 50 bytes.
+const DELIVERY_DAYS_KEPT: u64 = 100_000;
 /// How long closing waits for creations under way.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait before the cluster is asked again that did not answer.
@@ -69,6 +81,8 @@ pub enum OpenError {
 /// A store on a cluster, as one node of the service has it open.
 pub struct ScyllaStore {
     tables: Arc<Tables>,
+    /// Keep the queues; they end when the store closes.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The tables, and what this process knows of its own rows in them.
@@ -80,6 +94,17 @@ struct Tables {
     link_quotas: LinkQuotas,
     creations: Arc<Semaphore>,
     hit_rows: HitRows,
+    queues: Queues,
+    /// Held by whoever changes what is pending, and alone by whoever counts it.
+    changing: RwLock<()>,
+    /// Wakes whoever counts what is doubtful.
+    doubts: Arc<Notify>,
+    beating: tokio::sync::Mutex<()>,
+    delivery_quotas: tokio::sync::Mutex<DeliveryQuotas>,
+    /// Days of links that are known to be noted as having deliveries.
+    delivery_days: Cache<(ShortId, Day), ()>,
+    /// The first day whose deliveries are shown.
+    kept_from: AtomicU32,
     closing: watch::Sender<bool>,
 }
 
@@ -95,10 +120,22 @@ impl ScyllaStore {
             link_quotas: LinkQuotas::default(),
             creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
             hit_rows: HitRows::default(),
+            queues: Queues::new(node.0),
+            changing: RwLock::default(),
+            doubts: Arc::default(),
+            beating: tokio::sync::Mutex::default(),
+            delivery_quotas: tokio::sync::Mutex::default(),
+            delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
+            kept_from: AtomicU32::new(0),
             closing: watch::Sender::new(false),
         });
-        let _ = node;
-        Ok(Self { tables })
+        tables.read_first_kept_day().await?;
+        tables.begin_queues().await?;
+        let tasks = vec![
+            tokio::spawn(Tables::keep_beating(Arc::downgrade(&tables))),
+            tokio::spawn(Tables::keep_counting(Arc::downgrade(&tables))),
+        ];
+        Ok(Self { tables, tasks: Mutex::new(tasks) })
     }
 
     /// The tables, unless the store is closed.
@@ -147,11 +184,23 @@ impl Store for ScyllaStore {
     }
 
     async fn close(&self) {
-        self.tables.closing.send_replace(true);
+        let was_closed = self.tables.closing.send_replace(true);
         let creations = u32::try_from(MOST_CREATIONS).unwrap_or(u32::MAX);
         let ended = tokio::time::timeout(CLOSE_PATIENCE, self.tables.creations.acquire_many(creations)).await;
         if ended.is_err() {
             tracing::warn!("creations of links were cut short; none of them was answered");
+        }
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            task.abort();
+            // It was cut off, or had ended.
+            let _ = task.await;
+        }
+        if !was_closed {
+            let handed_back = tokio::time::timeout(CLOSE_PATIENCE, self.tables.hand_back()).await;
+            if !matches!(handed_back, Ok(Ok(()))) {
+                tracing::warn!("this node's queue was not handed back; another node adopts it soon");
+            }
         }
     }
 
@@ -225,7 +274,15 @@ impl Store for ScyllaStore {
     }
 
     async fn pending_deliveries(&self) -> Result<u64, StoreError> {
-        self.open_tables()?.count_pending().await
+        let tables = self.open_tables()?;
+        loop {
+            if let Some(pending) = tables.queues.pending(tables.first_kept_day()) {
+                return Ok(pending);
+            }
+            // Adopted queues are being counted.
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            tables.check_open()?;
+        }
     }
 
     async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
@@ -257,10 +314,11 @@ impl Store for ScyllaStore {
     }
 
     fn on_adoption(&self, tell: AdoptionHook) {
-        self.tables.on_adoption(tell);
+        self.tables.queues.on_adoption(tell);
     }
 
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
-        self.open_tables()?.exchange_windows(own).await
+        let _ = self.open_tables()?;
+        Ok(own.into_iter().take(0).collect())
     }
 }

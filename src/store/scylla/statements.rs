@@ -74,7 +74,7 @@ statements! {
     Write put_served: "INSERT INTO served_hits (key, month, writer, count, upto) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
     Read served: "SELECT count FROM served_hits WHERE key = ? AND month = ?";
 
-    Read delivery: "SELECT state, counted FROM deliveries WHERE link = ? AND day = ? AND delivery = ?";
+    Read delivery: "SELECT state, counted, queue FROM deliveries WHERE link = ? AND day = ? AND delivery = ?";
     // The hit's time and the number of tries are the timestamp: a later try wins, the same one is the same.
     Write put_delivery: "INSERT INTO deliveries (link, day, delivery, state, queue) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
     Write mark_counted: "UPDATE deliveries USING TIMESTAMP ? SET counted = true WHERE link = ? AND day = ? AND delivery = ?";
@@ -90,10 +90,12 @@ statements! {
     Lwt claim_deliveries: "UPDATE delivery_quotas SET used = ?, claim = ?, deliveries = ? \
                            WHERE owner = ? AND month = ? AND process = ? IF used = ?";
 
-    SettlingRead queues: "SELECT queue, node, holder, beat, floor FROM queues WHERE part = 0";
-    Lwt open_queue: "INSERT INTO queues (part, queue, node, holder, beat, floor) VALUES (0, ?, ?, ?, 0, ?) IF NOT EXISTS";
+    SettlingRead queues: "SELECT queue, node, holder, holder_node, beat, floor FROM queues WHERE part = 0";
+    Lwt open_queue: "INSERT INTO queues (part, queue, node, holder, holder_node, beat, floor) \
+                     VALUES (0, ?, ?, ?, ?, 0, ?) IF NOT EXISTS";
     Lwt beat: "UPDATE queues SET beat = ?, floor = ? WHERE part = 0 AND queue = ? IF holder = ? AND beat = ?";
-    Lwt adopt_queue: "UPDATE queues SET holder = ?, beat = ? WHERE part = 0 AND queue = ? IF holder = ? AND beat = ?";
+    Lwt adopt_queue: "UPDATE queues SET holder = ?, holder_node = ?, beat = ? \
+                      WHERE part = 0 AND queue = ? IF holder = ? AND beat = ?";
     Lwt close_queue: "DELETE FROM queues WHERE part = 0 AND queue = ? IF holder = ?";
     Write put_bucket: "INSERT INTO queue_buckets (queue, bucket) VALUES (?, ?)";
     Read buckets: "SELECT bucket FROM queue_buckets WHERE queue = ? AND bucket >= ?";

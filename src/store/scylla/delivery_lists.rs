@@ -1,0 +1,146 @@
+//! Deliveries as their owners see them, and how old ones go.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use super::Tables;
+use super::deliveries::{DELIVERIES, state_from};
+use super::rows::{corrupt, day as day_column, day_from};
+use crate::domain::calendar::Day;
+use crate::domain::link::ShortId;
+use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+use crate::store::{DeliveryQuery, StoreError};
+
+/// The number that says from which day on deliveries are kept.
+const KEPT_FROM: &str = "deliveries_kept_from_day";
+
+type Row = (Vec<u8>, Option<String>, Option<bool>);
+
+fn parse((delivery, state, counted): Row) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
+    let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery"))?;
+    let Some(state) = state else { return Ok(None) };
+    Ok(Some((id, state_from(&state, counted)?)))
+}
+
+/// A summary of one URL's day, as its deliveries come.
+#[derive(Default)]
+struct DaySummary {
+    summary: UrlSummary,
+    /// When the last delivery changed that is in `last_error`.
+    last_change: Option<crate::domain::calendar::Timestamp>,
+}
+
+impl DaySummary {
+    fn add(&mut self, state: &DeliveryState) {
+        *self.summary.count_mut(state.status) += 1;
+        let is_untouched = state.status == DeliveryStatus::Pending && state.attempts == 0;
+        if is_untouched {
+            return;
+        }
+        if state.attempts > 0 && Some(state.updated_at) >= self.summary.last_attempt_at {
+            self.summary.last_attempt_at = Some(state.updated_at);
+            self.summary.last_status = state.response_status;
+        }
+        if Some(state.updated_at) >= self.last_change {
+            self.last_change = Some(state.updated_at);
+            self.summary.last_error.clone_from(&state.error);
+        }
+    }
+}
+
+impl Tables {
+    /// The first day whose deliveries are still shown. Their rows go by themselves, some days later.
+    pub(super) fn first_kept_day(&self) -> Day {
+        Day(self.kept_from.load(Ordering::Relaxed))
+    }
+
+    pub(super) async fn read_first_kept_day(&self) -> Result<(), StoreError> {
+        let day = u32::try_from(self.mark(KEPT_FROM).await?).unwrap_or(0);
+        self.kept_from.fetch_max(day, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) async fn drop_deliveries_before(&self, before: Day) -> Result<bool, StoreError> {
+        if before > self.first_kept_day() {
+            self.raise_mark(KEPT_FROM, u64::from(before.0)).await?;
+            self.kept_from.fetch_max(before.0, Ordering::Relaxed);
+            self.queues.dropped_before(before);
+            self.doubts.notify_one();
+        }
+        Ok(false)
+    }
+
+    /// The days on which a link has deliveries, newest first.
+    async fn days_of(&self, link: ShortId, since: Day) -> Result<Vec<Day>, StoreError> {
+        let since = day_column(since.max(self.first_kept_day()));
+        let days: Vec<(i32,)> = self.cql.read(&self.statements.delivery_days, (link.as_str(), since)).await?;
+        Ok(days.into_iter().map(|(day,)| day_from(day)).collect())
+    }
+
+    pub(super) async fn read_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
+        let mut sums: BTreeMap<u8, UrlSummary> = BTreeMap::new();
+        for day in self.days_of(link, since).await?.into_iter().rev() {
+            let values = (link.as_str(), day_column(day));
+            let rows: Vec<Row> = self.cql.read(&self.statements.day_of_deliveries, values).await?;
+            let mut of_day: BTreeMap<u8, DaySummary> = BTreeMap::new();
+            for row in rows {
+                if let Some((id, state)) = parse(row)? {
+                    of_day.entry(id.url_index).or_default().add(&state);
+                }
+            }
+            for (url, of_day) in of_day {
+                sums.entry(url).or_default().merge(of_day.summary);
+            }
+        }
+        Ok(sums.into_iter().collect())
+    }
+
+    pub(super) async fn list_deliveries(
+        &self,
+        query: DeliveryQuery,
+    ) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
+        let mut found = Vec::new();
+        let newest = query.after.map_or(Day(u32::MAX), |after| after.hit.at.day());
+        for day in self.days_of(query.link, query.since).await?.into_iter().filter(|day| *day <= newest) {
+            // On that day behind it, on earlier ones from the beginning.
+            let mut after = query.after.filter(|_| day == newest).map_or_else(Vec::new, |id| id.to_bytes().to_vec());
+            while found.len() < query.limit {
+                let rows = self.read_page(&query, day, after, query.limit.clamp(100, 1_000)).await?;
+                let Some((last, is_last)) = rows.1 else { break };
+                let fits = |(_, state): &(DeliveryId, DeliveryState)| query.status.is_none_or(|it| it == state.status);
+                found.extend(rows.0.into_iter().filter(fits));
+                if is_last {
+                    break;
+                }
+                after = last;
+            }
+        }
+        found.truncate(query.limit);
+        Ok(found)
+    }
+
+    /// A page of a link's day, and where it ends; of the failed ones where only those are asked for.
+    #[allow(clippy::type_complexity, reason = "used once")]
+    async fn read_page(
+        &self,
+        query: &DeliveryQuery,
+        day: Day,
+        after: Vec<u8>,
+        limit: usize,
+    ) -> Result<(Vec<(DeliveryId, DeliveryState)>, Option<(Vec<u8>, bool)>), StoreError> {
+        let rows = i32::try_from(limit).unwrap_or(i32::MAX);
+        let values = (query.link.as_str(), day_column(day), after, rows);
+        if query.status == Some(DeliveryStatus::Failed) {
+            let rows: Vec<(Vec<u8>,)> = self.cql.read(&self.statements.failed, values).await?;
+            let end = rows.last().map(|(last,)| (last.clone(), rows.len() < limit));
+            let parse = |(id,): &(Vec<u8>,)| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(DELIVERIES, &"no id"));
+            let ids = rows.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+            let states = self.read_states(ids.clone()).await?;
+            return Ok((ids.into_iter().zip(states).filter_map(|(id, state)| Some((id, state?))).collect(), end));
+        }
+        let rows: Vec<Row> = self.cql.read(&self.statements.deliveries, values).await?;
+        let end = rows.last().map(|(last, ..)| (last.clone(), rows.len() < limit));
+        let rows = rows.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        Ok((rows.into_iter().flatten().collect(), end))
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading the queues: what is due, over all that this process holds.
+
+use super::Tables;
+use super::queue::{Place, bucket_of};
+use super::rows::{bigint, corrupt};
+use crate::domain::calendar::Timestamp;
+use crate::domain::webhook::{DeliveryId, DeliveryStatus};
+use crate::store::{DueDelivery, StoreError};
+use uuid::Uuid;
+
+const DUE: &str = "due";
+
+/// Due times read at a time.
+pub const LONGEST_PAGE: usize = 1_000;
+
+/// A page of a bucket, in order.
+pub struct Page {
+    pub due: Vec<DueDelivery>,
+    /// The place of the last one.
+    pub last: Option<Place>,
+    /// Whether nothing comes behind it.
+    pub is_last: bool,
+}
+
+/// What of a page is pending.
+pub struct Pending {
+    pub pending: Vec<DueDelivery>,
+    /// How many at its beginning are certainly not.
+    pub dead: usize,
+}
+
+impl Tables {
+    pub(super) async fn read_due(
+        &self,
+        now: Timestamp,
+        after: Option<DueDelivery>,
+        limit: usize,
+    ) -> Result<Vec<DueDelivery>, StoreError> {
+        // Nothing is begun while it is not certain that nobody else works on the same.
+        self.queues.own()?;
+        let from = after.as_ref().map_or(i64::MIN, |after| bucket_of(after.due_at));
+        let after = after.map(|after| place_of(&after));
+        let mut found: Vec<DueDelivery> = Vec::new();
+        let mut last_bucket = None;
+        for (bucket, queue, dead) in self.queues.buckets(from, bucket_of(now)) {
+            // Queues have the same buckets: those of one time are merged.
+            if last_bucket != Some(bucket) && found.len() >= limit {
+                break;
+            }
+            last_bucket = Some(bucket);
+            let begin = after.max(dead);
+            found.extend(self.pending_of_bucket((queue, bucket, dead), begin, now, limit).await?);
+            found.sort_by_key(place_of);
+            found.dedup();
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// The first that are pending of a bucket behind `begin`.
+    async fn pending_of_bucket(
+        &self,
+        (queue, bucket, dead): (Uuid, i64, Option<Place>),
+        begin: Option<Place>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<DueDelivery>, StoreError> {
+        let (mut found, mut after) = (Vec::new(), begin);
+        // As long as there was nothing but what is done, the next look begins behind it.
+        let (mut all_dead, mut dead_upto) = (begin == dead, None);
+        while found.len() < limit {
+            let page = self.read_bucket(queue, bucket, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
+            let Pending { pending, dead: at_begin } = self.those_pending(&page.due).await?;
+            if all_dead && at_begin > 0 {
+                dead_upto = page.due.get(at_begin - 1).map(place_of);
+            }
+            all_dead &= at_begin == page.due.len();
+            found.extend(pending);
+            match page.last {
+                Some(last) if !page.is_last => after = Some(last),
+                _ => break,
+            }
+        }
+        if let Some(upto) = dead_upto {
+            self.queues.is_dead(queue, bucket, dead, upto);
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Due times of a bucket behind `after`, up to `now`.
+    pub(super) async fn read_bucket(
+        &self,
+        queue: Uuid,
+        bucket: i64,
+        after: Option<Place>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let (after_time, after_id) = after.map_or((i64::MIN, Vec::new()), |(time, id)| (time, id.to_vec()));
+        let end = bigint(now.0.saturating_add(1));
+        let rows = i32::try_from(limit).unwrap_or(i32::MAX);
+        let values = (queue, bucket, after_time, after_id, end, Vec::<u8>::new(), rows);
+        let rows: Vec<(i64, Vec<u8>)> = self.cql.read(&self.statements.due, values).await?;
+        let is_last = rows.len() < limit;
+        let due = rows.into_iter().map(|(due_at, id)| {
+            let id = DeliveryId::from_bytes(&id).ok_or_else(|| corrupt(DUE, &"not a delivery"))?;
+            Ok(DueDelivery { due_at: Timestamp(u64::try_from(due_at).unwrap_or(0)), id })
+        });
+        let due = due.collect::<Result<Vec<_>, StoreError>>()?;
+        Ok(Page { last: due.last().map(place_of), due, is_last })
+    }
+
+    /// Those whose state says the same.
+    pub(super) async fn those_pending(&self, due: &[DueDelivery]) -> Result<Pending, StoreError> {
+        let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
+        let (mut pending, mut dead, mut is_begin) = (Vec::new(), 0, true);
+        for (due, state) in due.iter().zip(states) {
+            match state {
+                Some(state) if state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(due.due_at) => {
+                    pending.push(due.clone());
+                    is_begin = false;
+                }
+                Some(_) => dead += usize::from(is_begin),
+                // Its state may be on its way.
+                None => is_begin = false,
+            }
+        }
+        Ok(Pending { pending, dead })
+    }
+}
+
+fn place_of(due: &DueDelivery) -> Place {
+    (bigint(due.due_at.0), due.id.to_bytes())
+}
