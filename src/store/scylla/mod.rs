@@ -10,6 +10,7 @@ mod keys;
 mod labels;
 mod link_quota;
 mod links;
+pub mod migrate;
 mod names;
 mod outcome;
 mod retries;
