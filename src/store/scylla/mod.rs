@@ -14,6 +14,7 @@ mod labels;
 mod lease;
 mod link_quota;
 mod links;
+pub mod migrate;
 mod names;
 mod outcome;
 mod queue;

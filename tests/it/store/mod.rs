@@ -7,6 +7,7 @@ mod faulty;
 mod log;
 mod model;
 pub mod samples;
+mod scylla_migrate;
 
 use std::sync::Arc;
 

@@ -1,0 +1,394 @@
+//! Brings the schema of a keyspace up to date, and tells whether it is.
+//!
+//! Any number of processes may do it at once: one works at a time, under a lock in the keyspace itself, because a cluster
+//! that makes the same table at two of its nodes at once may end with two of that name. What the lock needs is made before
+//! there is a lock, and is safe in another way, see [`bootstrap`].
+
+mod files;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::digest::{SHA256, digest};
+use scylla::client::session::Session;
+use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::policies::retry::FallthroughRetryPolicy;
+use scylla::response::query_result::{QueryResult, QueryRowsResult};
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::unprepared::Statement;
+use scylla::value::{CqlValue, Row};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+pub use self::files::{FILES, SchemaFile};
+
+/// How long the lock holds unless it is renewed, in seconds. It is renewed before each statement.
+const LOCK_SECONDS: i32 = 60;
+/// Longest time for one statement. Making a table takes a cluster some seconds; less than the lock holds.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one that works is waited for.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+/// How often it is looked whether the lock is free.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How often the same is asked again of a cluster that does not answer, or not clearly.
+const TRIES: u32 = 5;
+
+/// A file that was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub name: &'static str,
+}
+
+/// Why the schema can't be used, or was not brought up to date.
+#[derive(Debug, Error)]
+pub enum MigrateError {
+    #[error("the keyspace {keyspace} has no schema: run `signpost migrate`, or set scylla.migrate_at_start")]
+    Missing { keyspace: String },
+    #[error(
+        "the schema of the keyspace {keyspace} is older than this program, {name} is not applied: run `signpost migrate`, \
+         or set scylla.migrate_at_start"
+    )]
+    Older { keyspace: String, name: &'static str },
+    #[error(
+        "the schema of the keyspace {keyspace} is newer than this program, which does not know {name}: run the release \
+         that applied it, or a later one"
+    )]
+    Newer { keyspace: String, name: String },
+    #[error(
+        "{name} was applied to the keyspace {keyspace} as another text than this program's: run a release, not a build \
+         in between"
+    )]
+    Changed { keyspace: String, name: &'static str },
+    #[error("another process is still at work on the keyspace {keyspace}: run this again when it has ended")]
+    Locked { keyspace: String },
+    #[error(
+        "another process took over the work on the keyspace {keyspace}, because this one stood still: run it again"
+    )]
+    LockLost { keyspace: String },
+    #[error("the cluster did not {task}: {source}")]
+    Cluster { task: &'static str, source: Box<dyn Error + Send + Sync> },
+}
+
+impl MigrateError {
+    fn cluster(task: &'static str) -> impl Fn(Box<dyn Error + Send + Sync>) -> Self {
+        move |source| Self::Cluster { task, source }
+    }
+}
+
+/// Applies every file that is not yet applied, and answers which these were. Makes the keyspace where it is missing, with
+/// `replication_factor` copies in `datacenter` (none: that of the node which answers). The session uses the keyspace
+/// afterwards.
+///
+/// # Errors
+/// Nothing was applied where the error is about a file's text or a newer schema. After any other the same may be asked
+/// again: it goes on where it ended.
+pub async fn migrate(
+    session: &Session,
+    keyspace: &str,
+    replication_factor: u32,
+    datacenter: Option<&str>,
+) -> Result<Vec<Applied>, MigrateError> {
+    bootstrap(session, keyspace, replication_factor, datacenter).await?;
+    let used = session.use_keyspace(keyspace, true).await;
+    used.map_err(|error| MigrateError::cluster("use the keyspace")(error.into()))?;
+    let lock = Lock::take(session, keyspace).await?;
+    match apply(&lock).await {
+        // What a statement that failed has done may show only later: nobody else should begin before. The lock ends by itself.
+        Err(error @ MigrateError::Cluster { .. }) => Err(error),
+        result => {
+            lock.release().await?;
+            result
+        }
+    }
+}
+
+/// Whether the schema is the one that this program knows.
+///
+/// # Errors
+/// One line that says what to do.
+pub async fn check(session: &Session, keyspace: &str) -> Result<(), MigrateError> {
+    let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = 'migrations'";
+    if ask_rows(session, "tell its tables", statement, (keyspace,)).await?.rows_num() == 0 {
+        return Err(MigrateError::Missing { keyspace: keyspace.to_owned() });
+    }
+    match missing(session, keyspace).await?.first() {
+        None => Ok(()),
+        Some(first) if *first == FILES[0] => Err(MigrateError::Missing { keyspace: keyspace.to_owned() }),
+        Some(first) => Err(MigrateError::Older { keyspace: keyspace.to_owned(), name: first.name }),
+    }
+}
+
+/// The files that are not applied.
+async fn missing(session: &Session, keyspace: &str) -> Result<Vec<SchemaFile>, MigrateError> {
+    let task = "tell what was applied";
+    let statement = format!("SELECT name, sha256 FROM \"{keyspace}\".migrations");
+    let result = ask_rows(session, task, &statement, ()).await?;
+    let rows = result.rows::<(String, String)>().map_err(|error| MigrateError::cluster(task)(error.into()))?;
+    let applied: Vec<_> = rows.collect::<Result<_, _>>().map_err(|error| MigrateError::cluster(task)(error.into()))?;
+
+    if let Some((name, _)) = applied.iter().find(|(name, _)| FILES.iter().all(|file| file.name != name)) {
+        return Err(MigrateError::Newer { keyspace: keyspace.to_owned(), name: name.clone() });
+    }
+    let mut missing = Vec::new();
+    for file in FILES {
+        match applied.iter().find(|(name, _)| name == file.name) {
+            Some((_, sha256)) if *sha256 == file.sha256() => {}
+            Some(_) => return Err(MigrateError::Changed { keyspace: keyspace.to_owned(), name: file.name }),
+            None => missing.push(*file),
+        }
+    }
+    Ok(missing)
+}
+
+/// Applies what is missing. A process that dies on the way leaves a file whose first statements are applied: each of them
+/// can be applied again.
+async fn apply(lock: &Lock<'_>) -> Result<Vec<Applied>, MigrateError> {
+    let mut applied = Vec::new();
+    for file in missing(lock.session, lock.keyspace).await? {
+        for statement in file.statements() {
+            lock.renew().await?;
+            // Not asked again by itself: another node of the cluster than the one asked first might not know of it yet.
+            let sent = lock.session.query_unpaged(once(&statement), ()).await;
+            sent.map_err(|error| MigrateError::cluster("change the schema")(error.into()))?;
+            agree(lock.session).await?;
+        }
+        let note = format!(
+            "INSERT INTO \"{}\".migrations (name, sha256, applied_at) VALUES (?, ?, toTimestamp(now()))",
+            lock.keyspace
+        );
+        ask(lock.session, "note what was applied", &note, (file.name, file.sha256())).await?;
+        applied.push(Applied { name: file.name });
+    }
+    Ok(applied)
+}
+
+/// Makes the keyspace and the two tables that all else is done with.
+///
+/// Here nothing holds two processes apart. A keyspace is its name and nothing else, so that one made twice is one. A table
+/// has an id besides, which Cassandra draws anew at each of its nodes: here it is given, so that these too are the same
+/// whoever makes them. ScyllaDB makes one change after another and has no need of it.
+async fn bootstrap(
+    session: &Session,
+    keyspace: &str,
+    replication_factor: u32,
+    datacenter: Option<&str>,
+) -> Result<(), MigrateError> {
+    let tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+    let result = ask_rows(session, "tell its tables", tables, (keyspace,)).await?;
+    let rows = result.rows::<(String,)>().map_err(|error| MigrateError::cluster("tell its tables")(error.into()))?;
+    let there: Vec<String> = rows.flatten().map(|(name,)| name).collect();
+    let features = supported_features(session).await?;
+
+    if there.is_empty() {
+        // Looked for, not just made if missing: who may only make tables may not even ask to make a keyspace that is there.
+        let keyspaces = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
+        if ask_rows(session, "tell its keyspaces", keyspaces, (keyspace,)).await?.rows_num() == 0 {
+            let datacenter = match datacenter {
+                Some(name) => name.to_owned(),
+                None => own_datacenter(session).await?,
+            };
+            let statement = make_keyspace(keyspace, &datacenter, replication_factor, features.as_deref());
+            ask(session, "make the keyspace", &statement, ()).await?;
+            agree(session).await?;
+        }
+    }
+    for (table, columns) in [
+        ("migrations", "name text PRIMARY KEY, sha256 text, applied_at timestamp"),
+        ("migration_lock", "name text PRIMARY KEY, holder uuid"),
+    ] {
+        if there.iter().any(|name| name == table) {
+            continue;
+        }
+        let mut statement = format!("CREATE TABLE IF NOT EXISTS \"{keyspace}\".{table} ({columns})");
+        if features.is_none() {
+            statement = format!("{statement} WITH id = {}", table_id(keyspace, table));
+        }
+        ask(session, "make the table of migrations", &statement, ()).await?;
+    }
+    // Another may have made them a moment ago, and not all nodes may know.
+    agree(session).await
+}
+
+/// `features` are the engine's, where it tells them.
+fn make_keyspace(keyspace: &str, datacenter: &str, replication_factor: u32, features: Option<&str>) -> String {
+    let has = |name: &str| features.is_some_and(|all| all.split(',').any(|feature| feature.trim() == name));
+    let tablets = if has("TABLETS") && !has("LWT_WITH_TABLETS") { " AND tablets = {'enabled': false}" } else { "" };
+    let datacenter = datacenter.replace('\'', "''");
+    format!(
+        "CREATE KEYSPACE IF NOT EXISTS \"{keyspace}\" WITH replication = {{'class': 'NetworkTopologyStrategy', \
+         '{datacenter}': {replication_factor}}}{tablets}"
+    )
+}
+
+/// An id for a table that is the same for all who make it, and another in each keyspace.
+fn table_id(keyspace: &str, table: &str) -> Uuid {
+    let hash = digest(&SHA256, format!("signpost {keyspace}.{table}").as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_ref()[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// What the engine can do, between commas; none where it does not say: only ScyllaDB has this column.
+async fn supported_features(session: &Session) -> Result<Option<String>, MigrateError> {
+    let task = "tell its features";
+    let column = "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'system' AND table_name = 'local' AND \
+                  column_name = 'supported_features'";
+    if ask_rows(session, task, column, ()).await?.rows_num() == 0 {
+        return Ok(None);
+    }
+    let result = ask_rows(session, task, "SELECT supported_features FROM system.local", ()).await?;
+    let row = result.first_row::<(Option<String>,)>();
+    row.map(|(features,)| Some(features.unwrap_or_default())).map_err(|error| MigrateError::cluster(task)(error.into()))
+}
+
+async fn own_datacenter(session: &Session) -> Result<String, MigrateError> {
+    let task = "tell its datacenter";
+    let result = ask_rows(session, task, "SELECT data_center FROM system.local", ()).await?;
+    let row = result.first_row::<(String,)>();
+    row.map(|(name,)| name).map_err(|error| MigrateError::cluster(task)(error.into()))
+}
+
+/// Waits until all nodes know of the same schema.
+async fn agree(session: &Session) -> Result<(), MigrateError> {
+    let agreed = session.await_schema_agreement().await;
+    agreed.map(drop).map_err(|error| MigrateError::cluster("agree on its schema")(error.into()))
+}
+
+/// The lock, held by this process.
+struct Lock<'a> {
+    session: &'a Session,
+    keyspace: &'a str,
+    holder: Uuid,
+}
+
+impl<'a> Lock<'a> {
+    /// Waits until no other process has the lock.
+    async fn take(session: &'a Session, keyspace: &'a str) -> Result<Self, MigrateError> {
+        let lock = Self { session, keyspace, holder: Uuid::now_v7() };
+        let statement = format!(
+            "INSERT INTO \"{keyspace}\".migration_lock (name, holder) VALUES ('schema', ?) IF NOT EXISTS USING TTL \
+             {LOCK_SECONDS}"
+        );
+        let deadline = Instant::now() + LONGEST_WAIT;
+        while !lock.is_mine(&statement, (lock.holder,)).await? {
+            if Instant::now() > deadline {
+                return Err(MigrateError::Locked { keyspace: keyspace.to_owned() });
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(lock)
+    }
+
+    async fn renew(&self) -> Result<(), MigrateError> {
+        let statement = format!(
+            "UPDATE \"{}\".migration_lock USING TTL {LOCK_SECONDS} SET holder = ? WHERE name = 'schema' IF holder = ?",
+            self.keyspace
+        );
+        if self.is_mine(&statement, (self.holder, self.holder)).await? {
+            Ok(())
+        } else {
+            Err(MigrateError::LockLost { keyspace: self.keyspace.to_owned() })
+        }
+    }
+
+    async fn release(&self) -> Result<(), MigrateError> {
+        let statement = format!("DELETE FROM \"{}\".migration_lock WHERE name = 'schema' IF holder = ?", self.keyspace);
+        ask(self.session, "give the lock back", &statement, (self.holder,)).await.map(drop)
+    }
+
+    /// Whether the lock is this process's after a conditional write that was to make it so. One whose outcome is unknown is
+    /// sent again: if it had its effect after all, the row that stands in its way is this process's own.
+    async fn is_mine(&self, statement: &str, values: impl SerializeRow) -> Result<bool, MigrateError> {
+        let task = "settle whose turn it is";
+        let result = ask_rows(self.session, task, statement, values).await?;
+        let holder = result.column_specs().get_by_name("holder").map(|(place, _)| place);
+        let row: Row = result.first_row().map_err(|error| MigrateError::cluster(task)(error.into()))?;
+        let is_applied = matches!(row.columns.first(), Some(Some(CqlValue::Boolean(true))));
+        let found =
+            holder.and_then(|place| row.columns.get(place)).and_then(Option::as_ref).and_then(CqlValue::as_uuid);
+        Ok(is_applied || found == Some(self.holder))
+    }
+}
+
+async fn ask_rows(
+    session: &Session,
+    task: &'static str,
+    statement: &str,
+    values: impl SerializeRow,
+) -> Result<QueryRowsResult, MigrateError> {
+    let result = ask(session, task, statement, values).await?;
+    result.into_rows_result().map_err(|error| MigrateError::cluster(task)(error.into()))
+}
+
+/// Asks what may be asked again, and does so a few times while the cluster has no clear answer.
+async fn ask(
+    session: &Session,
+    task: &'static str,
+    statement: &str,
+    values: impl SerializeRow,
+) -> Result<QueryResult, MigrateError> {
+    let mut tries = 1;
+    loop {
+        match session.query_unpaged(once(statement), &values).await {
+            Ok(result) => return Ok(result),
+            Err(error) if tries == TRIES || !may_pass(&error) => return Err(MigrateError::cluster(task)(error.into())),
+            Err(_) => sleep(LOOK_AGAIN * tries).await,
+        }
+        tries += 1;
+    }
+}
+
+/// Whether the same may be answered otherwise a moment later: not what is refused for what it says or who says it.
+fn may_pass(error: &ExecutionError) -> bool {
+    let attempt = match error {
+        ExecutionError::BadQuery(_) => return false,
+        ExecutionError::LastAttemptError(attempt)
+        | ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt: attempt }) => attempt,
+        _ => return true,
+    };
+    !matches!(attempt, RequestAttemptError::DbError(DbError::SyntaxError | DbError::Unauthorized, _))
+}
+
+/// A statement that the driver sends once, to be sure what an error means.
+fn once(statement: &str) -> Statement {
+    let mut statement = Statement::new(statement);
+    statement.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
+    statement.set_request_timeout(Some(STATEMENT_TIMEOUT));
+    statement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tablets_are_off_only_where_they_would_stand_in_the_way() {
+        for (features, is_off) in [
+            (None, false),
+            (Some(""), false),
+            (Some("LWT,TABLETS"), true),
+            (Some("LWT, TABLETS ,VIEWS"), true),
+            (Some("TABLETS,LWT_WITH_TABLETS"), false),
+            (Some("TABLETS_MERGE"), false),
+        ] {
+            let statement = make_keyspace("signpost", "dc1", 3, features);
+            assert_eq!(statement.ends_with(" AND tablets = {'enabled': false}"), is_off, "{features:?}");
+        }
+    }
+
+    #[test]
+    fn a_keyspace_has_its_copies_in_the_datacenter_by_its_name() {
+        let statement = make_keyspace("signpost", "o'hare", 2, None);
+        assert!(statement.ends_with("'NetworkTopologyStrategy', 'o''hare': 2}"), "{statement}");
+    }
+
+    #[test]
+    fn tables_have_ids_of_their_own_in_each_keyspace() {
+        let id = table_id("a", "migrations");
+        assert_eq!(id, table_id("a", "migrations"));
+        assert_ne!(id, table_id("a", "migration_lock"));
+        assert_ne!(id, table_id("b", "migrations"));
+    }
+}

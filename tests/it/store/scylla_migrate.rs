@@ -1,0 +1,136 @@
+//! The schema on a cluster: applied once whoever does it, and refused where it is not this program's.
+
+use std::collections::HashSet;
+
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use signpost::store::scylla::migrate::{self, Applied, FILES, MigrateError};
+use uuid::Uuid;
+
+use crate::support::cluster::{cluster, fresh_keyspace_name};
+
+async fn connect() -> Session {
+    let builder = SessionBuilder::new().known_nodes(cluster(1).await.contact_points());
+    builder.fetch_schema_metadata(false).refresh_metadata_on_auto_schema_agreement(false).build().await.unwrap()
+}
+
+async fn migrate(session: &Session, keyspace: &str) -> Result<Vec<Applied>, MigrateError> {
+    let copies = u32::try_from(cluster(1).await.replication_factor()).unwrap();
+    migrate::migrate(session, keyspace, copies, None).await
+}
+
+/// A keyspace that is up to date, and a session that uses it.
+async fn migrated() -> (Session, String) {
+    let (session, keyspace) = (connect().await, fresh_keyspace_name());
+    migrate(&session, &keyspace).await.unwrap();
+    (session, keyspace)
+}
+
+async fn change(session: &Session, statement: &str) {
+    session.query_unpaged(statement, ()).await.unwrap();
+}
+
+async fn tables(session: &Session, keyspace: &str) -> Vec<String> {
+    let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+    let result = session.query_unpaged(statement, (keyspace,)).await.unwrap().into_rows_result().unwrap();
+    result.rows::<(String,)>().unwrap().map(|row| row.unwrap().0).collect()
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_schema_is_applied_once_and_then_found_up_to_date() {
+    let (session, keyspace) = (connect().await, fresh_keyspace_name());
+    let missing = migrate::check(&session, &keyspace).await.unwrap_err();
+    assert!(matches!(missing, MigrateError::Missing { .. }), "{missing}");
+
+    let applied = migrate(&session, &keyspace).await.unwrap();
+    assert_eq!(applied, FILES.iter().map(|file| Applied { name: file.name }).collect::<Vec<_>>());
+    migrate::check(&session, &keyspace).await.unwrap();
+    let tables = tables(&session, &keyspace).await;
+    for file in FILES {
+        for table in file.text.lines().filter_map(|line| line.strip_prefix("CREATE TABLE IF NOT EXISTS ")) {
+            assert!(tables.contains(&table.trim_end_matches(" (").to_owned()), "{table}");
+        }
+    }
+    assert_eq!(migrate(&session, &keyspace).await.unwrap(), []);
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn of_those_who_migrate_at_once_one_applies_each_file() {
+    let (one, other) = tokio::join!(connect(), connect());
+    for _ in 0..3 {
+        let keyspace = fresh_keyspace_name();
+        let (a, b) = tokio::join!(migrate(&one, &keyspace), migrate(&other, &keyspace));
+        let applied: Vec<_> = [a, b].into_iter().flat_map(Result::unwrap).collect();
+        assert_eq!(applied.len(), FILES.len(), "{applied:?}");
+        assert_eq!(applied.iter().map(|file| file.name).collect::<HashSet<_>>().len(), FILES.len());
+        migrate::check(&one, &keyspace).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_file_that_was_applied_as_another_text_is_refused_by_its_name() {
+    let (session, keyspace) = migrated().await;
+    change(&session, "UPDATE migrations SET sha256 = 'another' WHERE name = '0003_keys.cql'").await;
+    for error in
+        [migrate::check(&session, &keyspace).await.unwrap_err(), migrate(&session, &keyspace).await.unwrap_err()]
+    {
+        assert!(matches!(error, MigrateError::Changed { name: "0003_keys.cql", .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_schema_that_is_newer_is_refused_and_left_as_it_is() {
+    let (session, keyspace) = migrated().await;
+    change(&session, "INSERT INTO migrations (name, sha256) VALUES ('9999_later.cql', 'x')").await;
+    change(&session, "DELETE FROM migrations WHERE name = '0007_windows.cql'").await;
+    change(&session, "DROP TABLE windows").await;
+    for error in
+        [migrate::check(&session, &keyspace).await.unwrap_err(), migrate(&session, &keyspace).await.unwrap_err()]
+    {
+        assert!(matches!(&error, MigrateError::Newer { name, .. } if name == "9999_later.cql"), "{error}");
+    }
+    assert!(!tables(&session, &keyspace).await.contains(&"windows".to_owned()));
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_schema_that_is_older_is_found_so_and_brought_up_to_date() {
+    let (session, keyspace) = migrated().await;
+    change(&session, "DELETE FROM migrations WHERE name = '0007_windows.cql'").await;
+    change(&session, "DROP TABLE windows").await;
+    let older = migrate::check(&session, &keyspace).await.unwrap_err();
+    assert!(matches!(older, MigrateError::Older { name: "0007_windows.cql", .. }), "{older}");
+    assert_eq!(migrate(&session, &keyspace).await.unwrap(), [Applied { name: "0007_windows.cql" }]);
+    assert!(tables(&session, &keyspace).await.contains(&"windows".to_owned()));
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn work_that_died_on_the_way_is_taken_up_when_its_lock_has_run_out() {
+    let (session, keyspace) = migrated().await;
+    // As it stands when a process has died after the first of a file's statements.
+    change(&session, "DELETE FROM migrations WHERE name = '0006_queues.cql'").await;
+    change(&session, "DROP TABLE due").await;
+    let lock = "INSERT INTO migration_lock (name, holder) VALUES ('schema', ?) IF NOT EXISTS USING TTL 2";
+    session.query_unpaged(lock, (Uuid::now_v7(),)).await.unwrap();
+
+    let begun = std::time::Instant::now();
+    assert_eq!(migrate(&session, &keyspace).await.unwrap(), [Applied { name: "0006_queues.cql" }]);
+    // The cluster counts a TTL in whole seconds.
+    assert!(begun.elapsed() >= std::time::Duration::from_secs(1), "the lock was not waited for");
+    assert!(tables(&session, &keyspace).await.contains(&"due".to_owned()));
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn the_lock_is_given_back_at_the_end() {
+    let (session, keyspace) = migrated().await;
+    change(&session, "UPDATE migrations SET sha256 = 'another' WHERE name = '0003_keys.cql'").await;
+    migrate(&session, &keyspace).await.unwrap_err();
+    let locks = session.query_unpaged("SELECT holder FROM migration_lock", ()).await.unwrap();
+    assert_eq!(locks.into_rows_result().unwrap().rows_num(), 0);
+}
