@@ -63,7 +63,7 @@ impl Tables {
         for (id, state) in new {
             partitions.entry((id.link, id.hit.at.day())).or_default().push((id, state));
         }
-        let chunks: Vec<_> = partitions.into_values().flat_map(|rows| in_chunks(rows)).collect();
+        let chunks: Vec<_> = partitions.into_values().flat_map(in_chunks).collect();
         let written = self.all(chunks, |rows| self.write_states(queue, rows)).await;
         if written.is_err() || !self.queues.is_held(queue) {
             self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
@@ -95,13 +95,13 @@ impl Tables {
                 Ok(self.cql.write(&self.statements.put_bucket, (queue, bucket)).await?)
             })
             .await?;
-            let mut buckets: HashMap<i64, Vec<(Uuid, i64, i64, Vec<u8>)>> = HashMap::new();
+            let mut buckets: HashMap<i64, Vec<_>> = HashMap::new();
             for (due_at, id) in due {
                 let bucket = bucket_of(*due_at);
                 let row = (queue, bucket, bigint(due_at.0), id.to_bytes().to_vec());
                 buckets.entry(bucket).or_default().push(row);
             }
-            let chunks: Vec<_> = buckets.into_values().flat_map(|rows| in_chunks(rows)).collect();
+            let chunks: Vec<_> = buckets.into_values().flat_map(in_chunks).collect();
             self.all(chunks, |rows| async move { Ok(self.cql.write_partition(&self.statements.put_due, rows).await?) })
                 .await?;
             if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }

@@ -44,6 +44,9 @@ struct Sent {
     ids: Vec<DeliveryId>,
 }
 
+/// Process, count, number of its last claim, and the deliveries of that.
+type QuotaRow = (Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>);
+
 /// A month as its rows say.
 struct There {
     used: u64,
@@ -180,8 +183,7 @@ impl Tables {
 
     async fn read_delivery_quota(&self, owner: KeyId, month: Month) -> Result<There, StoreError> {
         let values = (owner.0, month_column(month));
-        let rows: Vec<(Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>)> =
-            self.cql.read(&self.statements.delivery_quota, values).await?;
+        let rows: Vec<QuotaRow> = self.cql.read(&self.statements.delivery_quota, values).await?;
         let used = rows.first().map_or(0, |(_, used, ..)| number(*used));
         let own = rows.iter().find(|(process, ..)| *process == Some(self.process));
         let claim = own.and_then(|(_, _, claim, _)| *claim);

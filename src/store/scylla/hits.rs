@@ -63,6 +63,9 @@ impl Default for HitRows {
     }
 }
 
+/// A number that may not be written yet.
+pub type Column = Option<i64>;
+
 /// Labels of one link and month, in the order of the batch.
 pub type LinkLabels<'a> = Vec<&'a LabelCount>;
 
@@ -74,15 +77,17 @@ impl Tables {
         Ok(HitCursor { counted: Position(counted), begun: Position(number(begun).max(counted)) })
     }
 
+    async fn cursor_of(&self, known: &HashMap<NodeId, Cursor>, writer: NodeId) -> Result<Cursor, StoreError> {
+        if let Some(known) = known.get(&writer) {
+            return Ok(*known);
+        }
+        let at = self.read_cursor(writer).await?;
+        Ok(Cursor { at, is_noted: true, inherited: (at.begun > at.counted).then_some(at.begun) })
+    }
+
     pub(super) async fn count_batch(&self, batch: &HitBatch) -> Result<(), StoreError> {
         let mut cursors = self.hit_rows.cursors.lock().await;
-        let mut cursor = match cursors.get(&batch.writer) {
-            Some(known) => *known,
-            None => {
-                let at = self.read_cursor(batch.writer).await?;
-                Cursor { at, is_noted: true, inherited: (at.begun > at.counted).then_some(at.begun) }
-            }
-        };
+        let mut cursor = self.cursor_of(&cursors, batch.writer).await?;
         if cursor.at.counted >= batch.upto {
             return Ok(());
         }
@@ -131,54 +136,60 @@ impl Tables {
     }
 
     async fn add_day(&self, batch: &HitBatch, link: ShortId, day: Day, added: [u64; 3]) -> Result<(), StoreError> {
-        let (known_as, statements) = ((batch.writer, link, day), &self.statements);
-        let row = (link.as_str(), day_column(day), batch.writer.0);
-        let mut own = match self.hit_rows.days.get(&known_as) {
-            Some(own) => own,
-            None => {
-                let found = self
-                    .cql
-                    .read_one::<(Option<i64>, Option<i64>, Option<i64>, Option<i64>)>(&statements.own_day, row)
-                    .await?;
-                let (desktop, mobile, tablet, upto) = found.unwrap_or_default();
-                Own { total: [desktop, mobile, tablet].map(number), upto: number(upto) }
-            }
-        };
+        let known_as = (batch.writer, link, day);
+        let mut own = self.own_day(known_as).await?;
         if own.upto < batch.upto.0 {
             own.total.iter_mut().zip(added).for_each(|(total, added)| *total += added);
             own.upto = batch.upto.0;
             let ([desktop, mobile, tablet], upto) = (own.total.map(bigint), bigint(own.upto));
-            let values = (row.0, row.1, row.2, desktop, mobile, tablet, upto, upto);
-            self.cql.write(&statements.put_day, values).await?;
+            let values = (link.as_str(), day_column(day), batch.writer.0, desktop, mobile, tablet, upto, upto);
+            self.cql.write(&self.statements.put_day, values).await?;
         }
         self.hit_rows.days.insert(known_as, own);
         Ok(())
     }
 
+    /// This node's row of a link's day.
+    async fn own_day(&self, known_as: (NodeId, ShortId, Day)) -> Result<Own<[u64; 3]>, StoreError> {
+        if let Some(own) = self.hit_rows.days.get(&known_as) {
+            return Ok(own);
+        }
+        let (writer, link, day) = known_as;
+        let values = (link.as_str(), day_column(day), writer.0);
+        let found: Option<(Column, Column, Column, Column)> =
+            self.cql.read_one(&self.statements.own_day, values).await?;
+        let (desktop, mobile, tablet, upto) = found.unwrap_or_default();
+        Ok(Own { total: [desktop, mobile, tablet].map(number), upto: number(upto) })
+    }
+
     async fn add_served(&self, batch: &HitBatch, key: KeyId, month: Month, added: u64) -> Result<(), StoreError> {
-        let (known_as, statements) = ((batch.writer, key, month), &self.statements);
-        let row = (key.0, month_column(month), batch.writer.0);
-        let mut own = match self.hit_rows.served.get(&known_as) {
-            Some(own) => own,
-            None => {
-                let found = self.cql.read_one::<(Option<i64>, Option<i64>)>(&statements.own_served, row).await?;
-                let (count, upto) = found.unwrap_or_default();
-                Own { total: number(count), upto: number(upto) }
-            }
-        };
+        let known_as = (batch.writer, key, month);
+        let mut own = self.own_served(known_as).await?;
         if own.upto < batch.upto.0 {
             own = Own { total: own.total + added, upto: batch.upto.0 };
             let upto = bigint(own.upto);
-            self.cql.write(&statements.put_served, (row.0, row.1, row.2, bigint(own.total), upto, upto)).await?;
+            let values = (key.0, month_column(month), batch.writer.0, bigint(own.total), upto, upto);
+            self.cql.write(&self.statements.put_served, values).await?;
         }
         self.hit_rows.served.insert(known_as, own);
         Ok(())
     }
 
+    /// This node's row of a key's month.
+    async fn own_served(&self, known_as: (NodeId, KeyId, Month)) -> Result<Own<u64>, StoreError> {
+        if let Some(own) = self.hit_rows.served.get(&known_as) {
+            return Ok(own);
+        }
+        let (writer, key, month) = known_as;
+        let values = (key.0, month_column(month), writer.0);
+        let found: Option<(Column, Column)> = self.cql.read_one(&self.statements.own_served, values).await?;
+        let (count, upto) = found.unwrap_or_default();
+        Ok(Own { total: number(count), upto: number(upto) })
+    }
+
     pub(super) async fn read_link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
         let days = async {
-            let rows: Vec<(i32, Option<i64>, Option<i64>, Option<i64>)> =
-                self.cql.read(&self.statements.days, (id.as_str(),)).await?;
+            let rows: Vec<(i32, Column, Column, Column)> = self.cql.read(&self.statements.days, (id.as_str(),)).await?;
             let mut days: BTreeMap<Day, [u64; 3]> = BTreeMap::new();
             for (day, desktop, mobile, tablet) in rows {
                 let sums = days.entry(day_from(day)).or_default();

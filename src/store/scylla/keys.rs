@@ -137,7 +137,8 @@ impl Tables {
             let Some(last) = ids.last() else { break };
             after = Some(*last);
             let keys = try_join_all(ids.iter().map(|id| self.read_key(*id))).await?;
-            found.extend(keys.into_iter().flatten().filter(|key| key.revoked_at.is_none()));
+            let is_seen = |key: &ApiKey| key.revoked_at.is_none() && key.lineage().contains(&viewer);
+            found.extend(keys.into_iter().flatten().filter(is_seen));
         }
         Ok(found)
     }

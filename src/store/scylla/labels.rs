@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Tables;
-use super::hits::LinkLabels;
+use super::hits::{Column, LinkLabels};
 use super::rows::{bigint, month as month_column, number};
 use crate::domain::calendar::Month;
-use crate::domain::hit::{Dimension, HitBatch, MAX_LABELS, OTHER_LABEL};
+use crate::domain::hit::{Dimension, HitBatch, MAX_LABELS, NodeId, OTHER_LABEL};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
 
@@ -53,18 +53,7 @@ impl Tables {
     ) -> Result<(), StoreError> {
         let known_as = (batch.writer, link, month);
         let (id, month) = (link.as_str(), month_column(month));
-        let own = match self.hit_rows.labels.get(&known_as) {
-            Some(own) => own,
-            None => {
-                let rows: Vec<(i8, String, Option<i64>, Option<i64>, Option<i64>)> =
-                    self.cql.read(&self.statements.own_labels, (id, month, batch.writer.0)).await?;
-                let rows = rows.into_iter().map(|(dimension, label, count, upto, born)| {
-                    let row = Row { count: number(count), upto: number(upto), born: number(born) };
-                    ((dimension.unsigned_abs(), label.into()), row)
-                });
-                Arc::new(OwnLabels(Mutex::new(rows.collect())))
-            }
-        };
+        let own = self.own_labels(known_as).await?;
         let changed = changes(&own.rows(), batch.upto.0, &added);
         if own.rows().is_empty() {
             self.cql.write(&self.statements.put_month, (id, month)).await?;
@@ -82,6 +71,22 @@ impl Tables {
         // Also for its new weight.
         self.hit_rows.labels.insert(known_as, own);
         Ok(())
+    }
+
+    /// This node's rows of a link's month.
+    async fn own_labels(&self, known_as: (NodeId, ShortId, Month)) -> Result<Arc<OwnLabels>, StoreError> {
+        if let Some(own) = self.hit_rows.labels.get(&known_as) {
+            return Ok(own);
+        }
+        let (writer, link, month) = known_as;
+        let values = (link.as_str(), month_column(month), writer.0);
+        let rows: Vec<(i8, String, Column, Column, Column)> =
+            self.cql.read(&self.statements.own_labels, values).await?;
+        let rows = rows.into_iter().map(|(dimension, label, count, upto, born)| {
+            let row = Row { count: number(count), upto: number(upto), born: number(born) };
+            ((dimension.unsigned_abs(), label.into()), row)
+        });
+        Ok(Arc::new(OwnLabels(Mutex::new(rows.collect()))))
     }
 }
 

@@ -19,8 +19,7 @@ impl Tables {
     pub(super) async fn begin_queues(&self) -> Result<(), StoreError> {
         self.open_own_queue().await?;
         let node = self.queues.node;
-        for row in
-            self.queue_rows().await?.into_iter().filter(|row| row.holder_node == node && row.holder != self.process)
+        for row in self.queue_rows().await?.into_iter().filter(|row| row.is_left_by(node) && row.holder != self.process)
         {
             self.adopt(&row).await?;
         }
@@ -69,12 +68,11 @@ impl Tables {
         let rows = self.queue_rows().await?;
         let now = Instant::now();
         for held in self.queues.held_queues() {
-            match rows.iter().find(|row| row.queue == held && row.holder == self.process) {
-                Some(row) => self.queues.beat_is(held, row.beat),
-                None => {
-                    tracing::warn!(queue = %held, "queues: another node has taken this one's over");
-                    self.queues.lose(held);
-                }
+            if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.process) {
+                self.queues.beat_is(held, row.beat);
+            } else {
+                tracing::warn!(queue = %held, "queues: another node has taken this one's over");
+                self.queues.lose(held);
             }
         }
         if !self.queues.has_own() {

@@ -168,10 +168,8 @@ impl Tables {
         last_claim: &mut i32,
         waiting: &[Waiting],
     ) -> Result<Vec<Counted>, StoreError> {
-        let mut used = match quota.room().used {
-            Some(used) => used,
-            None => 0,
-        };
+        // Where it is not known yet, the first claim finds out.
+        let mut used = quota.room().used.unwrap_or(0);
         let mut sent: Vec<Sent> = Vec::new();
         loop {
             let (answers, used_then) = share(used, waiting);

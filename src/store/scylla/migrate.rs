@@ -168,7 +168,7 @@ async fn apply(lock: &Lock<'_>) -> Result<Vec<Applied>, MigrateError> {
 ///
 /// Here nothing holds two processes apart. A keyspace is its name and nothing else, so that one made twice is one. A table
 /// has an id besides, which Cassandra draws anew at each of its nodes: here it is given, so that these too are the same
-/// whoever makes them. ScyllaDB makes one change after another and has no need of it.
+/// whoever makes them. `ScyllaDB` makes one change after another and has no need of it.
 async fn bootstrap(
     session: &Session,
     keyspace: &str,
@@ -230,7 +230,7 @@ fn table_id(keyspace: &str, table: &str) -> Uuid {
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// What the engine can do, between commas; none where it does not say: only ScyllaDB has this column.
+/// What the engine can do, between commas; none where it does not say: only `ScyllaDB` has this column.
 async fn supported_features(session: &Session) -> Result<Option<String>, MigrateError> {
     let task = "tell its features";
     let column = "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'system' AND table_name = 'local' AND \

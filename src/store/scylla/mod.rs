@@ -1,4 +1,4 @@
-//! The store on a CQL cluster: ScyllaDB, or Cassandra. Many nodes of the service share it.
+//! The store on a CQL cluster: `ScyllaDB`, or Cassandra. Many nodes of the service share it.
 //!
 //! What decides between nodes is written by LWTs, whose outcome is settled by reading where it is not known. All other
 //! writes are the same however often they are made, and carry timestamps that come from what they write, not from a
@@ -113,7 +113,7 @@ impl ScyllaStore {
     /// Opens the store for a node. Its schema has to be there.
     pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
         let cql = Cql::connect(settings).await?;
-        let statements = Statements::prepare(&cql).await?;
+        let statements = Box::pin(Statements::prepare(&cql)).await?;
         let tables = Arc::new(Tables {
             cql,
             statements,

@@ -99,6 +99,13 @@ pub struct QueueRow {
     pub floor: i64,
 }
 
+impl QueueRow {
+    /// Whether nobody works on it when this node starts: it was handed back, or its holder was an earlier life of the node.
+    pub fn is_left_by(&self, node: Uuid) -> bool {
+        self.holder.is_nil() || self.holder_node == node
+    }
+}
+
 /// A queue of another process, watched for its beat.
 struct Watched {
     holder: Uuid,

@@ -82,7 +82,7 @@ impl ScyllaSettings {
 #[derive(Debug, Error)]
 pub enum ConnectError {
     #[error("no node of the cluster can be reached: {0}")]
-    OutOfReach(#[from] NewSessionError),
+    OutOfReach(Box<NewSessionError>),
     #[error("{path}: {reason}")]
     Authority { path: String, reason: String },
     #[error("TLS can't be set up: {0}")]
@@ -118,7 +118,7 @@ pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError>
     if let Some(Credentials { username, password }) = &settings.credentials {
         builder = builder.user(username, password);
     }
-    Ok(builder.build().await?)
+    builder.build().await.map_err(|error| ConnectError::OutOfReach(Box::new(error)))
 }
 
 fn tls(trust: &Tls) -> Result<Arc<rustls::ClientConfig>, ConnectError> {
@@ -212,7 +212,9 @@ impl Cql {
     ) -> Result<(), CqlError> {
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_is_idempotent(true);
-        rows.iter().for_each(|_| batch.append_statement(statement.clone()));
+        for _ in &rows {
+            batch.append_statement(statement.clone());
+        }
         self.session.batch(&batch, rows).await.map(drop).map_err(CqlError::from)
     }
 
