@@ -1,6 +1,7 @@
 //! The composition root: builds every part, binds, runs, drains. The only place that knows all of them.
 
 mod build;
+mod cluster;
 mod keys_on_disk;
 
 use std::io;
@@ -19,7 +20,7 @@ use crate::actors::key_shard::{KeyShards, StartError as ShardError};
 use crate::actors::webhook_dispatcher::WebhookPool;
 use crate::actors::webhook_sender::SenderError;
 use crate::clock::Clock;
-use crate::config::{Config, SettingError};
+use crate::config::{Config, SettingError, StoreKind};
 use crate::domain::link::BaseUrl;
 use crate::domain::webhook::first_kept_day;
 use crate::hits::journal::JournalError;
@@ -28,6 +29,9 @@ use crate::http::Api;
 use crate::readiness::Readiness;
 use crate::service::authentication::Authentication;
 use crate::service::root_key::{FirstStart, RootKeyError};
+use crate::store::scylla::OpenError;
+use crate::store::scylla::migrate::MigrateError;
+use crate::store::scylla::session::ConnectError;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
@@ -48,6 +52,12 @@ pub enum StartError {
     StoreDirectory { path: PathBuf, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("the cluster can't be used: {0}")]
+    Cluster(#[from] ConnectError),
+    #[error(transparent)]
+    Schema(#[from] MigrateError),
+    #[error("the store on the cluster can't be opened: {0}")]
+    ClusterStore(#[from] OpenError),
     #[error(transparent)]
     RootKey(#[from] RootKeyError),
     #[error(transparent)]
@@ -113,6 +123,15 @@ struct Parts {
 pub fn api_document(config: &Config) -> String {
     let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
     build::reference(config, &base_url).document_text()
+}
+
+/// Brings the store's schema up to date, and answers the names of the files that were applied to it. The embedded store has
+/// none.
+pub async fn migrate(config: &Config) -> Result<Vec<&'static str>, StartError> {
+    match config.store.kind {
+        StoreKind::Embedded => Ok(Vec::new()),
+        StoreKind::Scylla => Ok(cluster::migrate(config).await?.iter().map(|file| file.name).collect()),
+    }
 }
 
 impl App {

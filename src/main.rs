@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use signpost::app::{self, App};
 use signpost::cli::{Cli, Command};
-use signpost::config::{Config, LogFormat, LogLevel};
+use signpost::config::{Config, LogFormat, LogLevel, StoreKind};
 use signpost::telemetry::logging;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -29,9 +29,20 @@ fn main() -> ExitCode {
     };
     match cli.command.unwrap_or_default() {
         Command::CheckConfig => print(&config.effective()),
-        Command::Migrate => print("The embedded store needs no migration."),
+        Command::Migrate => migrate(&config),
         Command::Openapi => print(&app::api_document(&config)),
         Command::Serve => serve(&config),
+    }
+}
+
+fn migrate(config: &Config) -> ExitCode {
+    if config.store.kind == StoreKind::Embedded {
+        return print("The embedded store needs no migration.");
+    }
+    match actix_web::rt::System::new().block_on(app::migrate(config)) {
+        Ok(files) if files.is_empty() => print("Nothing to do."),
+        Ok(files) => print(&format!("Applied {}.", files.join(", "))),
+        Err(error) => fail(&error),
     }
 }
 

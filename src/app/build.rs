@@ -12,7 +12,7 @@ use actix_web::{App as Router, HttpServer, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::keys_on_disk::{master_key, node_id};
-use super::{App, Parts, StartError};
+use super::{App, Parts, StartError, cluster};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
@@ -20,9 +20,10 @@ use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, Webhook
 use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
-use crate::config::{Config, SettingError, Tier as TierSettings};
+use crate::config::{Config, SettingError, StoreKind, Tier as TierSettings};
 use crate::domain::endpoint::Endpoint;
 use crate::domain::guard::AddressGuard;
+use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::{Plan, Plans};
@@ -87,12 +88,12 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
         None => master_key(&config.data_dir)?,
     };
     let vault = Arc::new(Vault::new(&master_key).map_err(|_| StartError::NoRandomness)?);
-    let store = open_store(config)?;
+    let node = node_id(&config.data_dir)?;
+    let store = open_store(config, node).await?;
     let store = match seams.wrap_store {
         Some(wrap) => wrap(store),
         None => store,
     };
-    let node = node_id(&config.data_dir)?;
     let places = open_places(config)?;
 
     let metrics = Arc::new(Metrics::new());
@@ -319,7 +320,10 @@ fn make_directory(config: &Config) -> Result<(), StartError> {
     made.map_err(|error| refused(config, "data_dir", format!("{} can't be made: {error}", path.display())))
 }
 
-fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+async fn open_store(config: &Config, node: NodeId) -> Result<Arc<dyn Store>, StartError> {
+    if config.store.kind == StoreKind::Scylla {
+        return Ok(Arc::new(cluster::open(config, node).await?));
+    }
     let path = config.data_dir.join("store");
     match EmbeddedStore::open(&path, config.store.cache_bytes) {
         Ok(store) => Ok(Arc::new(store)),

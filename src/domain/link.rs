@@ -4,7 +4,7 @@ use std::fmt;
 
 use ring::error::Unspecified;
 use ring::rand::SecureRandom;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use url::Url;
 
@@ -13,8 +13,7 @@ use super::calendar::Timestamp;
 use super::key::KeyId;
 
 /// The identifier of a link: 7 base62 characters, never a word that a route uses.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortId(pub [u8; Self::LENGTH]);
 
 impl ShortId {
@@ -45,6 +44,23 @@ impl ShortId {
     pub fn as_str(&self) -> &str {
         // Only ASCII letters and digits get in, through `parse`.
         std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// Text where people may read it, bytes elsewhere.
+impl Serialize for ShortId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() { self.as_str().serialize(serializer) } else { self.0.serialize(serializer) }
+    }
+}
+
+impl<'de> Deserialize<'de> for ShortId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return Deserialize::deserialize(deserializer).map(Self);
+        }
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a short id"))
     }
 }
 

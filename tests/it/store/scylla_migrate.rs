@@ -8,6 +8,7 @@ use signpost::store::scylla::migrate::{self, Applied, FILES, MigrateError};
 use uuid::Uuid;
 
 use crate::support::cluster::{cluster, fresh_keyspace_name};
+use crate::support::process::Program;
 
 async fn connect() -> Session {
     let builder = SessionBuilder::new().known_nodes(cluster(1).await.contact_points());
@@ -133,4 +134,30 @@ async fn the_lock_is_given_back_at_the_end() {
     migrate(&session, &keyspace).await.unwrap_err();
     let locks = session.query_unpaged("SELECT holder FROM migration_lock", ()).await.unwrap();
     assert_eq!(locks.into_rows_result().unwrap().rows_num(), 0);
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn the_command_says_what_it_has_applied_and_then_that_there_is_nothing_to_do() {
+    let (session, keyspace) = (connect().await, fresh_keyspace_name());
+    let nodes = cluster(1).await.contact_points().join(",");
+    let directory = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        Program::at(directory.path())
+            .arguments(arguments)
+            .set("SIGNPOST_STORE__KIND", "scylla")
+            .set("SIGNPOST_SCYLLA__NODES", &nodes)
+            .set("SIGNPOST_SCYLLA__KEYSPACE", &keyspace)
+            .set("SIGNPOST_SCYLLA__REPLICATION_FACTOR", "1")
+            .set("SIGNPOST_MASTER_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+            .run()
+    };
+    let refused = run(&["serve"]);
+    assert!(refused.code() == Some(1) && refused.stderr.contains("run `signpost migrate`"), "{refused:?}");
+
+    let first = run(&["migrate"]);
+    assert!(first.code() == Some(0) && first.stdout.starts_with("Applied 0001_names.cql, "), "{first:?}");
+    migrate::check(&session, &keyspace).await.unwrap();
+    let again = run(&["migrate"]);
+    assert_eq!((again.code(), again.stdout.as_str()), (Some(0), "Nothing to do.\n"), "{again:?}");
 }

@@ -1,0 +1,58 @@
+//! The cluster, as the settings name it.
+
+use scylla::frame::types::{Consistency, SerialConsistency};
+
+use super::StartError;
+use crate::config::{self, Config};
+use crate::domain::hit::NodeId;
+use crate::store::scylla::ScyllaStore;
+use crate::store::scylla::migrate::{self, Applied};
+use crate::store::scylla::session::{self, Credentials, ScyllaSettings, Tls};
+
+/// Applies what is missing of the schema.
+pub async fn migrate(config: &Config) -> Result<Vec<Applied>, StartError> {
+    let cluster = &config.scylla;
+    let session = session::connect(&settings(config)).await?;
+    let datacenter = cluster.datacenter.as_deref();
+    Ok(migrate::migrate(&session, &cluster.keyspace, cluster.replication_factor, datacenter).await?)
+}
+
+/// Opens the store for a node, once its schema is up to date.
+pub async fn open(config: &Config, node: NodeId) -> Result<ScyllaStore, StartError> {
+    if config.scylla.migrate_at_start {
+        for file in migrate(config).await? {
+            tracing::info!(file = file.name, "changed the schema");
+        }
+    } else {
+        let session = session::connect(&settings(config)).await?;
+        migrate::check(&session, &config.scylla.keyspace).await?;
+    }
+    Ok(ScyllaStore::open(&settings(config), node).await?)
+}
+
+fn settings(config: &Config) -> ScyllaSettings {
+    let cluster = &config.scylla;
+    let password = config.secrets.scylla_password.as_ref();
+    let login = cluster.username.as_ref().zip(password);
+    ScyllaSettings {
+        nodes: cluster.nodes.iter().map(ToString::to_string).collect(),
+        keyspace: cluster.keyspace.clone(),
+        datacenter: cluster.datacenter.clone(),
+        consistency: match cluster.consistency {
+            config::Consistency::LocalQuorum => Consistency::LocalQuorum,
+            config::Consistency::Quorum => Consistency::Quorum,
+            config::Consistency::All => Consistency::All,
+        },
+        serial_consistency: match cluster.serial_consistency {
+            config::SerialConsistency::LocalSerial => SerialConsistency::LocalSerial,
+            config::SerialConsistency::Serial => SerialConsistency::Serial,
+        },
+        request_timeout: cluster.request_timeout,
+        speculative_after: cluster.speculative_after,
+        credentials: login.map(|(username, password)| Credentials {
+            username: username.clone(),
+            password: password.expose().to_owned(),
+        }),
+        tls: cluster.tls.then(|| cluster.tls_ca.clone().map_or(Tls::SystemRoots, Tls::Authority)),
+    }
+}
