@@ -8,6 +8,7 @@ pub mod raw;
 pub mod receiver;
 pub mod server;
 pub mod signature;
+pub mod stores;
 pub mod wire;
 
 use std::time::{Duration, Instant};
