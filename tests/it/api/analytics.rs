@@ -10,6 +10,7 @@ use crate::hits::mmdb::{self, Value::Map, Value::Text};
 use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 const PHONE: &str = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
                      Version/17.0 Mobile/15E148 Safari/604.1";
@@ -49,7 +50,7 @@ fn of(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
     expected.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect()
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_link_without_hits_has_a_whole_record() {
     let server = Server::builder().clock(at("2026-03-01T00:00:00Z")).start();
     let root = server.root();
@@ -75,7 +76,7 @@ async fn a_link_without_hits_has_a_whole_record() {
     assert_eq!(summary, json!({"short_id": id, "total_hits": 0, "last_7_days": 0, "last_30_days": 0}));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn hits_are_counted_by_their_day_over_months() {
     let clock = at("2026-01-30T23:59:59.999Z");
     let server = Server::builder().clock(clock.clone()).start();
@@ -111,7 +112,7 @@ async fn hits_are_counted_by_their_day_over_months() {
     assert_eq!(labels(&record["devices"])[0].1, 15);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn hits_are_shown_within_two_seconds() {
     let server = Server::start();
     let root = server.root();
@@ -124,7 +125,7 @@ async fn hits_are_shown_within_two_seconds() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn devices_are_told_apart_and_add_up() {
     let server = Server::start();
     let (root, visitor) = (server.root(), server.anonymous());
@@ -139,7 +140,7 @@ async fn devices_are_told_apart_and_add_up() {
     assert_eq!(labels(&record["devices"]), of(&[("desktop", 4), ("mobile", 3), ("tablet", 2)]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn equal_counts_stand_in_the_order_of_their_labels() {
     let server = Server::start();
     let (root, visitor) = (server.root(), server.anonymous());
@@ -151,7 +152,7 @@ async fn equal_counts_stand_in_the_order_of_their_labels() {
     assert_eq!(labels(&record["referrers"]), of(&[("a.example", 1), ("b.example", 1)]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn referrers_are_hosts_and_this_service_is_none() {
     let server = Server::builder().set("SIGNPOST_HTTP__BASE_URL", "https://sho.rt").start();
     let (root, visitor) = (server.root(), server.anonymous());
@@ -173,7 +174,7 @@ async fn referrers_are_hosts_and_this_service_is_none() {
     assert_eq!(labels(&record["referrers"]), of(&[("example.com", 2), ("news.example.org", 1)]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn top_lists_hold_ten_over_the_links_lifetime() {
     let clock = at("2026-01-15T12:00:00Z");
     let server = Server::builder().clock(clock.clone()).start();
@@ -190,7 +191,7 @@ async fn top_lists_hold_ten_over_the_links_lifetime() {
     assert_eq!(labels(&record["referrers"]), expected);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_database_gives_places() {
     let low = Map(vec![("city", Text("San Francisco")), ("country", Text("US")), ("region", Text("California"))]);
     let high = Map(vec![("country_code", Text("FR")), ("country", Text("France"))]);
@@ -210,7 +211,7 @@ async fn a_database_gives_places() {
     assert_eq!(labels(&record["cities"]), of(&[("San Francisco, California, US", 2)]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn an_unknown_parameter_is_a_fault() {
     let server = Server::start();
     let id = server.root().any_link().await;

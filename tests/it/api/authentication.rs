@@ -9,6 +9,7 @@ use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::{Answer, Client};
 use crate::support::server::{ROOT_KEY, Server};
+use crate::support::stores::{apply, on_each_store};
 
 /// Every operation that asks for a key, with the scope that it needs.
 const KEYED: [(&str, &str, &str); 10] = [
@@ -28,7 +29,7 @@ async fn call(client: &Client, method: &str, path: &str) -> Answer {
     client.send(Method::from_bytes(method.as_bytes()).unwrap(), path, &[], None).await
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_key_comes_as_x_api_key_or_as_bearer_and_x_api_key_wins() {
     let server = Server::start();
     let anyone = server.anonymous();
@@ -49,7 +50,7 @@ async fn a_key_comes_as_x_api_key_or_as_bearer_and_x_api_key_wins() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn missing_unknown_expired_and_revoked_keys_get_the_same_answer() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
     let server = Server::builder().clock(clock.clone()).start();
@@ -88,7 +89,7 @@ async fn missing_unknown_expired_and_revoked_keys_get_the_same_answer() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn every_keyed_operation_asks_for_a_key_and_its_scope() {
     let server = Server::start();
     let scopes = ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read", "keys:manage"];
@@ -118,7 +119,7 @@ async fn every_keyed_operation_asks_for_a_key_and_its_scope() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn an_api_answer_is_not_kept_by_caches() {
     let server = Server::start();
     let root = server.root();
@@ -128,7 +129,7 @@ async fn an_api_answer_is_not_kept_by_caches() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn refusals_come_in_their_order() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
     let server = Server::builder()

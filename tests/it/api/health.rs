@@ -1,8 +1,9 @@
 //! `GET /` and the operator's listener.
 
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_health_check_answers_whatever_the_query() {
     let server = Server::start();
     let answer = server.anonymous().get("/?fbclid=x").await.expect(200);

@@ -11,6 +11,7 @@ use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::Client;
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 const BUT_MANAGE: [&str; 5] = ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"];
 const RECORD: [&str; 9] =
@@ -38,7 +39,7 @@ async fn listed(client: &Client) -> Vec<String> {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_new_key_is_shown_once_with_its_secrets_and_its_defaults() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T07:49:42.028Z").unwrap());
     let server = Server::builder().clock(clock).start();
@@ -67,7 +68,7 @@ async fn a_new_key_is_shown_once_with_its_secrets_and_its_defaults() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_key_is_made_as_asked_for() {
     let server = Server::start();
     let asked = json!({
@@ -82,7 +83,7 @@ async fn a_key_is_made_as_asked_for() {
     assert_eq!(none["scopes"], json!([]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn all_faults_of_a_new_key_are_told_at_once() {
     let server = Server::start();
     let root = server.root();
@@ -112,7 +113,7 @@ async fn all_faults_of_a_new_key_are_told_at_once() {
     assert_eq!(listed(&root).await, ["root"]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_moment_of_expiry_is_past() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
     let server = Server::builder().clock(clock).start();
@@ -124,7 +125,7 @@ async fn the_moment_of_expiry_is_past() {
     create("2026-11-21T12:00:00.001Z").await.expect(201);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_list_goes_page_by_page_newest_first_and_without_secrets() {
     let server = Server::start();
     let root = server.root();
@@ -159,7 +160,7 @@ async fn the_list_goes_page_by_page_newest_first_and_without_secrets() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn revoked_keys_are_not_listed_and_expired_ones_are() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
     let server = Server::builder().clock(clock.clone()).start();
@@ -173,7 +174,7 @@ async fn revoked_keys_are_not_listed_and_expired_ones_are() {
     assert_eq!(listed(&root).await, ["expired", "root"]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_managing_key_sees_itself_and_all_below_it_and_no_other() {
     let server = Server::start();
     let root = server.root();
@@ -207,7 +208,7 @@ async fn a_managing_key_sees_itself_and_all_below_it_and_no_other() {
     assert_eq!(listed(&root).await, ["stranger", "root"]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn no_key_makes_one_that_may_do_more_than_itself() {
     let server = Server::start();
     let root = server.root();
@@ -226,7 +227,7 @@ async fn no_key_makes_one_that_may_do_more_than_itself() {
     assert_eq!(equal["scopes"], json!(["links:write", "keys:manage"]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_revoked_key_is_refused_at_once_and_its_links_go_on() {
     let server = Server::start();
     let root = server.root();
@@ -251,7 +252,7 @@ async fn a_revoked_key_is_refused_at_once_and_its_links_go_on() {
     server.anonymous().get(&format!("/{id}")).await.expect(302);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_root_key_cannot_be_revoked() {
     let server = Server::start();
     let root = server.root();
@@ -260,7 +261,7 @@ async fn the_root_key_cannot_be_revoked() {
     root.get("/usage").await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_last_use_of_a_key_is_shown_at_once_and_survives_a_restart() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T11:59:59Z").unwrap());
     let server = Server::builder().clock(clock.clone()).start();
@@ -282,7 +283,7 @@ async fn the_last_use_of_a_key_is_shown_at_once_and_survives_a_restart() {
     assert_eq!(last_used(server.root()).await, "2026-11-21T12:00:03.000Z");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn no_secret_is_on_disk_in_plain_text() {
     let server = Server::start();
     let root = server.root();

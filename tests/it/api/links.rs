@@ -9,6 +9,7 @@ use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::{Answer, Client};
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 const TARGET: &str = "https://example.com/";
 
@@ -24,7 +25,7 @@ async fn faults(client: &Client, body: impl Into<Vec<u8>>) -> Vec<String> {
     errors.iter().map(|fault| fault["pointer"].as_str().unwrap().to_owned()).collect()
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_new_link_is_answered_with_exactly_its_four_fields() {
     let clock = Clock::standing_at(Timestamp(1_795_247_382_028));
     let server = Server::builder().clock(clock).set("SIGNPOST_HTTP__BASE_URL", "https://go.example/s/").start();
@@ -40,7 +41,7 @@ async fn a_new_link_is_answered_with_exactly_its_four_fields() {
     assert_eq!(answer.text(), expected.concat().replace("ID", id));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn without_a_base_url_short_urls_begin_with_where_the_server_listens_and_lead_there() {
     let server = Server::start();
     let link = server.root().post("/shorten", json!({"redirect_url": TARGET})).await.expect(200).json();
@@ -49,14 +50,14 @@ async fn without_a_base_url_short_urls_begin_with_where_the_server_listens_and_l
     Client::new(short_url, None).get("").await.expect(302);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn two_links_to_one_target_are_two_links() {
     let server = Server::start();
     let root = server.root();
     assert_ne!(root.any_link().await, root.any_link().await);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn all_faults_of_a_body_are_told_at_once() {
     let server = Server::start();
     let body = json!({
@@ -84,7 +85,7 @@ async fn all_faults_of_a_body_are_told_at_once() {
     assert_eq!(told, expected);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_fault_points_at_where_it_is() {
     let server = Server::start();
     let root = server.root();
@@ -109,7 +110,7 @@ async fn a_fault_points_at_where_it_is() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn what_is_no_json_is_malformed() {
     let server = Server::start();
     for body in [
@@ -133,7 +134,7 @@ async fn what_is_no_json_is_malformed() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_body_may_nest_64_levels_and_no_deeper() {
     let server = Server::start();
     let nested = |levels: usize| {
@@ -146,7 +147,7 @@ async fn a_body_may_nest_64_levels_and_no_deeper() {
     send(&server.root(), "[".repeat(60_000)).await.expect(400).problem("malformed-body");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_body_may_have_64_kib_and_no_more() {
     let server = Server::start();
     let body = |bytes: usize| {
@@ -158,7 +159,7 @@ async fn a_body_may_have_64_kib_and_no_more() {
     send(&server.root(), body(1_000_000)).await.expect(413).problem("payload-too-large");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn json_by_any_of_its_names_is_read_and_nothing_else() {
     let server = Server::start();
     let root = server.root();
@@ -186,7 +187,7 @@ async fn json_by_any_of_its_names_is_read_and_nothing_else() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn data_is_kept_with_its_key_order_and_the_text_of_its_numbers() {
     let server = Server::start();
     let root = server.root();
@@ -197,7 +198,7 @@ async fn data_is_kept_with_its_key_order_and_the_text_of_its_numbers() {
     assert!(stored.contains(&format!("\"data\":{data},")), "{stored}");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn data_may_have_10240_bytes_without_its_white_space() {
     let server = Server::start();
     let root = server.root();
@@ -212,7 +213,7 @@ async fn data_may_have_10240_bytes_without_its_white_space() {
     assert_eq!(faults(&root, body(10_242, "ä")).await, ["/data"]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn targets_are_answered_as_sent_and_so_is_location() {
     let server = Server::start();
     let root = server.root();
@@ -235,7 +236,7 @@ async fn targets_are_answered_as_sent_and_so_is_location() {
     root.post("/shorten", json!({"redirect_url": longest})).await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn targets_that_no_browser_should_be_sent_to_are_refused() {
     let server = Server::builder().set("SIGNPOST_HTTP__BASE_URL", "https://go.example/s").start();
     let root = server.root();
@@ -280,7 +281,7 @@ async fn targets_that_no_browser_should_be_sent_to_are_refused() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn webhooks_are_at_most_ten_distinct_public_urls() {
     let server = Server::builder().unset("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS").start();
     let root = server.root();
@@ -325,7 +326,7 @@ async fn webhooks_are_at_most_ten_distinct_public_urls() {
     send(&root, body(json!(["http://8.8.8.8/", "https://[2606:4700::1111]/"]))).await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn networks_that_the_operator_opened_are_open_to_webhooks() {
     let server = Server::builder().set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "10.0.0.0/8").start();
     let body = |url: &str| json!({"redirect_url": TARGET, "webhooks": [url]}).to_string();
@@ -333,7 +334,7 @@ async fn networks_that_the_operator_opened_are_open_to_webhooks() {
     assert_eq!(faults(&server.root(), body("http://127.0.0.1/")).await, ["/webhooks/0"]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_link_is_read_with_all_that_is_stored_of_it() {
     let server = Server::start();
     let root = server.root();
@@ -358,7 +359,7 @@ async fn a_link_is_read_with_all_that_is_stored_of_it() {
     assert_eq!((&stored["data"], &stored["webhooks"], &stored["tracked"]), (&json!({}), &json!([]), &json!(true)));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_link_is_read_by_its_owner_and_the_root_alone() {
     let server = Server::start();
     let root = server.root();
@@ -382,7 +383,7 @@ async fn a_link_is_read_by_its_owner_and_the_root_alone() {
     assert_eq!(refused.problem("scope-missing")["scope"], "links:write");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn an_untracked_link_redirects_and_has_no_analytics() {
     let server = Server::start();
     let root = server.root();
@@ -404,7 +405,7 @@ async fn an_untracked_link_redirects_and_has_no_analytics() {
     .await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn scoped_keys_are_told_their_usage_and_the_root_is_not() {
     let server = Server::builder().set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "2").start();
     let root = server.root();

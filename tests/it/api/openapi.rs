@@ -10,6 +10,7 @@ use signpost::http::problem::Kind;
 use signpost::http::routes;
 
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -51,7 +52,7 @@ fn walk<'a>(value: &'a Value, visit: &mut dyn FnMut(&'a Value)) {
     items(value).for_each(|child| walk(child, visit));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_document_describes_the_routes_and_only_them() {
     let document = document().await;
     let described: BTreeSet<String> = operations(&document).into_iter().map(|(name, _)| name).collect();
@@ -78,7 +79,7 @@ async fn the_document_describes_the_routes_and_only_them() {
     assert_eq!(described, served);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn every_operation_is_described_whole() {
     let document = document().await;
     assert_eq!(document["openapi"], "3.1.0");
@@ -133,7 +134,7 @@ async fn every_operation_is_described_whole() {
     assert!(said.all(|kind| text.contains(&format!("`{}`", kind.slug()))), "every slug is in the table");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn every_reference_leads_somewhere_and_every_shared_schema_is_used() {
     let document = document().await;
     let mut referred = BTreeSet::new();
@@ -156,7 +157,7 @@ async fn every_reference_leads_somewhere_and_every_shared_schema_is_used() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn examples_are_what_their_schemas_say() {
     let document = document().await;
     let mut checked = 0;
@@ -198,7 +199,7 @@ async fn examples_are_what_their_schemas_say() {
     assert!(checked > 100, "{checked}");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn examples_of_bodies_are_taken_by_the_service() {
     let server = Server::start();
     let root = server.root();
@@ -219,7 +220,7 @@ async fn examples_of_bodies_are_taken_by_the_service() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_example_of_a_webhook_is_signed_as_the_text_says() {
     let document = document().await;
     let webhook = webhook(&document);
@@ -246,7 +247,7 @@ async fn the_example_of_a_webhook_is_signed_as_the_text_says() {
     assert_eq!(header("webhook-signature"), standard);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn numbers_in_the_reference_are_those_of_the_settings() {
     let server = Server::builder()
         .set("SIGNPOST_TIERS__FREE__SHORTEN_PER_MINUTE", "7")
@@ -268,7 +269,7 @@ async fn numbers_in_the_reference_are_those_of_the_settings() {
     assert_eq!(document["servers"], json!([{"url": "https://sign.example/at"}]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_reference_is_one_page_that_loads_nothing_and_runs_nothing() {
     let server = Server::start();
     let client = server.anonymous();
@@ -294,7 +295,7 @@ async fn the_reference_is_one_page_that_loads_nothing_and_runs_nothing() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn both_forms_are_answered_304_to_who_has_them() {
     let server = Server::start();
     let client = server.anonymous();

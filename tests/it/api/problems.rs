@@ -7,8 +7,9 @@ use signpost::http::routes;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::server::{ROOT_KEY, Server};
+use crate::support::stores::{apply, on_each_store};
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_problem_begins_with_type_title_status_and_detail() {
     let server = Server::start();
     let answer = server.root().post("/shorten", json!({"redirect_url": 1})).await.expect(422);
@@ -44,7 +45,7 @@ fn every_kind_has_its_slug_and_status() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_method_that_a_path_does_not_answer_is_405_with_those_that_it_does() {
     let server = Server::start();
     // With a key and without: nobody needs one to be told.
@@ -76,7 +77,7 @@ async fn a_method_that_a_path_does_not_answer_is_405_with_those_that_it_does() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn paths_that_nothing_answers_are_404() {
     let server = Server::start();
     for path in ["/a/b/c/d", "/links/abcdefg/", "/shorten/x", "/usage/", "/docs/", "/api-keys/a/b", "/abcdefg/qr/x"] {
@@ -86,7 +87,7 @@ async fn paths_that_nothing_answers_are_404() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_request_id_is_taken_where_it_is_well_formed_and_else_made() {
     let server = Server::start();
     let link = server.root().any_link().await;
@@ -125,7 +126,7 @@ fn keyed_reads(link: &str) -> [String; 6] {
     ]
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn answers_to_authenticated_requests_are_not_to_be_stored() {
     let server = Server::start();
     let root = server.root();
@@ -142,7 +143,7 @@ async fn answers_to_authenticated_requests_are_not_to_be_stored() {
     assert_eq!(made.header("cache-control"), "no-store");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn query_parameters_that_nobody_knows_are_told_all_at_once() {
     let server = Server::start();
     let root = server.root();
@@ -167,7 +168,7 @@ async fn query_parameters_that_nobody_knows_are_told_all_at_once() {
     server.anonymous().get(&format!("/{link}?fbclid=x&gclid=%zz")).await.expect(302);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_panic_is_answered_500_and_the_server_goes_on() {
     let switch = FaultSwitch::default();
     let around = switch.clone();
@@ -186,7 +187,7 @@ async fn a_panic_is_answered_500_and_the_server_goes_on() {
     server.anonymous().get("/zzzzzzz").await.expect(404);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn errors_tell_nothing_of_what_was_asked_or_of_the_inside() {
     let server = Server::start();
     let secret = "sp_thisIsNobodysSecretButItMustNotComeBack";

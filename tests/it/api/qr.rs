@@ -7,6 +7,7 @@ use signpost::domain::calendar::Timestamp;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 /// Reads a PNG's code with a decoder that the service does not share, and tells how wide it is.
 fn read_png(bytes: &[u8]) -> (u32, String) {
@@ -40,7 +41,7 @@ fn draw_svg(bytes: &[u8]) -> (u32, String) {
     read_png(&canvas.encode_png().unwrap())
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_code_of_a_link_is_its_short_url_as_a_png_of_scale_5() {
     let server = Server::builder().set("SIGNPOST_HTTP__BASE_URL", "https://go.example/s").start();
     let id = server.root().any_link().await;
@@ -56,7 +57,7 @@ async fn the_code_of_a_link_is_its_short_url_as_a_png_of_scale_5() {
     assert_eq!((&same.body, same.header("etag")), (&answer.body, answer.header("etag")));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn every_option_is_taken_in_every_notation() {
     let server = Server::start();
     let id = server.root().any_link().await;
@@ -86,7 +87,7 @@ async fn every_option_is_taken_in_every_notation() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn bad_options_are_told_by_parameter_and_all_at_once() {
     let server = Server::start();
     let id = server.root().any_link().await;
@@ -126,7 +127,7 @@ async fn bad_options_are_told_by_parameter_and_all_at_once() {
     assert_eq!(told, ["colour", "dark", "format", "light", "scale"]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_code_is_only_for_links_that_are_there() {
     let switch = FaultSwitch::default();
     let around = switch.clone();
@@ -143,7 +144,7 @@ async fn a_code_is_only_for_links_that_are_there() {
     assert!(!unavailable.header("retry-after").is_empty());
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn an_image_that_the_client_has_is_answered_304() {
     let server = Server::start();
     let id = server.root().any_link().await;
@@ -171,7 +172,7 @@ async fn an_image_that_the_client_has_is_answered_304() {
     conditional("/zzzzzzz/qr", "*").await.expect(404);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn head_answers_as_get_does_without_the_image() {
     let server = Server::start();
     let path = format!("/{}/qr", server.root().any_link().await);
@@ -182,7 +183,7 @@ async fn head_answers_as_get_does_without_the_image() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_code_is_no_hit() {
     let server = Server::start();
     let root = server.root();
@@ -197,7 +198,7 @@ async fn a_code_is_no_hit() {
     assert_eq!(root.get(&format!("/links/{id}/analytics/summary")).await.expect(200).json()["total_hits"], 0);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn codes_have_a_limit_of_their_own_of_60_a_client() {
     let server = Server::builder()
         .clock(Clock::standing_at(Timestamp(1_795_247_382_028)))

@@ -11,6 +11,7 @@ use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::{Answer, Client};
 use crate::support::server::{Server, ServerBuilder};
+use crate::support::stores::{apply, on_each_store};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
@@ -35,7 +36,7 @@ async fn links_created(client: &Client) -> Value {
     client.get("/usage").await.expect(200).json()["usage"]["links_created"].clone()
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_thousand_creations_at_once_make_exactly_the_quota() {
     let server = without_rate_limit().start();
     let client = new_key(&server, "Free").await;
@@ -58,7 +59,7 @@ async fn a_thousand_creations_at_once_make_exactly_the_quota() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn what_is_used_and_left_is_told_with_every_creation() {
     let server = Server::builder().set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "2").start();
     let client = new_key(&server, "Free").await;
@@ -89,7 +90,7 @@ async fn what_is_used_and_left_is_told_with_every_creation() {
     assert_eq!((answer.header("x-usage-links-created"), answer.header("x-usage-links-limit")), ("1", "unlimited"));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_new_month_begins_with_a_new_quota() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-30T23:59:59.998Z").unwrap());
     let server = without_rate_limit().set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "2").clock(clock.clone()).start();
@@ -109,7 +110,7 @@ async fn a_new_month_begins_with_a_new_quota() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_creation_that_fails_takes_none() {
     let switch = FaultSwitch::default();
     let faults = switch.clone();
@@ -136,7 +137,7 @@ async fn a_creation_that_fails_takes_none() {
     assert_eq!(links_created(&client).await["current"], 1);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_quota_outlives_a_restart_and_a_rotation_makes_no_new_one() {
     let builder = || without_rate_limit().set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "1");
     let server = builder().start();
@@ -149,7 +150,7 @@ async fn a_quota_outlives_a_restart_and_a_rotation_makes_no_new_one() {
     shorten(&server.with_key(text(&rotated["key"]))).await.expect(403);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_quota_of_zero_allows_none_and_links_that_are_there_go_on() {
     let server = without_rate_limit().start();
     let key = server.root().new_key(json!({"name": "shop"})).await;

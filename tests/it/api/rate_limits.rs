@@ -12,6 +12,7 @@ use signpost::domain::key::KeyId;
 
 use crate::support::client::{Answer, Client};
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 fn standing() -> Clock {
     Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap())
@@ -41,7 +42,7 @@ fn left(answer: &Answer) -> (u64, u64) {
     (number("r="), number("t="))
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn every_endpoint_has_the_limit_of_the_keys_tier() {
     let server = Server::builder().clock(standing()).start();
     for (tier, limits) in [("Free", [10, 30, 30, 60, 60, 60, 30]), ("Pro", [60, 120, 120, 120, 120, 120, 60])] {
@@ -76,7 +77,7 @@ async fn every_endpoint_has_the_limit_of_the_keys_tier() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_four_operations_on_keys_share_one_limit() {
     let server = Server::builder().clock(standing()).set("SIGNPOST_TIERS__FREE__API_KEYS_PER_MINUTE", "4").start();
     let (id, client) = new_key(&server, "Free").await;
@@ -92,7 +93,7 @@ async fn the_four_operations_on_keys_share_one_limit() {
     client.post(&format!("/api-keys/{id}/rotate"), json!({})).await.expect(429);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_window_slides_and_retry_after_is_true() {
     let clock = standing();
     let server = Server::builder().clock(clock.clone()).set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "3").start();
@@ -118,7 +119,7 @@ async fn the_window_slides_and_retry_after_is_true() {
     client.get("/usage").await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn what_is_refused_takes_nothing_and_anything_else_counts() {
     let clock = standing();
     let server = Server::builder()
@@ -169,7 +170,7 @@ async fn what_is_refused_takes_nothing_and_anything_else_counts() {
     assert_eq!(left(&client.post(&path, json!({})).await.expect(200)).0, 3);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_limit_of_zero_is_none() {
     let server = Server::builder().clock(standing()).set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "0").start();
     let (_, client) = new_key(&server, "Free").await;
@@ -179,7 +180,7 @@ async fn a_limit_of_zero_is_none() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn keys_do_not_take_from_each_other() {
     let server = Server::builder().clock(standing()).set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "1").start();
     for _ in 0..3 {
@@ -189,7 +190,7 @@ async fn keys_do_not_take_from_each_other() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn of_many_requests_at_once_exactly_the_limit_is_let_in() {
     let server = Server::builder().clock(standing()).set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "40").start();
     let (_, client) = new_key(&server, "Free").await;
@@ -199,7 +200,7 @@ async fn of_many_requests_at_once_exactly_the_limit_is_let_in() {
 }
 
 /// The shard comes back with its windows, and nobody is left without an answer.
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_shard_that_panics_under_load_is_back_within_a_second_with_its_counts() {
     const LIMIT: usize = 150;
     let limit = LIMIT.to_string();

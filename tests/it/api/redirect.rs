@@ -12,6 +12,7 @@ use crate::support::client::{Answer, Client};
 use crate::support::eventually;
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder};
+use crate::support::stores::{apply, on_each_store};
 
 const TARGET: &str = "https://example.com/";
 const SOON: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ async fn hits(client: &Client, id: &str, count: u64) {
     .await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_link_is_answered_302_with_its_target_and_nothing_else() {
     let server = Server::start();
     let id = server.root().any_link().await;
@@ -57,7 +58,7 @@ async fn a_link_is_answered_302_with_its_target_and_nothing_else() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn head_answers_the_same_and_records_nothing() {
     let server = Server::start();
     let root = server.root();
@@ -79,7 +80,7 @@ async fn head_answers_the_same_and_records_nothing() {
     hits(&root, &id, 1).await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_hit_shows_in_analytics_and_usage_within_two_seconds() {
     let server = Server::start();
     let root = server.root();
@@ -92,14 +93,14 @@ async fn a_hit_shows_in_analytics_and_usage_within_two_seconds() {
     assert_eq!(usage["usage"]["hits_served"]["current"], 3);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_redirect_asks_for_no_key_and_minds_none() {
     let server = Server::start();
     let id = server.root().any_link().await;
     server.with_key("sp_nonsense").get(&format!("/{id}")).await.expect(302);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn unknown_ids_and_what_is_no_id_are_404() {
     let server = Server::start();
     let id = server.root().any_link().await;
@@ -112,7 +113,7 @@ async fn unknown_ids_and_what_is_no_id_are_404() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn without_its_store_the_service_answers_from_cache_and_says_503_for_the_rest() {
     let switch = FaultSwitch::default();
     let around = switch.clone();
@@ -136,7 +137,7 @@ async fn without_its_store_the_service_answers_from_cache_and_says_503_for_the_r
     hits(&server.root(), &id, 2).await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_redirect_from_cache_waits_for_no_store() {
     let switch = FaultSwitch::default();
     let around = switch.clone();
@@ -147,7 +148,7 @@ async fn a_redirect_from_cache_waits_for_no_store() {
     switch.holds_calls(false);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_redirect_does_not_wait_for_its_webhooks() {
     // Long enough to be noticed, short enough for the server's end to wait for.
     let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1s").start();
@@ -161,7 +162,7 @@ async fn a_redirect_does_not_wait_for_its_webhooks() {
     receiver.wait_for(1, SOON).await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_client_is_let_in_up_to_its_limit_and_told_truly_when_it_may_come_again() {
     let server = limited(5).start();
     let id = server.root().any_link().await;
@@ -192,7 +193,7 @@ async fn a_client_is_let_in_up_to_its_limit_and_told_truly_when_it_may_come_agai
     get().await.expect(302);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_limit_is_100_over_all_links_unless_it_is_set() {
     let server = Server::builder().unset("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE").start();
     let ids = [server.root().any_link().await, server.root().any_link().await];
@@ -204,7 +205,7 @@ async fn the_limit_is_100_over_all_links_unless_it_is_set() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_limit_of_0_is_none() {
     let server = limited(0).start();
     let id = server.root().any_link().await;
@@ -213,7 +214,7 @@ async fn a_limit_of_0_is_none() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn look_ups_of_any_kind_count_against_the_limit() {
     let server = limited(1).start();
     let id = server.root().any_link().await;
@@ -241,7 +242,7 @@ async fn look_ups_of_any_kind_count_against_the_limit() {
     hits(&server.root(), &id, 2).await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_client_is_an_ipv4_address_or_an_ipv6_64() {
     let server = limited(1).start();
     let path = format!("/{}", server.root().any_link().await);
@@ -268,7 +269,7 @@ async fn a_client_is_an_ipv4_address_or_an_ipv6_64() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn forwarding_headers_are_believed_of_trusted_proxies_only() {
     let server = limited(1).set("SIGNPOST_HTTP__TRUSTED_PROXIES", "10.0.0.0/8").start();
     let path = format!("/{}", server.root().any_link().await);

@@ -16,6 +16,7 @@ use signpost::http::routes;
 use crate::support::client::Answer;
 use crate::support::raw::Raw;
 use crate::support::server::{ROOT_KEY, Server};
+use crate::support::stores::{apply, on_each_store};
 
 const REQUESTS: usize = 10_000;
 const CONNECTIONS: usize = 8;
@@ -34,7 +35,7 @@ struct Known {
     keys: Vec<String>,
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn ten_thousand_random_requests_find_no_fault_of_the_server() {
     let server = Server::start();
     let root = server.root();

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::Client;
 use crate::support::server::{ROOT_KEY, Server};
+use crate::support::stores::{apply, on_each_store};
 
 const ANOTHER_ROOT_KEY: &str = "another-root-key-of-a-test-0123456789";
 
@@ -22,14 +23,14 @@ fn without_root_key() -> crate::support::server::ServerBuilder {
     Server::builder().unset("SIGNPOST_ROOT_KEY")
 }
 
-#[test]
-fn a_root_key_that_is_too_short_stops_the_start() {
+#[apply(on_each_store)]
+async fn a_root_key_that_is_too_short_stops_the_start() {
     let error = Server::builder().set("SIGNPOST_ROOT_KEY", &"x".repeat(31)).try_start().err().unwrap();
     assert!(error.contains("SIGNPOST_ROOT_KEY") && error.contains("32") && !error.contains('\n'), "{error}");
     drop(Server::builder().set("SIGNPOST_ROOT_KEY", &"x".repeat(32)).start());
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_root_key_stands_in_the_list() {
     let server = Server::start();
     let list = server.root().get("/api-keys").await.expect(200).json();
@@ -40,7 +41,7 @@ async fn the_root_key_stands_in_the_list() {
     assert_eq!(keys[0]["scopes"].as_array().unwrap().len(), 6);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_root_key_has_no_limits_and_sees_every_link() {
     let server = Server::builder()
         .set("SIGNPOST_TIERS__PRO__SHORTEN_PER_MINUTE", "1")
@@ -60,7 +61,7 @@ async fn the_root_key_has_no_limits_and_sees_every_link() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_chosen_root_key_is_not_rotated_but_its_webhook_secret_is() {
     let server = Server::start();
     let root = server.root();
@@ -74,7 +75,7 @@ async fn a_chosen_root_key_is_not_rotated_but_its_webhook_secret_is() {
     root.get("/usage").await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_root_key_is_made_once_and_kept() {
     let server = without_root_key().start();
     let secret = server.first_secret.clone().unwrap();
@@ -97,7 +98,7 @@ async fn a_root_key_is_made_once_and_kept() {
     assert_eq!(root_id(&server.with_key(text(&rotated["key"]))).await, id);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn another_root_key_in_the_settings_takes_the_place_of_the_old_one() {
     let server = Server::start();
     let link = server.root().any_link().await;
@@ -112,7 +113,7 @@ async fn another_root_key_in_the_settings_takes_the_place_of_the_old_one() {
     assert_eq!(list["api_keys"][0]["prefix"], ANOTHER_ROOT_KEY[..8]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_wrong_master_key_stops_the_start_and_the_right_one_goes_on() {
     let [right, wrong] = [[7; 32], [8; 32]].map(|bytes: [u8; 32]| STANDARD.encode(bytes));
     let server = Server::builder().set("SIGNPOST_MASTER_KEY", &right).start();

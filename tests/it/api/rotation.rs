@@ -9,6 +9,7 @@ use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::Client;
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
@@ -27,7 +28,7 @@ async fn status(server: &Server, key: &Value) -> u16 {
     server.with_key(text(&key["key"])).get("/usage").await.status
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn without_a_grace_the_old_secret_ends_at_once() {
     let clock = standing();
     let server = Server::builder().clock(clock.clone()).start();
@@ -51,7 +52,7 @@ async fn without_a_grace_the_old_secret_ends_at_once() {
     assert_eq!((&listed["rotated_at"], &listed["prefix"]), (&new["rotated_at"], &new["prefix"]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_old_secret_works_until_its_grace_has_passed() {
     let clock = standing();
     let server = Server::builder().clock(clock.clone()).start();
@@ -65,7 +66,7 @@ async fn the_old_secret_works_until_its_grace_has_passed() {
     assert_eq!((status(&server, &old).await, status(&server, &new).await), (401, 200));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_second_rotation_ends_the_older_secret_at_once() {
     let clock = standing();
     let server = Server::builder().clock(clock.clone()).start();
@@ -81,7 +82,7 @@ async fn a_second_rotation_ends_the_older_secret_at_once() {
     assert_eq!(statuses, [401, 401, 200]);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn revoking_a_key_ends_a_grace() {
     let server = Server::start();
     let root = server.root();
@@ -92,7 +93,7 @@ async fn revoking_a_key_ends_a_grace() {
     assert_eq!((status(&server, &old).await, status(&server, &new).await), (401, 401));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn links_usage_and_windows_stay() {
     let clock = standing();
     let server = Server::builder().clock(clock).start();
@@ -109,7 +110,7 @@ async fn links_usage_and_windows_stay() {
     assert_eq!(answer.header("x-usage-links-created"), "2");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_key_may_rotate_itself_without_managing_keys() {
     let server = Server::start();
     let root = server.root();
@@ -129,7 +130,7 @@ async fn a_key_may_rotate_itself_without_managing_keys() {
     shop.delete(&format!("/api-keys/{}", text(&old["key_id"]))).await.expect(403).problem("scope-missing");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn all_faults_of_a_rotation_are_told_and_change_nothing() {
     let server = Server::start();
     let root = server.root();
@@ -153,7 +154,7 @@ async fn all_faults_of_a_rotation_are_told_and_change_nothing() {
     rotate(&root, &key, json!({"grace_seconds": 604_800})).await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn of_many_rotations_at_once_one_secret_is_left() {
     let server = Server::start();
     let root = server.root();

@@ -10,6 +10,7 @@ use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::receiver::Receiver;
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
@@ -24,7 +25,7 @@ async fn usage_with(client: &Client, metric: &str, count: u64) -> Value {
     .await
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn usage_has_its_three_metrics_and_the_limits_of_the_tier() {
     let clock = Clock::standing_at(Timestamp::parse("2026-02-28T12:00:00Z").unwrap());
     let server = Server::builder().clock(clock).start();
@@ -47,7 +48,7 @@ async fn usage_has_its_three_metrics_and_the_limits_of_the_tier() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_key_is_told_what_it_used_itself() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let root = server.root();
@@ -79,7 +80,7 @@ async fn a_key_is_told_what_it_used_itself() {
     );
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn untracked_links_count_in_usage() {
     let server = Server::start();
     let root = server.root();
@@ -88,7 +89,7 @@ async fn untracked_links_count_in_usage() {
     usage_with(&root, "hits_served", 1).await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn hits_are_counted_in_the_month_in_which_they_came() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-30T23:59:59.999Z").unwrap());
     let server = Server::builder().clock(clock.clone()).start();
@@ -106,7 +107,7 @@ async fn hits_are_counted_in_the_month_in_which_they_came() {
     usage_with(&root, "hits_served", 1).await;
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn an_unknown_parameter_is_a_fault() {
     let server = Server::start();
     let problem = server.root().get("/usage?month=2026-11").await.expect(422).problem("validation");

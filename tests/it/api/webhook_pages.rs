@@ -11,11 +11,11 @@ use serde_json::Value;
 use signpost::clock::Clock;
 use signpost::domain::webhook::DeliveryId;
 use signpost::store::Store;
-use signpost::store::embedded::EmbeddedStore;
 
 use crate::store::samples::{delivered, delivery, enqueue, failed, key_id, link, noon, settlement, short_id};
 use crate::support::client::Client;
 use crate::support::server::Server;
+use crate::support::stores::{Home, apply, on_each_store};
 
 const MANY: u32 = 1;
 const FEW: u32 = 2;
@@ -54,10 +54,8 @@ async fn fill(store: &Arc<dyn Store>, ids: &[DeliveryId]) {
 
 /// A server on a store that has a link with very many deliveries and one with few, a day later.
 async fn server() -> Server {
-    let directory = Arc::new(tempfile::tempdir().unwrap());
-    let path = directory.path().join("data/store");
-    std::fs::create_dir_all(&path).unwrap();
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&path, 16 << 20).unwrap());
+    let home = Arc::new(Home::new());
+    let store = home.open_store().await;
     for (n, hits) in [(FEW, FEW_HITS), (MANY, MANY_HITS)] {
         store.create_link(link(n, key_id(1)), None).await.unwrap();
         let began = Instant::now();
@@ -67,7 +65,7 @@ async fn server() -> Server {
     store.close().await;
     drop(store);
     let tomorrow = Clock::standing_at(noon().plus(Duration::from_hours(24)));
-    Server::builder().directory(directory).clock(tomorrow).start()
+    Server::builder().directory(home).clock(tomorrow).start()
 }
 
 fn path(n: u32, query: &str) -> String {
@@ -86,7 +84,7 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_page_of_a_hundred_thousand_deliveries_is_as_quick_as_one_of_two_hundred() {
     let server = server().await;
     let root = server.root();

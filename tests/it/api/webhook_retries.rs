@@ -10,6 +10,7 @@ use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::receiver::{Received, Receiver, Reply};
 use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
 
 const SOON: Duration = Duration::from_secs(3);
 /// The way there and back on a machine that has other things to do.
@@ -39,7 +40,7 @@ fn due(delivery: &Value, [earliest, latest]: [u64; 2]) -> Timestamp {
 }
 
 /// The contract's own delays, measured once.
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_failed_delivery_is_tried_again_after_1_s_and_then_after_5_s_and_the_status_says_so() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let root = server.root();
@@ -79,7 +80,7 @@ async fn a_failed_delivery_is_tried_again_after_1_s_and_then_after_5_s_and_the_s
 }
 
 /// The same under a clock that stands: every field, at every moment, and not a millisecond too early.
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_status_tells_every_moment_of_a_delivery() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
     let server = Server::builder().clock(clock.clone()).start();

@@ -11,6 +11,7 @@ use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder};
+use crate::support::stores::{apply, on_each_store};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
@@ -41,7 +42,7 @@ async fn wait_for(client: &Client, id: &str, is: &str, count: u64) -> Value {
     .await
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_link_without_hits_or_webhooks_has_a_whole_answer() {
     let server = Server::start();
     let root = server.root();
@@ -59,7 +60,7 @@ async fn a_link_without_hits_or_webhooks_has_a_whole_answer() {
     assert_eq!(status(&root, &id, "").await["webhooks"], json!([of(&urls[0]), of(&urls[1])]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn deliveries_are_shown_as_they_go() {
     let clock = standing();
     let server = Server::builder().clock(clock.clone()).set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "10s").start();
@@ -115,7 +116,7 @@ async fn deliveries_are_shown_as_they_go() {
     );
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_list_goes_page_by_page_newest_first() {
     let clock = standing();
     let server = one_try().clock(clock.clone()).start();
@@ -148,7 +149,7 @@ async fn the_list_goes_page_by_page_newest_first() {
     assert_eq!((&paged, sizes), (whole, vec![4, 4, 2]));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_list_is_filtered_by_status() {
     let server = one_try().start();
     let receiver = Receiver::start().await;
@@ -184,7 +185,7 @@ async fn the_list_is_filtered_by_status() {
     assert_eq!(problem["errors"].as_array().unwrap().len(), 2, "all faults at once");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn refusals_are_those_of_the_analytics() {
     let server = Server::builder().set("SIGNPOST_TIERS__FREE__STATUS_PER_MINUTE", "3").start();
     let root = server.root();
@@ -203,7 +204,7 @@ async fn refusals_are_those_of_the_analytics() {
     root.get(&path).await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn deliveries_are_shown_for_thirty_days() {
     let clock = standing();
     let server = one_try().clock(clock.clone()).start();

@@ -11,6 +11,7 @@ use crate::support::eventually;
 use crate::support::receiver::{Received, Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder};
 use crate::support::signature::Verifier;
+use crate::support::stores::{apply, on_each_store};
 
 const SOON: Duration = Duration::from_secs(3);
 
@@ -45,7 +46,7 @@ fn is_standard(request: &Received, secret: &str) -> bool {
     verifier.is_standard(request)
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_hit_posts_the_six_fields_in_order_and_both_signatures() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let root = server.root();
@@ -82,7 +83,7 @@ async fn a_hit_posts_the_six_fields_in_order_and_both_signatures() {
     assert!(!is_standard(&request, text(&roots["webhook_secret"])), "it is the maker's secret that signs");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn without_data_an_empty_object_is_sent() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let id = server.root().link_with_webhooks(&[receiver.url("/")]).await;
@@ -91,7 +92,7 @@ async fn without_data_an_empty_object_is_sent() {
     assert!(String::from_utf8(request.body).unwrap().ends_with(r#","data":{}}"#));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn every_hit_goes_to_every_url_with_an_id_of_its_own() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let id = server.root().link_with_webhooks(&[receiver.url("/a"), receiver.url("/b")]).await;
@@ -109,7 +110,7 @@ async fn every_hit_goes_to_every_url_with_an_id_of_its_own() {
     assert_eq!(distinct(&|request| format!("{}{}", request.path, request.json()["hit_id"])), 6);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn after_three_failures_a_delivery_has_failed_for_good() {
     let (server, receiver) = (impatient().start(), Receiver::start().await);
     receiver.reply_with([Reply::Status(500), Reply::Status(400), Reply::Status(418)]);
@@ -128,7 +129,7 @@ async fn after_three_failures_a_delivery_has_failed_for_good() {
     assert_eq!(usage["usage"]["webhook_deliveries"]["current"], 2, "one a delivery, whatever its tries");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn the_reason_of_a_failure_is_told() {
     let server = Server::builder()
         .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "0s")
@@ -156,7 +157,7 @@ async fn the_reason_of_a_failure_is_told() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn addresses_inside_are_not_called_unless_allowed() {
     let server = impatient().set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "").start();
     let receiver = Receiver::start().await;
@@ -176,7 +177,7 @@ async fn addresses_inside_are_not_called_unless_allowed() {
     assert_eq!(receiver.received().len(), 0);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn past_the_quota_nothing_is_sent_and_the_count_is_exact() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-30T12:00:00Z").unwrap());
     let server =
@@ -205,7 +206,7 @@ async fn past_the_quota_nothing_is_sent_and_the_count_is_exact() {
     assert_eq!(receiver.received().len(), 7);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_retry_takes_no_more_of_the_quota() {
     let server = impatient().set("SIGNPOST_TIERS__FREE__WEBHOOK_DELIVERIES_PER_MONTH", "1").start();
     let receiver = Receiver::start().await;
@@ -218,7 +219,7 @@ async fn a_retry_takes_no_more_of_the_quota() {
     assert_eq!((&delivery["status"], &delivery["attempts"]), (&json!("delivered"), &json!(3)));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn both_secrets_sign_during_a_grace_and_the_new_one_alone_after_it() {
     // The library that verifies has its own idea of now, so the clock begins there.
     let clock = Clock::standing_at(Clock::system().now());
@@ -258,7 +259,7 @@ async fn both_secrets_sign_during_a_grace_and_the_new_one_alone_after_it() {
     assert!(is_standard(&fourth, text(&rotated["webhook_secret"])) && !is_standard(&fourth, new));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn webhooks_of_a_revoked_key_and_of_untracked_links_go_on() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let root = server.root();

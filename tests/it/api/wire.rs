@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use crate::support::client::Answer;
 use crate::support::raw::Raw;
 use crate::support::server::{ROOT_KEY, Server};
+use crate::support::stores::{apply, on_each_store};
 
 /// The only answer to `bytes`, after which the server closes.
 async fn only_answer(server: &Server, bytes: &[u8]) -> Answer {
@@ -30,7 +31,7 @@ fn shorten(headers: &str, body: &str) -> Vec<u8> {
     request("POST /shorten HTTP/1.1", &format!("X-API-Key: {ROOT_KEY}\r\n{headers}"), body)
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn what_is_no_http_is_answered_400() {
     let server = Server::start();
     let cases: [&[u8]; 12] = [
@@ -55,7 +56,7 @@ async fn what_is_no_http_is_answered_400() {
     }
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn lengths_that_lie_and_broken_chunks_are_answered_400() {
     let server = Server::start();
     let malformed = [
@@ -88,7 +89,7 @@ async fn lengths_that_lie_and_broken_chunks_are_answered_400() {
     check(&raw.answer().await.unwrap(), 413, "payload-too-large");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_chunked_body_is_read_and_bounded() {
     let server = Server::start();
     let body = r#"{"redirect_url":"https://example.com/"}"#;
@@ -103,7 +104,7 @@ async fn a_chunked_body_is_read_and_bounded() {
     check(&raw.answer().await.unwrap(), 413, "payload-too-large");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_head_that_is_too_large_is_answered_431() {
     let server = Server::start();
     let long_line = request("GET / HTTP/1.1", &format!("X: {}\r\n", "x".repeat(140_000)), "");
@@ -116,7 +117,7 @@ async fn a_head_that_is_too_large_is_answered_431() {
     only_answer(&server, &most).await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn who_goes_on_sending_still_gets_the_answer() {
     let server = Server::start();
     let mut raw = Raw::connect(server.address).await;
@@ -126,7 +127,7 @@ async fn who_goes_on_sending_still_gets_the_answer() {
     assert!(raw.answer().await.is_none());
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn garbage_after_requests_on_a_connection_does_not_touch_their_answers() {
     let server = Server::start();
     let link = server.root().any_link().await;
@@ -148,7 +149,7 @@ async fn garbage_after_requests_on_a_connection_does_not_touch_their_answers() {
     assert!(raw.answer().await.is_none());
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_connection_that_ends_early_is_answered_400() {
     let server = Server::start();
     for bytes in [b"GET / HT".to_vec(), b"G".to_vec(), shorten("Content-Length: 100\r\n", "{\"redirect_url\"")] {
@@ -173,7 +174,7 @@ async fn a_connection_that_ends_early_is_answered_400() {
     server.anonymous().get("/").await.expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn slow_heads_and_slow_bodies_are_answered_408() {
     let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "300ms").start();
     let began = Instant::now();
@@ -213,7 +214,7 @@ async fn slow_heads_and_slow_bodies_are_answered_408() {
     assert!(began.elapsed() >= Duration::from_millis(300));
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_connection_in_use_outlives_the_time_for_a_head() {
     let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "100ms").start();
     let mut raw = Raw::connect(server.address).await;
@@ -231,7 +232,7 @@ async fn a_connection_in_use_outlives_the_time_for_a_head() {
     raw.answer().await.unwrap().expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn odd_but_lawful_requests_are_answered() {
     let server = Server::start();
     let link = server.root().any_link().await;
@@ -256,7 +257,7 @@ async fn odd_but_lawful_requests_are_answered() {
     raw.answer().await.unwrap().expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn a_client_that_waits_for_100_continue_is_told_to_go_on() {
     let server = Server::start();
     let body = r#"{"redirect_url":"https://example.com/"}"#;
@@ -270,7 +271,7 @@ async fn a_client_that_waits_for_100_continue_is_told_to_go_on() {
     raw.answer().await.unwrap().expect(200);
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn paths_that_are_no_text_or_no_short_id_are_404() {
     let server = Server::start();
     let link = server.root().any_link().await;
@@ -312,7 +313,7 @@ async fn paths_that_are_no_text_or_no_short_id_are_404() {
     check(&only_answer(&server, &long).await, 400, "malformed-body");
 }
 
-#[tokio::test]
+#[apply(on_each_store)]
 async fn header_fields_that_are_no_text_do_no_harm() {
     let server = Server::start();
     let link = server.root().any_link().await;

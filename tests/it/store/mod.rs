@@ -18,6 +18,8 @@ use tempfile::TempDir;
 
 use conformance::Ground;
 
+use crate::support::keyspaces::Keyspace;
+
 /// A directory for an embedded store.
 pub struct Embedded(TempDir);
 
@@ -54,10 +56,30 @@ impl Ground for BehindFaulty {
     }
 }
 
+/// A keyspace of the tests' cluster, for the store of one node.
+pub struct OnCql(Keyspace);
+
+impl Ground for OnCql {
+    async fn fresh() -> Self {
+        Self(tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap())
+    }
+
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.0.open_store(samples::node(1)).await)
+    }
+}
+
 mod embedded_conformance {
     super::conformance::every_promise!(super::Embedded);
 }
 
 mod faulty_conformance {
     super::conformance::every_promise!(super::BehindFaulty);
+}
+
+mod cql_conformance {
+    super::conformance::every_promise!(
+        #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+        super::OnCql
+    );
 }

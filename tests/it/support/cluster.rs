@@ -85,6 +85,11 @@ impl Cluster {
         self.contact_points.len().min(3)
     }
 
+    /// Whether it was started by the tests, and ends with them.
+    pub fn is_own(&self) -> bool {
+        self.engine.is_some()
+    }
+
     /// For a test that is disturbed by dead nodes: none is killed while this is held.
     pub async fn peace(&self) -> RwLockReadGuard<'_, ()> {
         self.faults.read().await

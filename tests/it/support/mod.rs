@@ -2,11 +2,13 @@
 
 pub mod client;
 pub mod cluster;
+pub mod keyspaces;
 pub mod process;
 pub mod raw;
 pub mod receiver;
 pub mod server;
 pub mod signature;
+pub mod stores;
 pub mod wire;
 
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -16,6 +16,7 @@ use signpost::store::Store;
 use tokio::sync::oneshot;
 
 use super::client::Client;
+use super::stores::Home;
 
 /// Long enough for the configuration, and no secret.
 pub const ROOT_KEY: &str = "root-key-of-a-test-0123456789-0123456789";
@@ -27,7 +28,7 @@ pub struct ServerBuilder {
     settings: Vec<(OsString, OsString)>,
     clock: Clock,
     wrap_store: Option<WrapStore>,
-    directory: Option<Arc<tempfile::TempDir>>,
+    directory: Option<Arc<Home>>,
 }
 
 /// A running server. It drains and ends when it is dropped.
@@ -39,7 +40,7 @@ pub struct Server {
     pub webhooks: Arc<WebhookPool>,
     /// `None` when the root key came from the settings.
     pub first_secret: Option<String>,
-    directory: Arc<tempfile::TempDir>,
+    directory: Arc<Home>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -81,6 +82,16 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets all of `settings` that are not set yet.
+    fn set_others(mut self, settings: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        for (variable, value) in settings {
+            if self.settings.iter().all(|(known, _)| known != variable) {
+                self = self.set(variable, &value);
+            }
+        }
+        self
+    }
+
     /// Puts something around the server's store.
     pub fn wrap_store(mut self, wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send + 'static) -> Self {
         self.wrap_store = Some(Box::new(wrap));
@@ -88,16 +99,15 @@ impl ServerBuilder {
     }
 
     /// Lives on the data of a server that has ended.
-    pub fn directory(mut self, directory: Arc<tempfile::TempDir>) -> Self {
+    pub fn directory(mut self, directory: Arc<Home>) -> Self {
         self.directory = Some(directory);
         self
     }
 
     /// Starts the server, or tells why it does not start.
     pub fn try_start(mut self) -> Result<Server, String> {
-        let directory = self.directory.take().unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
-        let data_dir = directory.path().join("data");
-        self = self.set("SIGNPOST_DATA_DIR", data_dir.to_str().unwrap());
+        let directory = self.directory.take().unwrap_or_else(|| Arc::new(Home::new()));
+        self = self.set_others(directory.settings());
         let config = Config::load(None, self.settings, directory.path()).map_err(|error| error.to_string())?;
         let (started, starting) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
@@ -184,11 +194,11 @@ impl Server {
     }
 
     pub fn data_dir(&self) -> PathBuf {
-        Path::new(self.directory.path()).join("data")
+        self.directory.data_dir()
     }
 
     /// Drains and ends the server; its data stay for the next one, see [`ServerBuilder::directory`].
-    pub fn stop(mut self) -> Arc<tempfile::TempDir> {
+    pub fn stop(mut self) -> Arc<Home> {
         self.end();
         Arc::clone(&self.directory)
     }

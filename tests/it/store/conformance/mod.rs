@@ -29,11 +29,22 @@ pub async fn reopened(ground: &impl Ground, store: Arc<dyn Store>) -> Arc<dyn St
     ground.open().await
 }
 
-/// Makes a test of each promise for the store that lives on a [`Ground`].
+/// Makes a test of each promise for the store that lives on a [`Ground`], each with the attributes that stand before it.
 macro_rules! every_promise {
-    ($ground:ty) => {
+    (@each $attributes:tt $ground:ty: $($file:ident::$promise:ident)*) => {
+        $($crate::store::conformance::every_promise! { @one $attributes $ground: $file::$promise })*
+    };
+    (@one [$(#[$attribute:meta])*] $ground:ty: $file:ident::$promise:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        $(#[$attribute])*
+        async fn $promise() {
+            use $crate::store::conformance::{Ground, $file};
+            $file::$promise(&<$ground>::fresh().await).await;
+        }
+    };
+    ($(#[$attribute:meta])* $ground:ty) => {
         $crate::store::conformance::every_promise! {
-            $ground:
+            @each [$(#[$attribute])*] $ground:
             links::a_link_is_read_back_as_it_was_created
             links::links_of_every_length_are_read_back
             links::a_taken_id_is_refused_and_nothing_is_counted
@@ -73,15 +84,6 @@ macro_rules! every_promise {
             delivery_lists::what_is_dropped_leaves_nothing_behind
             survival::all_that_was_answered_is_there_after_opening_again
         }
-    };
-    ($ground:ty: $($file:ident::$promise:ident)*) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                use $crate::store::conformance::{Ground, $file};
-                $file::$promise(&<$ground>::fresh().await).await;
-            }
-        )*
     };
 }
 pub(super) use every_promise;

@@ -1,0 +1,157 @@
+//! Keyspaces of the tests' engine, each of one test at a time.
+//!
+//! An engine gets slower with each table that it has, so an engine of the tests' own is given few keyspaces: one that a
+//! test has done with is emptied for the next. On a cluster that was there before, it is dropped.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use signpost::domain::hit::NodeId;
+use signpost::store::scylla::ScyllaStore;
+use signpost::store::scylla::migrate::migrate;
+use signpost::store::scylla::session::{self, ScyllaSettings};
+
+use super::cluster::{self, Cluster};
+
+/// 32 bytes that are no secret.
+const MASTER_KEY: &str = "dGhpcyBpcyBub3Qgc2VjcmV0LCBpdCBpcyBhIHRlc3Q=";
+/// What the schema's own keeping needs: it is the same for all tests.
+const KEPT_TABLES: [&str; 2] = ["migrations", "migration_lock"];
+/// What emptying a table may take on a machine that compiles meanwhile.
+const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Those that tests of this process have done with.
+static LEFT: Mutex<Vec<Keyspace>> = Mutex::new(Vec::new());
+
+/// A keyspace for a test, without rows; who migrates first makes it, if it is not there. Others may have it when this is
+/// dropped: all that writes to it has to be ended before.
+pub struct Keyspace {
+    pub name: String,
+    cluster: &'static Cluster,
+    /// As they were asked for.
+    nodes: usize,
+    /// How often each table was written to when it was last known to be empty.
+    writes_when_empty: HashMap<String, i64>,
+}
+
+impl Keyspace {
+    /// On the tests' cluster of so many nodes. Blocks until the engine runs.
+    pub fn empty(nodes: usize) -> Self {
+        let cluster = cluster::cluster_blocking(nodes);
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        // The one that was left first: whatever was under way there has long ended.
+        let reused = left.iter().position(|keyspace| keyspace.nodes == nodes).map(|index| left.remove(index));
+        drop(left);
+        match reused {
+            Some(mut keyspace) => {
+                apart(keyspace.empty_tables());
+                keyspace
+            }
+            None => Self { name: cluster::fresh_keyspace_name(), cluster, nodes, writes_when_empty: HashMap::new() },
+        }
+    }
+
+    pub fn contact_points(&self) -> &[String] {
+        self.cluster.contact_points()
+    }
+
+    /// What tells a server to keep its data here.
+    pub fn settings(&self) -> [(&'static str, String); 6] {
+        [
+            ("SIGNPOST_STORE__KIND", "scylla".to_owned()),
+            ("SIGNPOST_SCYLLA__NODES", self.contact_points().join(",")),
+            ("SIGNPOST_SCYLLA__KEYSPACE", self.name.clone()),
+            ("SIGNPOST_SCYLLA__REPLICATION_FACTOR", self.replication_factor().to_string()),
+            ("SIGNPOST_SCYLLA__MIGRATE_AT_START", "true".to_owned()),
+            ("SIGNPOST_MASTER_KEY", MASTER_KEY.to_owned()),
+        ]
+    }
+
+    pub fn replication_factor(&self) -> usize {
+        self.cluster.replication_factor()
+    }
+
+    /// How a store is opened here.
+    pub fn store_settings(&self) -> ScyllaSettings {
+        ScyllaSettings::new(self.contact_points().to_vec(), self.name.clone())
+    }
+
+    /// Makes the tables, if they are not there.
+    pub async fn migrate(&self) {
+        let session = session::connect(&self.store_settings()).await.unwrap();
+        let replication_factor = self.replication_factor().try_into().unwrap();
+        migrate(&session, &self.name, replication_factor, None).await.unwrap();
+    }
+
+    /// Opens the store for a node; makes its tables before, if they are not there.
+    pub async fn open_store(&self, node: NodeId) -> ScyllaStore {
+        self.migrate().await;
+        ScyllaStore::open(&self.store_settings(), node).await.unwrap()
+    }
+
+    /// A connection of the test's own.
+    pub async fn session(&self) -> Session {
+        let profile = ExecutionProfile::builder().request_timeout(Some(EMPTIED_WITHIN)).build();
+        let session = SessionBuilder::new()
+            .known_nodes(self.contact_points())
+            .fetch_schema_metadata(false)
+            .default_execution_profile_handle(profile.into_handle());
+        session.build().await.unwrap()
+    }
+
+    /// Empties all tables that were written to, though there be no row: what was removed would hide what is written with
+    /// an earlier timestamp.
+    async fn empty_tables(&mut self) {
+        let session = self.session().await;
+        let name = &self.name;
+        if self.writes_when_empty.is_empty() {
+            // Rows that are to be thrown away need no log; without one a table is emptied without being written first.
+            let without_log = format!("ALTER KEYSPACE {name} WITH durable_writes = false");
+            session.query_unpaged(without_log, ()).await.unwrap();
+        }
+        for (table, writes) in self.writes(&session).await {
+            if KEPT_TABLES.contains(&table.as_str()) || *self.writes_when_empty.get(&table).unwrap_or(&0) == writes {
+                continue;
+            }
+            session.query_unpaged(format!("TRUNCATE {}.{table}", self.name), ()).await.unwrap();
+        }
+        self.writes_when_empty = self.writes(&session).await;
+    }
+
+    /// How often each table was written to.
+    async fn writes(&self, session: &Session) -> HashMap<String, i64> {
+        let statement =
+            "SELECT table_name, count FROM system_views.local_write_latency WHERE keyspace_name = ? ALLOW FILTERING";
+        let answer = session.query_unpaged(statement, (&self.name,)).await.unwrap().into_rows_result().unwrap();
+        answer.rows::<(String, i64)>().unwrap().map(Result::unwrap).collect()
+    }
+
+    async fn drop_all(&self) {
+        let statement = format!("DROP KEYSPACE IF EXISTS {}", self.name);
+        self.session().await.query_unpaged(statement, ()).await.unwrap();
+    }
+}
+
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        if !self.cluster.is_own() {
+            apart(self.drop_all());
+        } else if self.nodes == 1 && !std::thread::panicking() {
+            // Not that of a test that failed: who knows what still writes to it.
+            let (name, writes_when_empty) =
+                (std::mem::take(&mut self.name), std::mem::take(&mut self.writes_when_empty));
+            let keyspace = Self { name, cluster: self.cluster, nodes: self.nodes, writes_when_empty };
+            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
+        }
+    }
+}
+
+/// Waits for `work` on a thread of its own, since this one may be a runtime's.
+fn apart<R: Send>(work: impl Future<Output = R> + Send) -> R {
+    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
