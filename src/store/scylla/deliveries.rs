@@ -4,6 +4,7 @@
 //! over due times whose state says otherwise.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use uuid::Uuid;
@@ -28,9 +29,20 @@ pub struct DeliveryRow {
     pub queue: Option<Uuid>,
 }
 
-/// The timestamp of a state: the hit's time, and which try it is of.
-fn written_at(id: DeliveryId, attempt: u32) -> i64 {
-    bigint(id.hit.at.0.saturating_mul(1_000).saturating_add(u64::from(attempt)))
+/// Clusters refuse timestamps that lie some days ahead of their own clock. Those of deliveries lie so far behind their hits'
+/// times that a node whose clock was wrong for a while does not stand still.
+const TIMESTAMPS_BEHIND: Duration = Duration::from_hours(30 * 24);
+
+/// The timestamp of a state: the hit's time, which try it is of, and how far that went, so that of two writers of one try
+/// the one wins that knows how it ended.
+fn written_at(id: DeliveryId, attempt: u32, status: DeliveryStatus) -> i64 {
+    let rank = match status {
+        DeliveryStatus::Pending => 0,
+        DeliveryStatus::Failed => 1,
+        DeliveryStatus::Delivered => 2,
+    };
+    let hit_micros = id.hit.at.minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000);
+    bigint(hit_micros.saturating_add(u64::from(attempt) * 10 + rank))
 }
 
 /// A state as it stands in its row, where whether it is counted has a column of its own.
@@ -76,7 +88,14 @@ impl Tables {
     async fn write_states(&self, queue: Uuid, rows: Vec<(DeliveryId, DeliveryState)>) -> Result<(), StoreError> {
         let states = rows.iter().map(|(_, state)| to_json(DELIVERIES, state)).collect::<Result<Vec<_>, _>>()?;
         let values = rows.iter().zip(&states).map(|((id, _), state)| {
-            (id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec(), state, queue, written_at(*id, 0))
+            (
+                id.link.as_str(),
+                day_column(id.hit.at.day()),
+                id.to_bytes().to_vec(),
+                state,
+                queue,
+                written_at(*id, 0, DeliveryStatus::Pending),
+            )
         });
         Ok(self.cql.write_partition(&self.statements.put_delivery, values.collect()).await?)
     }
@@ -86,15 +105,16 @@ impl Tables {
         if due.is_empty() {
             return Ok(());
         }
-        let (new_buckets, lower_floor) = self.queues.expect(queue, due);
+        let (unnoted, lower_floor) = self.queues.expect(queue, due);
         let written = async {
             if let Some(floor) = lower_floor {
                 self.lower_floor(queue, floor).await?;
             }
-            self.all(new_buckets, |bucket| async move {
-                Ok(self.cql.write(&self.statements.put_bucket, (queue, bucket)).await?)
+            self.all(&unnoted, |bucket| async move {
+                Ok(self.cql.write(&self.statements.put_bucket, (queue, *bucket)).await?)
             })
             .await?;
+            self.queues.noted(queue, &unnoted);
             let mut buckets: HashMap<i64, Vec<_>> = HashMap::new();
             for (due_at, id) in due {
                 let bucket = bucket_of(*due_at);
@@ -181,26 +201,37 @@ impl Tables {
 
     async fn settle_each_once(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         let rows = self.read_rows(settlements.iter().map(|settlement| settlement.id).collect()).await?;
-        let awaited = |settlement: &Settlement, state: &DeliveryState| {
-            let is_next =
-                if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 };
-            state.status == DeliveryStatus::Pending && is_next
+        let there = settlements.into_iter().zip(rows).filter_map(|(settlement, row)| Some((settlement, row?)));
+        let (open, known): (Vec<_>, Vec<_>) =
+            there.filter(|(_, row)| row.state.status == DeliveryStatus::Pending).partition(|(settlement, row)| {
+                let state = &row.state;
+                if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
+            });
+        // Written down already, by an attempt whose answer was lost: then its retry may be in no queue that counts.
+        let is_retried = |(settlement, row): &&(Settlement, DeliveryRow)| {
+            settlement.attempt == row.state.attempts && settlement.retry_at() == row.state.next_attempt_at
         };
-        let open: Vec<(Settlement, DeliveryRow)> = settlements
-            .into_iter()
-            .zip(rows)
-            .filter_map(|(settlement, row)| {
-                row.filter(|row| awaited(&settlement, &row.state)).map(|row| (settlement, row))
-            })
+        let again = known.iter().filter(is_retried);
+        let retries: Vec<_> = open
+            .iter()
+            .chain(again)
+            .filter_map(|(settlement, _)| Some((settlement.retry_at()?, settlement.id)))
             .collect();
-        let retries: Vec<_> =
-            open.iter().filter_map(|(settlement, _)| Some((settlement.retry_at()?, settlement.id))).collect();
         // Those that are not retried need no queue.
         let queue = if retries.is_empty() { Uuid::nil() } else { self.queues.own()? };
         self.write_due(queue, &retries).await?;
-        let written = self.all(&open, |(settlement, before)| self.write_settled(queue, settlement, before)).await;
+        let mut written = self.all(&open, |(settlement, before)| self.write_settled(queue, settlement, before)).await;
+        if written.is_ok() && !retries.is_empty() && !self.queues.is_held(queue) {
+            written = Err(lost_queue());
+        }
         if written.is_err() {
+            // Which of them were written is not known, nor what is due where.
             self.doubt(queue, retries.iter().map(|(due_at, _)| *due_at));
+            for (_, before) in &open {
+                if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
+                    self.doubt(queue, [due_at]);
+                }
+            }
         }
         written
     }
@@ -219,23 +250,21 @@ impl Tables {
             self.cql.write(&self.statements.put_failed, (link, day, &delivery)).await?;
         }
         let queue = if state.next_attempt_at.is_some() { Some(retry_queue) } else { before.queue };
-        let at = written_at(id, settlement.attempt.max(1));
+        let at = written_at(id, settlement.attempt.max(1), state.status);
         let json = to_json(DELIVERIES, &state)?;
         let written = self.cql.write(&self.statements.put_delivery, (link, day, &delivery, json, queue, at)).await;
+        written?;
         if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
-            if written.is_ok() {
-                self.queues.settled(queue, due_at, id);
-            } else {
-                self.doubt(queue, [due_at]);
-            }
+            self.queues.settled(queue, due_at, id);
         }
-        Ok(written?)
+        Ok(())
     }
 
     /// Marks deliveries as counted in their owners' months.
     pub(super) async fn mark_counted(&self, ids: &[DeliveryId]) -> Result<(), StoreError> {
         self.all(ids, |id| async move {
-            let values = (written_at(*id, 1), id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
+            let at = written_at(*id, 1, DeliveryStatus::Pending);
+            let values = (at, id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
             Ok(self.cql.write(&self.statements.mark_counted, values).await?)
         })
         .await

@@ -63,10 +63,11 @@ impl Tables {
     pub(super) async fn drop_deliveries_before(&self, before: Day) -> Result<bool, StoreError> {
         if before > self.first_kept_day() {
             self.raise_mark(KEPT_FROM, u64::from(before.0)).await?;
-            self.kept_from.fetch_max(before.0, Ordering::Relaxed);
             self.queues.dropped_before(before);
             self.doubts.notify_one();
         }
+        // Also where it goes back: then the node that raised it had a wrong clock, and hid what is not old.
+        self.kept_from.store(before.0, Ordering::Relaxed);
         Ok(false)
     }
 
@@ -81,12 +82,16 @@ impl Tables {
         let mut sums: BTreeMap<u8, UrlSummary> = BTreeMap::new();
         for day in self.days_of(link, since).await?.into_iter().rev() {
             let values = (link.as_str(), day_column(day));
-            let rows: Vec<Row> = self.cql.read(&self.statements.day_of_deliveries, values).await?;
             let mut of_day: BTreeMap<u8, DaySummary> = BTreeMap::new();
-            for row in rows {
-                if let Some((id, state)) = parse(row)? {
-                    of_day.entry(id.url_index).or_default().add(&state);
-                }
+            let mut unreadable = None;
+            let add = |row: Row| match parse(row) {
+                Ok(Some((id, state))) => of_day.entry(id.url_index).or_default().add(&state),
+                Ok(None) => {}
+                Err(error) => unreadable = Some(error),
+            };
+            self.cql.read_each(&self.statements.day_of_deliveries, values, add).await?;
+            if let Some(error) = unreadable {
+                return Err(error);
             }
             for (url, of_day) in of_day {
                 sums.entry(url).or_default().merge(of_day.summary);

@@ -5,11 +5,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use futures_util::future::join_all;
 use uuid::Uuid;
 
 use super::Tables;
 use super::outcome::CqlError;
 use super::rows::{bigint, month as month_column, number};
+use super::session::Pause;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
@@ -24,7 +26,6 @@ const ID_BYTES: usize = 32;
 #[derive(Default)]
 pub struct DeliveryQuotas {
     known: HashMap<(KeyId, Month), Known>,
-    last_claim: i32,
     /// How many adoptions there were when the claims of others were read.
     adoptions: u64,
 }
@@ -82,40 +83,48 @@ impl Tables {
                 open.entry((state.owner, claim.month)).or_default().push(*claim);
             }
         }
-        for ((owner, month), open) in open {
-            let granted = self.claim_of_month(&mut quotas, owner, month, &open).await?;
-            counted.extend(granted.into_iter().map(|id| (id, true)));
+        let months = open.into_iter().map(|((owner, month), open)| {
+            let known = quotas.known.remove(&(owner, month));
+            async move { ((owner, month), self.claim_of_month(known, owner, month, open).await) }
+        });
+        let mut failed = None;
+        for (month, claimed) in join_all(months).await {
+            match claimed {
+                Ok((known, granted)) => {
+                    quotas.known.insert(month, known);
+                    counted.extend(granted.into_iter().map(|id| (id, true)));
+                }
+                // What is known of that month is outdated: the next call reads it anew.
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         Ok(claims.iter().map(|claim| counted.get(&claim.id).copied().unwrap_or(false)).collect())
     }
 
-    /// Those of `open` that are counted then.
+    /// Those of `open` that are counted then, and what is known of the month.
     async fn claim_of_month(
         &self,
-        quotas: &mut DeliveryQuotas,
+        known: Option<Known>,
         owner: KeyId,
         month: Month,
-        open: &[QuotaClaim],
-    ) -> Result<Vec<DeliveryId>, StoreError> {
-        let mut known = match quotas.known.remove(&(owner, month)) {
+        open: Vec<QuotaClaim>,
+    ) -> Result<(Known, Vec<DeliveryId>), StoreError> {
+        let mut known = match known {
             Some(known) => known,
             None => self.know_month(owner, month).await?,
         };
-        // What is in no claim that can be seen is counted by none.
-        self.mark_counted(&known.unmarked.iter().copied().collect::<Vec<_>>()).await?;
-        let mut granted: Vec<DeliveryId> =
-            open.iter().map(|claim| claim.id).filter(|id| known.unmarked.contains(id)).collect();
-        let rest: Vec<_> = open.iter().filter(|claim| !known.unmarked.contains(&claim.id)).copied().collect();
-        known.unmarked.clear();
-        let ids = self.move_on(quotas, &mut known, (owner, month), &rest).await?;
-        known.unmarked.extend(&ids);
-        quotas.known.insert((owner, month), known);
+        // Before another claim takes the place of the one that names them.
+        let unmarked = std::mem::take(&mut known.unmarked);
+        self.mark_counted(&unmarked.iter().copied().collect::<Vec<_>>()).await?;
+        let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| unmarked.contains(&claim.id));
+        let mut granted: Vec<DeliveryId> = counted.into_iter().map(|claim| claim.id).collect();
+        let ids = self.move_on(&mut known, (owner, month), rest).await?;
         self.mark_counted(&ids).await?;
-        if let Some(known) = quotas.known.get_mut(&(owner, month)) {
-            known.unmarked.clear();
-        }
         granted.extend(ids);
-        Ok(granted)
+        Ok((known, granted))
     }
 
     /// Reads a month for the first time: its count, and what was counted by processes that may not have marked it. A claim
@@ -133,23 +142,24 @@ impl Tables {
         Ok(Known { used: this.used, claim: this.claim, unmarked: ours.map(|(id, _)| id).collect() })
     }
 
-    /// Moves the month's count on by as many as fit. Answers which those are.
+    /// Moves the month's count on by as many as fit. Answers those that are counted then, by this claim or by another's.
     async fn move_on(
         &self,
-        quotas: &mut DeliveryQuotas,
         known: &mut Known,
         (owner, month): (KeyId, Month),
-        open: &[QuotaClaim],
+        mut open: Vec<QuotaClaim>,
     ) -> Result<Vec<DeliveryId>, StoreError> {
-        let mut pause = super::session::Pause::within(self.cql.patience());
+        let mut pause = Pause::within(self.cql.patience());
         let mut sent: Vec<Sent> = Vec::new();
+        let mut counted = Vec::new();
         loop {
-            let ids = those_that_fit(known.used, open);
+            let ids = those_that_fit(known.used, &open);
             if ids.is_empty() {
-                return Ok(ids);
+                return Ok(counted);
             }
-            quotas.last_claim = quotas.last_claim.wrapping_add(1);
-            let (claim, then) = (quotas.last_claim, known.used + ids.len() as u64);
+            // Another process that has taken the queue over counts them itself.
+            self.queues.own()?;
+            let (claim, then) = (self.next_claim(), known.used + ids.len() as u64);
             let blob: Vec<u8> = ids.iter().flat_map(|id| id.to_bytes()).collect();
             let before = (known.used > 0).then(|| bigint(known.used));
             let values = (bigint(then), claim, blob, owner.0, month_column(month), self.process, before);
@@ -157,27 +167,40 @@ impl Tables {
             match self.cql.lwt(&self.statements.claim_deliveries, values).await {
                 Ok(true) => {
                     (known.used, known.claim) = (then, Some(claim));
-                    return Ok(ids);
+                    return Ok([counted, ids].concat());
                 }
                 Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
                 // Refused since the count has moved, or not known: what is there says which.
                 Ok(false) | Err(_) => {}
             }
-            match self.read_delivery_quota(owner, month).await {
-                Ok(there) => {
-                    known.used = there.used;
-                    if let Some(applied) = sent.iter().position(|sent| there.claim == Some(sent.claim)) {
-                        known.claim = there.claim;
-                        return Ok(sent.swap_remove(applied).ids);
-                    }
-                    if there.claim != known.claim {
-                        // One of an earlier call was applied after all: what it counted is found by reading all anew.
-                        return Err(StoreError::Unavailable("a late claim was applied meanwhile".into()));
-                    }
+            let there = loop {
+                match self.read_delivery_quota(owner, month).await {
+                    Ok(there) => break there,
+                    Err(error) if pause.wait().await.is_break() => return Err(error),
+                    Err(_) => {}
                 }
-                Err(error) if pause.wait().await.is_break() => return Err(error),
-                Err(_) => {}
+            };
+            known.used = there.used;
+            if let Some(applied) = sent.iter().position(|sent| there.claim == Some(sent.claim)) {
+                known.claim = there.claim;
+                return Ok([counted, sent.swap_remove(applied).ids].concat());
             }
+            if there.claim != known.claim {
+                // One of an earlier call was applied after all: what it counted is found by reading all anew.
+                return Err(StoreError::Unavailable("a late claim was applied meanwhile".into()));
+            }
+            // Whoever moved the count may have counted some of these: an earlier life of this node, or a holder of their
+            // queue that was gone for a while. After the count, so that a claim on it can't miss one.
+            let states = self.read_states(open.iter().map(|claim| claim.id).collect()).await?;
+            let mut states = states.into_iter();
+            open.retain(|claim| {
+                let is_marked = states.next().flatten().is_some_and(|state| state.counted);
+                let is_counted = is_marked || there.claimed.contains(&claim.id);
+                if is_counted {
+                    counted.push(claim.id);
+                }
+                !is_counted
+            });
         }
     }
 

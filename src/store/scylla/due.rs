@@ -25,8 +25,10 @@ pub struct Page {
 /// What of a page is pending.
 pub struct Pending {
     pub pending: Vec<DueDelivery>,
-    /// How many at its beginning are certainly not.
+    /// How many at its beginning are not, and will not be.
     pub dead: usize,
+    /// Whether there are some of which that can't be said yet: their state may be on its way.
+    pub is_open: bool,
 }
 
 impl Tables {
@@ -70,7 +72,7 @@ impl Tables {
         let (mut all_dead, mut dead_upto) = (begin == dead, None);
         while found.len() < limit {
             let page = self.read_bucket(queue, bucket, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
-            let Pending { pending, dead: at_begin } = self.those_pending(&page.due).await?;
+            let Pending { pending, dead: at_begin, .. } = self.those_pending(&page.due).await?;
             if all_dead && at_begin > 0 {
                 dead_upto = page.due.get(at_begin - 1).map(place_of);
             }
@@ -114,19 +116,20 @@ impl Tables {
     /// Those whose state says the same.
     pub(super) async fn those_pending(&self, due: &[DueDelivery]) -> Result<Pending, StoreError> {
         let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
-        let (mut pending, mut dead, mut is_begin) = (Vec::new(), 0, true);
+        let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, state) in due.iter().zip(states) {
             match state {
-                Some(state) if state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(due.due_at) => {
-                    pending.push(due.clone());
-                    is_begin = false;
+                Some(state) if state.status != DeliveryStatus::Pending => {
+                    dead += usize::from(is_begin);
+                    continue;
                 }
-                Some(_) => dead += usize::from(is_begin),
-                // Its state may be on its way.
-                None => is_begin = false,
+                Some(state) if state.next_attempt_at == Some(due.due_at) => pending.push(due.clone()),
+                // Not there, or due at another time: this due time may be older than its state, or newer.
+                _ => is_open = true,
             }
+            is_begin = false;
         }
-        Ok(Pending { pending, dead })
+        Ok(Pending { pending, dead, is_open })
     }
 }
 

@@ -10,7 +10,7 @@ use futures_util::future::{try_join, try_join_all};
 use moka::sync::Cache;
 
 use super::Tables;
-use super::labels::OwnLabels;
+use super::labels::{OwnLabels, within_bounds};
 use super::rows::{bigint, corrupt, day as day_column, day_from, month as month_column, number};
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{Dimension, HitBatch, HitCursor, LabelCount, LinkHits, NodeId, Position};
@@ -47,8 +47,8 @@ struct Cursor {
     at: HitCursor,
     /// Whether `begun` is known to be written down.
     is_noted: bool,
-    /// The batch up to there was begun by an earlier life.
-    inherited: Option<Position>,
+    /// Whether the batch that is begun was offered before, to this process or an earlier life: some of it may be there.
+    is_repeated: bool,
 }
 
 impl Default for HitRows {
@@ -70,7 +70,16 @@ pub type Column = Option<i64>;
 pub type LinkLabels<'a> = Vec<&'a LabelCount>;
 
 impl Tables {
-    pub(super) async fn read_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
+    /// Up to where a node's journal is counted. What this answers once holds for the process: a batch that was begun and
+    /// is not seen by now had no rows yet.
+    pub(super) async fn known_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
+        let mut cursors = self.hit_rows.cursors.lock().await;
+        let cursor = self.cursor_of(&cursors, writer).await?;
+        cursors.insert(writer, cursor);
+        Ok(cursor.at)
+    }
+
+    async fn read_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
         let row = self.cql.read_one::<(Option<i64>, Option<i64>)>(&self.statements.hit_cursor, (writer.0,)).await?;
         let (begun, counted) = row.unwrap_or_default();
         let counted = number(counted);
@@ -82,7 +91,7 @@ impl Tables {
             return Ok(*known);
         }
         let at = self.read_cursor(writer).await?;
-        Ok(Cursor { at, is_noted: true, inherited: (at.begun > at.counted).then_some(at.begun) })
+        Ok(Cursor { at, is_noted: true, is_repeated: at.begun > at.counted })
     }
 
     pub(super) async fn count_batch(&self, batch: &HitBatch) -> Result<(), StoreError> {
@@ -102,17 +111,17 @@ impl Tables {
         let (upto, writer) = (bigint(batch.upto.0), batch.writer.0);
         if cursor.at.begun != batch.upto {
             // From here on it counts as begun, whether or not the answer comes.
-            (cursor.at.begun, cursor.is_noted) = (batch.upto, false);
+            (cursor.at.begun, cursor.is_noted, cursor.is_repeated) = (batch.upto, false, false);
         }
-        cursors.insert(batch.writer, cursor);
+        cursors.insert(batch.writer, Cursor { is_repeated: true, ..cursor });
         if !cursor.is_noted {
             self.cql.write(&self.statements.begin_batch, (upto, upto, writer)).await?;
-            cursors.insert(batch.writer, Cursor { is_noted: true, ..cursor });
+            cursors.insert(batch.writer, Cursor { is_noted: true, is_repeated: true, ..cursor });
         }
         self.write_rows(batch).await?;
-        self.enqueue(&batch.deliveries, cursor.inherited == Some(batch.upto)).await?;
+        self.enqueue(&batch.deliveries, cursor.is_repeated).await?;
         self.cql.write(&self.statements.end_batch, (upto, upto, writer)).await?;
-        cursors.insert(batch.writer, Cursor { at: batch.upto.into(), is_noted: true, inherited: None });
+        cursors.insert(batch.writer, Cursor { at: batch.upto.into(), is_noted: true, is_repeated: false });
         Ok(())
     }
 
@@ -208,10 +217,16 @@ impl Tables {
         let months: Vec<(i32,)> = self.cql.read(&self.statements.months, (id.as_str(),)).await?;
         let of_month =
             |(month,)| self.cql.read::<(i8, String, Option<i64>)>(&self.statements.labels, (id.as_str(), month));
-        let rows = try_join_all(months.into_iter().map(of_month)).await?;
+        let months = try_join_all(months.into_iter().map(of_month)).await?;
         let mut sums: HashMap<(i8, String), u64> = HashMap::new();
-        for (dimension, label, count) in rows.into_iter().flatten() {
-            *sums.entry((dimension, label)).or_default() += number(count);
+        for rows in months {
+            let mut of_month: HashMap<(i8, String), u64> = HashMap::new();
+            for (dimension, label, count) in rows {
+                *of_month.entry((dimension, label)).or_default() += number(count);
+            }
+            for (label, count) in within_bounds(of_month) {
+                *sums.entry(label).or_default() += count;
+            }
         }
         let mut lists = Dimension::ALL.map(|dimension| (dimension, Vec::new()));
         for ((dimension, label), sum) in sums {

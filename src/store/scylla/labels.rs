@@ -121,6 +121,31 @@ fn changes(own: &HashMap<Label, Row>, upto: u64, added: &LinkLabels<'_>) -> Vec<
     sums.into_iter().filter_map(is_open).collect()
 }
 
+/// A month's labels of all nodes together: each node keeps as many as a list may have, and those beyond that count as
+/// [`OTHER_LABEL`], the rarest first.
+pub fn within_bounds(labels: HashMap<(i8, String), u64>) -> HashMap<(i8, String), u64> {
+    let bound = usize::try_from(MAX_LABELS).unwrap_or(usize::MAX);
+    if labels.len() <= bound {
+        return labels;
+    }
+    let mut lists: HashMap<i8, Vec<(String, u64)>> = HashMap::new();
+    for ((dimension, label), count) in labels {
+        lists.entry(dimension).or_default().push((label, count));
+    }
+    let mut kept = HashMap::new();
+    for (dimension, mut list) in lists {
+        list.sort_by(|(a, a_count), (b, b_count)| {
+            let order = (a == OTHER_LABEL).cmp(&(b == OTHER_LABEL));
+            order.then(b_count.cmp(a_count)).then(a.cmp(b))
+        });
+        for (place, (label, count)) in list.into_iter().enumerate() {
+            let label = if place < bound && label != OTHER_LABEL { label } else { OTHER_LABEL.to_owned() };
+            *kept.entry((dimension, label)).or_default() += count;
+        }
+    }
+    kept
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,16 +1,16 @@
-//! Holding queues: the beat, taking over those whose holder is gone, and counting what they hold.
+//! Holding queues by their beats.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::Tables;
 use super::outcome::CqlError;
 use super::queue::{BEAT_EVERY, QueueRow};
-use crate::domain::calendar::{Day, Timestamp};
+use super::watch::uptime;
 use crate::store::StoreError;
 
 impl Tables {
@@ -18,55 +18,50 @@ impl Tables {
     /// has its journal.
     pub(super) async fn begin_queues(&self) -> Result<(), StoreError> {
         self.open_own_queue().await?;
-        let node = self.queues.node;
-        for row in self.queue_rows().await?.into_iter().filter(|row| row.is_left_by(node) && row.holder != self.process)
-        {
-            self.adopt(&row).await?;
+        let (node, looked_at) = (self.queues.node, uptime());
+        for row in self.queue_rows().await?.into_iter().filter(|row| row.is_left_by(node)) {
+            if row.holder != self.process {
+                self.adopt(&row, looked_at).await?;
+            }
         }
         Ok(())
     }
 
-    /// Beats, for as long as the store is open.
-    pub(super) async fn keep_beating(tables: Weak<Self>) {
+    /// Starts what keeps the queues for as long as the store is open: beats, takes over, counts. Each is a task of its own,
+    /// so that a beat never waits for the others.
+    pub(super) fn keep_queues(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
+        let forever = |task: fn(Weak<Self>) -> JoinHandle<()>| {
+            let tables = Arc::downgrade(self);
+            tokio::spawn(async move {
+                // A panic in one would leave this node without a queue until it is started anew.
+                while let Err(error) = task(tables.clone()).await
+                    && error.is_panic()
+                {
+                    tracing::error!("queues: a task panicked, and is started anew");
+                    tokio::time::sleep(BEAT_EVERY).await;
+                }
+            })
+        };
+        vec![
+            forever(|tables| tokio::spawn(Self::keep_beating(tables))),
+            forever(|tables| tokio::spawn(Self::keep_adopting(tables))),
+            forever(|tables| tokio::spawn(Self::keep_counting(tables))),
+        ]
+    }
+
+    async fn keep_beating(tables: Weak<Self>) {
         loop {
             tokio::time::sleep(BEAT_EVERY).await;
-            let Some(tables) = tables.upgrade() else { return };
-            if tables.check_open().is_err() {
-                return;
-            }
-            if let Err(error) = tables.beat_once().await {
+            let Some(tables) = tables.upgrade().filter(|tables| tables.check_open().is_ok()) else { return };
+            if let Err(error) = tables.beat_all().await {
                 tracing::warn!(%error, "queues: the cluster does not confirm that this node holds them");
             }
+            tables.doubts.notify_one();
         }
     }
 
-    /// Counts adopted and doubtful buckets, for as long as the store is open.
-    pub(super) async fn keep_counting(tables: Weak<Self>) {
-        loop {
-            let Some(tables) = tables.upgrade() else { return };
-            if tables.check_open().is_err() {
-                return;
-            }
-            match tables.queues.next_doubtful() {
-                None => {
-                    let woken = Arc::clone(&tables.doubts);
-                    drop(tables);
-                    let _ = tokio::time::timeout(BEAT_EVERY, woken.notified()).await;
-                }
-                Some((queue, bucket)) => {
-                    if let Err(error) = tables.recount(queue, bucket).await {
-                        tracing::debug!(%error, "queues: a bucket is not counted yet");
-                        tables.queues.doubt_bucket(queue, bucket);
-                        tokio::time::sleep(super::ASK_AGAIN_AFTER).await;
-                    }
-                }
-            }
-        }
-    }
-
-    async fn beat_once(&self) -> Result<(), StoreError> {
+    async fn beat_all(&self) -> Result<(), StoreError> {
         let rows = self.queue_rows().await?;
-        let now = Instant::now();
         for held in self.queues.held_queues() {
             if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.process) {
                 self.queues.beat_is(held, row.beat);
@@ -78,27 +73,18 @@ impl Tables {
         if !self.queues.has_own() {
             self.open_own_queue().await?;
         }
-        try_join_all(self.queues.held_queues().into_iter().map(|queue| self.beat(queue))).await?;
-        for row in &rows {
-            let is_held = self.queues.has(row.queue);
-            if !is_held && (row.holder == self.process || self.queues.watch(row, now)) {
-                self.adopt(row).await?;
-            }
-            if is_held && self.queues.is_done(row.queue) {
-                self.close_queue(row.queue).await?;
-            }
-        }
-        Ok(())
+        let beats = join_all(self.queues.held_queues().into_iter().map(|queue| self.beat(queue))).await;
+        beats.into_iter().collect()
     }
 
-    async fn beat(&self, queue: Uuid) -> Result<(), StoreError> {
+    pub(super) async fn beat(&self, queue: Uuid) -> Result<(), StoreError> {
         let _one_at_a_time = self.beating.lock().await;
         let Some((beat, floor)) = self.queues.next_beat(queue) else { return Ok(()) };
         self.beat_with(queue, beat, floor).await
     }
 
     async fn beat_with(&self, queue: Uuid, beat: i64, floor: i64) -> Result<(), StoreError> {
-        let sent_at = Instant::now();
+        let sent_at = uptime();
         let values = (beat + 1, floor, queue, self.process, beat);
         if self.cql.lwt(&self.statements.beat, values).await? {
             self.queues.has_beaten(queue, beat + 1, floor, sent_at);
@@ -117,53 +103,16 @@ impl Tables {
     }
 
     async fn open_own_queue(&self) -> Result<(), StoreError> {
-        let queue = Uuid::new_v4();
-        let sent_at = Instant::now();
+        let (queue, sent_at) = (Uuid::new_v4(), uptime());
         let (node, floor) = (self.queues.node, 0);
         let values = (queue, node, self.process, node, floor);
         let attempt = || self.cql.lwt(&self.statements.open_queue, values);
         let settle = || async {
-            let rows = self.read_queues().await?;
-            Ok(rows.iter().any(|row| row.queue == queue).then_some(true))
+            let holder = self.cql.read_one::<(Uuid,)>(&self.statements.queue_holder, (queue,)).await?;
+            Ok(holder.map(|_| true))
         };
         self.cql.settled(attempt, settle).await?;
         self.queues.take(queue, (0, floor), sent_at, &[], true);
-        Ok(())
-    }
-
-    async fn adopt(&self, row: &QueueRow) -> Result<(), StoreError> {
-        let sent_at = Instant::now();
-        if row.holder != self.process {
-            let values = (self.process, self.queues.node, row.beat + 1, row.queue, row.holder, row.beat);
-            if !self.cql.lwt(&self.statements.adopt_queue, values).await? {
-                // Another one was faster, or it lives after all.
-                return Ok(());
-            }
-        }
-        let buckets: Vec<(i64,)> = self.cql.read(&self.statements.buckets, (row.queue, row.floor)).await?;
-        let buckets: Vec<i64> = buckets.into_iter().map(|(bucket,)| bucket).collect();
-        let beat = if row.holder == self.process { row.beat } else { row.beat + 1 };
-        self.queues.take(row.queue, (beat, row.floor), sent_at, &buckets, false);
-        tracing::info!(queue = %row.queue, node = %row.node, buckets = buckets.len(), "queues: adopted");
-        self.doubts.notify_one();
-        if let Some(first) = buckets.first() {
-            self.queues.tell(super::queue::start_of(*first));
-        }
-        Ok(())
-    }
-
-    /// Removes the row of a queue in which nothing is left; what was thought to be done is looked at once more.
-    async fn close_queue(&self, queue: Uuid) -> Result<(), StoreError> {
-        let row = self.queue_rows().await?.into_iter().find(|row| row.queue == queue);
-        let Some(row) = row else { return Ok(()) };
-        let buckets: Vec<(i64,)> = self.cql.read(&self.statements.buckets, (queue, row.floor)).await?;
-        for (bucket,) in buckets {
-            self.recount(queue, bucket).await?;
-        }
-        if self.queues.is_drained(queue) {
-            self.cql.lwt(&self.statements.close_queue, (queue, self.process)).await?;
-            self.queues.lose(queue);
-        }
         Ok(())
     }
 
@@ -181,7 +130,7 @@ impl Tables {
         Ok(())
     }
 
-    async fn queue_rows(&self) -> Result<Vec<QueueRow>, StoreError> {
+    pub(super) async fn queue_rows(&self) -> Result<Vec<QueueRow>, StoreError> {
         Ok(self.read_queues().await?)
     }
 
@@ -197,31 +146,7 @@ impl Tables {
         };
         Ok(rows.into_iter().map(row).collect())
     }
-
-    /// Counts what is pending in a bucket, while nothing is settled or enqueued.
-    async fn recount(&self, queue: Uuid, bucket: i64) -> Result<(), StoreError> {
-        let _alone = self.changing.write().await;
-        if !self.queues.has(queue) {
-            return Ok(());
-        }
-        let mut found: BTreeMap<Day, i64> = BTreeMap::new();
-        let mut earliest: Option<Timestamp> = None;
-        let mut after = None;
-        loop {
-            let page = self.read_bucket(queue, bucket, after, Timestamp(u64::MAX), super::due::LONGEST_PAGE).await?;
-            for due in self.those_pending(&page.due).await?.pending {
-                *found.entry(due.id.hit.at.day()).or_default() += 1;
-                earliest = Some(earliest.map_or(due.due_at, |known| known.min(due.due_at)));
-            }
-            match page.last {
-                Some(last) if !page.is_last => after = Some(last),
-                _ => break,
-            }
-        }
-        self.queues.recounted(queue, bucket, found);
-        if let Some(earliest) = earliest {
-            self.queues.tell(earliest);
-        }
-        Ok(())
-    }
 }
+
+/// A moment so long ago that nothing is begun on its account.
+pub const LONG_AGO: Duration = Duration::ZERO;

@@ -1,6 +1,7 @@
 //! The month's count of a key's links: moved on by LWT, for all creations at once that wait for it in this process.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
@@ -16,6 +17,9 @@ use crate::store::StoreError;
 
 /// Idle months are forgotten once more than this many are known.
 const MOST_IDLE: usize = 10_000;
+
+/// Creations of one key that are under way at once: one whose partition is out of reach leaves room for the others.
+const MOST_UNDER_WAY: u64 = 256;
 
 /// The months that creations are counted in.
 #[derive(Default)]
@@ -35,7 +39,7 @@ impl LinkQuotas {
                 room: Mutex::default(),
                 freed: Notify::new(),
                 waiting: Mutex::default(),
-                claiming: tokio::sync::Mutex::new(0),
+                claiming: tokio::sync::Mutex::new(()),
             })
         }))
     }
@@ -49,8 +53,8 @@ pub struct LinkQuota {
     freed: Notify,
     /// Creations whose links are there and wait to be counted.
     waiting: Mutex<Vec<Waiting>>,
-    /// The number of the last claim. Who holds it counts for all who wait.
-    claiming: tokio::sync::Mutex<i32>,
+    /// Who holds it counts for all who wait.
+    claiming: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -63,6 +67,7 @@ struct Room {
 
 struct Waiting {
     limit: MonthlyLimit,
+    is_awaited: Arc<AtomicBool>,
     counted: oneshot::Sender<Counted>,
 }
 
@@ -73,6 +78,8 @@ pub enum Counted {
     As(u64),
     /// The limit was reached: so many are counted.
     Refused(u64),
+    /// Its caller was told that it failed, before anything was counted.
+    Abandoned,
 }
 
 /// A creation's place among those under way.
@@ -88,7 +95,7 @@ impl Drop for Place {
 /// A claim that was sent and may have been applied.
 struct Sent {
     claim: i32,
-    used_before: u64,
+    answers: Vec<Counted>,
 }
 
 impl LinkQuota {
@@ -117,6 +124,9 @@ impl Tables {
             freed.as_mut().enable();
             let knows_count = {
                 let mut room = quota.room();
+                if room.under_way >= MOST_UNDER_WAY {
+                    return Err(StoreError::Unavailable("too many creations of this key are under way".into()));
+                }
                 let fits = |used| limit.is_none_or(|limit| used + room.under_way < limit);
                 match (room.used, limit) {
                     (None, Some(_)) => false,
@@ -144,16 +154,22 @@ impl Tables {
     }
 
     /// Counts a creation whose link is there.
-    pub(super) async fn count_link(&self, quota: &LinkQuota, limit: MonthlyLimit) -> Result<Counted, StoreError> {
+    pub(super) async fn count_link(
+        &self,
+        quota: &LinkQuota,
+        limit: MonthlyLimit,
+        is_awaited: &Arc<AtomicBool>,
+    ) -> Result<Counted, StoreError> {
         let (counted, mut told) = oneshot::channel();
-        quota.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Waiting { limit, counted });
-        let mut claiming = quota.claiming.lock().await;
+        let waiting = Waiting { limit, is_awaited: Arc::clone(is_awaited), counted };
+        quota.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
+        let _claiming = quota.claiming.lock().await;
         // Whoever held the lock before may have counted this one.
         if let Ok(counted) = told.try_recv() {
             return Ok(counted);
         }
         let waiting = std::mem::take(&mut *quota.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        let answers = self.claim_links(quota, &mut claiming, &waiting).await?;
+        let answers = self.claim_links(quota, &waiting).await?;
         for (waiting, answer) in waiting.into_iter().zip(answers) {
             // One that is gone was counted all the same: its link is there.
             let _ = waiting.counted.send(answer);
@@ -162,26 +178,25 @@ impl Tables {
     }
 
     /// Moves the month's count on by as many as fit, for certain: gives up only when the store closes.
-    async fn claim_links(
-        &self,
-        quota: &LinkQuota,
-        last_claim: &mut i32,
-        waiting: &[Waiting],
-    ) -> Result<Vec<Counted>, StoreError> {
+    async fn claim_links(&self, quota: &LinkQuota, waiting: &[Waiting]) -> Result<Vec<Counted>, StoreError> {
         // Where it is not known yet, the first claim finds out.
         let mut used = quota.room().used.unwrap_or(0);
+        // Those that may be applied yet: all on the same count, so that at most one of them ever is.
         let mut sent: Vec<Sent> = Vec::new();
         loop {
-            let (answers, used_then) = share(used, waiting);
-            if used_then == used {
+            let (answers, then) = match sent.last() {
+                // One of these may count them already.
+                Some(sent) => (sent.answers.clone(), used + counted_in(&sent.answers)),
+                None => share(used, waiting),
+            };
+            if then == used {
                 return Ok(answers);
             }
-            *last_claim = last_claim.wrapping_add(1);
-            sent.push(Sent { claim: *last_claim, used_before: used });
-            let outcome = self.send_claim(quota, used, used_then, *last_claim).await;
-            match outcome {
+            let claim = self.next_claim();
+            sent.push(Sent { claim, answers: answers.clone() });
+            match self.send_claim(quota, used, then, claim).await {
                 Ok(true) => {
-                    quota.saw(used_then);
+                    quota.saw(then);
                     return Ok(answers);
                 }
                 Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
@@ -190,10 +205,13 @@ impl Tables {
             }
             let there = self.until_closed(|| async { self.read_quota(quota).await }).await?;
             quota.saw(there.used);
-            if let Some(applied) = sent.iter().find(|sent| there.claim == Some(sent.claim)) {
-                return Ok(share(applied.used_before, waiting).0);
+            if let Some(applied) = sent.iter().position(|sent| there.claim == Some(sent.claim)) {
+                return Ok(sent.swap_remove(applied).answers);
             }
-            used = there.used;
+            if there.used != used {
+                // The count never comes back: none of them can be applied any more.
+                (sent, used) = (Vec::new(), there.used);
+            }
         }
     }
 
@@ -220,11 +238,18 @@ struct There {
     claim: Option<i32>,
 }
 
+/// How many links these answers count.
+fn counted_in(answers: &[Counted]) -> u64 {
+    answers.iter().filter(|answer| matches!(answer, Counted::As(_))).count() as u64
+}
+
 /// What those who wait are told where `used` are counted, and the count then.
 fn share(used: u64, waiting: &[Waiting]) -> (Vec<Counted>, u64) {
     let mut count = used;
     let answers = waiting.iter().map(|waiting| {
-        if waiting.limit.is_none_or(|limit| count < limit) {
+        if !waiting.is_awaited.load(Ordering::Acquire) {
+            Counted::Abandoned
+        } else if waiting.limit.is_none_or(|limit| count < limit) {
             count += 1;
             Counted::As(count)
         } else {

@@ -58,7 +58,7 @@ impl Tables {
         &self,
         link: &Link,
         limit: MonthlyLimit,
-        is_awaited: &AtomicBool,
+        is_awaited: &Arc<AtomicBool>,
     ) -> Result<u64, CreateLinkError> {
         let quota = self.link_quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
@@ -68,13 +68,12 @@ impl Tables {
         if !self.until_closed(|| async { self.insert_link(link, claim).await }).await? {
             return Err(CreateLinkError::IdTaken);
         }
-        if !is_awaited.load(Ordering::Acquire) {
-            // Its caller was told that it failed: then it takes nothing from the quota.
-            self.remove_link(link.id, claim).await?;
-            return Err(StoreError::Unavailable("nobody waits for it any more".into()).into());
-        }
-        match self.count_link(&quota, limit).await? {
+        match self.count_link(&quota, limit, is_awaited).await? {
             Counted::As(count) => Ok(count),
+            Counted::Abandoned => {
+                self.remove_link(link.id, claim).await?;
+                Err(StoreError::Unavailable("nobody waits for it any more".into()).into())
+            }
             Counted::Refused(current) => {
                 self.remove_link(link.id, claim).await?;
                 Err(exceeded(current))

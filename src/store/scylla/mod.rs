@@ -4,6 +4,7 @@
 //! writes are the same however often they are made, and carry timestamps that come from what they write, not from a
 //! clock: a position in the journal, a hit's time and the number of tries, a key's revision.
 
+mod adoption;
 mod deliveries;
 mod delivery_lists;
 mod delivery_quota;
@@ -22,8 +23,9 @@ mod retries;
 mod rows;
 pub mod session;
 mod statements;
+mod watch;
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ use futures_util::stream;
 use moka::sync::Cache;
 use scylla::errors::PrepareError;
 use thiserror::Error;
-use tokio::sync::{Notify, RwLock, Semaphore, watch};
+use tokio::sync::{Notify, RwLock, Semaphore};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -92,6 +94,8 @@ struct Tables {
     statements: Statements,
     /// This life of this node: who claims and publishes.
     process: Uuid,
+    /// The number of this process' last claim, of links or of deliveries.
+    last_claim: AtomicI32,
     link_quotas: LinkQuotas,
     creations: Arc<Semaphore>,
     hit_rows: HitRows,
@@ -106,7 +110,7 @@ struct Tables {
     delivery_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
     kept_from: AtomicU32,
-    closing: watch::Sender<bool>,
+    closing: AtomicBool,
 }
 
 impl ScyllaStore {
@@ -118,6 +122,7 @@ impl ScyllaStore {
             cql,
             statements,
             process: Uuid::new_v4(),
+            last_claim: AtomicI32::new(0),
             link_quotas: LinkQuotas::default(),
             creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
             hit_rows: HitRows::default(),
@@ -128,15 +133,23 @@ impl ScyllaStore {
             delivery_quotas: tokio::sync::Mutex::default(),
             delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
             kept_from: AtomicU32::new(0),
-            closing: watch::Sender::new(false),
+            closing: AtomicBool::new(false),
         });
         tables.read_first_kept_day().await?;
         tables.begin_queues().await?;
-        let tasks = vec![
-            tokio::spawn(Tables::keep_beating(Arc::downgrade(&tables))),
-            tokio::spawn(Tables::keep_counting(Arc::downgrade(&tables))),
-        ];
+        let tasks = tables.keep_queues();
         Ok(Self { tables, tasks: Mutex::new(tasks) })
+    }
+
+    /// Does something to its end, also where its caller gives up in the middle: what is known here of what is there must
+    /// not fall behind.
+    async fn to_the_end<R, F>(&self, work: impl FnOnce(Arc<Tables>) -> F) -> Result<R, StoreError>
+    where
+        R: Send + 'static,
+        F: Future<Output = Result<R, StoreError>> + Send + 'static,
+    {
+        let working = tokio::spawn(work(Arc::clone(self.open_tables()?)));
+        working.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
     }
 
     /// The tables, unless the store is closed.
@@ -148,7 +161,11 @@ impl ScyllaStore {
 
 impl Tables {
     fn check_open(&self) -> Result<(), StoreError> {
-        if *self.closing.borrow() { Err(StoreError::Unavailable("the store is closed".into())) } else { Ok(()) }
+        if self.closing.load(Ordering::Acquire) {
+            Err(StoreError::Unavailable("the store is closed".into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Does something with each of `items`, many at a time; stops at the first that fails.
@@ -157,6 +174,11 @@ impl Tables {
         F: Future<Output = Result<(), StoreError>>,
     {
         stream::iter(items.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, each).await
+    }
+
+    /// A number for a claim that this process has given to none before.
+    fn next_claim(&self) -> i32 {
+        self.last_claim.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Asks until the cluster answers, or the store closes: for what must not be left half done.
@@ -185,7 +207,7 @@ impl Store for ScyllaStore {
     }
 
     async fn close(&self) {
-        let was_closed = self.tables.closing.send_replace(true);
+        let was_closed = self.tables.closing.swap(true, Ordering::AcqRel);
         let creations = u32::try_from(MOST_CREATIONS).unwrap_or(u32::MAX);
         let ended = tokio::time::timeout(CLOSE_PATIENCE, self.tables.creations.acquire_many(creations)).await;
         if ended.is_err() {
@@ -246,11 +268,11 @@ impl Store for ScyllaStore {
     }
 
     async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
-        self.open_tables()?.read_cursor(writer).await
+        self.open_tables()?.known_cursor(writer).await
     }
 
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-        self.open_tables()?.count_batch(&batch).await
+        self.to_the_end(|tables| async move { tables.count_batch(&batch).await }).await
     }
 
     async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
@@ -291,11 +313,11 @@ impl Store for ScyllaStore {
     }
 
     async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
-        self.open_tables()?.claim_deliveries(claims).await
+        self.to_the_end(|tables| async move { tables.claim_deliveries(claims).await }).await
     }
 
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        self.open_tables()?.settle(settlements).await
+        self.to_the_end(|tables| async move { tables.settle(settlements).await }).await
     }
 
     async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {

@@ -28,15 +28,24 @@ impl From<CqlError> for StoreError {
     }
 }
 
-impl From<ExecutionError> for CqlError {
-    fn from(error: ExecutionError) -> Self {
+impl CqlError {
+    /// What a request has done that ended with this error; `is_lwt`: one that writes on a condition.
+    pub fn of(error: &ExecutionError, is_lwt: bool) -> Self {
         let reason = error.to_string();
-        match &error {
+        match error {
             ExecutionError::BadQuery(_) => Self::Unusable(reason),
-            ExecutionError::LastAttemptError(attempt) => fate(attempt).error(reason),
+            ExecutionError::LastAttemptError(attempt) => fate(attempt, is_lwt).error(reason),
             ExecutionError::RequestTimeout(_) => Self::Unknown(reason),
             // No connection, no plan, not prepared: it was never sent.
             _ => Self::NotApplied(reason),
+        }
+    }
+
+    /// Nothing is changed by a read, however it ends.
+    pub fn of_read(self) -> Self {
+        match self {
+            Self::Unknown(reason) => Self::NotApplied(reason),
+            other => other,
         }
     }
 }
@@ -60,24 +69,28 @@ impl Fate {
 }
 
 /// The fate of an attempt that ended with this error.
-pub fn fate(error: &RequestAttemptError) -> Fate {
+pub fn fate(error: &RequestAttemptError, is_lwt: bool) -> Fate {
     match error {
         RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => Fate::Unusable,
         RequestAttemptError::UnableToAllocStreamId => Fate::NotApplied,
-        RequestAttemptError::DbError(error, _) => fate_of_answer(error),
+        RequestAttemptError::DbError(error, _) => fate_of_answer(error, is_lwt),
         // The request was sent, and its answer is lost or can't be read.
         _ => Fate::Unknown,
     }
 }
 
-fn fate_of_answer(error: &DbError) -> Fate {
+fn fate_of_answer(error: &DbError, is_lwt: bool) -> Fate {
     match error {
-        // The coordinator looked whether it can be done before it did anything.
+        DbError::IsBootstrapping | DbError::Unprepared { .. } => Fate::NotApplied,
+        // The coordinator looked whether it can be done before it did anything. An LWT has several rounds, each of which
+        // looks anew: it may be refused so after it was accepted.
         DbError::Unavailable { .. }
         | DbError::Overloaded
-        | DbError::IsBootstrapping
         | DbError::RateLimitReached { rejected_by_coordinator: true, .. }
-        | DbError::Unprepared { .. } => Fate::NotApplied,
+            if !is_lwt =>
+        {
+            Fate::NotApplied
+        }
         DbError::SyntaxError
         | DbError::Invalid
         | DbError::AlreadyExists { .. }
@@ -101,35 +114,40 @@ mod tests {
 
     use super::*;
 
-    fn answered(error: DbError) -> CqlError {
-        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, String::new())).into()
+    fn answered(error: DbError, is_lwt: bool) -> CqlError {
+        let error = ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, String::new()));
+        CqlError::of(&error, is_lwt)
     }
 
     #[test]
-    fn a_refusal_before_the_work_has_changed_nothing() {
-        let unavailable = DbError::Unavailable { consistency: Consistency::LocalQuorum, required: 2, alive: 1 };
-        for refusal in [unavailable, DbError::Overloaded, DbError::IsBootstrapping] {
-            assert!(matches!(answered(refusal), CqlError::NotApplied(_)));
+    fn a_refusal_before_the_work_has_changed_nothing_unless_the_work_has_several_rounds() {
+        let unavailable = || DbError::Unavailable { consistency: Consistency::LocalQuorum, required: 2, alive: 1 };
+        for refusal in [unavailable(), DbError::Overloaded, DbError::IsBootstrapping] {
+            assert!(matches!(answered(refusal, false), CqlError::NotApplied(_)));
         }
-        assert!(matches!(CqlError::from(ExecutionError::EmptyPlan), CqlError::NotApplied(_)));
+        assert!(matches!(answered(DbError::IsBootstrapping, true), CqlError::NotApplied(_)));
+        for refusal in [unavailable(), DbError::Overloaded] {
+            assert!(matches!(answered(refusal, true), CqlError::Unknown(_)));
+        }
+        assert!(matches!(CqlError::of(&ExecutionError::EmptyPlan, true), CqlError::NotApplied(_)));
     }
 
     #[test]
     fn a_write_that_timed_out_is_unknown_whatever_its_kind() {
-        for write_type in [WriteType::Simple, WriteType::Cas, WriteType::UnloggedBatch] {
+        for (write_type, is_lwt) in [(WriteType::Simple, false), (WriteType::Cas, true), (WriteType::Batch, false)] {
             let consistency = Consistency::LocalSerial;
             let timeout = DbError::WriteTimeout { consistency, received: 0, required: 2, write_type };
-            assert!(matches!(answered(timeout), CqlError::Unknown(_)));
+            assert!(matches!(answered(timeout, is_lwt), CqlError::Unknown(_)));
         }
         let timeout = ExecutionError::RequestTimeout(Duration::from_secs(1));
-        assert!(matches!(CqlError::from(timeout), CqlError::Unknown(_)));
-        assert!(matches!(answered(DbError::ServerError), CqlError::Unknown(_)));
+        assert!(matches!(CqlError::of(&timeout, true), CqlError::Unknown(_)));
+        assert!(matches!(answered(DbError::ServerError, true), CqlError::Unknown(_)));
     }
 
     #[test]
     fn what_the_cluster_does_not_understand_is_not_tried_again() {
         for refusal in [DbError::SyntaxError, DbError::Invalid, DbError::Unauthorized] {
-            assert!(matches!(answered(refusal), CqlError::Unusable(_)));
+            assert!(matches!(answered(refusal, true), CqlError::Unusable(_)));
         }
     }
 }

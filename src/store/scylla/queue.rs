@@ -5,26 +5,29 @@
 //! before, so that nobody works on a queue that another one holds. All of that is measured by each process' own monotonic
 //! clock: no two clocks are ever compared.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::watch::{STALE_AFTER, Watch, uptime};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::DeliveryId;
 use crate::store::{AdoptionHook, StoreError};
 
 /// How often a holder moves the beat on.
 pub const BEAT_EVERY: Duration = Duration::from_secs(3);
-/// A beat that stands still for so long belongs to a holder that is gone.
-const STALE_AFTER: Duration = Duration::from_secs(15);
 /// Work on a queue is begun only so long after the last beat that got through.
 const SAFE_FOR: Duration = Duration::from_secs(9);
-/// Who watches a beat has to look at least so often: while nobody could look, nobody could beat either.
-const LONGEST_GAP: Duration = Duration::from_secs(7);
+/// How often a bucket is counted again, once a beat, that has rows whose state may be on its way.
+const MOST_RECOUNTS: u8 = 20;
 /// Due times are kept in stretches of so many milliseconds.
 const BUCKET_MS: u64 = 10_000;
+
+/// Gives every change of a bucket a number of its own.
+static CHANGES: AtomicU64 = AtomicU64::new(1);
 
 /// The stretch of time that a due time lies in.
 pub fn bucket_of(due_at: Timestamp) -> i64 {
@@ -46,17 +49,25 @@ pub struct Bucket {
     pending: Option<BTreeMap<Day, i64>>,
     /// Nothing up to here is pending any more.
     dead_upto: Option<Place>,
+    /// Whether it is known to be written down that there is this bucket.
+    is_noted: bool,
+    /// Another one after every change, so that a count of a bucket that changed meanwhile is noticed.
+    version: u64,
+    /// How often it was counted again since rows were found whose state may be on its way; 0 where there are none.
+    recounts: u8,
 }
 
 impl Bucket {
     fn add(&mut self, day: Day, count: i64) {
+        self.version = CHANGES.fetch_add(1, Ordering::Relaxed);
         if let Some(pending) = &mut self.pending {
             *pending.entry(day).or_default() += count;
         }
     }
 
     fn may_have_pending(&self) -> bool {
-        self.pending.as_ref().is_none_or(|days| days.values().any(|pending| *pending > 0))
+        let is_open = self.recounts > 0 && self.recounts < MOST_RECOUNTS;
+        is_open || self.pending.as_ref().is_none_or(|days| days.values().any(|pending| *pending > 0))
     }
 }
 
@@ -65,20 +76,20 @@ struct Queue {
     beat: i64,
     /// Where its row says that there is nothing below.
     floor: i64,
-    /// When the last beat was sent that got through.
-    renewed_at: Instant,
+    /// When the last beat was sent that got through, by [`uptime`].
+    renewed_at: Duration,
     buckets: BTreeMap<i64, Bucket>,
     /// The highest bucket there ever was.
     highest: i64,
 }
 
 impl Queue {
-    fn new(beat: i64, floor: i64, renewed_at: Instant) -> Self {
+    fn new(beat: i64, floor: i64, renewed_at: Duration) -> Self {
         Self { beat, floor, renewed_at, buckets: BTreeMap::new(), highest: floor }
     }
 
     fn is_safe(&self) -> bool {
-        self.renewed_at.elapsed() < SAFE_FOR
+        uptime().saturating_sub(self.renewed_at) < SAFE_FOR
     }
 
     /// The lowest bucket that may have anything pending.
@@ -106,19 +117,11 @@ impl QueueRow {
     }
 }
 
-/// A queue of another process, watched for its beat.
-struct Watched {
-    holder: Uuid,
-    beat: i64,
-    since: Instant,
-    seen_at: Instant,
-}
-
 /// The queues that this process holds.
 pub struct Queues {
     pub node: Uuid,
     held: Mutex<Held>,
-    watched: Mutex<HashMap<Uuid, Watched>>,
+    pub watch: Watch,
     tell: Mutex<Option<AdoptionHook>>,
 }
 
@@ -129,13 +132,15 @@ struct Held {
     queues: BTreeMap<Uuid, Queue>,
     /// Buckets to count: adopted, or where the answer to a write was lost.
     doubtful: BTreeSet<(Uuid, i64)>,
+    /// Those to count again after the next beat.
+    doubtful_later: BTreeSet<(Uuid, i64)>,
     /// How often queues came to this process.
     adoptions: u64,
 }
 
 impl Queues {
     pub fn new(node: Uuid) -> Self {
-        Self { node, held: Mutex::default(), watched: Mutex::default(), tell: Mutex::default() }
+        Self { node, held: Mutex::default(), watch: Watch::default(), tell: Mutex::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -171,7 +176,7 @@ impl Queues {
 
     /// Whether nobody can have taken a queue over by now.
     pub fn is_held(&self, queue: Uuid) -> bool {
-        self.held().queues.get(&queue).is_some_and(|queue| queue.renewed_at.elapsed() < STALE_AFTER)
+        self.held().queues.get(&queue).is_some_and(|queue| uptime().saturating_sub(queue.renewed_at) < STALE_AFTER)
     }
 
     /// Whether this process works on a queue, as far as it knows.
@@ -179,25 +184,37 @@ impl Queues {
         self.held().queues.contains_key(&queue)
     }
 
-    /// Counts deliveries as pending in a queue, before their rows are written. Answers the buckets that were not known, and
-    /// a lower floor where the queue's row says too high a one.
+    /// Counts deliveries as pending in a queue, before their rows are written. Answers the buckets that are not known to be
+    /// written down, and a lower floor where the queue's row says too high a one.
     pub fn expect(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> (Vec<i64>, Option<i64>) {
         let mut held = self.held();
         let Some(queue) = held.queues.get_mut(&queue) else { return (Vec::new(), None) };
-        let mut new = BTreeSet::new();
+        let mut unnoted = BTreeSet::new();
         for (due_at, id) in due {
             let number = bucket_of(*due_at);
-            let bucket = queue.buckets.entry(number).or_insert_with(|| {
-                new.insert(number);
-                Bucket { pending: Some(BTreeMap::new()), dead_upto: None }
-            });
+            let new = || Bucket { pending: Some(BTreeMap::new()), ..Bucket::default() };
+            let bucket = queue.buckets.entry(number).or_insert_with(new);
+            if !bucket.is_noted {
+                unnoted.insert(number);
+            }
             bucket.add(id.hit.at.day(), 1);
             let place = (super::rows::bigint(due_at.0), id.to_bytes());
             bucket.dead_upto = bucket.dead_upto.filter(|dead| *dead < place);
             queue.highest = queue.highest.max(number);
         }
-        let lowest = new.first().copied().filter(|lowest| *lowest < queue.floor);
-        (new.into_iter().collect(), lowest)
+        let lowest = unnoted.first().copied().filter(|lowest| *lowest < queue.floor);
+        (unnoted.into_iter().collect(), lowest)
+    }
+
+    /// It is written down that there are these buckets, and a floor that is not above them.
+    pub fn noted(&self, queue: Uuid, buckets: &[i64]) {
+        let mut held = self.held();
+        let Some(queue) = held.queues.get_mut(&queue) else { return };
+        for number in buckets {
+            if let Some(bucket) = queue.buckets.get_mut(number) {
+                bucket.is_noted = true;
+            }
+        }
     }
 
     /// A delivery is no longer due when it was.
@@ -277,20 +294,36 @@ impl Queues {
         doubtful.pop_first()
     }
 
-    /// Puts what was found in a bucket in the place of what was thought.
-    pub fn recounted(&self, queue: Uuid, number: i64, found: BTreeMap<Day, i64>) {
-        if let Some(queue) = self.held().queues.get_mut(&queue) {
-            queue.buckets.entry(number).or_default().pending = Some(found);
+    /// The version of a bucket before it is counted; none where nobody asks for it any more.
+    pub fn version(&self, queue: Uuid, number: i64) -> Option<u64> {
+        Some(self.held().queues.get_mut(&queue)?.buckets.entry(number).or_default().version)
+    }
+
+    /// Puts what was found in a bucket in the place of what was thought, unless it changed since `version`; answers whether
+    /// it did. `is_open`: there are rows whose state may be on its way, so it is counted once more later.
+    pub fn recounted(&self, id: Uuid, number: i64, version: u64, found: BTreeMap<Day, i64>, is_open: bool) -> bool {
+        let mut held = self.held();
+        let Held { queues, doubtful_later, .. } = &mut *held;
+        let Some(queue) = queues.get_mut(&id) else { return true };
+        let bucket = queue.buckets.entry(number).or_default();
+        if bucket.version != version {
+            return false;
         }
+        bucket.pending = Some(found);
+        bucket.recounts = if is_open { (bucket.recounts + 1).min(MOST_RECOUNTS) } else { 0 };
+        if is_open && bucket.recounts < MOST_RECOUNTS {
+            doubtful_later.insert((id, number));
+        }
+        true
     }
 
     /// A queue is held from now on: its own where `is_own`, else one that has `buckets` which nobody here has counted.
-    pub fn take(&self, id: Uuid, row: (i64, i64), renewed_at: Instant, buckets: &[i64], is_own: bool) {
+    pub fn take(&self, id: Uuid, row: (i64, i64), renewed_at: Duration, buckets: &[i64], is_own: bool) {
         let mut held = self.held();
         let (beat, floor) = row;
         let mut queue = Queue::new(beat, floor, renewed_at);
         for number in buckets {
-            queue.buckets.insert(*number, Bucket::default());
+            queue.buckets.insert(*number, Bucket { is_noted: true, ..Bucket::default() });
             queue.highest = queue.highest.max(*number);
             held.doubtful.insert((id, *number));
         }
@@ -300,7 +333,6 @@ impl Queues {
         } else {
             held.adoptions += 1;
         }
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
     /// Another process has taken a queue over.
@@ -325,6 +357,8 @@ impl Queues {
     /// left. From then on, what comes below the floor lowers it first.
     pub fn next_beat(&self, queue: Uuid) -> Option<(i64, i64)> {
         let mut held = self.held();
+        let later = std::mem::take(&mut held.doubtful_later);
+        held.doubtful.extend(later);
         let queue = held.queues.get_mut(&queue)?;
         queue.buckets.retain(|_, bucket| bucket.may_have_pending());
         let lowest = queue.lowest();
@@ -333,7 +367,7 @@ impl Queues {
     }
 
     /// A beat got through that was sent at `sent_at`, with this floor.
-    pub fn has_beaten(&self, queue: Uuid, beat: i64, floor: i64, sent_at: Instant) {
+    pub fn has_beaten(&self, queue: Uuid, beat: i64, floor: i64, sent_at: Duration) {
         if let Some(queue) = self.held().queues.get_mut(&queue) {
             queue.beat = beat;
             queue.floor = floor;
@@ -356,24 +390,5 @@ impl Queues {
     /// Whether an adopted queue has nothing left, so that its row can go.
     pub fn is_done(&self, queue: Uuid) -> bool {
         self.held().own != Some(queue) && self.is_drained(queue)
-    }
-
-    /// Looks at another process' queue; answers whether its holder is gone.
-    pub fn watch(&self, row: &QueueRow, now: Instant) -> bool {
-        if row.holder.is_nil() {
-            // Handed back.
-            return true;
-        }
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let anew = Watched { holder: row.holder, beat: row.beat, since: now, seen_at: now };
-        let seen = watched.entry(row.queue).or_insert(anew);
-        let moved = (seen.holder, seen.beat) != (row.holder, row.beat);
-        if moved || now.duration_since(seen.seen_at) > LONGEST_GAP {
-            *seen = Watched { holder: row.holder, beat: row.beat, since: now, seen_at: now };
-        }
-        seen.seen_at = now;
-        let is_gone = now.duration_since(seen.since) >= STALE_AFTER;
-        watched.retain(|_, watched| now.duration_since(watched.seen_at) <= LONGEST_GAP);
-        is_gone
     }
 }

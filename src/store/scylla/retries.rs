@@ -54,7 +54,8 @@ impl Session {
 
 impl RetrySession for Session {
     fn decide_should_retry(&mut self, request: RequestInfo) -> RetryDecision {
-        match self.decide(fate(request.error), request.is_idempotent) {
+        // What is not idempotent is an LWT.
+        match self.decide(fate(request.error, !request.is_idempotent), request.is_idempotent) {
             Next::AnotherNode => RetryDecision::RetryNextTarget(None),
             Next::Fail => RetryDecision::DontRetry,
         }

@@ -8,14 +8,15 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::deserialize::row::DeserializeRow;
-use scylla::errors::{NewSessionError, PrepareError};
+use scylla::errors::{NewSessionError, NextRowError, PrepareError};
 use scylla::frame::types::{Consistency, SerialConsistency};
 use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
+use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::Statement;
@@ -101,15 +102,12 @@ pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError>
         .request_timeout(Some(settings.request_timeout))
         .load_balancing_policy(nodes.build())
         .retry_policy(Arc::new(Retries))
-        // Only what is idempotent is ever asked twice.
-        .speculative_execution_policy(Some(Arc::new(SimpleSpeculativeExecutionPolicy {
-            max_retry_count: 1,
-            retry_interval: settings.speculative_after,
-        })))
         .build();
     let mut builder = SessionBuilder::new()
         .known_nodes(&settings.nodes)
         .default_execution_profile_handle(profile.into_handle())
+        // For the few writes that say no timestamp: those of one process come in their order.
+        .timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()))
         .connection_timeout(settings.request_timeout)
         // Its own tables are known to it.
         .fetch_schema_metadata(false)
@@ -161,6 +159,8 @@ pub enum Kind {
 pub struct Cql {
     session: Session,
     settings: ScyllaSettings,
+    /// For reads: where an answer is late, another replica is asked too.
+    impatient: ExecutionProfileHandle,
 }
 
 impl Cql {
@@ -171,7 +171,11 @@ impl Cql {
             .use_keyspace(&settings.keyspace, false)
             .await
             .map_err(|error| OpenSessionError::Keyspace(error.to_string()))?;
-        Ok(Self { session, settings: settings.clone() })
+        let impatient = session.get_default_execution_profile_handle().pointee_to_builder();
+        let asks_twice =
+            SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: settings.speculative_after };
+        let impatient = impatient.speculative_execution_policy(Some(Arc::new(asks_twice))).build().into_handle();
+        Ok(Self { session, settings: settings.clone(), impatient })
     }
 
     /// Prepares a statement of a kind.
@@ -180,6 +184,9 @@ impl Cql {
         statement.set_is_idempotent(kind != Kind::Lwt);
         let mut prepared = self.session.prepare(statement).await?;
         prepared.set_is_idempotent(kind != Kind::Lwt);
+        if kind == Kind::Read {
+            prepared.set_execution_profile_handle(Some(self.impatient.clone()));
+        }
         if kind == Kind::SettlingRead {
             prepared.set_consistency(match self.settings.serial_consistency {
                 SerialConsistency::LocalSerial => Consistency::LocalSerial,
@@ -201,7 +208,8 @@ impl Cql {
 
     /// Writes. `Ok` is durable on as many replicas as the consistency says.
     pub async fn write(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<(), CqlError> {
-        self.session.execute_unpaged(statement, values).await.map(drop).map_err(CqlError::from)
+        let written = self.session.execute_unpaged(statement, values).await;
+        written.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
     /// Writes rows of one partition at once. None of them can be seen without the others.
@@ -215,7 +223,7 @@ impl Cql {
         for _ in &rows {
             batch.append_statement(statement.clone());
         }
-        self.session.batch(&batch, rows).await.map(drop).map_err(CqlError::from)
+        self.session.batch(&batch, rows).await.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
     /// All rows, page after page.
@@ -223,11 +231,34 @@ impl Cql {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
     {
-        // Nothing is changed by a read that fails, nor does it help to know why.
-        let failed = |error: &dyn std::fmt::Display| CqlError::NotApplied(error.to_string());
-        let pages = self.session.execute_iter(statement.clone(), values).await.map_err(|error| failed(&error))?;
-        let rows = pages.rows_stream::<R>().map_err(|error| CqlError::Unusable(error.to_string()))?;
-        rows.try_collect().await.map_err(|error| failed(&error))
+        let mut all = Vec::new();
+        self.read_each(statement, values, |row| all.push(row)).await?;
+        Ok(all)
+    }
+
+    /// Shows all rows, of which one page at a time is in memory.
+    pub async fn read_each<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+        mut each: impl FnMut(R) + Send,
+    ) -> Result<(), CqlError>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
+    {
+        let pages = self.session.execute_iter(statement.clone(), values).await;
+        let pages = pages.map_err(|error| CqlError::NotApplied(error.to_string()))?;
+        let mut rows = pages.rows_stream::<R>().map_err(|error| CqlError::Unusable(error.to_string()))?;
+        loop {
+            match rows.try_next().await {
+                Ok(Some(row)) => each(row),
+                Ok(None) => return Ok(()),
+                Err(error @ NextRowError::RowDeserializationError(_)) => {
+                    return Err(CqlError::Unusable(error.to_string()));
+                }
+                Err(error) => return Err(CqlError::NotApplied(error.to_string())),
+            }
+        }
     }
 
     /// The one row there may be.
@@ -240,15 +271,15 @@ impl Cql {
         R: for<'frame> DeserializeRow<'frame, 'frame> + Send + 'static,
     {
         let answer = self.session.execute_unpaged(statement, values).await;
-        let answer = answer.map_err(|error| CqlError::NotApplied(error.to_string()))?;
+        let answer = answer.map_err(|error| CqlError::of(&error, false).of_read())?;
         let rows = answer.into_rows_result().map_err(|error| CqlError::Unusable(error.to_string()))?;
         rows.maybe_first_row::<R>().map_err(|error| CqlError::Unusable(error.to_string()))
     }
 
     /// Writes on a condition; answers whether that held, and so it was done.
     pub async fn lwt(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<bool, CqlError> {
-        let answer = self.session.execute_unpaged(statement, values).await?;
-        applied(answer)
+        let answer = self.session.execute_unpaged(statement, values).await;
+        applied(answer.map_err(|error| CqlError::of(&error, true))?)
     }
 
     /// Has an LWT done for certain: `attempt` sends it, `settle` reads what is there.
@@ -264,30 +295,22 @@ impl Cql {
         S: Future<Output = Result<Option<bool>, CqlError>> + Send,
     {
         let mut pause = Pause::within(self.patience());
-        let mut is_open = false;
         loop {
-            let answer = attempt().await;
-            let error = match answer {
+            let error = match attempt().await {
                 Ok(true) => return Ok(true),
-                // Refused by what is there, which may be what an earlier attempt of ours has left.
-                Ok(false) if !is_open => return Ok(false),
-                Ok(false) => match settle().await {
-                    Ok(Some(is_ours)) => return Ok(is_ours),
-                    Ok(None) => CqlError::Unknown("an LWT was refused by nothing".into()),
-                    Err(error) => error,
-                },
                 Err(error @ CqlError::Unusable(_)) => return Err(error),
                 Err(error @ CqlError::NotApplied(_)) => error,
-                Err(error @ CqlError::Unknown(_)) => {
-                    is_open = true;
-                    match settle().await {
-                        Ok(Some(is_ours)) => return Ok(is_ours),
-                        Ok(None) | Err(_) => error,
+                // Refused by what is there, which may be what an earlier attempt of ours has left; or not known.
+                outcome => match settle().await {
+                    Ok(Some(is_ours)) => return Ok(is_ours),
+                    Ok(None) => {
+                        outcome.err().unwrap_or_else(|| CqlError::Unknown("an LWT was refused by nothing".into()))
                     }
-                }
+                    Err(error) => CqlError::Unknown(error.to_string()),
+                },
             };
             if pause.wait().await.is_break() {
-                return Err(if is_open { CqlError::Unknown(error.to_string()) } else { error });
+                return Err(error);
             }
         }
     }

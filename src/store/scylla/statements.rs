@@ -90,7 +90,9 @@ statements! {
     Lwt claim_deliveries: "UPDATE delivery_quotas SET used = ?, claim = ?, deliveries = ? \
                            WHERE owner = ? AND month = ? AND process = ? IF used = ?";
 
-    SettlingRead queues: "SELECT queue, node, holder, holder_node, beat, floor FROM queues WHERE part = 0";
+    // Who takes one over says in its LWT what it has seen: if that was outdated, it is refused.
+    Read queues: "SELECT queue, node, holder, holder_node, beat, floor FROM queues WHERE part = 0";
+    SettlingRead queue_holder: "SELECT holder FROM queues WHERE part = 0 AND queue = ?";
     Lwt open_queue: "INSERT INTO queues (part, queue, node, holder, holder_node, beat, floor) \
                      VALUES (0, ?, ?, ?, ?, 0, ?) IF NOT EXISTS";
     Lwt beat: "UPDATE queues SET beat = ?, floor = ? WHERE part = 0 AND queue = ? IF holder = ? AND beat = ?";

@@ -22,7 +22,7 @@ const MASTER_KEY: &str = "dGhpcyBpcyBub3Qgc2VjcmV0LCBpdCBpcyBhIHRlc3Q=";
 /// What the schema's own keeping needs: it is the same for all tests.
 const KEPT_TABLES: [&str; 2] = ["migrations", "migration_lock"];
 /// What emptying a table may take on a machine that compiles meanwhile.
-const EMPTIED_WITHIN: Duration = Duration::from_secs(60);
+const EMPTIED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Those that tests of this process have done with.
 static LEFT: Mutex<Vec<Keyspace>> = Mutex::new(Vec::new());

@@ -1,0 +1,99 @@
+//! Telling by their beats which queues' holders are gone, by this machine's own clock alone.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use uuid::Uuid;
+
+use super::queue::QueueRow;
+
+/// A beat that stands still for so long belongs to a holder that is gone.
+pub const STALE_AFTER: Duration = Duration::from_secs(15);
+/// Who watches a beat has to look at least so often: while nobody could look, nobody could beat either.
+const LONGEST_GAP: Duration = Duration::from_secs(7);
+
+/// The time since this machine was started, that which it slept included: a holder that slept has lost its queues.
+pub fn uptime() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    // Below a second, by its definition.
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// A queue of another process.
+struct Watched {
+    holder: Uuid,
+    beat: i64,
+    /// Since when its beat stands still.
+    since: Duration,
+    seen_at: Duration,
+}
+
+/// The queues of other processes.
+#[derive(Default)]
+pub struct Watch(Mutex<HashMap<Uuid, Watched>>);
+
+impl Watch {
+    /// Looks at a queue at the time `now`; answers whether its holder is gone.
+    pub fn look(&self, row: &QueueRow, now: Duration) -> bool {
+        if row.holder.is_nil() {
+            // Handed back.
+            return true;
+        }
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let anew = || Watched { holder: row.holder, beat: row.beat, since: now, seen_at: now };
+        let seen = watched.entry(row.queue).or_insert_with(anew);
+        let moved = (seen.holder, seen.beat) != (row.holder, row.beat);
+        if moved || now.saturating_sub(seen.seen_at) > LONGEST_GAP {
+            *seen = anew();
+        }
+        seen.seen_at = now;
+        let is_gone = now.saturating_sub(seen.since) >= STALE_AFTER;
+        // Those whose row is gone are not looked at any more.
+        watched.retain(|_, watched| now.saturating_sub(watched.seen_at) <= LONGEST_GAP);
+        is_gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(beat: i64) -> QueueRow {
+        let (queue, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        QueueRow { queue, node: other, holder: other, holder_node: other, beat, floor: 0 }
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(1_000 + seconds)
+    }
+
+    #[test]
+    fn a_holder_is_gone_once_its_beat_stands_still_for_long_enough() {
+        let watch = Watch::default();
+        assert!((0..15).step_by(3).all(|second| !watch.look(&row(7), at(second))));
+        assert!(watch.look(&row(7), at(15)));
+    }
+
+    #[test]
+    fn a_holder_that_beats_is_never_gone() {
+        let watch = Watch::default();
+        assert!((0..100).all(|step| !watch.look(&row(step / 4), at(u64::try_from(step).unwrap() * 3))));
+    }
+
+    #[test]
+    fn while_nobody_could_look_no_beat_is_missed() {
+        let watch = Watch::default();
+        assert!(!watch.look(&row(7), at(0)));
+        assert!(!watch.look(&row(7), at(60)), "the cluster was away");
+        assert!(!watch.look(&row(7), at(66)));
+        assert!(!watch.look(&row(8), at(69)), "it was alive");
+    }
+
+    #[test]
+    fn a_queue_that_was_handed_back_is_free_at_once() {
+        assert!(Watch::default().look(&QueueRow { holder: Uuid::nil(), ..row(7) }, at(0)));
+    }
+}
