@@ -180,7 +180,8 @@ fn every_setting_can_be_set_in_the_environment_and_arrives() {
     let directory = Directory::with("a.file", "");
     for setting in defaults().settings() {
         assert_eq!(setting.variable(), variable(setting.name()));
-        let value = another_value(&directory, setting.name(), setting.value()).expect(setting.name());
+        let value =
+            another_value(&directory, setting.name(), setting.value()).unwrap_or_else(|| panic!("{}", setting.name()));
         let variable = setting.variable();
         let changed =
             directory.load(None, &[companions(setting.name()), &[(&variable, &value)]].concat()).expect("valid");

@@ -22,6 +22,7 @@ mod retries;
 mod rows;
 pub mod session;
 mod statements;
+pub mod transfer;
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,24 +113,7 @@ struct Tables {
 impl ScyllaStore {
     /// Opens the store for a node. Its schema has to be there.
     pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
-        let cql = Cql::connect(settings).await?;
-        let statements = Box::pin(Statements::prepare(&cql)).await?;
-        let tables = Arc::new(Tables {
-            cql,
-            statements,
-            process: Uuid::new_v4(),
-            link_quotas: LinkQuotas::default(),
-            creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
-            hit_rows: HitRows::default(),
-            queues: Queues::new(node.0),
-            changing: RwLock::default(),
-            doubts: Arc::default(),
-            beating: tokio::sync::Mutex::default(),
-            delivery_quotas: tokio::sync::Mutex::default(),
-            delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
-            kept_from: AtomicU32::new(0),
-            closing: watch::Sender::new(false),
-        });
+        let tables = Arc::new(Tables::connect(settings, node).await?);
         tables.read_first_kept_day().await?;
         tables.begin_queues().await?;
         let tasks = vec![
@@ -147,6 +131,27 @@ impl ScyllaStore {
 }
 
 impl Tables {
+    async fn connect(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
+        let cql = Cql::connect(settings).await?;
+        let statements = Box::pin(Statements::prepare(&cql)).await?;
+        Ok(Self {
+            cql,
+            statements,
+            process: Uuid::new_v4(),
+            link_quotas: LinkQuotas::default(),
+            creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
+            hit_rows: HitRows::default(),
+            queues: Queues::new(node.0),
+            changing: RwLock::default(),
+            doubts: Arc::default(),
+            beating: tokio::sync::Mutex::default(),
+            delivery_quotas: tokio::sync::Mutex::default(),
+            delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
+            kept_from: AtomicU32::new(0),
+            closing: watch::Sender::new(false),
+        })
+    }
+
     fn check_open(&self) -> Result<(), StoreError> {
         if *self.closing.borrow() { Err(StoreError::Unavailable("the store is closed".into())) } else { Ok(()) }
     }
