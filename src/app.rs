@@ -3,6 +3,7 @@
 mod build;
 mod cluster;
 mod keys_on_disk;
+mod transfer;
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,8 +35,10 @@ use crate::store::scylla::migrate::MigrateError;
 use crate::store::scylla::session::ConnectError;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
+use crate::transfer::TransferError;
 
 pub use self::build::TestSeams;
+pub use self::transfer::{Exported, export, import};
 
 /// Why the service did not start.
 #[derive(Debug, Error)]
@@ -58,6 +61,8 @@ pub enum StartError {
     Schema(#[from] MigrateError),
     #[error("the store on the cluster can't be opened: {0}")]
     ClusterStore(#[from] OpenError),
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
     #[error(transparent)]
     RootKey(#[from] RootKeyError),
     #[error(transparent)]

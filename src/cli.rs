@@ -18,7 +18,7 @@ pub struct Cli {
 }
 
 /// What the program does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Serve requests until told to stop; the default.
     #[default]
@@ -27,6 +27,16 @@ pub enum Command {
     CheckConfig,
     /// Bring the store's schema up to date.
     Migrate,
+    /// Write all that the store keeps to FILE, to be imported elsewhere; deliveries of webhooks stay behind.
+    Export {
+        /// A new file, or one whose export ended early: then it goes on.
+        file: PathBuf,
+    },
+    /// Fill the store, which must be empty, from FILE.
+    Import {
+        /// What an export has written.
+        file: PathBuf,
+    },
     /// Print the description of the API as JSON, for tools.
     Openapi,
 }
@@ -55,6 +65,8 @@ mod tests {
             (&["serve"], Command::Serve),
             (&["check-config"], Command::CheckConfig),
             (&["migrate"], Command::Migrate),
+            (&["export", "a.jsonl"], Command::Export { file: "a.jsonl".into() }),
+            (&["import", "a.jsonl"], Command::Import { file: "a.jsonl".into() }),
             (&["openapi"], Command::Openapi),
         ] {
             let cli = parse(arguments).expect("a valid command line");

@@ -18,3 +18,4 @@ pub mod readiness;
 pub mod service;
 pub mod store;
 pub mod telemetry;
+pub mod transfer;

@@ -10,6 +10,7 @@ use signpost::app::{self, App};
 use signpost::cli::{Cli, Command};
 use signpost::config::{Config, LogFormat, LogLevel, StoreKind};
 use signpost::telemetry::logging;
+use signpost::transfer::Imported;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
@@ -30,6 +31,8 @@ fn main() -> ExitCode {
     match cli.command.unwrap_or_default() {
         Command::CheckConfig => print(&config.effective()),
         Command::Migrate => migrate(&config),
+        Command::Export { file } => export(&config, &file),
+        Command::Import { file } => import(&config, &file),
         Command::Openapi => print(&app::api_document(&config)),
         Command::Serve => serve(&config),
     }
@@ -42,6 +45,31 @@ fn migrate(config: &Config) -> ExitCode {
     match actix_web::rt::System::new().block_on(app::migrate(config)) {
         Ok(files) if files.is_empty() => print("Nothing to do."),
         Ok(files) => print(&format!("Applied {}.", files.join(", "))),
+        Err(error) => fail(&error),
+    }
+}
+
+fn export(config: &Config, file: &Path) -> ExitCode {
+    match actix_web::rt::System::new().block_on(app::export(config, file)) {
+        Ok(exported) => {
+            if exported.leaves_deliveries {
+                let warning = "deliveries of webhooks are pending: they are not exported, and stay with this store";
+                // Where even this can't be written, the file is there all the same.
+                let _ = writeln!(io::stderr(), "signpost: {warning}");
+            }
+            let counts = exported.counts;
+            print(&format!("Exported {} links, {} keys, {} counters.", counts.links, counts.keys, counts.counters))
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn import(config: &Config, file: &Path) -> ExitCode {
+    match actix_web::rt::System::new().block_on(app::import(config, file)) {
+        Ok(Imported::Now(counts)) => {
+            print(&format!("Imported {} links, {} keys, {} counters.", counts.links, counts.keys, counts.counters))
+        }
+        Ok(Imported::Before) => print("Nothing to do: the store has all of this file."),
         Err(error) => fail(&error),
     }
 }

@@ -314,7 +314,7 @@ fn cache_settings(config: &Config) -> LinkCacheSettings {
     }
 }
 
-fn make_directory(config: &Config) -> Result<(), StartError> {
+pub(super) fn make_directory(config: &Config) -> Result<(), StartError> {
     let path = &config.data_dir;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| refused(config, "data_dir", format!("{} can't be made: {error}", path.display())))
@@ -324,9 +324,13 @@ async fn open_store(config: &Config, node: NodeId) -> Result<Arc<dyn Store>, Sta
     if config.store.kind == StoreKind::Scylla {
         return Ok(Arc::new(cluster::open(config, node).await?));
     }
+    Ok(Arc::new(open_embedded(config)?))
+}
+
+pub(super) fn open_embedded(config: &Config) -> Result<EmbeddedStore, StartError> {
     let path = config.data_dir.join("store");
     match EmbeddedStore::open(&path, config.store.cache_bytes) {
-        Ok(store) => Ok(Arc::new(store)),
+        Ok(store) => Ok(store),
         Err(StoreError::Unavailable(reason)) => Err(StartError::StoreDirectory { path, reason }),
         Err(error) => Err(error.into()),
     }

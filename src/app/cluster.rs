@@ -8,6 +8,7 @@ use crate::domain::hit::NodeId;
 use crate::store::scylla::ScyllaStore;
 use crate::store::scylla::migrate::{self, Applied};
 use crate::store::scylla::session::{self, Credentials, ScyllaSettings, Tls};
+use crate::store::scylla::transfer::ScyllaTransfer;
 
 /// Applies what is missing of the schema.
 pub async fn migrate(config: &Config) -> Result<Vec<Applied>, StartError> {
@@ -19,6 +20,18 @@ pub async fn migrate(config: &Config) -> Result<Vec<Applied>, StartError> {
 
 /// Opens the store for a node, once its schema is up to date.
 pub async fn open(config: &Config, node: NodeId) -> Result<ScyllaStore, StartError> {
+    prepare(config).await?;
+    Ok(ScyllaStore::open(&settings(config), node).await?)
+}
+
+/// Opens the tables for whoever carries all of them.
+pub async fn open_transfer(config: &Config) -> Result<ScyllaTransfer, StartError> {
+    prepare(config).await?;
+    Ok(ScyllaTransfer::open(&settings(config)).await?)
+}
+
+/// Makes sure that the schema is up to date.
+async fn prepare(config: &Config) -> Result<(), StartError> {
     if config.scylla.migrate_at_start {
         for file in migrate(config).await? {
             tracing::info!(file = file.name, "changed the schema");
@@ -27,7 +40,7 @@ pub async fn open(config: &Config, node: NodeId) -> Result<ScyllaStore, StartErr
         let session = session::connect(&settings(config)).await?;
         migrate::check(&session, &config.scylla.keyspace).await?;
     }
-    Ok(ScyllaStore::open(&settings(config), node).await?)
+    Ok(())
 }
 
 fn settings(config: &Config) -> ScyllaSettings {

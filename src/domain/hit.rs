@@ -51,7 +51,8 @@ impl From<Position> for HitCursor {
 }
 
 /// A list of labels that is kept for a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Dimension {
     Referrer = 0,

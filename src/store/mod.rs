@@ -3,6 +3,7 @@
 pub mod embedded;
 pub mod faulty;
 pub mod scylla;
+pub mod transfer;
 
 use std::sync::Arc;
 

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
-const MAY_USE: [(&str, &[&str]); 15] = [
-    ("main", &["app", "cli", "config", "telemetry"]),
+const MAY_USE: [(&str, &[&str]); 16] = [
+    ("main", &["app", "cli", "config", "telemetry", "transfer"]),
     (
         "app",
         &[
@@ -27,8 +27,10 @@ const MAY_USE: [(&str, &[&str]); 15] = [
             "service",
             "store",
             "telemetry",
+            "transfer",
         ],
     ),
+    ("transfer", &["domain", "store"]),
     ("http", &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry"]),
     ("service", &["actors", "cache", "clock", "domain", "hits", "limits", "store"]),
     ("actors", &["clock", "domain", "hits", "store", "telemetry"]),

@@ -15,3 +15,4 @@ mod limits;
 mod process;
 mod store;
 mod support;
+mod transfer;

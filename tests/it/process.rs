@@ -35,7 +35,7 @@ fn the_version_is_told() {
 #[test]
 fn help_names_every_command() {
     let help = printed(run(&["--help"]));
-    for word in ["serve", "check-config", "migrate", "openapi", "--config", "--version"] {
+    for word in ["serve", "check-config", "migrate", "export", "import", "openapi", "--config", "--version"] {
         assert!(help.contains(word), "{word}: {help}");
     }
 }

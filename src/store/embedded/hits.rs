@@ -23,11 +23,11 @@ const CURSOR: &str = "journal cursor";
 /// one counts as [`OTHER_LABEL`] instead of standing in the way of the whole batch for ever.
 const MAX_LABEL_BYTES: usize = 1_024;
 
-fn cursor_key(writer: NodeId) -> Vec<u8> {
+pub fn cursor_key(writer: NodeId) -> Vec<u8> {
     [b"c", writer.0.as_bytes().as_slice()].concat()
 }
 
-fn read_cursor(engine: &Engine, from: &impl Readable, writer: NodeId) -> Result<Position, StoreError> {
+pub fn read_cursor(engine: &Engine, from: &impl Readable, writer: NodeId) -> Result<Position, StoreError> {
     let row = from.get(&engine.meta, cursor_key(writer)).map_err(|e| engine_error(&e))?;
     counters::<1>(CURSOR, row).map(|[position]| Position(position))
 }

@@ -16,7 +16,7 @@ fn tagged(tag: u8, rest: &[u8]) -> Vec<u8> {
     [&[tag], rest].concat()
 }
 
-fn id_key(id: KeyId) -> Vec<u8> {
+pub fn id_key(id: KeyId) -> Vec<u8> {
     tagged(b'k', id.0.as_bytes())
 }
 

@@ -11,6 +11,7 @@ mod links;
 mod parts;
 mod rows;
 mod transaction;
+mod transfer;
 mod writer;
 
 use std::path::Path;

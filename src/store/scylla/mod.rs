@@ -23,6 +23,7 @@ mod retries;
 mod rows;
 pub mod session;
 mod statements;
+pub mod transfer;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -116,25 +117,7 @@ struct Tables {
 impl ScyllaStore {
     /// Opens the store for a node. Its schema has to be there.
     pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
-        let cql = Cql::connect(settings).await?;
-        let statements = Box::pin(Statements::prepare(&cql)).await?;
-        let tables = Arc::new(Tables {
-            cql,
-            statements,
-            process: Uuid::new_v4(),
-            last_claim: AtomicI32::new(0),
-            link_quotas: LinkQuotas::default(),
-            creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
-            hit_rows: HitRows::default(),
-            queues: Queues::new(node.0),
-            changing: RwLock::default(),
-            doubts: Arc::default(),
-            beating: tokio::sync::Mutex::default(),
-            delivery_quotas: tokio::sync::Mutex::default(),
-            delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
-            kept_from: AtomicU32::new(0),
-            closing: AtomicBool::new(false),
-        });
+        let tables = Arc::new(Tables::connect(settings, node).await?);
         tables.read_first_kept_day().await?;
         tables.begin_queues().await?;
         let tasks = tables.keep_queues();
@@ -160,6 +143,28 @@ impl ScyllaStore {
 }
 
 impl Tables {
+    async fn connect(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
+        let cql = Cql::connect(settings).await?;
+        let statements = Box::pin(Statements::prepare(&cql)).await?;
+        Ok(Self {
+            cql,
+            statements,
+            process: Uuid::new_v4(),
+            last_claim: AtomicI32::new(0),
+            link_quotas: LinkQuotas::default(),
+            creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
+            hit_rows: HitRows::default(),
+            queues: Queues::new(node.0),
+            changing: RwLock::default(),
+            doubts: Arc::default(),
+            beating: tokio::sync::Mutex::default(),
+            delivery_quotas: tokio::sync::Mutex::default(),
+            delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
+            kept_from: AtomicU32::new(0),
+            closing: AtomicBool::new(false),
+        })
+    }
+
     fn check_open(&self) -> Result<(), StoreError> {
         if self.closing.load(Ordering::Acquire) {
             Err(StoreError::Unavailable("the store is closed".into()))

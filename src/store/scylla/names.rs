@@ -20,6 +20,12 @@ impl Tables {
         Ok(there().await?.unwrap_or(value))
     }
 
+    /// The value under a name.
+    pub(super) async fn name(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let row = self.cql.read_one::<(Option<Vec<u8>>,)>(&self.statements.name, (name,)).await?;
+        Ok(row.map(|(value,)| value.unwrap_or_default()))
+    }
+
     /// The number under a name; 0 where there is none.
     pub(super) async fn mark(&self, name: &str) -> Result<u64, StoreError> {
         let row = self.cql.read_one::<(Option<i64>,)>(&self.statements.mark, (name,)).await?;

@@ -1,0 +1,331 @@
+//! Taking all that is kept out of the cluster, and filling an empty keyspace.
+//!
+//! Tables are read in the order of their partitions' tokens, which is the only one that a cluster has. A place is a token.
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use ring::digest::{SHA256, digest};
+use scylla::deserialize::row::DeserializeRow;
+use scylla::errors::PrepareError;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::CqlTimestamp;
+use uuid::Uuid;
+
+use super::links::link_from;
+use super::outcome::CqlError;
+use super::rows::{bigint, corrupt, day as day_column, json, month as month_column, number, timestamp_from, to_json};
+use super::session::{Cql, Kind, ScyllaSettings};
+use super::{AT_ONCE, OpenError, Tables};
+use crate::domain::calendar::{Month, Timestamp};
+use crate::domain::hit::{Dimension, NodeId, Position};
+use crate::domain::key::{ApiKey, KeyId};
+use crate::domain::link::{Link, ShortId};
+use crate::store::StoreError;
+use crate::store::transfer::{Metric, NAMES, Page, Record, Section, Sink, SinkError, Source};
+
+/// Partitions looked at for one page.
+const PAGE: i32 = 1_000;
+
+/// Whose rows the counts are that were brought from elsewhere; no node has this id.
+const IMPORTED: NodeId = NodeId(Uuid::from_u128(0x5167_6e70_6f73_8400_8000_696d_706f_7274));
+/// These rows never grow: whoever writes them writes the same.
+const ONCE: i64 = 1;
+
+/// The tables of a cluster, for whoever carries all of them and serves nobody.
+pub struct ScyllaTransfer {
+    tables: Tables,
+    scans: Scans,
+    links_settled: PreparedStatement,
+    deliveries_settled: PreparedStatement,
+}
+
+macro_rules! scans {
+    ($($name:ident: $text:literal;)*) => {
+        /// Statements that go through whole tables.
+        struct Scans {
+            $($name: PreparedStatement,)*
+        }
+
+        impl Scans {
+            async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
+                let ($($name,)*) = futures_util::try_join!($(cql.prepare(Kind::Read, $text),)*)?;
+                Ok(Self { $($name,)* })
+            }
+        }
+    };
+}
+
+scans! {
+    keys: "SELECT token(id), record FROM keys WHERE token(id) > ? LIMIT ?";
+    key_uses: "SELECT token(key), key, used_at FROM key_uses WHERE token(key) > ? LIMIT ?";
+    links: "SELECT token(id), id, owner, created_at, target, data, webhooks, tracked FROM links WHERE token(id) > ? LIMIT ?";
+    links_created: "SELECT DISTINCT token(owner, month), owner, month, used FROM link_quotas \
+                    WHERE token(owner, month) > ? LIMIT ?";
+    deliveries: "SELECT DISTINCT token(owner, month), owner, month, used FROM delivery_quotas \
+                 WHERE token(owner, month) > ? LIMIT ?";
+    served: "SELECT DISTINCT token(key, month), key, month FROM served_hits WHERE token(key, month) > ? LIMIT ?";
+    days: "SELECT DISTINCT token(link), link FROM link_days WHERE token(link) > ? LIMIT ?";
+    labels: "SELECT DISTINCT token(link, month), link, month FROM link_labels WHERE token(link, month) > ? LIMIT ?";
+    cursors: "SELECT token(writer), writer, begun, counted FROM hit_cursors WHERE token(writer) > ? LIMIT ?";
+}
+
+impl ScyllaTransfer {
+    /// Opens the tables. The schema has to be there.
+    pub async fn open(settings: &ScyllaSettings) -> Result<Self, OpenError> {
+        // A node of its own, which has no queue.
+        let tables = Box::pin(Tables::connect(settings, NodeId(Uuid::new_v4()))).await?;
+        let scans = Box::pin(Scans::prepare(&tables.cql)).await?;
+        let settled = |table: &str| format!("SELECT used FROM {table} WHERE owner = ? AND month = ? LIMIT 1");
+        let links_settled = tables.cql.prepare(Kind::SettlingRead, &settled("link_quotas")).await?;
+        let deliveries_settled = tables.cql.prepare(Kind::SettlingRead, &settled("delivery_quotas")).await?;
+        Ok(Self { tables, scans, links_settled, deliveries_settled })
+    }
+
+    async fn scan<R>(&self, statement: &PreparedStatement, from: Option<&str>) -> Result<Vec<R>, StoreError>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
+    {
+        // No partition has the least of all tokens.
+        let from = from.map_or(Ok(i64::MIN), str::parse).map_err(|error| corrupt("places", &error))?;
+        Ok(self.tables.cql.read(statement, (from, PAGE)).await?)
+    }
+
+    async fn days_of(&self, link: ShortId) -> Result<Vec<Record>, StoreError> {
+        let hits = self.tables.read_link_hits(link, false).await?;
+        Ok(hits.days.into_iter().map(|(day, devices)| Record::Day { link, day, devices }).collect())
+    }
+
+    async fn labels_of(&self, link: ShortId, month: i32) -> Result<Vec<Record>, StoreError> {
+        let statement = &self.tables.statements.labels;
+        let rows: Vec<(i8, String, Option<i64>)> = self.tables.cql.read(statement, (link.as_str(), month)).await?;
+        let mut sums = std::collections::BTreeMap::new();
+        for (dimension, label, count) in rows {
+            *sums.entry((dimension, label)).or_insert(0) += number(count);
+        }
+        let month = month_from(month);
+        let record = |((list, label), count)| {
+            let dimension = Dimension::ALL.into_iter().find(|known| *known as i8 == list);
+            let dimension = dimension.ok_or_else(|| corrupt("link_labels", &"not a dimension"))?;
+            Ok(Record::Label { link, month, dimension, label, count })
+        };
+        sums.into_iter().map(record).collect()
+    }
+
+    async fn names(&self) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        for name in NAMES {
+            if let Some(value) = self.tables.name(name).await? {
+                records.push(Record::Name { name: name.to_owned(), value });
+            }
+        }
+        Ok(records)
+    }
+
+    /// The count of a month, which nothing was counted in before.
+    async fn put_usage(&self, metric: Metric, key: KeyId, month: Month, count: u64) -> Result<(), SinkError> {
+        let (tables, month_row, used) = (&self.tables, month_column(month), bigint(count));
+        let (statements, nothing) = (&tables.statements, None::<i64>);
+        if metric == Metric::HitsServed {
+            let values = (key.0, month_row, IMPORTED.0, used, ONCE, ONCE);
+            return Ok(tables.cql.write(&statements.put_served, values).await.map_err(StoreError::from)?);
+        }
+        let attempt = || async {
+            if metric == Metric::WebhookDeliveries {
+                let values = (used, 1_i32, Vec::<u8>::new(), key.0, month_row, IMPORTED.0, nothing);
+                tables.cql.lwt(&statements.claim_deliveries, values).await
+            } else {
+                let values = (used, 1_i32, key.0, month_row, IMPORTED.0, nothing);
+                tables.cql.lwt(&statements.claim_links, values).await
+            }
+        };
+        let there = || async {
+            let statement =
+                if metric == Metric::WebhookDeliveries { &self.deliveries_settled } else { &self.links_settled };
+            let row = tables.cql.read_one::<(Option<i64>,)>(statement, (key.0, month_row)).await?;
+            Ok::<_, CqlError>(row.and_then(|(used,)| used))
+        };
+        let settle = || async { Ok(there().await?.map(|there| there == used)) };
+        let is_ours = tables.cql.settled(attempt, settle).await.map_err(StoreError::from)?;
+        if is_ours || there().await.map_err(StoreError::from)? == Some(used) {
+            return Ok(());
+        }
+        Err(SinkError::Taken(format!("count of key {key}")))
+    }
+
+    async fn put(&self, record: Record) -> Result<(), SinkError> {
+        let (tables, statements) = (&self.tables, &self.tables.statements);
+        match record {
+            Record::Key(key) => {
+                tables.put_new_key(&key).await?;
+                // What stays where one is there already has to be the same.
+                let is_same = tables.read_key(key.id).await?.is_some_and(|there| there == *key);
+                if is_same { Ok(()) } else { Err(SinkError::Taken(format!("key {}", key.id))) }
+            }
+            Record::KeyUse { key, at } => Ok(tables.write_key_uses(vec![(key, at)]).await?),
+            Record::Link(link) => self.put_link(&link).await,
+            Record::Usage { metric, key, month, count } => self.put_usage(metric, key, month, count).await,
+            Record::Day { link, day, devices } => {
+                let [a, b, c] = devices.map(bigint);
+                let values = (link.as_str(), day_column(day), IMPORTED.0, a, b, c, ONCE, ONCE);
+                Ok(tables.cql.write(&statements.put_day, values).await.map_err(StoreError::from)?)
+            }
+            Record::Label { link, month, dimension, label, count } => {
+                let (id, month) = (link.as_str(), month_column(month));
+                tables.cql.write(&statements.put_month, (id, month)).await.map_err(StoreError::from)?;
+                let values = (id, month, IMPORTED.0, dimension as i8, label, bigint(count), ONCE, ONCE, ONCE);
+                Ok(tables.cql.write(&statements.put_label, values).await.map_err(StoreError::from)?)
+            }
+            Record::Cursor { writer, counted } => {
+                let at = bigint(counted.0);
+                for statement in [&statements.begin_batch, &statements.end_batch] {
+                    tables.cql.write(statement, (at, at, writer.0)).await.map_err(StoreError::from)?;
+                }
+                Ok(())
+            }
+            Record::Name { name, value } => {
+                let kept = tables.put_name(&name, value.clone()).await?;
+                if kept == value { Ok(()) } else { Err(SinkError::Taken(name)) }
+            }
+        }
+    }
+
+    async fn put_link(&self, link: &Link) -> Result<(), SinkError> {
+        // The same at every try, so that one whose answer was lost is known again.
+        let hash = digest(&SHA256, to_json("links", link)?.as_bytes());
+        let mut claim = [0; 16];
+        claim.copy_from_slice(&hash.as_ref()[..16]);
+        let claim = uuid::Builder::from_custom_bytes(claim).into_uuid();
+        let is_ours = self.tables.insert_link(link, claim).await.map_err(StoreError::from)?;
+        if is_ours || self.tables.read_link(link.id).await?.is_some_and(|there| there == *link) {
+            return Ok(());
+        }
+        Err(SinkError::Taken(format!("link {}", link.id)))
+    }
+}
+
+/// The records of some rows, and the place behind the last of them.
+fn page<R>(
+    rows: Vec<R>,
+    token: impl Fn(&R) -> i64,
+    record: impl FnMut(R) -> Result<Record, StoreError>,
+) -> Result<Page, StoreError> {
+    let next = next_place(rows.len(), rows.last().map(token));
+    Ok(Page { records: rows.into_iter().map(record).collect::<Result<_, _>>()?, next })
+}
+
+fn next_place(rows: usize, last: Option<i64>) -> Option<String> {
+    let is_full = i32::try_from(rows).is_ok_and(|rows| rows >= PAGE);
+    last.filter(|_| is_full).map(|token| token.to_string())
+}
+
+fn month_from(column: i32) -> Month {
+    Month(u32::try_from(column).unwrap_or(0))
+}
+
+fn short_id(text: &str) -> Result<ShortId, StoreError> {
+    ShortId::parse(text).ok_or_else(|| corrupt("links", &"not a short id"))
+}
+
+type LinkRow = (i64, String, Uuid, CqlTimestamp, String, String, Option<Vec<String>>, bool);
+
+#[async_trait]
+impl Source for ScyllaTransfer {
+    async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
+        match section {
+            Section::Keys => {
+                let rows: Vec<(i64, String)> = self.scan(&self.scans.keys, from).await?;
+                page(rows, |row| row.0, |row| Ok(Record::Key(Box::new(json::<ApiKey>("keys", &row.1)?))))
+            }
+            Section::KeyUses => {
+                let rows: Vec<(i64, Uuid, Option<CqlTimestamp>)> = self.scan(&self.scans.key_uses, from).await?;
+                let at = |column: Option<CqlTimestamp>| column.map_or(Timestamp(0), timestamp_from);
+                page(rows, |row| row.0, |row| Ok(Record::KeyUse { key: KeyId(row.1), at: at(row.2) }))
+            }
+            Section::Links => {
+                let rows: Vec<LinkRow> = self.scan(&self.scans.links, from).await?;
+                page(
+                    rows,
+                    |row| row.0,
+                    |(_, id, owner, at, target, data, webhooks, tracked)| {
+                        link_from((id, owner, at, target, data, webhooks, tracked)).map(Record::Link)
+                    },
+                )
+            }
+            Section::LinksCreated | Section::WebhookDeliveries => {
+                let (statement, metric) = match section {
+                    Section::LinksCreated => (&self.scans.links_created, Metric::LinksCreated),
+                    _ => (&self.scans.deliveries, Metric::WebhookDeliveries),
+                };
+                let rows: Vec<(i64, Uuid, i32, Option<i64>)> = self.scan(statement, from).await?;
+                page(
+                    rows,
+                    |row| row.0,
+                    |(_, key, month, used)| {
+                        Ok(Record::Usage { metric, key: KeyId(key), month: month_from(month), count: number(used) })
+                    },
+                )
+            }
+            Section::HitsServed => {
+                let rows: Vec<(i64, Uuid, i32)> = self.scan(&self.scans.served, from).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0));
+                let record = |(_, key, month)| async move {
+                    let (key, month) = (KeyId(key), month_from(month));
+                    let count = self.tables.hits_served(key, month).await?;
+                    Ok::<_, StoreError>(Record::Usage { metric: Metric::HitsServed, key, month, count })
+                };
+                let records = stream::iter(rows).map(record).buffered(AT_ONCE).try_collect().await?;
+                Ok(Page { records, next })
+            }
+            Section::Days => {
+                let rows: Vec<(i64, String)> = self.scan(&self.scans.days, from).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0));
+                let of_link = |(_, link): (i64, String)| async move { self.days_of(short_id(&link)?).await };
+                let records: Vec<Vec<Record>> = stream::iter(rows).map(of_link).buffered(AT_ONCE).try_collect().await?;
+                Ok(Page { records: records.into_iter().flatten().collect(), next })
+            }
+            Section::Labels => {
+                let rows: Vec<(i64, String, i32)> = self.scan(&self.scans.labels, from).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0));
+                let of_month =
+                    |(_, link, month): (i64, String, i32)| async move { self.labels_of(short_id(&link)?, month).await };
+                let records: Vec<Vec<Record>> =
+                    stream::iter(rows).map(of_month).buffered(AT_ONCE).try_collect().await?;
+                Ok(Page { records: records.into_iter().flatten().collect(), next })
+            }
+            Section::Cursors => {
+                let rows: Vec<(i64, Uuid, Option<i64>, Option<i64>)> = self.scan(&self.scans.cursors, from).await?;
+                page(
+                    rows,
+                    |row| row.0,
+                    |(_, writer, begun, counted)| {
+                        if number(begun) > number(counted) {
+                            // Its rows are in the counts in part.
+                            let reason =
+                                format!("node {writer} has not brought its counting to an end: start and stop it");
+                            return Err(StoreError::Unavailable(reason));
+                        }
+                        Ok(Record::Cursor { writer: NodeId(writer), counted: Position(number(counted)) })
+                    },
+                )
+            }
+            Section::Names => Ok(Page { records: self.names().await?, next: None }),
+        }
+    }
+
+    async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
+        let rows = self.tables.cql.session().query_unpaged("SELECT queue FROM queues WHERE part = 0 LIMIT 1", ()).await;
+        let rows = rows.map_err(CqlError::from)?.into_rows_result();
+        Ok(rows.map_err(|error| CqlError::Unusable(error.to_string()))?.rows_num() > 0)
+    }
+}
+
+#[async_trait]
+impl Sink for ScyllaTransfer {
+    async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.tables.name(name).await
+    }
+
+    async fn write(&self, records: Vec<Record>) -> Result<(), SinkError> {
+        stream::iter(records.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, |record| self.put(record)).await
+    }
+}

@@ -1,0 +1,179 @@
+//! Files that carry all a store keeps to another one: lines of JSON, between a line that says what it is and one that says
+//! that it is whole.
+//!
+//! Between the records stand places: up to there the file is good, and from there its store can go on giving.
+
+mod export;
+mod import;
+mod progress;
+
+use std::fmt::Write;
+use std::io::{self, BufRead};
+use std::path::PathBuf;
+
+use ring::digest::{Context, SHA256};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::domain::calendar::Timestamp;
+use crate::store::StoreError;
+use crate::store::transfer::{Record, Section, SinkError};
+
+pub use self::export::export;
+pub use self::import::{Imported, import};
+
+/// The form of the file. A release that changes it reads the older ones too.
+const FORMAT: u32 = 1;
+
+/// Why a file was not written, or not read.
+#[derive(Debug, Error)]
+pub enum TransferError {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{} is no export of Signpost", .0.display())]
+    NotAnExport(PathBuf),
+    #[error("{} has the form {found}, this release reads {FORMAT}", path.display())]
+    OtherForm { path: PathBuf, found: u32 },
+    #[error("{} is complete already: name another file, or remove it", .0.display())]
+    Complete(PathBuf),
+    #[error("{} was begun from another store: name another file, or remove it", .0.display())]
+    OtherStore(PathBuf),
+    #[error("{} is not complete: run the export again, it goes on where it ended", .0.display())]
+    Incomplete(PathBuf),
+    #[error("{}, line {line}: {reason}", path.display())]
+    Damaged { path: PathBuf, line: u64, reason: String },
+    #[error("the store is in use already: only an empty one can be filled")]
+    NotEmpty,
+    #[error("the store was begun to be filled from another file: use that one, or an empty store")]
+    OtherFile,
+    #[error(transparent)]
+    Refused(#[from] SinkError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How many records of each kind a file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    pub keys: u64,
+    pub links: u64,
+    /// Of hits and of monthly use.
+    pub counters: u64,
+    /// What the stores need besides.
+    pub others: u64,
+}
+
+impl Counts {
+    fn add(&mut self, record: &Record) {
+        *match record {
+            Record::Key(_) => &mut self.keys,
+            Record::Link(_) => &mut self.links,
+            Record::Usage { .. } | Record::Day { .. } | Record::Label { .. } => &mut self.counters,
+            Record::KeyUse { .. } | Record::Cursor { .. } | Record::Name { .. } => &mut self.others,
+        } += 1;
+    }
+}
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    SignpostExport(Header),
+    Place(Place),
+    End(End),
+    #[serde(untagged)]
+    Record(Record),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    /// Tells this export from all others.
+    id: Uuid,
+    /// Of the program that wrote it.
+    version: String,
+    at: Timestamp,
+    /// The root key of the store it is from, which tells that store from others.
+    root_key: Option<Vec<u8>>,
+}
+
+/// From where to go on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Place {
+    section: Section,
+    from: Option<String>,
+}
+
+impl Place {
+    const START: Self = Self { section: Section::ALL[0], from: None };
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct End {
+    counts: Counts,
+    /// Of all bytes before this line, in hex.
+    sha256: String,
+}
+
+/// Reads lines, and keeps account of what it has read.
+struct Lines<R> {
+    path: PathBuf,
+    from: R,
+    text: Vec<u8>,
+    hash: Context,
+    /// Bytes of the file before the next line.
+    offset: u64,
+    /// Lines read.
+    number: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn new(path: PathBuf, from: R) -> Self {
+        Self { path, from, text: Vec::new(), hash: Context::new(&SHA256), offset: 0, number: 0 }
+    }
+
+    /// The next line; `None` at the end, and where the last line has no end.
+    fn next(&mut self) -> Result<Option<Line>, TransferError> {
+        self.text.clear();
+        let read = self.from.read_until(b'\n', &mut self.text).map_err(|source| self.file_error(source))?;
+        if read == 0 || self.text.last() != Some(&b'\n') {
+            return Ok(None);
+        }
+        self.number += 1;
+        let line = serde_json::from_slice(&self.text).map_err(|error| self.damaged(&error))?;
+        if !matches!(line, Line::End(_)) {
+            self.hash.update(&self.text);
+        }
+        self.offset += read as u64;
+        Ok(Some(line))
+    }
+
+    /// The first line.
+    fn header(&mut self) -> Result<Header, TransferError> {
+        match self.next() {
+            Ok(Some(Line::SignpostExport(header))) if header.format == FORMAT => Ok(header),
+            Ok(Some(Line::SignpostExport(header))) => {
+                Err(TransferError::OtherForm { path: self.path.clone(), found: header.format })
+            }
+            Err(error @ TransferError::File { .. }) => Err(error),
+            _ => Err(TransferError::NotAnExport(self.path.clone())),
+        }
+    }
+
+    fn file_error(&self, source: io::Error) -> TransferError {
+        TransferError::File { path: self.path.clone(), source }
+    }
+
+    fn damaged(&self, reason: &dyn std::fmt::Display) -> TransferError {
+        TransferError::Damaged { path: self.path.clone(), line: self.number, reason: reason.to_string() }
+    }
+}
+
+fn hex(hash: Context) -> String {
+    hash.finish().as_ref().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,120 @@
+//! Writing the file.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use ring::digest::{Context, SHA256};
+use uuid::Uuid;
+
+use super::progress::Progress;
+use super::{Counts, End, FORMAT, Header, Line, Lines, Place, TransferError, hex};
+use crate::domain::calendar::Timestamp;
+use crate::store::transfer::{NAMES, Record, Section, Source};
+
+/// Writes all that a store has to a file that only its owner can read. Goes on with a file that was begun.
+pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<Counts, TransferError> {
+    let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
+    let root_key = root_key(source).await?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+
+    let begun = match begun(path, &file)? {
+        Some(begun) if begun.header.root_key == root_key => begun,
+        Some(_) => return Err(TransferError::OtherStore(path.to_owned())),
+        None => {
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            let header = Header { format: FORMAT, id: Uuid::new_v4(), version, at: now, root_key };
+            Begun { header, place: None, length: 0, counts: Counts::default(), hash: Context::new(&SHA256) }
+        }
+    };
+    file.set_len(begun.length).map_err(failed)?;
+    let mut out = Output { file: BufWriter::new(&file), hash: begun.hash };
+    out.file.seek(SeekFrom::Start(begun.length)).map_err(failed)?;
+    if begun.length == 0 {
+        out.line(&Line::SignpostExport(begun.header)).map_err(failed)?;
+    }
+
+    let mut counts = begun.counts;
+    let mut progress = Progress::of_records("exported");
+    let mut place = begun.place.unwrap_or(Place::START);
+    loop {
+        let page = source.read_page(place.section, place.from.as_deref()).await?;
+        for record in page.records {
+            counts.add(&record);
+            out.line(&Line::Record(record)).map_err(failed)?;
+        }
+        progress.at(counts.keys + counts.links + counts.counters);
+        place = match (page.next, place.section.next()) {
+            (Some(from), _) => Place { section: place.section, from: Some(from) },
+            (None, Some(section)) => Place { section, from: None },
+            (None, None) => break,
+        };
+        out.line(&Line::Place(place.clone())).map_err(failed)?;
+    }
+    let end = End { counts, sha256: hex(out.hash.clone()) };
+    out.line(&Line::End(end)).map_err(failed)?;
+    out.file.flush().map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    progress.end();
+    Ok(counts)
+}
+
+async fn root_key(source: &dyn Source) -> Result<Option<Vec<u8>>, TransferError> {
+    let names = source.read_page(Section::Names, None).await?.records;
+    Ok(names.into_iter().find_map(|record| match record {
+        Record::Name { name, value } if name == NAMES[0] => Some(value),
+        _ => None,
+    }))
+}
+
+/// What is good of a file that was begun.
+struct Begun {
+    header: Header,
+    /// None where nothing of it says.
+    place: Option<Place>,
+    length: u64,
+    counts: Counts,
+    hash: Context,
+}
+
+/// What an earlier try left; `None` where it left nothing.
+fn begun(path: &Path, file: &File) -> Result<Option<Begun>, TransferError> {
+    let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
+    if file.metadata().map_err(failed)?.len() == 0 {
+        return Ok(None);
+    }
+    let mut lines = Lines::new(path.to_owned(), BufReader::new(file));
+    let header = lines.header()?;
+    let (mut counts, mut good) = (Counts::default(), None);
+    let mut best = Begun { header, place: None, length: lines.offset, counts, hash: lines.hash.clone() };
+    // What can't be read is what a crash has torn, behind the last place.
+    while let Ok(Some(line)) = lines.next() {
+        match line {
+            Line::SignpostExport(_) => return Err(TransferError::NotAnExport(path.to_owned())),
+            Line::End(_) => return Err(TransferError::Complete(path.to_owned())),
+            Line::Record(record) => counts.add(&record),
+            Line::Place(place) => good = Some((place, lines.offset, counts, lines.hash.clone())),
+        }
+    }
+    if let Some((place, length, counts, hash)) = good {
+        best = Begun { place: Some(place), length, counts, hash, ..best };
+    }
+    Ok(Some(best))
+}
+
+struct Output<W: Write> {
+    file: BufWriter<W>,
+    hash: Context,
+}
+
+impl<W: Write> Output<W> {
+    fn line(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.hash.update(&text);
+        self.file.write_all(&text)
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading the file into an empty store.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::progress::Progress;
+use super::{Counts, Header, Line, Lines, TransferError, hex};
+use crate::store::transfer::{FILLED, FILLED_FROM, NAMES, Record, Sink};
+
+/// Records that are given to the store at once.
+const BATCH: usize = 1_000;
+
+/// What an import has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Imported {
+    Now(Counts),
+    /// An earlier one has done all of it.
+    Before,
+}
+
+/// How far an import has come, kept beside the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Reached {
+    /// Which filling of which store this is.
+    run: Uuid,
+    offset: u64,
+}
+
+/// Fills a store. One that ended early goes on where it was; what comes twice changes nothing.
+pub async fn import(sink: &dyn Sink, path: &Path) -> Result<Imported, TransferError> {
+    let (header, counts, length) = check(path)?;
+    if sink.kept(FILLED).await?.as_deref() == Some(header.id.as_bytes()) {
+        return Ok(Imported::Before);
+    }
+    let run = begin(sink, &header).await?;
+    let reached_path = reached_path(path);
+    let offset = reached(&reached_path).filter(|reached| reached.run == run).map_or(0, |reached| reached.offset);
+
+    let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(failed)?;
+    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    let mut lines = Lines::new(path.to_owned(), BufReader::new(file));
+    let mut progress = Progress::of_bytes("importing", length);
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        let line = lines.next()?;
+        let is_last = matches!(line, None | Some(Line::End(_)));
+        if let Some(Line::Record(record)) = line {
+            batch.push(record);
+        }
+        if batch.len() == BATCH || is_last {
+            sink.write(std::mem::replace(&mut batch, Vec::with_capacity(BATCH))).await?;
+            let reached = Reached { run, offset: offset + lines.offset };
+            note(&reached_path, &reached)?;
+            progress.at(reached.offset);
+        }
+        if is_last {
+            break;
+        }
+    }
+    sink.write(vec![Record::Name { name: FILLED.to_owned(), value: header.id.as_bytes().to_vec() }]).await?;
+    // It says nothing any more.
+    let _ = fs::remove_file(&reached_path);
+    progress.end();
+    Ok(Imported::Now(counts))
+}
+
+/// Reads the whole file before anything of it is written, and answers how long it is.
+fn check(path: &Path) -> Result<(Header, Counts, u64), TransferError> {
+    let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let mut lines = Lines::new(path.to_owned(), BufReader::new(file));
+    let mut progress = Progress::of_bytes("checking", length);
+    let header = lines.header()?;
+    let mut counts = Counts::default();
+    loop {
+        match lines.next()? {
+            Some(Line::Record(record)) => counts.add(&record),
+            Some(Line::Place(_)) => progress.at(lines.offset),
+            Some(Line::SignpostExport(_)) => return Err(lines.damaged(&"a second beginning")),
+            None => return Err(TransferError::Incomplete(path.to_owned())),
+            Some(Line::End(end)) => {
+                if end.counts != counts || end.sha256 != hex(lines.hash.clone()) {
+                    return Err(lines.damaged(&"the file is not as it was written"));
+                }
+                if lines.offset != length {
+                    return Err(lines.damaged(&"there is more behind the end"));
+                }
+                progress.end();
+                return Ok((header, counts, length));
+            }
+        }
+    }
+}
+
+/// Makes sure that the store is empty but for what this file has brought, and answers which filling this is.
+async fn begin(sink: &dyn Sink, header: &Header) -> Result<Uuid, TransferError> {
+    if let Some(mark) = sink.kept(FILLED_FROM).await? {
+        let (id, run) = mark.split_at_checked(16).ok_or(TransferError::OtherFile)?;
+        let run = Uuid::from_slice(run).map_err(|_| TransferError::OtherFile)?;
+        return if id == header.id.as_bytes() { Ok(run) } else { Err(TransferError::OtherFile) };
+    }
+    if sink.kept(NAMES[0]).await?.is_some() {
+        return Err(TransferError::NotEmpty);
+    }
+    let run = Uuid::new_v4();
+    let value = [header.id.as_bytes().as_slice(), run.as_bytes()].concat();
+    sink.write(vec![Record::Name { name: FILLED_FROM.to_owned(), value }]).await?;
+    Ok(run)
+}
+
+fn reached_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".progress");
+    name.into()
+}
+
+/// One that can't be read is none: then all comes again, which changes nothing.
+fn reached(path: &Path) -> Option<Reached> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn note(path: &Path, reached: &Reached) -> Result<(), TransferError> {
+    let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
+    let unfinished = path.with_extension("progress.new");
+    fs::write(&unfinished, serde_json::to_vec(reached).map_err(|error| failed(error.into()))?).map_err(failed)?;
+    fs::rename(&unfinished, path).map_err(failed)
+}

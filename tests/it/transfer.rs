@@ -1,0 +1,365 @@
+//! Carrying all that a store keeps to a file and into another store.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use signpost::domain::hit::{Dimension, HitBatch, OTHER_LABEL, ServedCount};
+use signpost::store::embedded::EmbeddedStore;
+use signpost::store::scylla::migrate;
+use signpost::store::scylla::session::{self, ScyllaSettings};
+use signpost::store::scylla::transfer::ScyllaTransfer;
+use signpost::store::transfer::{Metric, Page, Record, Section, Sink, SinkError, Source};
+use signpost::store::{QuotaClaim, Store, StoreError};
+use signpost::transfer::{Imported, TransferError, export, import};
+use tempfile::TempDir;
+
+use crate::store::samples::{
+    DAY, batch, day, delivery, enqueue, key, key_id, label, link, longest_link, month, node, noon, short_id,
+};
+use crate::support::cluster::{cluster, fresh_keyspace_name};
+use crate::support::process::Program;
+
+/// More than one page of each store.
+const LINKS: u32 = 1_100;
+
+struct Ground {
+    directory: TempDir,
+}
+
+impl Ground {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn store(&self, name: &str) -> EmbeddedStore {
+        EmbeddedStore::open(&self.directory.path().join(name), 8 << 20).unwrap()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("all.jsonl")
+    }
+}
+
+/// Something of everything that is carried.
+async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
+    let store: Arc<dyn Store> = Arc::new(store);
+    store.put_if_absent("root_key", key_id(1).0.as_bytes().to_vec()).await.unwrap();
+    store.put_if_absent("master_key_check", vec![0, 255, 7]).await.unwrap();
+    store.create_key(key(1, &[])).await.unwrap();
+    store.create_key(key(2, &[key_id(1)])).await.unwrap();
+    let mut revoked = key(2, &[key_id(1)]);
+    (revoked.revoked_at, revoked.revision) = (Some(noon()), 1);
+    store.update_key(revoked).await.unwrap();
+    store.note_key_use(vec![(key_id(1), noon())]).await.unwrap();
+    let made = join_all((0..LINKS).map(|n| store.create_link(link(n, key_id(n % 3)), None))).await;
+    assert!(made.iter().all(Result::is_ok));
+    store.create_link(longest_link(LINKS), None).await.unwrap();
+
+    let this = month("2026-11");
+    let hits = HitBatch {
+        days: (0..LINKS)
+            .map(|n| day(n, noon(), [1, u64::from(n), 0]))
+            .chain([day(0, noon().minus(DAY), [0, 0, 9])])
+            .collect(),
+        labels: (0..LINKS)
+            .map(|n| label(n, this, Dimension::City, "Zürich\n\"quoted\"", 3))
+            .chain([
+                label(0, this, Dimension::Referrer, OTHER_LABEL, 2),
+                label(0, month("2026-10"), Dimension::Country, "CH", 4),
+            ])
+            .collect(),
+        served: vec![ServedCount { key: key_id(1), month: this, count: 4_000_000_000_000 }],
+        ..batch(0, 70)
+    };
+    store.apply_hits(Arc::new(hits)).await.unwrap();
+    let id = delivery(0, noon(), 0);
+    enqueue(&store, [id]).await;
+    store.claim_delivery_quota(vec![QuotaClaim { id, month: this, limit: None }]).await.unwrap();
+    store
+}
+
+/// All that a store gives, in an order that is the same for all stores.
+async fn all(source: &dyn Source) -> Vec<String> {
+    let mut found = Vec::new();
+    for section in Section::ALL {
+        let mut from = None;
+        loop {
+            let page = source.read_page(section, from.as_deref()).await.unwrap();
+            found.extend(page.records.iter().map(|record| serde_json::to_string(record).unwrap()));
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A store that is filled, and is to be taken from.
+async fn filled(ground: &Ground) -> EmbeddedStore {
+    fill(ground.store("filled")).await.close().await;
+    ground.store("filled")
+}
+
+/// A keyspace that is empty.
+async fn keyspace() -> ScyllaTransfer {
+    let cluster = cluster(1).await;
+    let settings = ScyllaSettings::new(cluster.contact_points().to_vec(), fresh_keyspace_name());
+    let copies = u32::try_from(cluster.replication_factor()).unwrap();
+    let session = session::connect(&settings).await.unwrap();
+    migrate::migrate(&session, &settings.keyspace, copies, None).await.unwrap();
+    ScyllaTransfer::open(&settings).await.unwrap()
+}
+
+/// A store that ends early, after so many more writes.
+struct Ending<'a>(&'a dyn Sink, AtomicUsize);
+
+#[async_trait]
+impl Sink for Ending<'_> {
+    async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.kept(name).await
+    }
+
+    async fn write(&self, records: Vec<Record>) -> Result<(), SinkError> {
+        let left = self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map_err(|_| StoreError::Unavailable("ended".into()))?;
+        self.0.write(records).await
+    }
+}
+
+/// As [`Ending`], for what is taken.
+struct Torn<'a>(&'a dyn Source, AtomicUsize);
+
+#[async_trait]
+impl Source for Torn<'_> {
+    async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
+        let left = self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map_err(|_| StoreError::Unavailable("ended".into()))?;
+        self.0.read_page(section, from).await
+    }
+
+    async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
+        self.0.has_pending_deliveries().await
+    }
+}
+
+#[tokio::test]
+async fn an_embedded_store_comes_over_whole() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    let counts = export(&source, &ground.file(), noon()).await.unwrap();
+    assert_eq!((counts.links, counts.keys), (u64::from(LINKS) + 1, 2));
+    assert_eq!(fs::metadata(ground.file()).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let sink = ground.store("sink");
+    assert_eq!(import(&sink, &ground.file()).await.unwrap(), Imported::Now(counts));
+    let (before, after) = (all(&source).await, all(&sink).await);
+    assert_eq!(before, after);
+    // What these must be, so that two stores can't be the same by having nothing.
+    let usage = |metric, count| {
+        let record = Record::Usage { metric, key: key_id(1), month: month("2026-11"), count };
+        serde_json::to_string(&record).unwrap()
+    };
+    for record in [usage(Metric::HitsServed, 4_000_000_000_000), usage(Metric::WebhookDeliveries, 1)] {
+        assert!(after.contains(&record), "{record}");
+    }
+    assert_eq!(import(&sink, &ground.file()).await.unwrap(), Imported::Before);
+}
+
+#[tokio::test]
+async fn what_came_over_goes_on_being_counted() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let sink = ground.store("sink");
+    import(&sink, &ground.file()).await.unwrap();
+
+    // The journal's hits that are in the counts are not counted again, those behind them are.
+    assert_eq!(sink.hit_cursor(node(1)).await.unwrap(), source.hit_cursor(node(1)).await.unwrap());
+    let again = HitBatch { days: vec![day(5, noon(), [100, 0, 0])], ..batch(0, 70) };
+    sink.apply_hits(Arc::new(again)).await.unwrap();
+    let cursor = sink.hit_cursor(node(1)).await.unwrap().counted.0;
+    let more = HitBatch { days: vec![day(5, noon(), [10, 0, 0])], ..batch(cursor, cursor + 5) };
+    sink.apply_hits(Arc::new(more)).await.unwrap();
+    assert_eq!(sink.link_hits(short_id(5), false).await.unwrap().days, [(noon().day(), [11, 5, 0])]);
+
+    let made = sink.create_link(link(LINKS + 1, key_id(0)), None).await.unwrap();
+    assert_eq!(made, u64::from(LINKS.div_ceil(3)) + 1);
+    assert!(sink.key_by_secret(key(1, &[]).secret_hash).await.unwrap().is_some());
+    assert!(sink.key_by_secret(key(2, &[]).secret_hash).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_export_that_ended_early_goes_on_where_it_was() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    for pages in [0, 1, 2, 4, 5] {
+        let torn = export(&Torn(&source, AtomicUsize::new(pages)), &ground.file(), noon()).await;
+        assert!(matches!(torn, Err(TransferError::Store(_))), "after {pages}: {torn:?}");
+        // A crash leaves half a line.
+        if let Ok(mut file) = OpenOptions::new().append(true).open(ground.file())
+            && file.metadata().unwrap().len() > 0
+        {
+            std::io::Write::write_all(&mut file, b"{\"link\":{\"id\":\"00").unwrap();
+        }
+    }
+    let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().count();
+    let torn = lines(&ground.file());
+    export(&source, &ground.file(), noon()).await.unwrap();
+    assert!(torn > 1_000, "nothing was kept of the tries before: {torn}");
+    let sink = ground.store("sink");
+    import(&sink, &ground.file()).await.unwrap();
+    assert_eq!(all(&sink).await, all(&source).await);
+
+    let complete = export(&source, &ground.file(), noon()).await;
+    assert!(matches!(complete, Err(TransferError::Complete(_))), "{complete:?}");
+}
+
+#[tokio::test]
+async fn an_export_does_not_go_on_with_the_file_of_another_store() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&Torn(&source, AtomicUsize::new(3)), &ground.file(), noon()).await.unwrap_err();
+    let other = ground.store("other");
+    let refused = export(&other, &ground.file(), noon()).await;
+    assert!(matches!(refused, Err(TransferError::OtherStore(_))), "{refused:?}");
+
+    fs::write(ground.file(), "a letter to my aunt\n").unwrap();
+    let refused = export(&source, &ground.file(), noon()).await;
+    assert!(matches!(refused, Err(TransferError::NotAnExport(_))), "{refused:?}");
+    assert_eq!(fs::read_to_string(ground.file()).unwrap(), "a letter to my aunt\n");
+}
+
+#[tokio::test]
+async fn an_import_that_ended_early_goes_on_where_it_was() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let sink = ground.store("sink");
+    import(&Ending(&sink, AtomicUsize::new(3)), &ground.file()).await.unwrap_err();
+    assert!(sink.kept("root_key").await.unwrap().is_none(), "a store that is not whole has a root key");
+    // Three writes more do not do for all of it: it must have gone on, and not begun anew.
+    import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap_err();
+    import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap();
+    assert_eq!(all(&sink).await, all(&source).await);
+
+    // What one store has reached says nothing of another.
+    let other = ground.store("other");
+    import(&Ending(&other, AtomicUsize::new(3)), &ground.file()).await.unwrap_err();
+    let third = ground.store("third");
+    import(&third, &ground.file()).await.unwrap();
+    assert_eq!(all(&third).await, all(&source).await);
+}
+
+#[tokio::test]
+async fn what_comes_twice_changes_nothing() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let sink = ground.store("sink");
+    import(&Ending(&sink, AtomicUsize::new(4)), &ground.file()).await.unwrap_err();
+    fs::remove_file(ground.directory.path().join("all.jsonl.progress")).unwrap();
+    import(&sink, &ground.file()).await.unwrap();
+    assert_eq!(all(&sink).await, all(&source).await);
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_or_changed_is_refused_before_anything_is_written() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let whole = fs::read(ground.file()).unwrap();
+    let sink = ground.store("sink");
+
+    let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for cut in [whole.len() - 1, last, last / 2] {
+        fs::write(ground.file(), &whole[..cut]).unwrap();
+        let refused = import(&sink, &ground.file()).await;
+        assert!(matches!(refused, Err(TransferError::Incomplete(_))), "{cut}: {refused:?}");
+    }
+    let text = String::from_utf8(whole).unwrap();
+    for changed in [
+        text.replacen("example.com", "example.org", 1),
+        text.replacen("\"count\":4000000000000", "\"count\":4000000000001", 1),
+        text.clone() + "{}\n",
+        text.lines().filter(|line| !line.contains("0000123")).fold(String::new(), |all, line| all + line + "\n"),
+    ] {
+        assert_ne!(changed, text);
+        fs::write(ground.file(), changed).unwrap();
+        let refused = import(&sink, &ground.file()).await;
+        assert!(matches!(refused, Err(TransferError::Damaged { .. })), "{refused:?}");
+    }
+    fs::write(ground.file(), text.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
+    let refused = import(&sink, &ground.file()).await;
+    assert!(matches!(refused, Err(TransferError::OtherForm { found: 2, .. })), "{refused:?}");
+    assert_eq!(all(&sink).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_store_that_is_in_use_is_not_filled() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let used = ground.store("used");
+    used.put_if_absent("root_key", key_id(9).0.as_bytes().to_vec()).await.unwrap();
+    let refused = import(&used, &ground.file()).await;
+    assert!(matches!(refused, Err(TransferError::NotEmpty)), "{refused:?}");
+    assert_eq!(all(&used).await.len(), 1);
+
+    // Nor one that another file was begun with.
+    let sink = ground.store("sink");
+    import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap_err();
+    fs::remove_file(ground.file()).unwrap();
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let refused = import(&sink, &ground.file()).await;
+    assert!(matches!(refused, Err(TransferError::OtherFile)), "{refused:?}");
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_store_comes_over_to_a_cluster_and_back() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    let there = all(&source).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+
+    let cluster = keyspace().await;
+    import(&Ending(&cluster, AtomicUsize::new(4)), &ground.file()).await.unwrap_err();
+    // Some of it comes twice.
+    fs::remove_file(ground.directory.path().join("all.jsonl.progress")).unwrap();
+    import(&cluster, &ground.file()).await.unwrap();
+    assert_eq!(all(&cluster).await, there);
+    assert_eq!(import(&cluster, &ground.file()).await.unwrap(), Imported::Before);
+
+    let back = ground.directory.path().join("back.jsonl");
+    export(&Torn(&cluster, AtomicUsize::new(5)), &back, noon()).await.unwrap_err();
+    export(&cluster, &back, noon()).await.unwrap();
+    let sink = ground.store("sink");
+    import(&sink, &back).await.unwrap();
+    assert_eq!(all(&sink).await, there);
+}
+
+#[tokio::test]
+async fn the_commands_carry_a_store_from_one_directory_to_another() {
+    let ground = Ground::new();
+    fill(ground.store("from/store")).await.close().await;
+    let run = |data: &str, arguments: &[&str]| {
+        Program::at(ground.directory.path()).arguments(arguments).set("SIGNPOST_DATA_DIR", data).run()
+    };
+    let exported = run("from", &["export", "all.jsonl"]);
+    assert!(exported.code() == Some(0) && exported.stdout.starts_with("Exported 1101 links, 2 keys, "), "{exported:?}");
+    assert!(exported.stderr.contains("deliveries of webhooks are pending"), "{exported:?}");
+    let imported = run("to", &["import", "all.jsonl"]);
+    assert!(imported.code() == Some(0) && imported.stdout.starts_with("Imported 1101 links, 2 keys, "), "{imported:?}");
+    let again = run("to", &["import", "all.jsonl"]);
+    assert!(again.code() == Some(0) && again.stdout.starts_with("Nothing to do"), "{again:?}");
+    let nothing = run("nowhere", &["export", "other.jsonl"]);
+    assert!(nothing.code() == Some(1) && !ground.directory.path().join("nowhere").exists(), "{nothing:?}");
+    assert_eq!(all(&ground.store("to/store")).await, all(&ground.store("from/store")).await);
+}
