@@ -314,7 +314,7 @@ impl Source for ScyllaTransfer {
 
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
         let rows = self.tables.cql.session().query_unpaged("SELECT queue FROM queues WHERE part = 0 LIMIT 1", ()).await;
-        let rows = rows.map_err(CqlError::from)?.into_rows_result();
+        let rows = rows.map_err(|error| CqlError::of(&error, false).of_read())?.into_rows_result();
         Ok(rows.map_err(|error| CqlError::Unusable(error.to_string()))?.rows_num() > 0)
     }
 }
