@@ -2,6 +2,7 @@
 
 mod conformance;
 mod cql;
+mod cql_faults;
 mod embedded;
 mod faulty;
 mod log;

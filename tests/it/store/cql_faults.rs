@@ -1,0 +1,446 @@
+//! What the store on a CQL cluster makes of requests that are lost, late, done twice, or whose answers are.
+//!
+//! Each test is one method, called as the service calls it. It is run again and again: the fault meets the first request
+//! that the call makes, then the second, and so on until there are no more; and all that for each fault. Whatever happens,
+//! the call is answered right, or [`StoreError::Unavailable`]; and what the caller does then, as the service does it, comes
+//! to what it would have come to without the fault. That is looked up through another store, which nothing disturbs.
+
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use signpost::clock::Clock;
+use signpost::domain::endpoint::Endpoint;
+use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
+use signpost::domain::key::{ApiKey, KeyId};
+use signpost::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
+use signpost::domain::window::WindowLog;
+use signpost::store::scylla::ScyllaStore;
+use signpost::store::scylla::session::ScyllaSettings;
+use signpost::store::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Store, StoreError, UpdateKeyError};
+use tokio::sync::Mutex;
+
+use self::wire::{Fault, Wire};
+use super::samples::{
+    self, MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement,
+    short_id,
+};
+use crate::support::eventually;
+use crate::support::keyspaces::Keyspace;
+
+/// How long the disturbed store waits for an answer.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// What is late comes after all that the store has tried in the meantime.
+const LATE: Duration = Duration::from_millis(1_200);
+/// What the service may take to come right on a machine that compiles meanwhile.
+const AT_LAST: Duration = Duration::from_secs(20);
+
+/// One fault, at one request of a call.
+struct Run {
+    /// For rows of this run's own.
+    n: u32,
+    fault: Fault,
+    /// Which request meets it, from 1 on.
+    number: usize,
+    wire: Mutex<Wire>,
+    came: std::sync::Mutex<Option<bool>>,
+    /// The store that the fault meets.
+    store: Arc<dyn Store>,
+    /// One that nothing meets.
+    clean: Arc<dyn Store>,
+}
+
+impl Run {
+    /// Makes the call that meets the fault.
+    async fn disturbed<R>(&self, call: impl Future<Output = R>) -> R {
+        let mut wire = self.wire.lock().await;
+        wire.disturb(self.number, self.fault);
+        let answer = call.await;
+        let came = wire.mend().await;
+        *self.came.lock().unwrap() = Some(came);
+        answer
+    }
+
+    /// As [`Run::disturbed`], and then without a fault until it is answered, as the service goes on with what must be done.
+    async fn disturbed_until_done<R>(&self, call: impl AsyncFn() -> Result<R, StoreError>) -> R {
+        match self.answered(self.disturbed(call()).await) {
+            Some(answer) => answer,
+            None => self.done(call).await,
+        }
+    }
+
+    /// Calls until there is an answer: after a fault, the driver may have to connect again.
+    async fn done<R>(&self, call: impl AsyncFn() -> Result<R, StoreError>) -> R {
+        eventually("an answer", AT_LAST, async || self.answered(call().await)).await
+    }
+
+    /// Whatever the fault, an answer is right or there is none.
+    #[track_caller]
+    fn answered<R>(&self, answer: Result<R, StoreError>) -> Option<R> {
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(StoreError::Unavailable(_)) => None,
+            Err(error) => panic!("{error}: {}", self.name()),
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{:?} at request {}", self.fault, self.number)
+    }
+
+    async fn links_created(&self, key: KeyId) -> u64 {
+        self.clean.monthly_counts(key, noon().month()).await.unwrap().links_created
+    }
+}
+
+/// Runs `test` with each fault at each request of what it disturbs.
+async fn with_every_fault(test: impl AsyncFn(&Run)) {
+    let keyspace = tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap();
+    let clean: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
+    let node_address: SocketAddr = keyspace.contact_points()[0].parse().unwrap();
+    let next = AtomicU32::new(1);
+    join_all(Fault::ALL.map(async |fault| {
+        let wire = Wire::to(node_address, LATE).await;
+        let settings = ScyllaSettings {
+            request_timeout: PATIENCE,
+            ..ScyllaSettings::new(vec![wire.address.to_string()], keyspace.name.clone())
+        };
+        // Its patience may be too short for the first connection.
+        let open = async || Box::pin(ScyllaStore::open(&settings, node(2 + fault as u32))).await.ok();
+        let store: Arc<dyn Store> = Arc::new(eventually("a store", AT_LAST, open).await);
+        let mut wire = Mutex::new(wire);
+        for number in 1.. {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let (store, clean) = (Arc::clone(&store), Arc::clone(&clean));
+            let run = Run { n, fault, number, wire, came: std::sync::Mutex::default(), store, clean };
+            // Such a future is too big for a test's stack.
+            Box::pin(test(&run)).await;
+            let came = run.came.lock().unwrap().expect("something is disturbed");
+            if !came {
+                assert!(number > 1, "it asks the cluster nothing: {fault:?}");
+                break;
+            }
+            wire = run.wire;
+        }
+        store.close().await;
+    }))
+    .await;
+    clean.close().await;
+}
+
+/// A test of one method under every fault.
+macro_rules! under_every_fault {
+    ($($name:ident: $test:expr;)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+            async fn $name() {
+                with_every_fault($test).await;
+            }
+        )*
+    };
+}
+
+under_every_fault! {
+    // Links.
+    a_name_is_given_once: put_if_absent;
+    a_link_is_made_and_counted_or_neither: create_link;
+    a_link_past_the_quota_is_not_made: create_link_past_the_quota;
+    a_link_whose_id_is_taken_is_not_counted: create_link_with_a_taken_id;
+    // Keys.
+    a_key_is_made_once: create_key;
+    a_key_is_changed_once: update_key;
+    a_key_is_revoked_for_good: revoke_key;
+    the_last_use_of_a_key_is_kept: note_key_use;
+    // Hits.
+    a_batch_is_counted_once: apply_hits;
+    a_batch_on_rows_that_are_there_is_counted_once: apply_hits_again;
+    // Deliveries.
+    the_delivery_quota_counts_each_once: claim_delivery_quota;
+    a_try_is_written_down_once: settle_deliveries;
+    what_is_dropped_is_gone: drop_deliveries;
+    // What only reads.
+    reads_are_right_or_not_answered: reads;
+    windows_are_shared: share_windows;
+}
+
+async fn put_if_absent(run: &Run) {
+    let name: &'static str = format!("name {}", run.n).leak();
+    let kept = run.disturbed_until_done(async || run.store.put_if_absent(name, vec![1]).await).await;
+    assert_eq!(kept, [1]);
+    assert_eq!(run.clean.put_if_absent(name, vec![2]).await.unwrap(), [1], "{}", run.name());
+}
+
+async fn create_link(run: &Run) {
+    let (owner, wanted) = (key_id(run.n), link(run.n, key_id(run.n)));
+    let mut asked = vec![wanted.clone()];
+    match run.disturbed(run.store.create_link(wanted.clone(), Some(50))).await {
+        Ok(count) => {
+            assert_eq!(count, 1, "{}", run.name());
+            assert_eq!(run.clean.link(wanted.id).await.unwrap(), Some(wanted), "{}", run.name());
+        }
+        Err(CreateLinkError::Store(StoreError::Unavailable(_))) => {}
+        Err(error) => panic!("{error}: {}", run.name()),
+    }
+    // A client that is told that it failed asks again, which is for another id.
+    let count = eventually("another link", AT_LAST, async || {
+        let next = link(run.n + 1_000_000 * u32::try_from(asked.len()).unwrap(), owner);
+        asked.push(next.clone());
+        run.store.create_link(next, Some(50)).await.ok()
+    })
+    .await;
+    assert!(run.links_created(owner).await >= count, "{}", run.name());
+    // What nobody waited for is brought to an end a moment later: made and counted, or neither.
+    eventually(&format!("all links are counted and no other: {}", run.name()), AT_LAST, async || {
+        let found = join_all(asked.iter().map(|link| run.clean.link(link.id))).await;
+        let there = found.into_iter().filter(|found| found.as_ref().unwrap().is_some()).count() as u64;
+        (run.links_created(owner).await == there).then_some(())
+    })
+    .await;
+}
+
+async fn create_link_past_the_quota(run: &Run) {
+    let owner = key_id(run.n);
+    run.clean.create_link(link(1_000_000 + run.n, owner), Some(1)).await.unwrap();
+    match run.disturbed(run.store.create_link(link(run.n, owner), Some(1))).await {
+        Err(
+            CreateLinkError::QuotaExceeded { limit: 1, current: 1 }
+            | CreateLinkError::Store(StoreError::Unavailable(_)),
+        ) => {}
+        other => panic!("{other:?}: {}", run.name()),
+    }
+    eventually("no second link", AT_LAST, async || {
+        run.clean.link(short_id(run.n)).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(run.links_created(owner).await, 1, "{}", run.name());
+}
+
+async fn create_link_with_a_taken_id(run: &Run) {
+    let (first, second) = (key_id(run.n), key_id(1_000_000 + run.n));
+    run.clean.create_link(link(run.n, first), None).await.unwrap();
+    match run.disturbed(run.store.create_link(link(run.n, second), Some(5))).await {
+        Err(CreateLinkError::IdTaken | CreateLinkError::Store(StoreError::Unavailable(_))) => {}
+        other => panic!("{other:?}: {}", run.name()),
+    }
+    assert_eq!(run.clean.link(short_id(run.n)).await.unwrap().unwrap().owner, first, "{}", run.name());
+    assert_eq!((run.links_created(first).await, run.links_created(second).await), (1, 0), "{}", run.name());
+}
+
+async fn create_key(run: &Run) {
+    let made = key(run.n, &[key_id(1_000_000 + run.n)]);
+    run.disturbed_until_done(async || run.store.create_key(made.clone()).await).await;
+    assert_eq!(run.clean.key(made.id).await.unwrap().as_ref(), Some(&made), "{}", run.name());
+    assert_eq!(run.clean.key_by_secret(made.secret_hash).await.unwrap().as_ref(), Some(&made), "{}", run.name());
+    for viewer in [made.id, made.ancestors[0]] {
+        let seen = run.clean.keys_seen_by(viewer, None, 10).await.unwrap();
+        assert_eq!(seen, std::slice::from_ref(&made), "{}", run.name());
+    }
+}
+
+/// Changes a key as the service does: where it is told of a conflict, it reads what is there and begins again.
+async fn changed(run: &Run, change: impl Fn(&ApiKey) -> ApiKey) -> ApiKey {
+    let made = key(run.n, &[]);
+    run.clean.create_key(made.clone()).await.unwrap();
+    let change_once = async || {
+        let before = run.store.key(made.id).await?.unwrap();
+        let after = ApiKey { revision: before.revision + 1, ..change(&before) };
+        match run.store.update_key(after.clone()).await {
+            Ok(()) => Ok(Some(after)),
+            Err(UpdateKeyError::Conflict) => Ok(None),
+            Err(UpdateKeyError::Store(error)) => Err(error),
+        }
+    };
+    match run.disturbed_until_done(change_once).await {
+        Some(changed) => changed,
+        None => change_once().await.unwrap().expect("nobody else changes it"),
+    }
+}
+
+async fn update_key(run: &Run) {
+    let renamed = |key: &ApiKey| ApiKey {
+        name: "renamed".into(),
+        secret_hash: secret(&format!("changed {}", run.n)),
+        ..key.clone()
+    };
+    let changed = changed(run, renamed).await;
+    assert_eq!(run.clean.key(changed.id).await.unwrap().as_ref(), Some(&changed), "{}", run.name());
+    let by_secret = run.clean.key_by_secret(changed.secret_hash).await.unwrap();
+    assert_eq!(by_secret.as_ref(), Some(&changed), "{}", run.name());
+    let old_secret = key(run.n, &[]).secret_hash;
+    assert_eq!(run.clean.key_by_secret(old_secret).await.unwrap(), None, "{}", run.name());
+    let seen = run.clean.keys_seen_by(changed.id, None, 10).await.unwrap();
+    assert_eq!(seen, [changed], "{}", run.name());
+}
+
+async fn revoke_key(run: &Run) {
+    let revoked = changed(run, |key| ApiKey { revoked_at: Some(noon()), ..key.clone() }).await;
+    assert_eq!(run.clean.key(revoked.id).await.unwrap().unwrap().revoked_at, Some(noon()), "{}", run.name());
+    assert_eq!(run.clean.key_by_secret(revoked.secret_hash).await.unwrap(), None, "{}", run.name());
+    assert_eq!(run.clean.keys_seen_by(revoked.id, None, 10).await.unwrap(), [], "{}", run.name());
+}
+
+async fn note_key_use(run: &Run) {
+    let keys = [key_id(run.n), key_id(1_000_000 + run.n)];
+    let uses = keys.map(|key| (key, noon()));
+    run.disturbed_until_done(async || run.store.note_key_use(uses.to_vec()).await).await;
+    assert_eq!(run.clean.last_uses(keys.to_vec()).await.unwrap(), [Some(noon()); 2], "{}", run.name());
+}
+
+/// A batch of this run's own node: 6 hits of one link, with two deliveries.
+fn hits(run: &Run, from: u64, upto: u64) -> Arc<HitBatch> {
+    let minute = noon().plus(MINUTE * u32::try_from(from).unwrap());
+    let deliveries = [0, 1].map(|url| NewDelivery { id: delivery(run.n, minute, url), owner: key_id(run.n) });
+    Arc::new(HitBatch {
+        writer: node(1_000_000 + run.n),
+        days: vec![day(run.n, noon(), [1, 2, 3])],
+        labels: vec![label(run.n, noon().month(), Dimension::City, "Jena, Thuringia, DE", 6)],
+        served: vec![ServedCount { key: key_id(run.n), month: noon().month(), count: 6 }],
+        deliveries: deliveries.to_vec(),
+        ..batch(from, upto)
+    })
+}
+
+async fn apply(run: &Run, from: u64, upto: u64) {
+    let batch = hits(run, from, upto);
+    run.done(async || run.store.apply_hits(Arc::clone(&batch)).await).await;
+}
+
+/// Checks that so many batches of [`hits`] are counted, each once.
+async fn batches_are_counted(run: &Run, count: u64) {
+    let (name, link) = (run.name(), short_id(run.n));
+    let hits = run.clean.link_hits(link, true).await.unwrap();
+    assert_eq!(hits.days, [(noon().day(), [count, 2 * count, 3 * count])], "{name}");
+    let labels: Vec<_> = hits.labels.into_iter().flat_map(|(_, labels)| labels).collect();
+    assert_eq!(labels, [("Jena, Thuringia, DE".to_owned(), 6 * count)], "{name}");
+    let counts = run.clean.monthly_counts(key_id(run.n), noon().month()).await.unwrap();
+    assert_eq!(counts.hits_served, 6 * count, "{name}");
+    let query = DeliveryQuery { link, status: None, after: None, since: noon().day(), limit: 100 };
+    assert_eq!(run.clean.deliveries(query).await.unwrap().len() as u64, 2 * count, "{name}");
+    let summaries = run.clean.delivery_summaries(link, noon().day()).await.unwrap();
+    assert_eq!(summaries.iter().map(|(_, url)| url.pending).collect::<Vec<_>>(), [count; 2], "{name}");
+    assert_eq!(due(run, noon().plus(MINUTE * 60)).await.len() as u64, 2 * count, "{name}");
+}
+
+/// Deliveries of this run's link that are due at `now`. Only the store that has them in its queue knows.
+async fn due(run: &Run, now: signpost::domain::calendar::Timestamp) -> Vec<DueDelivery> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let some = run.done(async || run.store.due_deliveries(now, after.clone(), 100).await).await;
+        let Some(last) = some.last() else { break };
+        after = Some(last.clone());
+        all.extend(some.into_iter().filter(|due| due.id.link == short_id(run.n)));
+    }
+    all
+}
+
+async fn apply_hits(run: &Run) {
+    let batch = hits(run, 0, 6);
+    run.disturbed_until_done(async || run.store.apply_hits(Arc::clone(&batch)).await).await;
+    batches_are_counted(run, 1).await;
+    let cursor = run.clean.hit_cursor(batch.writer).await.unwrap();
+    assert_eq!((cursor.counted, cursor.begun), (batch.upto, batch.upto), "{}", run.name());
+    // And it goes on from there.
+    apply(run, 6, 12).await;
+    batches_are_counted(run, 2).await;
+}
+
+async fn apply_hits_again(run: &Run) {
+    apply(run, 0, 6).await;
+    let batch = hits(run, 6, 12);
+    run.disturbed_until_done(async || run.store.apply_hits(Arc::clone(&batch)).await).await;
+    batches_are_counted(run, 2).await;
+}
+
+fn claims(ids: &[DeliveryId], limit: u64) -> Vec<QuotaClaim> {
+    ids.iter().map(|id| QuotaClaim { id: *id, month: noon().month(), limit: Some(limit) }).collect()
+}
+
+async fn claim_delivery_quota(run: &Run) {
+    apply(run, 0, 6).await;
+    apply(run, 6, 12).await;
+    let ids: Vec<_> = due(run, noon().plus(MINUTE * 60)).await.into_iter().map(|due| due.id).collect();
+    assert_eq!(ids.len(), 4);
+    let claims = claims(&ids, 3);
+    let granted = run.disturbed_until_done(async || run.store.claim_delivery_quota(claims.clone()).await).await;
+    assert_eq!(granted.iter().filter(|granted| **granted).count(), 3, "{}: {granted:?}", run.name());
+    let counts = run.clean.monthly_counts(key_id(run.n), noon().month()).await.unwrap();
+    assert_eq!(counts.webhook_deliveries, 3, "{}", run.name());
+    // Again they are the same, and count no more.
+    let again = run.done(async || run.store.claim_delivery_quota(claims.clone()).await).await;
+    assert_eq!(again, granted, "{}", run.name());
+    let counts = run.clean.monthly_counts(key_id(run.n), noon().month()).await.unwrap();
+    assert_eq!(counts.webhook_deliveries, 3, "{}", run.name());
+}
+
+async fn settle_deliveries(run: &Run) {
+    apply(run, 0, 6).await;
+    let [first, second] = [0, 1].map(|url| delivery(run.n, noon(), url));
+    let settlements = vec![
+        settlement(first, 1, delivered(), noon().plus(MINUTE)),
+        settlement(second, 1, failed(Some(MINUTE)), noon().plus(MINUTE)),
+    ];
+    run.disturbed_until_done(async || run.store.settle_deliveries(settlements.clone()).await).await;
+    let states = run.clean.delivery_states(vec![first, second]).await.unwrap();
+    let seen: Vec<_> = states.into_iter().flatten().map(|state| (state.status, state.attempts)).collect();
+    assert_eq!(seen, [(DeliveryStatus::Delivered, 1), (DeliveryStatus::Pending, 1)], "{}", run.name());
+    let retried = DueDelivery { due_at: noon().plus(MINUTE * 2), id: second };
+    assert_eq!(due(run, noon().plus(MINUTE * 60)).await, [retried], "{}", run.name());
+    let summaries = run.clean.delivery_summaries(short_id(run.n), noon().day()).await.unwrap();
+    let counts: Vec<_> = summaries.iter().map(|(_, url)| (url.delivered, url.pending, url.failed)).collect();
+    assert_eq!(counts, [(1, 0, 0), (0, 1, 0)], "{}", run.name());
+}
+
+async fn drop_deliveries(run: &Run) {
+    apply(run, 0, 6).await;
+    let tomorrow = noon().plus(super::samples::DAY).day();
+    run.disturbed_until_done(async || run.store.drop_deliveries(tomorrow).await).await;
+    while run.done(async || run.store.drop_deliveries(tomorrow).await).await {}
+}
+
+async fn reads(run: &Run) {
+    let (link, owner) = (link(run.n, key_id(run.n)), key(run.n, &[]));
+    run.clean.create_link(link.clone(), None).await.unwrap();
+    run.clean.create_key(owner.clone()).await.unwrap();
+    run.clean.note_key_use(vec![(owner.id, noon())]).await.unwrap();
+    let batch = hits(run, 0, 6);
+    run.clean.apply_hits(Arc::clone(&batch)).await.unwrap();
+    let query = DeliveryQuery { link: link.id, status: None, after: None, since: noon().day(), limit: 100 };
+    let ids: Vec<_> = batch.deliveries.iter().map(|delivery| delivery.id).collect();
+
+    let all = async || {
+        let store = &run.store;
+        store.ready().await?;
+        Ok(format!(
+            "{:?}",
+            (
+                (store.link(link.id).await?, store.key(owner.id).await?),
+                (store.key_by_secret(owner.secret_hash).await?, store.keys_seen_by(owner.id, None, 10).await?),
+                (store.last_uses(vec![owner.id]).await?, store.hit_cursor(batch.writer).await?),
+                (store.link_hits(link.id, true).await?, store.monthly_counts(owner.id, noon().month()).await?),
+                (store.delivery_states(ids.clone()).await?, store.deliveries(query).await?),
+                store.delivery_summaries(link.id, noon().day()).await?,
+            )
+        ))
+    };
+    let before = run.done(all).await;
+    assert_eq!(run.disturbed_until_done(all).await, before, "{}", run.name());
+}
+
+async fn share_windows(run: &Run) {
+    // What is older than a minute is of no use to anybody.
+    let now = Clock::system().now().0;
+    let log = |times: &[u64]| WindowLog {
+        key: key_id(run.n),
+        endpoint: Endpoint::Shorten,
+        admitted_ms: times.iter().map(|time| now + time).collect(),
+    };
+    run.clean.share_windows(vec![log(&[1, 2])]).await.unwrap();
+    let theirs = run.disturbed_until_done(async || run.store.share_windows(vec![log(&[3])]).await).await;
+    assert_eq!(theirs, [log(&[1, 2])], "{}", run.name());
+    assert_eq!(run.clean.share_windows(vec![log(&[1, 2])]).await.unwrap(), [log(&[3])], "{}", run.name());
+}
