@@ -22,6 +22,7 @@ mod retries;
 mod rows;
 pub mod session;
 mod statements;
+mod windows;
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +34,7 @@ use futures_util::future::try_join3;
 use futures_util::stream;
 use moka::sync::Cache;
 use scylla::errors::PrepareError;
+use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
 use thiserror::Error;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -106,6 +108,8 @@ struct Tables {
     delivery_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
     kept_from: AtomicU32,
+    /// Later publications of windows win over earlier ones that are late, whatever becomes of the clock.
+    window_timestamps: MonotonicTimestampGenerator,
     closing: watch::Sender<bool>,
 }
 
@@ -128,6 +132,7 @@ impl ScyllaStore {
             delivery_quotas: tokio::sync::Mutex::default(),
             delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
             kept_from: AtomicU32::new(0),
+            window_timestamps: MonotonicTimestampGenerator::new(),
             closing: watch::Sender::new(false),
         });
         tables.read_first_kept_day().await?;
@@ -319,7 +324,6 @@ impl Store for ScyllaStore {
     }
 
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
-        let _ = self.open_tables()?;
-        Ok(own.into_iter().take(0).collect())
+        self.open_tables()?.exchange_windows(own).await
     }
 }

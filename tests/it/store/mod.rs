@@ -2,6 +2,7 @@
 
 mod conformance;
 mod cql;
+mod cql_windows;
 mod embedded;
 mod faulty;
 mod log;
