@@ -4,19 +4,27 @@
 //! keys, the sliding windows of all endpoints and what is known of the month's links, so that one
 //! message admits a request and no lock is shared between cores. What it owns outlives a panic of
 //! the actor, but not the process: a restarted process starts all windows anew.
+//!
+//! Where several nodes serve from one store, the shards of each tell those of the others what they
+//! have let in: see [`exchange`].
 
-use std::collections::{HashMap, VecDeque};
+pub mod exchange;
+mod state;
+
 use std::io;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use actix::{Actor, Arbiter, Context, Handler, Message, MessageResult, System};
+use actix::fut::wrap_future;
+use actix::{Actor, Arbiter, AsyncContext, Context, Handler, Message, MessageResult, ResponseActFuture, System};
 
+use self::exchange::Sharing;
+use self::state::ShardState;
 use super::keeper::{AskError, Keeper, KeeperOptions, Kept, Resend, RestartHook};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
-use crate::domain::window::{Admission, SlidingWindow};
+use crate::domain::window::Admission;
 
 /// How many shards there are unless the configuration says otherwise.
 ///
@@ -33,14 +41,6 @@ pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// burst that clears by itself, short against the second after which its asker gives up. At some
 /// 200 bytes each, a full mailbox takes less than a megabyte.
 const MAILBOX_CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-
-/// How long the shard believes what it was told about a key's links, and the shortest time for
-/// which it keeps an unused key, in milliseconds.
-const MEMORY_MS: u64 = 60_000;
-
-/// How many keys a message looks at to drop the idle ones. More than one, so that keys are dropped
-/// faster than they can come.
-const SWEPT_PER_MESSAGE: usize = 2;
 
 /// Asks for a request to be let in at an endpoint, and counts it if it is.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,16 @@ impl Message for NoteLinksCreated {
     type Result = ();
 }
 
+/// Makes a shard exchange windows with the other nodes, as it does by itself about once a second.
+/// Answered when that is done; at once where one is under way or there is nothing to tell.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct ExchangeWindows;
+
+impl Message for ExchangeWindows {
+    type Result = ();
+}
+
 /// Makes a shard panic in the middle of an update. For tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
@@ -95,18 +105,46 @@ impl Message for Panic {
 /// One shard: the thread that alone touches its state.
 pub struct KeyShard {
     state: Arc<Mutex<ShardState>>,
+    sharing: Option<Arc<Sharing>>,
+}
+
+fn lock(state: &Mutex<ShardState>) -> MutexGuard<'_, ShardState> {
+    // Poisoned by an actor that panicked. What it left is sound: whatever could panic in an
+    // update comes before its first change.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl KeyShard {
     fn state(&self) -> MutexGuard<'_, ShardState> {
-        // Poisoned by an actor that panicked. What it left is sound: whatever could panic in an
-        // update comes before its first change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
+    }
+
+    /// Tells the other nodes what was let in here, and counts what they tell, unless that is under way.
+    fn exchange(&self) -> impl Future<Output = ()> + use<> {
+        let (state, sharing) = (Arc::clone(&self.state), self.sharing.clone());
+        async move {
+            let Some(sharing) = sharing else { return };
+            let begun = lock(&state).begin_exchange(sharing.clock.now());
+            if let Some(own) = begun {
+                // The state is not held meanwhile: requests go on.
+                let answer = sharing.exchange(own).await;
+                lock(&state).end_exchange(answer, sharing.clock.now());
+            }
+        }
     }
 }
 
 impl Actor for KeyShard {
     type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        let Some(sharing) = &self.sharing else { return };
+        // That of an earlier life ended with it.
+        self.state().give_up_exchange();
+        context.run_interval(sharing.every, |shard, context| {
+            context.spawn(wrap_future(shard.exchange()));
+        });
+    }
 }
 
 impl Handler<AdmitRequest> for KeyShard {
@@ -125,109 +163,20 @@ impl Handler<NoteLinksCreated> for KeyShard {
     }
 }
 
+impl Handler<ExchangeWindows> for KeyShard {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, _: ExchangeWindows, _: &mut Self::Context) -> Self::Result {
+        Box::pin(wrap_future(self.exchange()))
+    }
+}
+
 impl Handler<Panic> for KeyShard {
     type Result = ();
 
     fn handle(&mut self, _: Panic, _: &mut Self::Context) {
         let _held = self.state();
         panic!("a test asked this shard to panic");
-    }
-}
-
-/// What a shard knows of its keys.
-#[derive(Default)]
-struct ShardState {
-    keys: HashMap<KeyId, KeyState>,
-    /// Every key in `keys` once, with the time in milliseconds at which to see whether it is idle.
-    checks: VecDeque<(u64, KeyId)>,
-}
-
-#[derive(Default)]
-struct KeyState {
-    windows: [SlidingWindow; Endpoint::ALL.len()],
-    links: Option<LinksNote>,
-}
-
-#[derive(Clone, Copy)]
-struct LinksNote {
-    month: Month,
-    current: u64,
-    noted_ms: u64,
-}
-
-impl ShardState {
-    fn admit(&mut self, request: &AdmitRequest) -> Admitting {
-        let now_ms = request.now.0;
-        self.sweep(now_ms);
-        let limit = NonZeroU32::new(request.limit);
-        if limit.is_none() && !self.keys.contains_key(&request.key) {
-            return Admitting { admission: None, links_created: None };
-        }
-        let key = self.key(request.key, now_ms);
-        // Before the request is counted: once it is, nothing may keep the answer back.
-        let links_created = key.links_created(request.now);
-        let window = &mut key.windows[request.endpoint.index()];
-        Admitting { admission: limit.map(|limit| window.admit(now_ms, limit)), links_created }
-    }
-
-    fn note_links_created(&mut self, note: &NoteLinksCreated) {
-        let now_ms = note.now.0;
-        self.sweep(now_ms);
-        let key = self.key(note.key, now_ms);
-        // Answers may overtake each other at the turn of the month.
-        if key.links.is_none_or(|known| known.month <= note.month) {
-            // The latest word, not the highest: where it is too low, the store is asked once more;
-            // where it were too high, a link that is due would be refused.
-            key.links = Some(LinksNote { month: note.month, current: note.current, noted_ms: now_ms });
-        }
-    }
-
-    fn key(&mut self, key: KeyId, now_ms: u64) -> &mut KeyState {
-        let checks = &mut self.checks;
-        self.keys.entry(key).or_insert_with(|| {
-            checks.push_back((now_ms.saturating_add(MEMORY_MS), key));
-            KeyState::default()
-        })
-    }
-
-    /// Drops idle keys, a few at each call, so that no message waits for a sweep over all keys.
-    fn sweep(&mut self, now_ms: u64) {
-        for _ in 0..SWEPT_PER_MESSAGE {
-            let Some(&(check_ms, key)) = self.checks.front() else {
-                return;
-            };
-            // A check further ahead than any is ever set was set before the clock was set back.
-            let is_due = check_ms <= now_ms || check_ms - now_ms > MEMORY_MS;
-            if !is_due {
-                return;
-            }
-            self.checks.pop_front();
-            if self.keys.get(&key).is_none_or(|state| state.is_idle(now_ms)) {
-                self.keys.remove(&key);
-            } else {
-                let next_check_ms = now_ms.saturating_add(MEMORY_MS);
-                self.checks.push_back((next_check_ms, key));
-            }
-        }
-    }
-}
-
-impl KeyState {
-    fn links_created(&self, now: Timestamp) -> Option<u64> {
-        let note = self.links.filter(|note| note.is_fresh(now.0))?;
-        (note.month == now.month()).then_some(note.current)
-    }
-
-    fn is_idle(&self, now_ms: u64) -> bool {
-        let no_note = self.links.is_none_or(|note| !note.is_fresh(now_ms));
-        no_note && self.windows.iter().all(|window| window.is_idle(now_ms))
-    }
-}
-
-impl LinksNote {
-    /// Also not fresh when it lies in the future: the clock was set back, its age is unknown.
-    fn is_fresh(self, now_ms: u64) -> bool {
-        now_ms.abs_diff(self.noted_ms) < MEMORY_MS
     }
 }
 
@@ -260,8 +209,9 @@ struct Shard {
 impl KeyShards {
     /// Starts `count` shards, a power of two, each on a thread of its own.
     ///
-    /// `on_restart` is told the name `key_shard`.
-    pub fn start(count: NonZeroUsize, on_restart: &RestartHook) -> Result<Self, StartError> {
+    /// They share their windows with other nodes where told how. `on_restart` is told the name
+    /// `key_shard`.
+    pub fn start(count: NonZeroUsize, sharing: Option<Sharing>, on_restart: &RestartHook) -> Result<Self, StartError> {
         if !count.is_power_of_two() {
             return Err(StartError::NotPowerOfTwo(count));
         }
@@ -273,14 +223,19 @@ impl KeyShards {
         for _ in 0..count.get() {
             arbiters.push(Arbiter::try_new()?);
         }
+        let sharing = sharing.map(Arc::new);
         let start_shard = |arbiter: &Arbiter| {
-            let state = Arc::new(Mutex::new(ShardState::default()));
+            let state = if sharing.is_some() { ShardState::sharing() } else { ShardState::default() };
+            let (state, sharing) = (Arc::new(Mutex::new(state)), sharing.clone());
             let options = KeeperOptions {
                 actor: "key_shard",
                 mailbox_capacity: MAILBOX_CAPACITY,
                 on_restart: Arc::clone(on_restart),
             };
-            let keeper = Keeper::start(&arbiter.handle(), options, move |_| KeyShard { state: Arc::clone(&state) });
+            let keeper = Keeper::start(&arbiter.handle(), options, move |_| KeyShard {
+                state: Arc::clone(&state),
+                sharing: sharing.clone(),
+            });
             Shard { kept: keeper.kept(), keeper }
         };
         Ok(Self { shards: arbiters.iter().map(start_shard).collect(), arbiters: Mutex::new(arbiters) })
@@ -340,10 +295,6 @@ mod tests {
         KeyId(Uuid::from_u64_pair(0x0194_0000_0000_7000, number))
     }
 
-    fn admit(state: &mut ShardState, key: KeyId, now_ms: u64) {
-        state.admit(&AdmitRequest { key, endpoint: Endpoint::Usage, limit: 10, now: Timestamp(now_ms) });
-    }
-
     #[test]
     fn keys_are_spread_evenly_over_the_shards() {
         for count in [1, 2, 4, 64] {
@@ -352,36 +303,5 @@ mod tests {
             let fair = 64_000 / count;
             assert!(keys.iter().all(|&keys| keys.abs_diff(fair) <= fair / 10));
         }
-    }
-
-    #[test]
-    fn idle_keys_are_dropped_while_others_ask() {
-        let mut state = ShardState::default();
-        (0..1000).for_each(|number| admit(&mut state, key(number), number));
-        assert_eq!(state.keys.len(), 1000);
-        (0..600).for_each(|_| admit(&mut state, key(0), 70_000));
-        assert_eq!((state.keys.len(), state.checks.len()), (1, 1));
-    }
-
-    #[test]
-    fn a_key_in_use_is_not_dropped() {
-        let mut state = ShardState::default();
-        for second in 0..300 {
-            admit(&mut state, key(1), second * 1000);
-            admit(&mut state, key(2 + second), second * 1000);
-            let window = &state.keys[&key(1)].windows[Endpoint::Usage.index()];
-            assert!(!window.is_idle(second * 1000));
-            assert!(state.keys.len() < 130);
-        }
-    }
-
-    #[test]
-    fn keys_are_dropped_though_the_clock_was_set_back() {
-        let mut state = ShardState::default();
-        admit(&mut state, key(1), 10_000_000);
-        admit(&mut state, key(2), 1_000_000);
-        assert_eq!(state.keys.len(), 2);
-        admit(&mut state, key(2), 10_100_000);
-        assert_eq!(state.keys.len(), 1);
     }
 }

@@ -15,6 +15,7 @@ use super::keys_on_disk::{master_key, node_id};
 use super::{App, Parts, StartError, cluster};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
+use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
 use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, WebhookPool};
 use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
@@ -98,7 +99,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
 
     let metrics = Arc::new(Metrics::new());
     let on_restart = count_restarts(&metrics);
-    let shards = Arc::new(KeyShards::start(DEFAULT_SHARDS, &on_restart)?);
+    let shards = Arc::new(KeyShards::start(DEFAULT_SHARDS, Sharing::through(&store, &clock), &on_restart)?);
     let guard = AddressGuard::new(config.webhooks.allowed_networks.clone());
     let plans = plans(config);
 

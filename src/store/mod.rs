@@ -198,8 +198,9 @@ pub trait Store: Send + Sync + 'static {
         drop(tell);
     }
 
-    /// Publishes what this node has let in of late, in the place of what it published before, and answers what the other
-    /// nodes have of the same keys and endpoints. It is forgotten by itself once no window can hold it any more.
+    /// Publishes what this node has let in of late, for each key and endpoint in the place of what it published of that one
+    /// before, and answers what the other nodes have of the same: a log for each process that has something. It is forgotten
+    /// by itself once no window can hold it any more. After an error what was published may be seen all the same.
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         drop(own);
         Ok(Vec::new())

@@ -25,6 +25,7 @@ pub mod session;
 mod statements;
 pub mod transfer;
 mod watch;
+mod windows;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,7 @@ use futures_util::future::try_join3;
 use futures_util::stream;
 use moka::sync::Cache;
 use scylla::errors::PrepareError;
+use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
 use thiserror::Error;
 use tokio::sync::{Notify, RwLock, Semaphore};
 use tokio::task::JoinHandle;
@@ -111,6 +113,8 @@ struct Tables {
     delivery_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
     kept_from: AtomicU32,
+    /// Later publications of windows win over earlier ones that are late, whatever becomes of the clock.
+    window_timestamps: MonotonicTimestampGenerator,
     closing: AtomicBool,
 }
 
@@ -161,6 +165,7 @@ impl Tables {
             delivery_quotas: tokio::sync::Mutex::default(),
             delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
             kept_from: AtomicU32::new(0),
+            window_timestamps: MonotonicTimestampGenerator::new(),
             closing: AtomicBool::new(false),
         })
     }
@@ -346,7 +351,6 @@ impl Store for ScyllaStore {
     }
 
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
-        let _ = self.open_tables()?;
-        Ok(own.into_iter().take(0).collect())
+        self.open_tables()?.exchange_windows(own).await
     }
 }

@@ -105,7 +105,8 @@ statements! {
     Read due: "SELECT due_at, delivery FROM due WHERE queue = ? AND bucket = ? \
                AND (due_at, delivery) > (?, ?) AND (due_at, delivery) < (?, ?) LIMIT ?";
 
-    // One process alone writes its rows.
-    Write put_window: "INSERT INTO windows (key, process, endpoint, admitted) VALUES (?, ?, ?, ?)";
+    // One process alone writes its rows. Nothing of it counts any more after a window and a second of grace.
+    Write put_window: "INSERT INTO windows (key, process, endpoint, admitted) VALUES (?, ?, ?, ?) \
+                       USING TTL 61 AND TIMESTAMP ?";
     Read windows: "SELECT process, endpoint, admitted FROM windows WHERE key = ?";
 }

@@ -37,7 +37,7 @@ fn start(count: usize) -> (Arc<KeyShards>, Arc<AtomicU32>) {
         }
     });
     let count = NonZeroUsize::new(count).unwrap();
-    let shards = KeyShards::start(count, &on_restart).unwrap();
+    let shards = KeyShards::start(count, None, &on_restart).unwrap();
     (Arc::new(shards), restarts)
 }
 
@@ -203,7 +203,7 @@ fn the_number_of_shards_is_a_power_of_two() {
     in_system(async {
         let on_restart: RestartHook = Arc::new(|_| {});
         let three = NonZeroUsize::new(3).unwrap();
-        let refused = KeyShards::start(three, &on_restart);
+        let refused = KeyShards::start(three, None, &on_restart);
         assert!(matches!(refused, Err(StartError::NotPowerOfTwo(_))));
     });
 }
@@ -224,6 +224,6 @@ fn asking_can_be_awaited_on_any_thread() {
 #[test]
 fn shards_need_an_actix_system() {
     let on_restart: RestartHook = Arc::new(|_| {});
-    let refused = KeyShards::start(NonZeroUsize::MIN, &on_restart);
+    let refused = KeyShards::start(NonZeroUsize::MIN, None, &on_restart);
     assert!(matches!(refused, Err(StartError::NoSystem)));
 }

@@ -6,3 +6,4 @@ mod webhook_fairness;
 mod webhook_metrics;
 mod webhook_pool;
 mod webhook_sender;
+mod window_exchange;

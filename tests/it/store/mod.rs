@@ -3,6 +3,7 @@
 mod conformance;
 mod cql;
 mod cql_faults;
+mod cql_windows;
 mod embedded;
 mod faulty;
 mod log;

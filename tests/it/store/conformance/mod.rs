@@ -8,6 +8,7 @@ pub mod hits;
 pub mod keys;
 pub mod links;
 pub mod survival;
+pub mod windows;
 
 use std::sync::Arc;
 
@@ -82,6 +83,8 @@ macro_rules! every_promise {
             delivery_lists::a_list_begins_at_the_day_asked_for
             delivery_lists::summaries_add_up_the_days_of_each_url
             delivery_lists::what_is_dropped_leaves_nothing_behind
+            windows::what_a_store_publishes_of_windows_is_not_answered_to_itself
+            windows::another_life_is_told_what_was_published_last_where_stores_are_shared
             survival::all_that_was_answered_is_there_after_opening_again
         }
     };

@@ -1,0 +1,216 @@
+//! What a shard knows of its keys.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+
+use super::exchange::{Turn, WindowId};
+use super::{AdmitRequest, Admitting, NoteLinksCreated};
+use crate::domain::calendar::{Month, Timestamp};
+use crate::domain::endpoint::Endpoint;
+use crate::domain::key::KeyId;
+use crate::domain::window::{SlidingWindow, WindowLog};
+use crate::store::StoreError;
+
+/// How long the shard believes what it was told about a key's links, and the shortest time for
+/// which it keeps an unused key, in milliseconds.
+const MEMORY_MS: u64 = 60_000;
+
+/// How many keys a message looks at to drop the idle ones. More than one, so that keys are dropped
+/// faster than they can come.
+const SWEPT_PER_MESSAGE: usize = 2;
+
+/// What a shard knows of its keys.
+#[derive(Default)]
+pub struct ShardState {
+    keys: HashMap<KeyId, KeyState>,
+    /// Every key in `keys` once, with the time in milliseconds at which to see whether it is idle.
+    checks: VecDeque<(u64, KeyId)>,
+    /// `None` where no other node has to know of the windows.
+    turn: Option<Turn>,
+}
+
+#[derive(Default)]
+struct KeyState {
+    windows: [SlidingWindow; Endpoint::ALL.len()],
+    links: Option<LinksNote>,
+}
+
+#[derive(Clone, Copy)]
+struct LinksNote {
+    month: Month,
+    current: u64,
+    noted_ms: u64,
+}
+
+impl ShardState {
+    /// Of a shard that shares its windows with other nodes.
+    pub fn sharing() -> Self {
+        Self { turn: Some(Turn::default()), ..Self::default() }
+    }
+
+    pub fn admit(&mut self, request: &AdmitRequest) -> Admitting {
+        let now_ms = request.now.0;
+        self.sweep(now_ms);
+        let limit = NonZeroU32::new(request.limit);
+        if limit.is_none() && !self.keys.contains_key(&request.key) {
+            return Admitting { admission: None, links_created: None };
+        }
+        if limit.is_some()
+            && let Some(turn) = &mut self.turn
+        {
+            // One that is refused, too: it wants to know of what others let in, and what has left there.
+            turn.note((request.key, request.endpoint));
+        }
+        let key = self.key(request.key, now_ms);
+        // Before the request is counted: once it is, nothing may keep the answer back.
+        let links_created = key.links_created(request.now);
+        let window = &mut key.windows[request.endpoint.index()];
+        Admitting { admission: limit.map(|limit| window.admit(now_ms, limit)), links_created }
+    }
+
+    /// Begins an exchange with the other nodes: what is to be told. `None` where there is nothing to
+    /// tell, or one is under way.
+    pub fn begin_exchange(&mut self, now: Timestamp) -> Option<Vec<WindowLog>> {
+        let keys = &mut self.keys;
+        let windows = self.turn.as_mut()?.begin(|(key, _)| keys.contains_key(key))?;
+        let log_of = |&(key, endpoint): &WindowId| {
+            let window = &mut keys.get_mut(&key)?.windows[endpoint.index()];
+            Some(WindowLog { key, endpoint, admitted_ms: window.admitted_here(now.0) })
+        };
+        Some(windows.iter().filter_map(log_of).collect())
+    }
+
+    /// Ends the exchange that was begun. What was let in meanwhile is told by the next one.
+    pub fn end_exchange(&mut self, answer: Result<Vec<WindowLog>, StoreError>, now: Timestamp) {
+        let Some(turn) = &mut self.turn else { return };
+        let others = match answer {
+            Ok(others) => others,
+            Err(error) => return turn.fail(&error),
+        };
+        let mut elsewhere: HashMap<WindowId, Vec<u64>> = HashMap::new();
+        for mut log in others {
+            elsewhere.entry((log.key, log.endpoint)).or_default().append(&mut log.admitted_ms);
+        }
+        for (key, endpoint) in turn.succeed() {
+            // Nobody has anything of a window that is missing in the answer.
+            let admitted_ms = elsewhere.remove(&(key, endpoint)).unwrap_or_default();
+            if let Some(state) = self.keys.get_mut(&key) {
+                state.windows[endpoint.index()].count_elsewhere(now.0, admitted_ms);
+            }
+        }
+    }
+
+    /// Ends an exchange whose answer will never come.
+    pub fn give_up_exchange(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.give_up();
+        }
+    }
+
+    pub fn note_links_created(&mut self, note: &NoteLinksCreated) {
+        let now_ms = note.now.0;
+        self.sweep(now_ms);
+        let key = self.key(note.key, now_ms);
+        // Answers may overtake each other at the turn of the month.
+        if key.links.is_none_or(|known| known.month <= note.month) {
+            // The latest word, not the highest: where it is too low, the store is asked once more;
+            // where it were too high, a link that is due would be refused.
+            key.links = Some(LinksNote { month: note.month, current: note.current, noted_ms: now_ms });
+        }
+    }
+
+    fn key(&mut self, key: KeyId, now_ms: u64) -> &mut KeyState {
+        let checks = &mut self.checks;
+        self.keys.entry(key).or_insert_with(|| {
+            checks.push_back((now_ms.saturating_add(MEMORY_MS), key));
+            KeyState::default()
+        })
+    }
+
+    /// Drops idle keys, a few at each call, so that no message waits for a sweep over all keys.
+    fn sweep(&mut self, now_ms: u64) {
+        for _ in 0..SWEPT_PER_MESSAGE {
+            let Some(&(check_ms, key)) = self.checks.front() else {
+                return;
+            };
+            // A check further ahead than any is ever set was set before the clock was set back.
+            let is_due = check_ms <= now_ms || check_ms - now_ms > MEMORY_MS;
+            if !is_due {
+                return;
+            }
+            self.checks.pop_front();
+            if self.keys.get(&key).is_none_or(|state| state.is_idle(now_ms)) {
+                self.keys.remove(&key);
+            } else {
+                let next_check_ms = now_ms.saturating_add(MEMORY_MS);
+                self.checks.push_back((next_check_ms, key));
+            }
+        }
+    }
+}
+
+impl KeyState {
+    fn links_created(&self, now: Timestamp) -> Option<u64> {
+        let note = self.links.filter(|note| note.is_fresh(now.0))?;
+        (note.month == now.month()).then_some(note.current)
+    }
+
+    fn is_idle(&self, now_ms: u64) -> bool {
+        let no_note = self.links.is_none_or(|note| !note.is_fresh(now_ms));
+        no_note && self.windows.iter().all(|window| window.is_idle(now_ms))
+    }
+}
+
+impl LinksNote {
+    /// Also not fresh when it lies in the future: the clock was set back, its age is unknown.
+    fn is_fresh(self, now_ms: u64) -> bool {
+        now_ms.abs_diff(self.noted_ms) < MEMORY_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn key(number: u64) -> KeyId {
+        // The form of a UUID v7: alike in front, and here even behind.
+        KeyId(Uuid::from_u64_pair(0x0194_0000_0000_7000, number))
+    }
+
+    fn admit(state: &mut ShardState, key: KeyId, now_ms: u64) {
+        state.admit(&AdmitRequest { key, endpoint: Endpoint::Usage, limit: 10, now: Timestamp(now_ms) });
+    }
+
+    #[test]
+    fn idle_keys_are_dropped_while_others_ask() {
+        let mut state = ShardState::default();
+        (0..1000).for_each(|number| admit(&mut state, key(number), number));
+        assert_eq!(state.keys.len(), 1000);
+        (0..600).for_each(|_| admit(&mut state, key(0), 70_000));
+        assert_eq!((state.keys.len(), state.checks.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_key_in_use_is_not_dropped() {
+        let mut state = ShardState::default();
+        for second in 0..300 {
+            admit(&mut state, key(1), second * 1000);
+            admit(&mut state, key(2 + second), second * 1000);
+            let window = &state.keys[&key(1)].windows[Endpoint::Usage.index()];
+            assert!(!window.is_idle(second * 1000));
+            assert!(state.keys.len() < 130);
+        }
+    }
+
+    #[test]
+    fn keys_are_dropped_though_the_clock_was_set_back() {
+        let mut state = ShardState::default();
+        admit(&mut state, key(1), 10_000_000);
+        admit(&mut state, key(2), 1_000_000);
+        assert_eq!(state.keys.len(), 2);
+        admit(&mut state, key(2), 10_100_000);
+        assert_eq!(state.keys.len(), 1);
+    }
+}

@@ -1,0 +1,78 @@
+//! What each process has let in of a key at an endpoint of late, so that limits hold for all nodes together.
+//!
+//! A key is a partition, with a row for each process and endpoint. They are written and read with the store's consistency,
+//! not with that of one replica: where reads and writes meet in a replica, what was published is seen by the next that
+//! looks, though another replica is gone or far behind. One replica would do on a good day, and let in more than the two
+//! seconds' worth that is allowed on a bad one.
+
+use std::collections::HashMap;
+
+use futures_util::{StreamExt, stream};
+use scylla::policies::timestamp_generator::TimestampGenerator;
+use uuid::Uuid;
+
+use super::Tables;
+use super::rows::corrupt;
+use crate::domain::endpoint::Endpoint;
+use crate::domain::key::KeyId;
+use crate::domain::window::WindowLog;
+use crate::store::StoreError;
+
+/// Keys exchanged at once. Each shard of keys has an exchange of its own, beside all else that is asked of the cluster.
+const KEYS_AT_ONCE: usize = 64;
+
+impl Tables {
+    pub(super) async fn exchange_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
+        let mut by_key: HashMap<KeyId, Vec<WindowLog>> = HashMap::new();
+        for log in own {
+            by_key.entry(log.key).or_default().push(log);
+        }
+        let exchanges = by_key.into_iter().map(|(key, logs)| self.exchange_windows_of(key, logs));
+        let mut answers = stream::iter(exchanges).buffer_unordered(KEYS_AT_ONCE);
+        let (mut others, mut failed) = (Vec::new(), None);
+        // After a failure, too: the other keys' windows are to be seen all the same.
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(logs) => others.extend(logs),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(others), Err)
+    }
+
+    /// Published first and looked up then: of two that do so at once, one sees the other.
+    async fn exchange_windows_of(&self, key: KeyId, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
+        // Only this process writes these rows, so its own order is all there is to keep.
+        let row = |log: &WindowLog| {
+            let at = self.window_timestamps.next_timestamp();
+            (key.0, self.process, tinyint(log.endpoint), to_blob(&log.admitted_ms), at)
+        };
+        let rows = own.iter().map(row).collect();
+        self.cql.write_partition(&self.statements.put_window, rows).await?;
+
+        let rows = self.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.statements.windows, (key.0,)).await?;
+        let mut others = Vec::new();
+        for (process, endpoint, admitted) in rows {
+            // An endpoint that only a later release has is none that was asked for.
+            let asked = own.iter().map(|log| log.endpoint).find(|asked| tinyint(*asked) == endpoint);
+            if let Some(endpoint) = asked.filter(|_| process != self.process) {
+                others.push(WindowLog { key, endpoint, admitted_ms: from_blob(&admitted.unwrap_or_default())? });
+            }
+        }
+        Ok(others)
+    }
+}
+
+fn tinyint(endpoint: Endpoint) -> i8 {
+    // There are seven.
+    i8::try_from(endpoint.index()).unwrap_or(i8::MAX)
+}
+
+fn to_blob(admitted_ms: &[u64]) -> Vec<u8> {
+    admitted_ms.iter().flat_map(|at| at.to_be_bytes()).collect()
+}
+
+fn from_blob(blob: &[u8]) -> Result<Vec<u64>, StoreError> {
+    let (times, []) = blob.as_chunks() else { return Err(corrupt("windows", &"times of 8 bytes are cut off")) };
+    Ok(times.iter().map(|at| u64::from_be_bytes(*at)).collect())
+}

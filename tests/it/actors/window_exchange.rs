@@ -1,0 +1,355 @@
+//! Key shards of two nodes that tell each other what they have let in.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actix::System;
+use async_trait::async_trait;
+use signpost::actors::keeper::RestartHook;
+use signpost::actors::key_shard::exchange::{Sharing, WindowExchange};
+use signpost::actors::key_shard::{AdmitRequest, ExchangeWindows, KeyShards, Panic};
+use signpost::clock::Clock;
+use signpost::domain::calendar::Timestamp;
+use signpost::domain::endpoint::Endpoint;
+use signpost::domain::key::KeyId;
+use signpost::domain::window::{Admission, WindowLog};
+use signpost::store::StoreError;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::support::eventually;
+
+const KEY: KeyId = KeyId(Uuid::from_u128(0x0194_0000_0000_7000_8000_0000_0000_0001));
+const NOW: Timestamp = Timestamp(1_795_000_000_000);
+const LONG: Duration = Duration::from_secs(10);
+
+/// Where nodes meet: what each published last of each window.
+#[derive(Clone, Default)]
+struct Meeting(Arc<Published>);
+
+#[derive(Default)]
+struct Published {
+    logs: Mutex<HashMap<(usize, KeyId, Endpoint), Vec<u64>>>,
+    exchanges: AtomicUsize,
+    fails: AtomicBool,
+    panics: AtomicBool,
+    /// While set, exchanges wait once they are written and before they read.
+    holds: watch::Sender<bool>,
+}
+
+impl Meeting {
+    fn exchanges(&self) -> usize {
+        self.0.exchanges.load(Ordering::SeqCst)
+    }
+
+    /// How many requests a node has told of.
+    fn told_of(&self, node: usize) -> usize {
+        let logs = self.0.logs.lock().unwrap();
+        logs.iter().filter(|((of, ..), _)| *of == node).map(|(_, times)| times.len()).sum()
+    }
+
+    fn forget(&self) {
+        self.0.logs.lock().unwrap().clear();
+    }
+
+    async fn has_begun(&self, exchanges: usize) {
+        eventually("an exchange", LONG, async || (self.exchanges() >= exchanges).then_some(())).await;
+    }
+}
+
+/// The meeting as one node comes to it.
+struct Guest {
+    node: usize,
+    meeting: Meeting,
+}
+
+#[async_trait]
+impl WindowExchange for Guest {
+    async fn exchange(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
+        let published = &self.meeting.0;
+        published.exchanges.fetch_add(1, Ordering::SeqCst);
+        assert!(!published.panics.swap(false, Ordering::SeqCst), "a test wants this panic");
+        if published.fails.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable("switched off by a test".into()));
+        }
+        for log in &own {
+            let window = (self.node, log.key, log.endpoint);
+            published.logs.lock().unwrap().insert(window, log.admitted_ms.clone());
+        }
+        let mut holds = published.holds.subscribe();
+        holds.wait_for(|holds| !holds).await.unwrap();
+        let logs = published.logs.lock().unwrap();
+        let of_others = logs.iter().filter(|((node, key, endpoint), _)| {
+            *node != self.node && own.iter().any(|log| (log.key, log.endpoint) == (*key, *endpoint))
+        });
+        Ok(of_others
+            .map(|((_, key, endpoint), times)| WindowLog { key: *key, endpoint: *endpoint, admitted_ms: times.clone() })
+            .collect())
+    }
+}
+
+/// A node with one shard, which exchanges only when it is told to.
+struct Node {
+    shards: KeyShards,
+    clock: Clock,
+    restarts: Arc<AtomicUsize>,
+}
+
+impl Node {
+    fn start(node: usize, meeting: &Meeting, clock: &Clock) -> Self {
+        let sharing = Self::sharing(node, meeting, clock);
+        Self::start_with(Sharing { every: Duration::from_hours(1), ..sharing })
+    }
+
+    fn sharing(node: usize, meeting: &Meeting, clock: &Clock) -> Sharing {
+        Sharing::new(Guest { node, meeting: meeting.clone() }, clock.clone())
+    }
+
+    fn start_with(sharing: Sharing) -> Self {
+        let clock = sharing.clock.clone();
+        let restarts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&restarts);
+        let on_restart: RestartHook = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        let shards = KeyShards::start(NonZeroUsize::MIN, Some(sharing), &on_restart).unwrap();
+        Self { shards, clock, restarts }
+    }
+
+    async fn ask(&self, limit: u32) -> Admission {
+        let request = AdmitRequest { key: KEY, endpoint: Endpoint::Shorten, limit, now: self.clock.now() };
+        self.shards.admit(request).await.unwrap().admission.unwrap()
+    }
+
+    async fn admitted(&self, limit: u32, times: usize) -> usize {
+        let mut admitted = 0;
+        for _ in 0..times {
+            admitted += usize::from(self.ask(limit).await.is_admitted());
+        }
+        admitted
+    }
+
+    async fn exchange(&self) {
+        self.shards.shard(KEY).ask_once(ExchangeWindows).await.unwrap();
+    }
+
+    fn begin_exchange(&self) {
+        assert_eq!(self.shards.shard(KEY).try_send(ExchangeWindows), Ok(()));
+    }
+
+    async fn has_restarted(&self, times: usize) {
+        let restarts = || self.restarts.load(Ordering::SeqCst);
+        eventually("a restart", LONG, async || (restarts() == times).then_some(())).await;
+    }
+}
+
+/// Runs a test of two nodes whose clocks stand together.
+fn with_two_nodes(test: impl AsyncFnOnce(&Node, &Node, &Meeting, &Clock)) {
+    System::new().block_on(async {
+        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
+        let nodes = [0, 1].map(|node| Node::start(node, &meeting, &clock));
+        test(&nodes[0], &nodes[1], &meeting, &clock).await;
+        nodes[0].shards.stop().await;
+        nodes[1].shards.stop().await;
+    });
+}
+
+#[test]
+fn two_nodes_hold_one_limit_once_they_have_told_each_other() {
+    with_two_nodes(async |one, another, _, clock| {
+        assert_eq!(one.admitted(10, 4).await, 4);
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(another.admitted(10, 3).await, 3);
+        one.exchange().await;
+        another.exchange().await;
+        // The oldest of all leaves the window 55 s from now.
+        assert_eq!(another.ask(10).await, Admission::Admitted { remaining: 2, reset_seconds: 55 });
+        assert_eq!(another.admitted(10, 20).await, 2, "four there, four here");
+        assert_eq!(another.ask(10).await, Admission::Refused { retry_after_seconds: 55 });
+        assert_eq!(one.ask(10).await, Admission::Admitted { remaining: 5, reset_seconds: 55 }, "not told yet");
+        for node in [another, one] {
+            node.exchange().await;
+        }
+        // Eleven of ten: the two oldest must leave, and the first node let in four at that time.
+        assert_eq!(one.ask(10).await, Admission::Refused { retry_after_seconds: 55 });
+        clock.advance(Duration::from_secs(55));
+        assert_eq!(one.admitted(10, 20).await, 3, "four have left of eleven");
+    });
+}
+
+#[test]
+fn a_node_that_has_nothing_to_tell_does_not_exchange() {
+    with_two_nodes(async |one, another, meeting, _| {
+        one.exchange().await;
+        assert_eq!(meeting.exchanges(), 0);
+        one.ask(1).await;
+        one.exchange().await;
+        one.exchange().await;
+        assert_eq!((meeting.exchanges(), meeting.told_of(0)), (1, 1));
+        let no_limit = AdmitRequest { key: KEY, endpoint: Endpoint::Shorten, limit: 0, now: NOW };
+        another.shards.admit(no_limit).await.unwrap();
+        another.exchange().await;
+        assert_eq!(meeting.exchanges(), 1, "there is no window where there is no limit");
+    });
+}
+
+#[test]
+fn a_refused_request_asks_the_others_again() {
+    with_two_nodes(async |one, another, meeting, _| {
+        another.ask(2).await;
+        another.exchange().await;
+        one.ask(2).await;
+        one.exchange().await;
+        assert!(!one.ask(2).await.is_admitted());
+        meeting.forget();
+        one.exchange().await;
+        assert!(one.ask(2).await.is_admitted(), "nobody has anything of a window that nobody tells of");
+    });
+}
+
+#[test]
+fn what_is_let_in_during_an_exchange_is_told_by_the_next() {
+    with_two_nodes(async |one, another, meeting, _| {
+        one.ask(10).await;
+        meeting.0.holds.send_replace(true);
+        one.begin_exchange();
+        meeting.has_begun(1).await;
+        assert_eq!(one.admitted(10, 3).await, 3, "requests do not wait for it");
+        meeting.0.holds.send_replace(false);
+        eventually("the next exchange", LONG, async || {
+            one.exchange().await;
+            (meeting.told_of(0) == 4).then_some(())
+        })
+        .await;
+        assert_eq!(meeting.exchanges(), 2);
+        another.ask(5).await;
+        another.exchange().await;
+        assert!(!another.ask(5).await.is_admitted());
+    });
+}
+
+#[test]
+fn a_slow_exchange_is_waited_for_and_no_other_begun() {
+    with_two_nodes(async |one, _, meeting, _| {
+        one.ask(10).await;
+        meeting.0.holds.send_replace(true);
+        one.begin_exchange();
+        meeting.has_begun(1).await;
+        for _ in 0..5 {
+            one.ask(10).await;
+            one.exchange().await;
+        }
+        assert_eq!(meeting.exchanges(), 1);
+        meeting.0.holds.send_replace(false);
+    });
+}
+
+#[test]
+fn an_exchange_that_failed_is_made_up_for_by_the_next() {
+    with_two_nodes(async |one, another, meeting, clock| {
+        another.ask(3).await;
+        another.exchange().await;
+        one.ask(3).await;
+        one.exchange().await;
+        meeting.0.fails.store(true, Ordering::SeqCst);
+        assert!(one.ask(3).await.is_admitted());
+        for _ in 0..3 {
+            one.exchange().await;
+        }
+        assert!(!one.ask(3).await.is_admitted(), "what was told before stays counted");
+        assert_eq!(meeting.told_of(0), 1);
+        clock.advance(Duration::from_secs(1));
+        meeting.0.fails.store(false, Ordering::SeqCst);
+        one.exchange().await;
+        assert_eq!(meeting.told_of(0), 2, "though nobody asked since");
+    });
+}
+
+#[test]
+fn an_exchange_that_a_panic_cut_short_is_made_up_for() {
+    with_two_nodes(async |one, _, meeting, _| {
+        one.ask(10).await;
+        meeting.0.holds.send_replace(true);
+        one.begin_exchange();
+        meeting.has_begun(1).await;
+        meeting.forget();
+        one.shards.shard(KEY).try_send(Panic).unwrap();
+        one.has_restarted(1).await;
+        meeting.0.holds.send_replace(false);
+        one.exchange().await;
+        assert_eq!(meeting.told_of(0), 1);
+    });
+}
+
+#[test]
+fn a_panic_in_an_exchange_loses_no_count_and_the_next_is_made() {
+    with_two_nodes(async |one, _, meeting, _| {
+        one.ask(2).await;
+        meeting.0.panics.store(true, Ordering::SeqCst);
+        one.begin_exchange();
+        one.has_restarted(1).await;
+        one.exchange().await;
+        assert_eq!((meeting.exchanges(), meeting.told_of(0)), (2, 1));
+        assert_eq!(one.admitted(2, 5).await, 1);
+    });
+}
+
+#[test]
+fn an_exchange_without_end_is_given_up() {
+    System::new().block_on(async {
+        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
+        let sharing = Node::sharing(0, &meeting, &clock);
+        let node = Node::start_with(Sharing { every: Duration::from_hours(1), patience: LONG / 1000, ..sharing });
+        node.ask(1).await;
+        meeting.0.holds.send_replace(true);
+        node.exchange().await;
+        node.exchange().await;
+        assert_eq!(meeting.exchanges(), 2);
+        node.shards.stop().await;
+    });
+}
+
+#[test]
+fn shards_exchange_by_themselves_again_and_again_also_after_a_panic() {
+    System::new().block_on(async {
+        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
+        let sharing = Node::sharing(0, &meeting, &clock);
+        let node = Node::start_with(Sharing { every: Duration::from_millis(5), ..sharing });
+        for told in 1..4 {
+            node.ask(10).await;
+            eventually("an exchange", LONG, async || (meeting.told_of(0) == told).then_some(())).await;
+            node.shards.shard(KEY).try_send(Panic).unwrap();
+            node.has_restarted(told).await;
+        }
+        node.shards.stop().await;
+    });
+}
+
+#[test]
+fn every_key_and_endpoint_is_told_of_apart() {
+    with_two_nodes(async |one, another, _, _| {
+        let request = |key, endpoint| AdmitRequest { key, endpoint, limit: 2, now: NOW };
+        let keys = [KEY, KeyId(Uuid::from_u128(KEY.0.as_u128() + 1))];
+        for key in keys {
+            for endpoint in Endpoint::ALL.into_iter().filter(|endpoint| endpoint.index() % 2 == 0) {
+                one.shards.admit(request(key, endpoint)).await.unwrap();
+            }
+        }
+        one.exchange().await;
+        for key in keys {
+            for endpoint in Endpoint::ALL {
+                another.shards.admit(request(key, endpoint)).await.unwrap();
+            }
+        }
+        another.exchange().await;
+        for key in keys {
+            for endpoint in Endpoint::ALL {
+                let admission = another.shards.admit(request(key, endpoint)).await.unwrap().admission.unwrap();
+                assert_eq!(admission.is_admitted(), endpoint.index() % 2 == 1, "{endpoint:?}");
+            }
+        }
+    });
+}
