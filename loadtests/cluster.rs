@@ -32,6 +32,7 @@ mod product;
 #[path = "cluster/through.rs"]
 mod through;
 
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -98,7 +99,7 @@ async fn run(options: &Options) -> String {
     let home = product::Home::new("cluster");
     let load_before = measure::load();
     let through = Through::open(&engine, &home.0).await;
-    let bare = Bare::open(&engine, through.keyspace()).await;
+    let bare = Bare::open(&engine, through::KEYSPACE).await;
     let mut rates = Rates::default();
     // What is compiled and cached on the way is no part of it.
     through.create(options.seconds / 2.0).await;
@@ -161,7 +162,7 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
         ("counter rows, new / inserts", &rates.rows_anew, &rates.bare_rows),
         ("counter rows, known / inserts", &rates.rows_again, &rates.bare_rows),
     ] {
-        text += &format!("| {name} | {} |\n", ratio(of, to));
+        writeln!(text, "| {name} | {} |", ratio(of, to)).unwrap();
     }
     text
 }

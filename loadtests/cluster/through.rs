@@ -22,7 +22,7 @@ use super::IN_FLIGHT;
 use super::engine::Engine;
 use super::product::{Product, settings};
 
-const KEYSPACE: &str = "loadtest";
+pub const KEYSPACE: &str = "loadtest";
 /// Keys that make links at once; a month is counted for each.
 const OWNERS: u64 = 8;
 /// Links that redirects ask for, far more than the program's cache holds in this test.
@@ -49,10 +49,6 @@ impl Through {
             Self { store, program, owners, links: Vec::new(), random: SystemRandom::new(), counted: Mutex::new(0) };
         through.make_links().await;
         through
-    }
-
-    pub fn keyspace(&self) -> &'static str {
-        KEYSPACE
     }
 
     pub fn links(&self) -> &[ShortId] {

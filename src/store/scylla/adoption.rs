@@ -114,7 +114,7 @@ impl Tables {
             let page = self.read_bucket(queue, bucket, after, Timestamp(u64::MAX), LONGEST_PAGE).await?;
             let looked_at = self.those_pending(&page.due).await?;
             is_open |= looked_at.is_open;
-            for due in looked_at.pending {
+            for due in looked_at.due {
                 *found.entry(due.id.hit.at.day()).or_default() += 1;
                 earliest = Some(earliest.map_or(due.due_at, |known| known.min(due.due_at)));
             }

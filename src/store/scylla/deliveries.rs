@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use scylla::value::CqlValue;
 use uuid::Uuid;
 
 use super::Tables;
@@ -33,6 +34,43 @@ pub struct DeliveryRow {
 /// times that a node whose clock was wrong for a while does not stand still.
 const TIMESTAMPS_BEHIND: Duration = Duration::from_hours(30 * 24);
 
+/// What is written of a delivery.
+struct Change {
+    id: DeliveryId,
+    /// Which try it is of.
+    attempt: u32,
+    queue: Option<Uuid>,
+    state: DeliveryState,
+    tried: bool,
+}
+
+impl Change {
+    fn of(settlement: &Settlement, before: &DeliveryRow, retry_queue: Uuid) -> Self {
+        let mut state = before.state.clone();
+        state.settle(&settlement.outcome, settlement.at);
+        let queue = if state.next_attempt_at.is_some() { Some(retry_queue) } else { before.queue };
+        let tried = state.attempts > before.state.attempts;
+        Self { id: settlement.id, attempt: settlement.attempt.max(1), queue, state, tried }
+    }
+
+    fn row(&self) -> Result<Vec<Option<CqlValue>>, StoreError> {
+        let (link, day, delivery) = place_of(self.id);
+        Ok(vec![
+            Some(CqlValue::Ascii(link.as_str().to_owned())),
+            Some(CqlValue::Int(day_column(day))),
+            Some(CqlValue::Blob(delivery)),
+            Some(CqlValue::Text(to_json(DELIVERIES, &self.state)?)),
+            self.queue.map(CqlValue::Uuid),
+            Some(CqlValue::BigInt(written_at(self.id, self.attempt, self.state.status))),
+        ])
+    }
+}
+
+/// Where a delivery's row is: the link, the day, and its bytes.
+fn place_of(id: DeliveryId) -> (ShortId, Day, Vec<u8>) {
+    (id.link, id.hit.at.day(), id.to_bytes().to_vec())
+}
+
 /// The timestamp of a state: the hit's time, which try it is of, and how far that went, so that of two writers of one try
 /// the one wins that knows how it ended.
 fn written_at(id: DeliveryId, attempt: u32, status: DeliveryStatus) -> i64 {
@@ -43,6 +81,11 @@ fn written_at(id: DeliveryId, attempt: u32, status: DeliveryStatus) -> i64 {
     };
     let hit_micros = id.hit.at.minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000);
     bigint(hit_micros.saturating_add(u64::from(attempt) * 10 + rank))
+}
+
+/// The timestamp that comes before those of all states of a day.
+pub fn day_timestamp(day: Day) -> i64 {
+    bigint(day.start().minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000))
 }
 
 /// A state as it stands in its row, where whether it is counted has a column of its own.
@@ -71,12 +114,9 @@ impl Tables {
         }
         self.write_due(queue, &due).await?;
         self.note_days(new.iter().map(|(id, _)| *id)).await?;
-        let mut partitions: HashMap<(ShortId, Day), Vec<(DeliveryId, DeliveryState)>> = HashMap::new();
-        for (id, state) in new {
-            partitions.entry((id.link, id.hit.at.day())).or_default().push((id, state));
-        }
-        let chunks: Vec<_> = partitions.into_values().flat_map(in_chunks).collect();
-        let written = self.all(chunks, |rows| self.write_states(queue, rows)).await;
+        let changes =
+            new.into_iter().map(|(id, state)| Change { id, attempt: 0, queue: Some(queue), state, tried: false });
+        let written = self.write_states(changes).await;
         if written.is_err() || !self.queues.is_held(queue) {
             self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
         }
@@ -85,19 +125,39 @@ impl Tables {
         if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
-    async fn write_states(&self, queue: Uuid, rows: Vec<(DeliveryId, DeliveryState)>) -> Result<(), StoreError> {
-        let states = rows.iter().map(|(_, state)| to_json(DELIVERIES, state)).collect::<Result<Vec<_>, _>>()?;
-        let values = rows.iter().zip(&states).map(|((id, _), state)| {
-            (
-                id.link.as_str(),
-                day_column(id.hit.at.day()),
-                id.to_bytes().to_vec(),
-                state,
-                queue,
-                written_at(*id, 0, DeliveryStatus::Pending),
-            )
-        });
-        Ok(self.cql.write_partition(&self.statements.put_delivery, values.collect()).await?)
+    /// Writes states and the sums that count them, together for each link's day.
+    async fn write_states(&self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
+        let mut partitions: HashMap<(ShortId, Day), Vec<Change>> = HashMap::new();
+        for change in changes {
+            partitions.entry((change.id.link, change.id.hit.at.day())).or_default().push(change);
+        }
+        self.all(partitions, |((link, day), changes)| self.write_day(link, day, changes)).await
+    }
+
+    async fn write_day(&self, link: ShortId, day: Day, changes: Vec<Change>) -> Result<(), StoreError> {
+        let known = self.delivery_sums.of(link, day);
+        let mut known = known.lock().await;
+        for changes in in_chunks(changes) {
+            let mut sums = match known.take() {
+                Some(sums) => sums,
+                None => self.own_sums(link, day).await?,
+            };
+            let mut writes = Vec::with_capacity(changes.len() + 1);
+            for change in &changes {
+                let url_index = change.id.url_index;
+                if change.attempt == 0 && change.state.status == DeliveryStatus::Pending {
+                    sums.put(url_index);
+                } else {
+                    sums.settled(url_index, &change.state, change.tried);
+                }
+                writes.push((&self.statements.put_delivery, change.row()?));
+            }
+            writes.push((&self.statements.put_sums, self.sums_row(link, day, &sums)?));
+            // Where this fails, what is written is not known: the next change reads it.
+            self.cql.write_together(writes).await?;
+            *known = Some(sums);
+        }
+        Ok(())
     }
 
     /// Writes due times into a queue of this process.
@@ -220,44 +280,32 @@ impl Tables {
         // Those that are not retried need no queue.
         let queue = if retries.is_empty() { Uuid::nil() } else { self.queues.own()? };
         self.write_due(queue, &retries).await?;
-        let mut written = self.all(&open, |(settlement, before)| self.write_settled(queue, settlement, before)).await;
+        let changes: Vec<Change> =
+            open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
+        let failed = changes.iter().filter(|change| change.state.status == DeliveryStatus::Failed);
+        let failed: Vec<DeliveryId> = failed.map(|change| change.id).collect();
+        self.all(failed, |id| async move {
+            let (link, day, delivery) = place_of(id);
+            Ok(self.cql.write(&self.statements.put_failed, (link.as_str(), day_column(day), delivery)).await?)
+        })
+        .await?;
+        let mut written = self.write_states(changes.into_iter()).await;
         if written.is_ok() && !retries.is_empty() && !self.queues.is_held(queue) {
             written = Err(lost_queue());
         }
         if written.is_err() {
             // Which of them were written is not known, nor what is due where.
             self.doubt(queue, retries.iter().map(|(due_at, _)| *due_at));
-            for (_, before) in &open {
-                if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
-                    self.doubt(queue, [due_at]);
+        }
+        for (settlement, before) in &open {
+            if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
+                match &written {
+                    Ok(()) => self.queues.settled(queue, due_at, settlement.id),
+                    Err(_) => self.doubt(queue, [due_at]),
                 }
             }
         }
         written
-    }
-
-    async fn write_settled(
-        &self,
-        retry_queue: Uuid,
-        settlement: &Settlement,
-        before: &DeliveryRow,
-    ) -> Result<(), StoreError> {
-        let id = settlement.id;
-        let mut state = before.state.clone();
-        state.settle(&settlement.outcome, settlement.at);
-        let (link, day, delivery) = (id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
-        if state.status == DeliveryStatus::Failed {
-            self.cql.write(&self.statements.put_failed, (link, day, &delivery)).await?;
-        }
-        let queue = if state.next_attempt_at.is_some() { Some(retry_queue) } else { before.queue };
-        let at = written_at(id, settlement.attempt.max(1), state.status);
-        let json = to_json(DELIVERIES, &state)?;
-        let written = self.cql.write(&self.statements.put_delivery, (link, day, &delivery, json, queue, at)).await;
-        written?;
-        if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
-            self.queues.settled(queue, due_at, id);
-        }
-        Ok(())
     }
 
     /// Marks deliveries as counted in their owners' months.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use futures_util::future::try_join_all;
+
 use super::Tables;
 use super::deliveries::{DELIVERIES, state_from};
 use super::rows::{corrupt, day as day_column, day_from};
@@ -20,32 +22,6 @@ fn parse((delivery, state, counted): Row) -> Result<Option<(DeliveryId, Delivery
     let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery"))?;
     let Some(state) = state else { return Ok(None) };
     Ok(Some((id, state_from(&state, counted)?)))
-}
-
-/// A summary of one URL's day, as its deliveries come.
-#[derive(Default)]
-struct DaySummary {
-    summary: UrlSummary,
-    /// When the last delivery changed that is in `last_error`.
-    last_change: Option<crate::domain::calendar::Timestamp>,
-}
-
-impl DaySummary {
-    fn add(&mut self, state: &DeliveryState) {
-        *self.summary.count_mut(state.status) += 1;
-        let is_untouched = state.status == DeliveryStatus::Pending && state.attempts == 0;
-        if is_untouched {
-            return;
-        }
-        if state.attempts > 0 && Some(state.updated_at) >= self.summary.last_attempt_at {
-            self.summary.last_attempt_at = Some(state.updated_at);
-            self.summary.last_status = state.response_status;
-        }
-        if Some(state.updated_at) >= self.last_change {
-            self.last_change = Some(state.updated_at);
-            self.summary.last_error.clone_from(&state.error);
-        }
-    }
 }
 
 impl Tables {
@@ -80,22 +56,10 @@ impl Tables {
 
     pub(super) async fn read_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
         let mut sums: BTreeMap<u8, UrlSummary> = BTreeMap::new();
-        for day in self.days_of(link, since).await?.into_iter().rev() {
-            let values = (link.as_str(), day_column(day));
-            let mut of_day: BTreeMap<u8, DaySummary> = BTreeMap::new();
-            let mut unreadable = None;
-            let add = |row: Row| match parse(row) {
-                Ok(Some((id, state))) => of_day.entry(id.url_index).or_default().add(&state),
-                Ok(None) => {}
-                Err(error) => unreadable = Some(error),
-            };
-            self.cql.read_each(&self.statements.day_of_deliveries, values, add).await?;
-            if let Some(error) = unreadable {
-                return Err(error);
-            }
-            for (url, of_day) in of_day {
-                sums.entry(url).or_default().merge(of_day.summary);
-            }
+        let days = self.days_of(link, since).await?;
+        let of_days = try_join_all(days.iter().rev().map(|day| self.day_sums(link, *day))).await?;
+        for (url, sum) in of_days.into_iter().flatten() {
+            sums.entry(url).or_default().merge(sum.summary);
         }
         Ok(sums.into_iter().collect())
     }
@@ -107,13 +71,19 @@ impl Tables {
         let mut found = Vec::new();
         let newest = query.after.map_or(Day(u32::MAX), |after| after.hit.at.day());
         for day in self.days_of(query.link, query.since).await?.into_iter().filter(|day| *day <= newest) {
+            if found.len() >= query.limit {
+                break;
+            }
             // On that day behind it, on earlier ones from the beginning.
             let mut after = query.after.filter(|_| day == newest).map_or_else(Vec::new, |id| id.to_bytes().to_vec());
-            while found.len() < query.limit {
+            let mut expected = self.expected_of(&query, day, after.is_empty()).await?;
+            while found.len() < query.limit && expected > 0 {
                 let rows = self.read_page(&query, day, after, query.limit.clamp(100, 1_000)).await?;
                 let Some((last, is_last)) = rows.1 else { break };
                 let fits = |(_, state): &(DeliveryId, DeliveryState)| query.status.is_none_or(|it| it == state.status);
+                let before = found.len();
                 found.extend(rows.0.into_iter().filter(fits));
+                expected = expected.saturating_sub(found.len() - before);
                 if is_last {
                     break;
                 }
@@ -122,6 +92,18 @@ impl Tables {
         }
         found.truncate(query.limit);
         Ok(found)
+    }
+
+    /// How many deliveries of the status that is asked for a day may have at the most: behind the last of them there is no
+    /// need to look.
+    async fn expected_of(&self, query: &DeliveryQuery, day: Day, is_whole: bool) -> Result<usize, StoreError> {
+        let Some(status) = query.status.filter(|status| *status != DeliveryStatus::Failed) else {
+            return Ok(usize::MAX);
+        };
+        let sums = self.day_sums(query.link, day).await?;
+        let count: u64 = sums.into_values().map(|mut sum| *sum.summary.count_mut(status)).sum();
+        // Of the rest of a day it is only known whether there can be any.
+        Ok(if is_whole || count == 0 { usize::try_from(count).unwrap_or(usize::MAX) } else { usize::MAX })
     }
 
     /// A page of a link's day, and where it ends; of the failed ones where only those are asked for.

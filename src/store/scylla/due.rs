@@ -24,7 +24,7 @@ pub struct Page {
 
 /// What of a page is pending.
 pub struct Pending {
-    pub pending: Vec<DueDelivery>,
+    pub due: Vec<DueDelivery>,
     /// How many at its beginning are not, and will not be.
     pub dead: usize,
     /// Whether there are some of which that can't be said yet: their state may be on its way.
@@ -72,7 +72,7 @@ impl Tables {
         let (mut all_dead, mut dead_upto) = (begin == dead, None);
         while found.len() < limit {
             let page = self.read_bucket(queue, bucket, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
-            let Pending { pending, dead: at_begin, .. } = self.those_pending(&page.due).await?;
+            let Pending { due: pending, dead: at_begin, .. } = self.those_pending(&page.due).await?;
             if all_dead && at_begin > 0 {
                 dead_upto = page.due.get(at_begin - 1).map(place_of);
             }
@@ -129,7 +129,7 @@ impl Tables {
             }
             is_begin = false;
         }
-        Ok(Pending { pending, dead, is_open })
+        Ok(Pending { due: pending, dead, is_open })
     }
 }
 

@@ -8,6 +8,7 @@ mod adoption;
 mod deliveries;
 mod delivery_lists;
 mod delivery_quota;
+mod delivery_sums;
 mod due;
 mod hits;
 mod keys;
@@ -44,6 +45,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use self::delivery_quota::DeliveryQuotas;
+use self::delivery_sums::DeliverySums;
 use self::hits::HitRows;
 use self::link_quota::LinkQuotas;
 use self::outcome::CqlError;
@@ -109,6 +111,7 @@ struct Tables {
     doubts: Arc<Notify>,
     beating: tokio::sync::Mutex<()>,
     delivery_quotas: tokio::sync::Mutex<DeliveryQuotas>,
+    delivery_sums: DeliverySums,
     /// Days of links that are known to be noted as having deliveries.
     delivery_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
@@ -163,6 +166,7 @@ impl Tables {
             doubts: Arc::default(),
             beating: tokio::sync::Mutex::default(),
             delivery_quotas: tokio::sync::Mutex::default(),
+            delivery_sums: DeliverySums::default(),
             delivery_days: Cache::new(DELIVERY_DAYS_KEPT),
             kept_from: AtomicU32::new(0),
             window_timestamps: MonotonicTimestampGenerator::new(),

@@ -226,6 +226,21 @@ impl Cql {
         self.session.batch(&batch, rows).await.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
+    /// Writes different things to one partition at once, as [`write_partition`](Self::write_partition) does.
+    pub async fn write_together(
+        &self,
+        writes: Vec<(&PreparedStatement, Vec<Option<CqlValue>>)>,
+    ) -> Result<(), CqlError> {
+        let mut batch = Batch::new(BatchType::Unlogged);
+        batch.set_is_idempotent(true);
+        let mut rows = Vec::with_capacity(writes.len());
+        for (statement, values) in writes {
+            batch.append_statement(statement.clone());
+            rows.push(values);
+        }
+        self.session.batch(&batch, rows).await.map(drop).map_err(|error| CqlError::of(&error, false))
+    }
+
     /// All rows, page after page.
     pub async fn read<R>(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<Vec<R>, CqlError>
     where

@@ -77,9 +77,11 @@ statements! {
     Read delivery: "SELECT state, counted, queue FROM deliveries WHERE link = ? AND day = ? AND delivery = ?";
     // The hit's time and the number of tries are the timestamp: a later try wins, the same one is the same.
     Write put_delivery: "INSERT INTO deliveries (link, day, delivery, state, queue) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
+    // A process alone writes its sums, each with a later timestamp than the ones before.
+    Write put_sums: "UPDATE deliveries USING TIMESTAMP ? SET sums[?] = ? WHERE link = ? AND day = ?";
+    Read delivery_sums: "SELECT sums FROM deliveries WHERE link = ? AND day = ? LIMIT 1";
     Write mark_counted: "UPDATE deliveries USING TIMESTAMP ? SET counted = true WHERE link = ? AND day = ? AND delivery = ?";
     Read deliveries: "SELECT delivery, state, counted FROM deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
-    Read day_of_deliveries: "SELECT delivery, state, counted FROM deliveries WHERE link = ? AND day = ?";
     // Rows that are only ever added.
     Write put_delivery_day: "INSERT INTO delivery_days (link, day) VALUES (?, ?)";
     Read delivery_days: "SELECT day FROM delivery_days WHERE link = ? AND day >= ?";

@@ -283,7 +283,8 @@ async fn the_last_use_of_a_key_is_shown_at_once_and_survives_a_restart() {
     assert_eq!(last_used(server.root()).await, "2026-11-21T12:00:03.000Z");
 }
 
-#[apply(on_each_store)]
+/// Of the files of the embedded store: what a cluster keeps is not under the data directory.
+#[tokio::test]
 async fn no_secret_is_on_disk_in_plain_text() {
     let server = Server::start();
     let root = server.root();

@@ -26,8 +26,7 @@ use tokio::sync::Mutex;
 
 use self::wire::{Fault, Wire};
 use super::samples::{
-    self, MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement,
-    short_id,
+    MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
 };
 use crate::support::eventually;
 use crate::support::keyspaces::Keyspace;

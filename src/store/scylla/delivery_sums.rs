@@ -1,0 +1,163 @@
+//! How many deliveries of a link's day are in which state, by URL.
+//!
+//! Each process keeps what it has put in and settled itself, as absolute numbers since its start, and writes them in one
+//! write with the states that they count: both are there, or neither. All processes' numbers together are the day's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use scylla::value::CqlValue;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::Tables;
+use super::deliveries::{DELIVERIES, day_timestamp};
+use super::rows::{bigint, day as day_column, json, to_json};
+use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::link::ShortId;
+use crate::domain::webhook::{DeliveryState, DeliveryStatus, UrlSummary};
+use crate::store::StoreError;
+
+/// Days that nobody uses are forgotten once more than this many are known, and read again when they are used.
+const MOST_IDLE: usize = 20_000;
+
+/// What one process has done with the deliveries of a URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct UrlSums {
+    put: u64,
+    delivered: u64,
+    failed: u64,
+    last_attempt_at: Option<Timestamp>,
+    last_status: Option<u16>,
+    last_error: Option<String>,
+    /// When the last one changed, whose error is the last.
+    changed_at: Option<Timestamp>,
+}
+
+/// By the place of the URL.
+pub type DaySums = BTreeMap<u8, DaySum>;
+
+/// What one process has done with the deliveries of a link's day.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnSums {
+    urls: BTreeMap<u8, UrlSums>,
+}
+
+impl OwnSums {
+    pub fn put(&mut self, url_index: u8) {
+        self.urls.entry(url_index).or_default().put += 1;
+    }
+
+    /// A delivery was settled, and `tried` if it was not refused before.
+    pub fn settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
+        let sums = self.urls.entry(url_index).or_default();
+        match state.status {
+            DeliveryStatus::Pending => {}
+            DeliveryStatus::Delivered => sums.delivered += 1,
+            DeliveryStatus::Failed => sums.failed += 1,
+        }
+        if tried {
+            sums.last_attempt_at = Some(state.updated_at);
+            sums.last_status = state.response_status;
+        }
+        sums.last_error.clone_from(&state.error);
+        sums.changed_at = Some(state.updated_at);
+    }
+}
+
+/// A URL's day over all processes.
+#[derive(Clone, Debug, Default)]
+pub struct DaySum {
+    put: u64,
+    changed_at: Option<Timestamp>,
+    pub summary: UrlSummary,
+}
+
+impl DaySum {
+    fn add(&mut self, own: UrlSums) {
+        self.put += own.put;
+        self.summary.delivered += own.delivered;
+        self.summary.failed += own.failed;
+        // A process may be asked between one's putting and another's settling.
+        self.summary.pending = self.put.saturating_sub(self.summary.delivered + self.summary.failed);
+        if own.last_attempt_at > self.summary.last_attempt_at {
+            self.summary.last_attempt_at = own.last_attempt_at;
+            self.summary.last_status = own.last_status;
+        }
+        if own.changed_at > self.changed_at {
+            self.changed_at = own.changed_at;
+            self.summary.last_error = own.last_error;
+        }
+    }
+}
+
+/// A day's own sums; none where what is written is not known.
+pub type KnownSums = Arc<tokio::sync::Mutex<Option<OwnSums>>>;
+
+/// The days that this process changes.
+#[derive(Default)]
+pub struct DeliverySums {
+    days: Mutex<HashMap<(ShortId, Day), KnownSums>>,
+    /// How often sums were written: no two writes have the same timestamp, even where one is thought to be lost.
+    written: AtomicU64,
+}
+
+impl DeliverySums {
+    /// Who changes a day holds its lock meanwhile: one change after another.
+    pub fn of(&self, link: ShortId, day: Day) -> KnownSums {
+        let mut days = self.days.lock().unwrap_or_else(PoisonError::into_inner);
+        if days.len() > MOST_IDLE {
+            days.retain(|_, known| Arc::strong_count(known) > 1);
+        }
+        Arc::clone(days.entry((link, day)).or_default())
+    }
+}
+
+impl Tables {
+    async fn read_sums(&self, link: ShortId, day: Day) -> Result<HashMap<Uuid, String>, StoreError> {
+        let values = (link.as_str(), day_column(day));
+        let row: Option<(Option<HashMap<Uuid, String>>,)> =
+            self.cql.read_one(&self.statements.delivery_sums, values).await?;
+        Ok(row.and_then(|(sums,)| sums).unwrap_or_default())
+    }
+
+    /// What this process has written last.
+    pub(super) async fn own_sums(&self, link: ShortId, day: Day) -> Result<OwnSums, StoreError> {
+        let own = self.read_sums(link, day).await?.remove(&self.process);
+        own.map_or_else(|| Ok(OwnSums::default()), |own| json(DELIVERIES, &own))
+    }
+
+    /// The write of this process' sums that goes with the states it counts.
+    pub(super) fn sums_row(
+        &self,
+        link: ShortId,
+        day: Day,
+        sums: &OwnSums,
+    ) -> Result<Vec<Option<CqlValue>>, StoreError> {
+        // Of the day, as the states are, and later than the one before.
+        let version = self.delivery_sums.written.fetch_add(1, Ordering::Relaxed);
+        let at = day_timestamp(day).saturating_add(bigint(version));
+        let text = to_json(DELIVERIES, sums)?;
+        let values = [
+            CqlValue::BigInt(at),
+            CqlValue::Uuid(self.process),
+            CqlValue::Text(text),
+            CqlValue::Ascii(link.as_str().to_owned()),
+            CqlValue::Int(day_column(day)),
+        ];
+        Ok(values.into_iter().map(Some).collect())
+    }
+
+    /// A link's day over all processes.
+    pub(super) async fn day_sums(&self, link: ShortId, day: Day) -> Result<DaySums, StoreError> {
+        let mut sums = DaySums::new();
+        for own in self.read_sums(link, day).await?.into_values() {
+            let own: OwnSums = json(DELIVERIES, &own)?;
+            for (url, own) in own.urls {
+                sums.entry(url).or_default().add(own);
+            }
+        }
+        Ok(sums)
+    }
+}
