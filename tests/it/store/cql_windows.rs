@@ -70,7 +70,12 @@ async fn processes_see_what_each_of_the_others_published_last() {
 async fn what_was_published_goes_by_itself_once_no_window_can_hold_it() {
     with_stores(async |keyspace, [store]| {
         share(store, [&log(1, Endpoint::Shorten, &[1])]).await;
-        let answer = keyspace.session().await.query_unpaged("SELECT TTL(admitted) FROM windows", ()).await.unwrap();
+        let answer = keyspace
+            .session()
+            .await
+            .query_unpaged(format!("SELECT TTL(admitted) FROM {}.windows", keyspace.name), ())
+            .await
+            .unwrap();
         let (seconds,) = answer.into_rows_result().unwrap().single_row::<(i32,)>().unwrap();
         assert!((1..=61).contains(&seconds), "{seconds}");
     })
@@ -81,7 +86,8 @@ async fn what_was_published_goes_by_itself_once_no_window_can_hold_it() {
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_row_that_cannot_be_read_is_no_answer_and_keeps_no_other_from_being_written() {
     with_stores(async |keyspace, [one, another]| {
-        let cut_off = "INSERT INTO windows (key, process, endpoint, admitted) VALUES (?, uuid(), 0, 0x0102)";
+        let columns = "(key, process, endpoint, admitted) VALUES (?, uuid(), 0, 0x0102)";
+        let cut_off = format!("INSERT INTO {}.windows {columns}", keyspace.name);
         keyspace.session().await.query_unpaged(cut_off, (key_id(1).0,)).await.unwrap();
         let readable: Vec<_> = (2..100).map(|key| log(key, Endpoint::Shorten, &[1])).collect();
         let own = [vec![log(1, Endpoint::Shorten, &[1])], readable.clone()].concat();
