@@ -76,14 +76,31 @@ impl Place {
         ScyllaStore::open(&self.store_settings(), node).await.unwrap()
     }
 
-    /// A connection of the test's own.
+    /// All rows as JSON, each with its table's name.
+    pub async fn rows(&self) -> Vec<(String, Vec<u8>)> {
+        let (session, mut all) = (self.session().await, Vec::new());
+        let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+        let tables = session.query_unpaged(statement, (&self.name,)).await.unwrap().into_rows_result().unwrap();
+        for (table,) in tables.rows::<(String,)>().unwrap().map(Result::unwrap) {
+            let statement = format!("SELECT JSON * FROM {}.{table}", self.name);
+            let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
+            let rows = rows.rows::<(String,)>().unwrap().map(Result::unwrap);
+            all.extend(rows.map(|(row,)| (table.clone(), row.into_bytes())));
+        }
+        all
+    }
+
+    /// A connection of the test's own, in this keyspace if it is there.
     pub async fn session(&self) -> Session {
         let profile = ExecutionProfile::builder().request_timeout(Some(EMPTIED_WITHIN)).build();
         let session = SessionBuilder::new()
             .known_nodes(&self.contact_points)
             .fetch_schema_metadata(false)
             .default_execution_profile_handle(profile.into_handle());
-        session.build().await.unwrap()
+        let session = session.build().await.unwrap();
+        // It may not be there yet.
+        let _ = session.use_keyspace(&self.name, false).await;
+        session
     }
 }
 
