@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::try_join_all;
 use moka::sync::Cache;
 
 use super::Tables;
@@ -139,9 +139,10 @@ impl Tables {
         for row in &batch.served {
             *served.entry((row.key, row.month)).or_default() += row.count;
         }
-        self.all(days, |((link, day), added)| self.add_day(batch, link, day, added)).await?;
         self.all(labels, |((link, month), rows)| self.add_labels(batch, link, month, rows)).await?;
-        self.all(served, |((key, month), added)| self.add_served(batch, key, month, added)).await
+        self.all(served, |((key, month), added)| self.add_served(batch, key, month, added)).await?;
+        // Last, and read first: whoever sees a total finds its labels.
+        self.all(days, |((link, day), added)| self.add_day(batch, link, day, added)).await
     }
 
     async fn add_day(&self, batch: &HitBatch, link: ShortId, day: Day, added: [u64; 3]) -> Result<(), StoreError> {
@@ -197,20 +198,14 @@ impl Tables {
     }
 
     pub(super) async fn read_link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        let days = async {
-            let rows: Vec<(i32, Column, Column, Column)> = self.cql.read(&self.statements.days, (id.as_str(),)).await?;
-            let mut days: BTreeMap<Day, [u64; 3]> = BTreeMap::new();
-            for (day, desktop, mobile, tablet) in rows {
-                let sums = days.entry(day_from(day)).or_default();
-                sums.iter_mut().zip([desktop, mobile, tablet]).for_each(|(sum, own)| *sum += number(own));
-            }
-            Ok::<_, StoreError>(days.into_iter().collect())
-        };
-        if !with_labels {
-            return Ok(LinkHits { days: days.await?, labels: Vec::new() });
+        let rows: Vec<(i32, Column, Column, Column)> = self.cql.read(&self.statements.days, (id.as_str(),)).await?;
+        let mut days: BTreeMap<Day, [u64; 3]> = BTreeMap::new();
+        for (day, desktop, mobile, tablet) in rows {
+            let sums = days.entry(day_from(day)).or_default();
+            sums.iter_mut().zip([desktop, mobile, tablet]).for_each(|(sum, own)| *sum += number(own));
         }
-        let (days, labels) = try_join(days, self.read_labels(id)).await?;
-        Ok(LinkHits { days, labels })
+        let labels = if with_labels { self.read_labels(id).await? } else { Vec::new() };
+        Ok(LinkHits { days: days.into_iter().collect(), labels })
     }
 
     async fn read_labels(&self, id: ShortId) -> Result<Vec<(Dimension, Vec<(String, u64)>)>, StoreError> {

@@ -100,7 +100,7 @@ impl Run {
 async fn with_every_fault(test: impl AsyncFn(&Run)) {
     let keyspace = tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap();
     let clean: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
-    let node_address: SocketAddr = keyspace.contact_points()[0].parse().unwrap();
+    let node_address: SocketAddr = keyspace.contact_points[0].parse().unwrap();
     let next = AtomicU32::new(1);
     join_all(Fault::ALL.map(async |fault| {
         let wire = Wire::to(node_address, LATE).await;

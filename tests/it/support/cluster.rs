@@ -2,8 +2,6 @@
 //!
 //! `SIGNPOST_TEST_CQL_NODES` (`host:port,…`) names one to use instead; its nodes can't be killed.
 
-#![allow(dead_code, reason = "tests of faults come with the store")]
-
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -44,15 +42,6 @@ pub fn cluster_blocking(nodes: usize) -> &'static Cluster {
     };
     // One failure is told to all who ask: a second try would fail as well, after as long a wait.
     started.get_or_init(|| Cluster::run(nodes, &[])).as_ref().unwrap_or_else(|why| panic!("no CQL engine: {why}"))
-}
-
-/// Why no engine can be had here, if so.
-pub fn available() -> Result<(), String> {
-    if given().is_some() {
-        return Ok(());
-    }
-    let check = up().arg("--check").output().map_err(|error| error.to_string())?;
-    if check.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&check.stderr).trim().to_owned()) }
 }
 
 /// A name that no other test has, of this run or an earlier one.

@@ -4,6 +4,7 @@
 //! test has done with is emptied for the next. On a cluster that was there before, it is dropped.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,15 +28,99 @@ const EMPTIED_WITHIN: Duration = Duration::from_mins(1);
 /// Those that tests of this process have done with.
 static LEFT: Mutex<Vec<Keyspace>> = Mutex::new(Vec::new());
 
+/// A keyspace on a cluster, and how to get there.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub name: String,
+    pub contact_points: Vec<String>,
+    pub replication_factor: usize,
+}
+
+impl Place {
+    /// One that nobody has.
+    pub fn fresh(cluster: &Cluster) -> Self {
+        Self {
+            name: cluster::fresh_keyspace_name(),
+            contact_points: cluster.contact_points().to_vec(),
+            replication_factor: cluster.replication_factor(),
+        }
+    }
+
+    /// What tells a server to keep its data here.
+    pub fn settings(&self) -> [(&'static str, String); 6] {
+        [
+            ("SIGNPOST_STORE__KIND", "scylla".to_owned()),
+            ("SIGNPOST_SCYLLA__NODES", self.contact_points.join(",")),
+            ("SIGNPOST_SCYLLA__KEYSPACE", self.name.clone()),
+            ("SIGNPOST_SCYLLA__REPLICATION_FACTOR", self.replication_factor.to_string()),
+            ("SIGNPOST_SCYLLA__MIGRATE_AT_START", "true".to_owned()),
+            ("SIGNPOST_MASTER_KEY", MASTER_KEY.to_owned()),
+        ]
+    }
+
+    /// How a store is opened here.
+    pub fn store_settings(&self) -> ScyllaSettings {
+        ScyllaSettings::new(self.contact_points.clone(), self.name.clone())
+    }
+
+    /// Makes the tables, if they are not there.
+    pub async fn migrate(&self) {
+        let session = session::connect(&self.store_settings()).await.unwrap();
+        let replication_factor = self.replication_factor.try_into().unwrap();
+        migrate(&session, &self.name, replication_factor, None).await.unwrap();
+    }
+
+    /// Opens the store for a node; makes its tables before, if they are not there.
+    pub async fn open_store(&self, node: NodeId) -> ScyllaStore {
+        self.migrate().await;
+        ScyllaStore::open(&self.store_settings(), node).await.unwrap()
+    }
+
+    /// All rows as JSON, each with its table's name.
+    pub async fn rows(&self) -> Vec<(String, Vec<u8>)> {
+        let (session, mut all) = (self.session().await, Vec::new());
+        let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+        let tables = session.query_unpaged(statement, (&self.name,)).await.unwrap().into_rows_result().unwrap();
+        for (table,) in tables.rows::<(String,)>().unwrap().map(Result::unwrap) {
+            let statement = format!("SELECT JSON * FROM {}.{table}", self.name);
+            let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
+            let rows = rows.rows::<(String,)>().unwrap().map(Result::unwrap);
+            all.extend(rows.map(|(row,)| (table.clone(), row.into_bytes())));
+        }
+        all
+    }
+
+    /// A connection of the test's own, in this keyspace if it is there.
+    pub async fn session(&self) -> Session {
+        let profile = ExecutionProfile::builder().request_timeout(Some(EMPTIED_WITHIN)).build();
+        let session = SessionBuilder::new()
+            .known_nodes(&self.contact_points)
+            .fetch_schema_metadata(false)
+            .default_execution_profile_handle(profile.into_handle());
+        let session = session.build().await.unwrap();
+        // It may not be there yet.
+        let _ = session.use_keyspace(&self.name, false).await;
+        session
+    }
+}
+
 /// A keyspace for a test, without rows; who migrates first makes it, if it is not there. Others may have it when this is
 /// dropped: all that writes to it has to be ended before.
 pub struct Keyspace {
-    pub name: String,
+    place: Place,
     cluster: &'static Cluster,
     /// As they were asked for.
     nodes: usize,
     /// How often each table was written to when it was last known to be empty.
     writes_when_empty: HashMap<String, i64>,
+}
+
+impl Deref for Keyspace {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
 }
 
 impl Keyspace {
@@ -51,56 +136,8 @@ impl Keyspace {
                 apart(keyspace.empty_tables());
                 keyspace
             }
-            None => Self { name: cluster::fresh_keyspace_name(), cluster, nodes, writes_when_empty: HashMap::new() },
+            None => Self { place: Place::fresh(cluster), cluster, nodes, writes_when_empty: HashMap::new() },
         }
-    }
-
-    pub fn contact_points(&self) -> &[String] {
-        self.cluster.contact_points()
-    }
-
-    /// What tells a server to keep its data here.
-    pub fn settings(&self) -> [(&'static str, String); 6] {
-        [
-            ("SIGNPOST_STORE__KIND", "scylla".to_owned()),
-            ("SIGNPOST_SCYLLA__NODES", self.contact_points().join(",")),
-            ("SIGNPOST_SCYLLA__KEYSPACE", self.name.clone()),
-            ("SIGNPOST_SCYLLA__REPLICATION_FACTOR", self.replication_factor().to_string()),
-            ("SIGNPOST_SCYLLA__MIGRATE_AT_START", "true".to_owned()),
-            ("SIGNPOST_MASTER_KEY", MASTER_KEY.to_owned()),
-        ]
-    }
-
-    pub fn replication_factor(&self) -> usize {
-        self.cluster.replication_factor()
-    }
-
-    /// How a store is opened here.
-    pub fn store_settings(&self) -> ScyllaSettings {
-        ScyllaSettings::new(self.contact_points().to_vec(), self.name.clone())
-    }
-
-    /// Makes the tables, if they are not there.
-    pub async fn migrate(&self) {
-        let session = session::connect(&self.store_settings()).await.unwrap();
-        let replication_factor = self.replication_factor().try_into().unwrap();
-        migrate(&session, &self.name, replication_factor, None).await.unwrap();
-    }
-
-    /// Opens the store for a node; makes its tables before, if they are not there.
-    pub async fn open_store(&self, node: NodeId) -> ScyllaStore {
-        self.migrate().await;
-        ScyllaStore::open(&self.store_settings(), node).await.unwrap()
-    }
-
-    /// A connection of the test's own.
-    pub async fn session(&self) -> Session {
-        let profile = ExecutionProfile::builder().request_timeout(Some(EMPTIED_WITHIN)).build();
-        let session = SessionBuilder::new()
-            .known_nodes(self.contact_points())
-            .fetch_schema_metadata(false)
-            .default_execution_profile_handle(profile.into_handle());
-        session.build().await.unwrap()
     }
 
     /// Empties all tables that were written to, though there be no row: what was removed would hide what is written with
@@ -142,9 +179,8 @@ impl Drop for Keyspace {
             apart(self.drop_all());
         } else if self.nodes == 1 && !std::thread::panicking() {
             // Not that of a test that failed: who knows what still writes to it.
-            let (name, writes_when_empty) =
-                (std::mem::take(&mut self.name), std::mem::take(&mut self.writes_when_empty));
-            let keyspace = Self { name, cluster: self.cluster, nodes: self.nodes, writes_when_empty };
+            let (place, writes_when_empty) = (self.place.clone(), std::mem::take(&mut self.writes_when_empty));
+            let keyspace = Self { place, cluster: self.cluster, nodes: self.nodes, writes_when_empty };
             LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
         }
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::keyspaces::Place;
 use super::server::ROOT_KEY;
 use super::wire::Connection;
 
@@ -46,6 +47,14 @@ impl Program {
             .set("SIGNPOST_STORE__CACHE_BYTES", "16777216")
             .set("SIGNPOST_HTTP__CLIENT_LIMIT_CELLS", "4096")
             .set("SIGNPOST_HTTP__WORKERS", "2")
+    }
+
+    /// Keeps its data in this keyspace, all but its journal.
+    pub fn sharing(mut self, place: &Place) -> Self {
+        for (variable, value) in place.settings() {
+            self = self.set(variable, &value);
+        }
+        self
     }
 
     pub fn set(mut self, variable: &str, value: &str) -> Self {
@@ -148,6 +157,11 @@ impl Process {
 
     /// `kill -9`.
     pub fn kill(mut self) {
+        self.kill_in_place();
+    }
+
+    /// As [`Process::kill`]; what is left of it can tell what it has written.
+    pub fn kill_in_place(&mut self) {
         self.child.kill().unwrap();
         assert_eq!(self.child.wait().unwrap().signal(), Some(9));
     }

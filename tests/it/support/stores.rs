@@ -107,6 +107,24 @@ impl Home {
         }
     }
 
+    /// All that is kept here, with the place where it stands: files, and rows as JSON, in which bytes are hex.
+    pub async fn contents(&self) -> Vec<(String, Vec<u8>)> {
+        let (mut contents, mut folders) = (Vec::new(), vec![self.path().to_path_buf()]);
+        while let Some(folder) = folders.pop() {
+            for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    contents.push((path.display().to_string(), fs::read(&path).unwrap()));
+                }
+            }
+        }
+        if self.kind == StoreKind::Cql {
+            contents.extend(self.keyspace().rows().await);
+        }
+        contents
+    }
+
     fn keyspace(&self) -> &Keyspace {
         self.keyspace.get_or_init(|| Keyspace::empty(1))
     }

@@ -222,9 +222,9 @@ pub async fn those_that_are_pending_are_counted_whatever_becomes_of_them(ground:
     assert_eq!(store.pending_deliveries().await.unwrap(), 6);
     let becomes = [(0, 1, delivered()), (1, 1, failed(None)), (2, 1, failed(Some(MINUTE))), (3, 0, never_sent())];
     let settlements = becomes.map(|(id, attempt, outcome)| settlement(ids[id], attempt, outcome, noon()));
-    for _ in 0..2 {
+    for life in 1..=2 {
         store.settle_deliveries(settlements.to_vec()).await.unwrap();
-        assert_eq!(store.pending_deliveries().await.unwrap(), 3);
+        assert_eq!(store.pending_deliveries().await.unwrap(), 3, "in life {life}");
         store = reopened(ground, store).await;
     }
     while store.drop_deliveries(Day(noon().day().0 + 1)).await.unwrap() {}
