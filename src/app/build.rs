@@ -33,7 +33,7 @@ use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
 use crate::hits::counter::HitTally;
 use crate::hits::enrich::Enricher;
-use crate::hits::journal::{self, Journal, JournalSettings, JournalWriter};
+use crate::hits::journal::{self, HeldDirectory, Journal, JournalSettings, JournalWriter};
 use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
 use crate::http::admin::{self, Admin};
@@ -90,7 +90,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     };
     let vault = Arc::new(Vault::new(&master_key).map_err(|_| StartError::NoRandomness)?);
     let node = node_id(&config.data_dir)?;
-    let store = open_store(config, node).await?;
+    let (store, journal) = open_store(config, node).await?;
     let store = match seams.wrap_store {
         Some(wrap) => wrap(store),
         None => store,
@@ -127,6 +127,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     let (counter, journal_writer, journal_keeper, counter_arbiter) = start_counting(
         config,
         &store,
+        journal,
         HitTally::new(node, Enricher::new(OwnHost::of_base_url(base_url.as_str()), places)),
         CounterWakes { urgency: urgency.clone(), dispatcher: wake },
         &on_restart,
@@ -234,6 +235,7 @@ type CountingParts =
 async fn start_counting(
     config: &Config,
     store: &Arc<dyn Store>,
+    journal: HeldDirectory,
     tally: HitTally,
     wakes: CounterWakes,
     on_restart: &RestartHook,
@@ -246,7 +248,7 @@ async fn start_counting(
         sync_interval: config.journal.sync_interval,
         ..JournalSettings::default()
     };
-    let Journal { writer, reader, keeper } = journal::open(&config.data_dir.join("journal"), &settings, node, cursor)?;
+    let Journal { writer, reader, keeper } = journal.open(&settings, node, cursor)?;
     let keeper = keeper.start().map_err(StartError::Thread)?;
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
     let counting = Counting::new(Arc::clone(store), reader, tally, cursor, wakes);
@@ -321,11 +323,18 @@ pub(super) fn make_directory(config: &Config) -> Result<(), StartError> {
     made.map_err(|error| refused(config, "data_dir", format!("{} can't be made: {error}", path.display())))
 }
 
-async fn open_store(config: &Config, node: NodeId) -> Result<Arc<dyn Store>, StartError> {
-    if config.store.kind == StoreKind::Scylla {
-        return Ok(Arc::new(cluster::open(config, node).await?));
+/// The store, and the directory of this node's journal.
+async fn open_store(config: &Config, node: NodeId) -> Result<(Arc<dyn Store>, HeldDirectory), StartError> {
+    let hold_journal = || journal::hold(&config.data_dir.join("journal"));
+    match config.store.kind {
+        // Its files have a lock of their own.
+        StoreKind::Embedded => Ok((Arc::new(open_embedded(config)?), hold_journal()?)),
+        StoreKind::Scylla => {
+            // First, for whoever has the node's journal is that node, and takes over what is the node's on the cluster.
+            let journal = hold_journal()?;
+            Ok((Arc::new(cluster::open(config, node).await?), journal))
+        }
     }
-    Ok(Arc::new(open_embedded(config)?))
 }
 
 pub(super) fn open_embedded(config: &Config) -> Result<EmbeddedStore, StartError> {

@@ -90,57 +90,87 @@ pub struct Journal {
     pub keeper: JournalKeeper,
 }
 
-/// Opens the journal in `directory`, which is made if it is not there.
-///
-/// The reader starts behind `cursor.counted`: the highest position whose hits are in the store. Positions
-/// given from now on are above `cursor.begun`, and above all that old segments hold. What is damaged or foreign
-/// is reported ([`JournalReader::recovery`]) and left in place.
+/// A journal's directory that no other process can open. Whatever belongs to the node whose journal it is may be taken over
+/// from here on: an earlier process of that node has ended.
+pub struct HeldDirectory {
+    directory: PathBuf,
+    lock: DirectoryLock,
+}
+
+/// Takes the journal in `directory`, which is made if it is not there, for this process.
 ///
 /// # Errors
-/// If the settings make no sense, or the directory can't be used, or another process uses it. A full
-/// disk is none: appends say so.
+/// If the directory can't be used, or another process uses it.
+pub fn hold(directory: &Path) -> Result<HeldDirectory, JournalError> {
+    let unusable = |source| JournalError::Directory { path: directory.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
+    Ok(HeldDirectory { directory: directory.to_owned(), lock: DirectoryLock::take(directory)? })
+}
+
+/// Takes and opens the journal in `directory`; see [`hold`] and [`HeldDirectory::open`].
+///
+/// # Errors
+/// Those of both.
 pub fn open(
     directory: &Path,
     settings: &JournalSettings,
     node: NodeId,
     cursor: impl Into<HitCursor>,
 ) -> Result<Journal, JournalError> {
-    let HitCursor { counted: cursor, begun } = cursor.into();
-    check(settings)?;
-    let unusable = |source| JournalError::Directory { path: directory.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
-    let lock = DirectoryLock::take(directory)?;
-    let found = survey(directory, node).map_err(unusable)?;
-    let above = found.segments.iter().map(|old| old.header.end()).fold(cursor.max(begun), Ord::max);
-    let shared = Arc::new(Shared {
-        active: ArcSwapOption::empty(),
-        rotation: Mutex::new(Rotation {
-            spare: None,
-            next_sequence: found.next_sequence,
-            next_base: Position(above.0.next_multiple_of(SEGMENT_HEADER_BYTES as u64)),
-        }),
-        live: Mutex::default(),
-        refusal: Refusal::new(settings.retry_interval),
-        appended: CacheLines::default(),
-        disk: DiskUse::default(),
-        read_upto: AtomicU64::new(cursor.0),
-        directory_changed: AtomicBool::new(false),
-        keeper: OnceLock::new(),
-        directory: directory.to_owned(),
-        settings: *settings,
-        node,
-        _lock: lock,
-    });
-    for old in &found.segments {
-        shared.disk.add(old.file_bytes);
+    hold(directory)?.open(settings, node, cursor)
+}
+
+impl HeldDirectory {
+    /// Opens the journal.
+    ///
+    /// The reader starts behind `cursor.counted`: the highest position whose hits are in the store. Positions
+    /// given from now on are above `cursor.begun`, and above all that old segments hold. What is damaged or foreign
+    /// is reported ([`JournalReader::recovery`]) and left in place.
+    ///
+    /// # Errors
+    /// If the settings make no sense, or the directory can't be read. A full disk is none: appends say so.
+    pub fn open(
+        self,
+        settings: &JournalSettings,
+        node: NodeId,
+        cursor: impl Into<HitCursor>,
+    ) -> Result<Journal, JournalError> {
+        let Self { directory, lock } = self;
+        let HitCursor { counted: cursor, begun } = cursor.into();
+        check(settings)?;
+        let unusable = |source| JournalError::Directory { path: directory.clone(), source };
+        let found = survey(&directory, node).map_err(unusable)?;
+        let above = found.segments.iter().map(|old| old.header.end()).fold(cursor.max(begun), Ord::max);
+        let shared = Arc::new(Shared {
+            active: ArcSwapOption::empty(),
+            rotation: Mutex::new(Rotation {
+                spare: None,
+                next_sequence: found.next_sequence,
+                next_base: Position(above.0.next_multiple_of(SEGMENT_HEADER_BYTES as u64)),
+            }),
+            live: Mutex::default(),
+            refusal: Refusal::new(settings.retry_interval),
+            appended: CacheLines::default(),
+            disk: DiskUse::default(),
+            read_upto: AtomicU64::new(cursor.0),
+            directory_changed: AtomicBool::new(false),
+            keeper: OnceLock::new(),
+            directory,
+            settings: *settings,
+            node,
+            _lock: lock,
+        });
+        for old in &found.segments {
+            shared.disk.add(old.file_bytes);
+        }
+        let reader = JournalReader::new(Arc::clone(&shared), cursor, found.segments, found.report);
+        let keeper = JournalKeeper::new(Arc::clone(&shared));
+        // A directory that can be listed and locked may still refuse this, on a full disk for one; then
+        // appends try again.
+        let _ = keeper.prepare_spare();
+        let _ = shared.rotate(None);
+        Ok(Journal { writer: JournalWriter { shared }, reader, keeper })
     }
-    let reader = JournalReader::new(Arc::clone(&shared), cursor, found.segments, found.report);
-    let keeper = JournalKeeper::new(Arc::clone(&shared));
-    // A directory that can be listed and locked may still refuse this, on a full disk for one; then
-    // appends try again.
-    let _ = keeper.prepare_spare();
-    let _ = shared.rotate(None);
-    Ok(Journal { writer: JournalWriter { shared }, reader, keeper })
 }
 
 fn check(settings: &JournalSettings) -> Result<(), JournalError> {

@@ -283,8 +283,7 @@ async fn the_last_use_of_a_key_is_shown_at_once_and_survives_a_restart() {
     assert_eq!(last_used(server.root()).await, "2026-11-21T12:00:03.000Z");
 }
 
-/// Of the files of the embedded store: what a cluster keeps is not under the data directory.
-#[tokio::test]
+#[apply(on_each_store)]
 async fn no_secret_is_on_disk_in_plain_text() {
     let server = Server::start();
     let root = server.root();
@@ -311,7 +310,7 @@ async fn no_secret_is_on_disk_in_plain_text() {
         bytes.truncate(used);
         needle_found |= has(&bytes, b"needle-in-the-store");
         for secret in &secrets {
-            let hex = secret.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let hex = secret.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
             assert!(!has(&bytes, secret) && !has(&bytes, hex.as_bytes()), "a secret stands in {place}");
         }
     }

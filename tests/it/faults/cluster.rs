@@ -25,7 +25,7 @@ const LINKS: usize = 5;
 /// Connections to each process.
 const CONNECTIONS: usize = 4;
 /// What the service may take to come right on a machine that compiles meanwhile.
-const AT_LAST: Duration = Duration::from_secs(60);
+const AT_LAST: Duration = Duration::from_mins(1);
 /// As promised of a revoked key.
 const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -195,8 +195,8 @@ on_a_cluster! {
         post(&process, ROOT_KEY, "/shorten", &body).expect(200);
         until("all hits are counted", AT_LAST, || total_hits(&process, &seen) >= hits);
         let delivered = || {
-            let received = receiver.received();
-            let ids: HashSet<String> = received.iter().map(|request| text(&request.json()["hit_id"])).collect();
+            let requests = receiver.received();
+            let ids: HashSet<String> = requests.iter().map(|request| text(&request.json()["hit_id"])).collect();
             ids.len() as u64
         };
         until("all hits are delivered", AT_LAST, || delivered() >= hits);
