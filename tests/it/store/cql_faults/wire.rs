@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use scylla_proxy::{
     Action, Condition, Node, Proxy, Reaction, RequestFrame, RequestOpcode, RequestReaction, RequestRule, ResponseFrame,
     ResponseOpcode, ResponseReaction, ResponseRule, RunningProxy, ShardAwareness,
@@ -92,7 +93,11 @@ impl Wire {
             Fault::Twice => {
                 let asked = self.note_requests();
                 let ask_again = move |answer: ResponseFrame| {
-                    let mut request = asked.lock().unwrap()[&answer.params.stream].clone();
+                    let request = asked.lock().unwrap().get(&answer.params.stream).cloned();
+                    // One from before the notes began is of the store's own: then it is the driver's question that comes.
+                    let options =
+                        || RequestFrame::new(answer.params.for_request(), RequestOpcode::Options, Bytes::new());
+                    let mut request = request.unwrap_or_else(options);
                     request.params.stream = NOBODYS_STREAM;
                     request
                 };
