@@ -37,6 +37,8 @@ const TIMESTAMPS_BEHIND: Duration = Duration::from_hours(30 * 24);
 /// What is written of a delivery.
 struct Change {
     id: DeliveryId,
+    /// How it was before; none where it was not there.
+    before: Option<DeliveryState>,
     /// Which try it is of.
     attempt: u32,
     queue: Option<Uuid>,
@@ -50,7 +52,8 @@ impl Change {
         state.settle(&settlement.outcome, settlement.at);
         let queue = if state.next_attempt_at.is_some() { Some(retry_queue) } else { before.queue };
         let tried = state.attempts > before.state.attempts;
-        Self { id: settlement.id, attempt: settlement.attempt.max(1), queue, state, tried }
+        let before = Some(before.state.clone());
+        Self { id: settlement.id, before, attempt: settlement.attempt.max(1), queue, state, tried }
     }
 
     fn row(&self) -> Result<Vec<Option<CqlValue>>, StoreError> {
@@ -114,8 +117,14 @@ impl Tables {
         }
         self.write_due(queue, &due).await?;
         self.note_days(new.iter().map(|(id, _)| *id)).await?;
-        let changes =
-            new.into_iter().map(|(id, state)| Change { id, attempt: 0, queue: Some(queue), state, tried: false });
+        let changes = new.into_iter().map(|(id, state)| Change {
+            id,
+            before: None,
+            attempt: 0,
+            queue: Some(queue),
+            state,
+            tried: false,
+        });
         let written = self.write_states(changes).await;
         if written.is_err() || !self.queues.is_held(queue) {
             self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
@@ -137,10 +146,14 @@ impl Tables {
     async fn write_day(&self, link: ShortId, day: Day, changes: Vec<Change>) -> Result<(), StoreError> {
         let known = self.delivery_sums.of(link, day);
         let mut known = known.lock().await;
-        for changes in in_chunks(changes) {
-            let mut sums = match known.take() {
-                Some(sums) => sums,
-                None => self.own_sums(link, day).await?,
+        for mut changes in in_chunks(changes) {
+            let mut sums = if let Some(sums) = known.take() {
+                sums
+            } else {
+                // A write whose answer was lost may be in these sums, and then in the states that are read after them.
+                let sums = self.own_sums(link, day).await?;
+                changes = self.still_to_write(changes).await?;
+                sums
             };
             let mut writes = Vec::with_capacity(changes.len() + 1);
             for change in &changes {
@@ -158,6 +171,19 @@ impl Tables {
             *known = Some(sums);
         }
         Ok(())
+    }
+
+    /// Those of the changes that are not written yet.
+    async fn still_to_write(&self, changes: Vec<Change>) -> Result<Vec<Change>, StoreError> {
+        let rows = self.read_rows(changes.iter().map(|change| change.id).collect()).await?;
+        // That it is counted in a quota meanwhile is no change of what is written here.
+        let is_as_before = |change: &Change, row: Option<DeliveryRow>| match (&change.before, row) {
+            (None, None) => true,
+            (Some(before), Some(row)) => DeliveryState { counted: before.counted, ..row.state } == *before,
+            _ => false,
+        };
+        let changes = changes.into_iter().zip(rows);
+        Ok(changes.filter_map(|(change, row)| is_as_before(&change, row).then_some(change)).collect())
     }
 
     /// Writes due times into a queue of this process.
@@ -267,16 +293,18 @@ impl Tables {
                 let state = &row.state;
                 if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
             });
-        // Written down already, by an attempt whose answer was lost: then its retry may be in no queue that counts.
-        let is_retried = |(settlement, row): &&(Settlement, DeliveryRow)| {
-            settlement.attempt == row.state.attempts && settlement.retry_at() == row.state.next_attempt_at
-        };
-        let again = known.iter().filter(is_retried);
-        let retries: Vec<_> = open
-            .iter()
-            .chain(again)
-            .filter_map(|(settlement, _)| Some((settlement.retry_at()?, settlement.id)))
-            .collect();
+        let mut retries: Vec<_> =
+            open.iter().filter_map(|(settlement, _)| Some((settlement.retry_at()?, settlement.id))).collect();
+        for (settlement, row) in &known {
+            let Some(retry_at) = settlement.retry_at() else { continue };
+            // Written down already, by an attempt whose answer was lost: then its retry may be in no queue that counts.
+            if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(retry_at) {
+                match row.queue.filter(|queue| self.queues.has(*queue)) {
+                    Some(queue) => self.doubt(queue, [retry_at]),
+                    None => retries.push((retry_at, settlement.id)),
+                }
+            }
+        }
         // Those that are not retried need no queue.
         let queue = if retries.is_empty() { Uuid::nil() } else { self.queues.own()? };
         self.write_due(queue, &retries).await?;

@@ -133,13 +133,12 @@ impl Tables {
         let this = self.read_delivery_quota(owner, month).await?;
         let before = self.read_delivery_quota(owner, Month(month.0.saturating_sub(1))).await?;
         let claimed: Vec<_> = this.claimed.into_iter().chain(before.claimed).collect();
-        // Only what this process works on: the others mark their own.
+        // A claim counts, whoever made it: this process where it lost the answer, an earlier life of this node, or a holder
+        // of the queue that is gone.
         let rows = self.read_rows(claimed.clone()).await?;
-        let is_ours = |row: &super::deliveries::DeliveryRow| {
-            !row.state.counted && row.queue.is_some_and(|queue| self.queues.has(queue))
-        };
-        let ours = claimed.into_iter().zip(rows).filter(|(_, row)| row.as_ref().is_some_and(is_ours));
-        Ok(Known { used: this.used, claim: this.claim, unmarked: ours.map(|(id, _)| id).collect() })
+        let unmarked =
+            claimed.into_iter().zip(rows).filter(|(_, row)| row.as_ref().is_some_and(|row| !row.state.counted));
+        Ok(Known { used: this.used, claim: this.claim, unmarked: unmarked.map(|(id, _)| id).collect() })
     }
 
     /// Moves the month's count on by as many as fit. Answers those that are counted then, by this claim or by another's.

@@ -4,7 +4,7 @@
 //! write with the states that they count: both are there, or neither. All processes' numbers together are the day's.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use scylla::value::CqlValue;
@@ -101,6 +101,7 @@ pub struct DeliverySums {
     days: Mutex<HashMap<(ShortId, Day), KnownSums>>,
     /// How often sums were written: no two writes have the same timestamp, even where one is thought to be lost.
     written: AtomicU64,
+    has_forgotten: AtomicBool,
 }
 
 impl DeliverySums {
@@ -109,8 +110,11 @@ impl DeliverySums {
         let mut days = self.days.lock().unwrap_or_else(PoisonError::into_inner);
         if days.len() > MOST_IDLE {
             days.retain(|_, known| Arc::strong_count(known) > 1);
+            self.has_forgotten.store(true, Ordering::Relaxed);
         }
-        Arc::clone(days.entry((link, day)).or_default())
+        // Until a day was forgotten, one that is not known was not changed by this process yet.
+        let anew = || (!self.has_forgotten.load(Ordering::Relaxed)).then(OwnSums::default);
+        Arc::clone(days.entry((link, day)).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(anew()))))
     }
 }
 
