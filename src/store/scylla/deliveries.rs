@@ -11,7 +11,7 @@ use scylla::value::CqlValue;
 use uuid::Uuid;
 
 use super::Tables;
-use super::queue::bucket_of;
+use super::queue::{Expected, bucket_of};
 use super::rows::{bigint, day as day_column, json, to_json};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
@@ -115,7 +115,7 @@ impl Tables {
             new = new.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, new)| new).collect();
             due = due.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, due)| due).collect();
         }
-        self.write_due(queue, &due).await?;
+        let _expected = self.write_due(queue, &due).await?;
         self.note_days(new.iter().map(|(id, _)| *id)).await?;
         let changes = new.into_iter().map(|(id, state)| Change {
             id,
@@ -187,36 +187,44 @@ impl Tables {
     }
 
     /// Writes due times into a queue of this process.
-    async fn write_due(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> Result<(), StoreError> {
+    ///
+    /// Their states are written before what this answers is dropped.
+    async fn write_due(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> Result<Expected<'_>, StoreError> {
+        let expected = self.queues.expect(queue, due);
         if due.is_empty() {
-            return Ok(());
+            return Ok(expected);
         }
-        let (unnoted, lower_floor) = self.queues.expect(queue, due);
-        let written = async {
-            if let Some(floor) = lower_floor {
-                self.lower_floor(queue, floor).await?;
-            }
-            self.all(&unnoted, |bucket| async move {
-                Ok(self.cql.write(&self.statements.put_bucket, (queue, *bucket)).await?)
-            })
-            .await?;
-            self.queues.noted(queue, &unnoted);
-            let mut buckets: HashMap<i64, Vec<_>> = HashMap::new();
-            for (due_at, id) in due {
-                let bucket = bucket_of(*due_at);
-                let row = (queue, bucket, bigint(due_at.0), id.to_bytes().to_vec());
-                buckets.entry(bucket).or_default().push(row);
-            }
-            let chunks: Vec<_> = buckets.into_values().flat_map(in_chunks).collect();
-            self.all(chunks, |rows| async move { Ok(self.cql.write_partition(&self.statements.put_due, rows).await?) })
-                .await?;
-            if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
-        };
-        let written = written.await;
+        let written = self.write_due_rows(queue, due, &expected).await;
         if written.is_err() {
             self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
         }
-        written
+        written.map(|()| expected)
+    }
+
+    async fn write_due_rows(
+        &self,
+        queue: Uuid,
+        due: &[(Timestamp, DeliveryId)],
+        expected: &Expected<'_>,
+    ) -> Result<(), StoreError> {
+        if let Some(floor) = expected.floor {
+            self.lower_floor(queue, floor).await?;
+        }
+        self.all(&expected.unnoted, |bucket| async move {
+            Ok(self.cql.write(&self.statements.put_bucket, (queue, *bucket)).await?)
+        })
+        .await?;
+        self.queues.noted(queue, &expected.unnoted);
+        let mut buckets: HashMap<i64, Vec<_>> = HashMap::new();
+        for (due_at, id) in due {
+            let bucket = bucket_of(*due_at);
+            let row = (queue, bucket, bigint(due_at.0), id.to_bytes().to_vec());
+            buckets.entry(bucket).or_default().push(row);
+        }
+        let chunks: Vec<_> = buckets.into_values().flat_map(in_chunks).collect();
+        self.all(chunks, |rows| async move { Ok(self.cql.write_partition(&self.statements.put_due, rows).await?) })
+            .await?;
+        if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
     /// Notes on which days links have deliveries.
@@ -307,7 +315,7 @@ impl Tables {
         }
         // Those that are not retried need no queue.
         let queue = if retries.is_empty() { Uuid::nil() } else { self.queues.own()? };
-        self.write_due(queue, &retries).await?;
+        let _expected = self.write_due(queue, &retries).await?;
         let changes: Vec<Change> =
             open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
         let failed = changes.iter().filter(|change| change.state.status == DeliveryStatus::Failed);

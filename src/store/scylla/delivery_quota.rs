@@ -35,8 +35,8 @@ struct Known {
     used: u64,
     /// The last claim of this process that is known to be applied.
     claim: Option<i32>,
-    /// Counted, and not known to be marked as such.
-    unmarked: HashSet<DeliveryId>,
+    /// Counted by claims that were found when the month was read, until they are marked as such.
+    claimed: HashSet<DeliveryId>,
 }
 
 /// A claim that was sent and may have been applied.
@@ -117,9 +117,9 @@ impl Tables {
             None => self.know_month(owner, month).await?,
         };
         // Before another claim takes the place of the one that names them.
-        let unmarked = std::mem::take(&mut known.unmarked);
-        self.mark_counted(&unmarked.iter().copied().collect::<Vec<_>>()).await?;
-        let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| unmarked.contains(&claim.id));
+        let claimed = std::mem::take(&mut known.claimed);
+        self.mark_counted(&claimed.iter().copied().collect::<Vec<_>>()).await?;
+        let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| claimed.contains(&claim.id));
         let mut granted: Vec<DeliveryId> = counted.into_iter().map(|claim| claim.id).collect();
         let ids = self.move_on(&mut known, (owner, month), rest).await?;
         self.mark_counted(&ids).await?;
@@ -132,13 +132,10 @@ impl Tables {
     async fn know_month(&self, owner: KeyId, month: Month) -> Result<Known, StoreError> {
         let this = self.read_delivery_quota(owner, month).await?;
         let before = self.read_delivery_quota(owner, Month(month.0.saturating_sub(1))).await?;
-        let claimed: Vec<_> = this.claimed.into_iter().chain(before.claimed).collect();
         // A claim counts, whoever made it: this process where it lost the answer, an earlier life of this node, or a holder
-        // of the queue that is gone.
-        let rows = self.read_rows(claimed.clone()).await?;
-        let unmarked =
-            claimed.into_iter().zip(rows).filter(|(_, row)| row.as_ref().is_some_and(|row| !row.state.counted));
-        Ok(Known { used: this.used, claim: this.claim, unmarked: unmarked.map(|(id, _)| id).collect() })
+        // of the queue that is gone. Whether it is marked is not asked: that may come while we look.
+        let claimed = this.claimed.into_iter().chain(before.claimed).collect();
+        Ok(Known { used: this.used, claim: this.claim, claimed })
     }
 
     /// Moves the month's count on by as many as fit. Answers those that are counted then, by this claim or by another's.

@@ -53,6 +53,8 @@ pub struct Bucket {
     is_noted: bool,
     /// Another one after every change, so that a count of a bucket that changed meanwhile is noticed.
     version: u64,
+    /// Writes under way that will put something there: what is counted meanwhile may miss it.
+    writes: usize,
     /// How often it was counted again since rows were found whose state may be on its way; 0 where there are none.
     recounts: u8,
 }
@@ -66,7 +68,7 @@ impl Bucket {
     }
 
     fn may_have_pending(&self) -> bool {
-        let is_open = self.recounts > 0 && self.recounts < MOST_RECOUNTS;
+        let is_open = self.writes > 0 || (self.recounts > 0 && self.recounts < MOST_RECOUNTS);
         is_open || self.pending.as_ref().is_none_or(|days| days.values().any(|pending| *pending > 0))
     }
 }
@@ -138,6 +140,29 @@ struct Held {
     adoptions: u64,
 }
 
+/// Deliveries that are about to come into a queue.
+pub struct Expected<'a> {
+    queues: &'a Queues,
+    queue: Uuid,
+    buckets: BTreeSet<i64>,
+    /// Buckets that are not known to be written down.
+    pub unnoted: Vec<i64>,
+    /// A lower floor, where the queue's row says too high a one.
+    pub floor: Option<i64>,
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        let mut held = self.queues.held();
+        let Some(queue) = held.queues.get_mut(&self.queue) else { return };
+        for number in &self.buckets {
+            if let Some(bucket) = queue.buckets.get_mut(number) {
+                bucket.writes = bucket.writes.saturating_sub(1);
+            }
+        }
+    }
+}
+
 impl Queues {
     pub fn new(node: Uuid) -> Self {
         Self { node, held: Mutex::default(), watch: Watch::default(), tell: Mutex::default() }
@@ -184,26 +209,29 @@ impl Queues {
         self.held().queues.contains_key(&queue)
     }
 
-    /// Counts deliveries as pending in a queue, before their rows are written. Answers the buckets that are not known to be
-    /// written down, and a lower floor where the queue's row says too high a one.
-    pub fn expect(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> (Vec<i64>, Option<i64>) {
+    /// Counts deliveries as pending in a queue, before their rows are written; until what this answers is dropped, that may
+    /// be under way.
+    pub fn expect(&self, id: Uuid, due: &[(Timestamp, DeliveryId)]) -> Expected<'_> {
+        let mut expected =
+            Expected { queues: self, queue: id, buckets: BTreeSet::new(), unnoted: Vec::new(), floor: None };
         let mut held = self.held();
-        let Some(queue) = held.queues.get_mut(&queue) else { return (Vec::new(), None) };
-        let mut unnoted = BTreeSet::new();
+        let Some(queue) = held.queues.get_mut(&id) else { return expected };
         for (due_at, id) in due {
             let number = bucket_of(*due_at);
             let new = || Bucket { pending: Some(BTreeMap::new()), ..Bucket::default() };
             let bucket = queue.buckets.entry(number).or_insert_with(new);
-            if !bucket.is_noted {
-                unnoted.insert(number);
+            if expected.buckets.insert(number) {
+                bucket.writes += 1;
+                expected.unnoted.extend((!bucket.is_noted).then_some(number));
             }
             bucket.add(id.hit.at.day(), 1);
             let place = (super::rows::bigint(due_at.0), id.to_bytes());
             bucket.dead_upto = bucket.dead_upto.filter(|dead| *dead < place);
             queue.highest = queue.highest.max(number);
         }
-        let lowest = unnoted.first().copied().filter(|lowest| *lowest < queue.floor);
-        (unnoted.into_iter().collect(), lowest)
+        let lowest = expected.unnoted.iter().min().copied();
+        expected.floor = lowest.filter(|lowest| *lowest < queue.floor);
+        expected
     }
 
     /// It is written down that there are these buckets, and a floor that is not above them.
@@ -306,7 +334,7 @@ impl Queues {
         let Held { queues, doubtful_later, .. } = &mut *held;
         let Some(queue) = queues.get_mut(&id) else { return true };
         let bucket = queue.buckets.entry(number).or_default();
-        if bucket.version != version {
+        if bucket.version != version || bucket.writes > 0 {
             return false;
         }
         bucket.pending = Some(found);
