@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -49,7 +50,11 @@ impl FromRequest for Caller {
     }
 }
 
-/// Lets a request through to its handler, or refuses it.
+/// How long a request may take once its body is there. One asks the store several times, each of which has a time of its
+/// own; a client that hears nothing for longer has given up.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Lets a request through to its handler, or refuses it; and answers in time, whatever the store does.
 pub async fn pass(
     access: Access,
     request: ServiceRequest,
@@ -57,6 +62,17 @@ pub async fn pass(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     // The app puts it there before any route is asked.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
+    let within = api.request_timeout + ANSWERED_WITHIN;
+    let passed = tokio::time::timeout(within, let_through(access, api, request, next)).await;
+    passed.unwrap_or_else(|_| Err(Problem::unavailable().into()))
+}
+
+async fn let_through(
+    access: Access,
+    api: web::Data<Api>,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let secret = presented_secret(request.headers()).ok_or_else(Problem::unauthorized)?;
     let key = api.authentication.authenticate(secret).await.map_err(Problem::from)?;
     let is_self = || request.match_info().get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);

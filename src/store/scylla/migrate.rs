@@ -2,7 +2,7 @@
 //!
 //! Any number of processes may do it at once: one works at a time, under a lock in the keyspace itself, because a cluster
 //! that makes the same table at two of its nodes at once may end with two of that name. What the lock needs is made before
-//! there is a lock, and is safe in another way, see [`bootstrap`].
+//! there is a lock, and is safe in another way, see `bootstrap`.
 
 mod files;
 
