@@ -118,7 +118,7 @@ impl Tables {
 
     /// Hands all queues back: those with nothing left are removed, the others are free for whoever comes first.
     pub(super) async fn hand_back(&self) -> Result<(), CqlError> {
-        for row in self.read_queues().await?.into_iter().filter(|row| row.holder == self.process) {
+        for row in self.queue_rows().await?.into_iter().filter(|row| row.holder == self.process) {
             if self.queues.is_drained(row.queue) {
                 self.cql.lwt(&self.statements.close_queue, (row.queue, self.process)).await?;
             } else {
@@ -130,11 +130,7 @@ impl Tables {
         Ok(())
     }
 
-    pub(super) async fn queue_rows(&self) -> Result<Vec<QueueRow>, StoreError> {
-        Ok(self.read_queues().await?)
-    }
-
-    async fn read_queues(&self) -> Result<Vec<QueueRow>, CqlError> {
+    pub(super) async fn queue_rows(&self) -> Result<Vec<QueueRow>, CqlError> {
         let rows: Vec<(Uuid, Uuid, Uuid, Uuid, i64, i64)> = self.cql.read(&self.statements.queues, ()).await?;
         let row = |(queue, node, holder, holder_node, beat, floor)| QueueRow {
             queue,
