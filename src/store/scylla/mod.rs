@@ -30,7 +30,7 @@ mod windows;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
@@ -72,6 +72,9 @@ const MOST_CREATIONS: usize = 1_024;
 const DELIVERY_DAYS_KEPT: u64 = 100_000;
 /// How long closing waits for creations under way.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a start waits for a cluster that is there and can't do its part at the moment, because a node of it has just
+/// died: it takes some 20 s until the others no longer count on that one.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait before the cluster is asked again that did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
@@ -125,8 +128,16 @@ impl ScyllaStore {
     /// Opens the store for a node. Its schema has to be there.
     pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
         let tables = Arc::new(Tables::connect(settings, node).await?);
-        tables.read_first_kept_day().await?;
-        tables.begin_queues().await?;
+        let began = Instant::now();
+        while let Err(error) = tables.begin().await {
+            match error {
+                StoreError::Unavailable(_) if began.elapsed() < START_PATIENCE => {
+                    tracing::warn!(%error, "the start waits for the cluster");
+                    tokio::time::sleep(ASK_AGAIN_AFTER).await;
+                }
+                error => return Err(error.into()),
+            }
+        }
         let tasks = tables.keep_queues();
         Ok(Self { tables, tasks: Mutex::new(tasks) })
     }
@@ -172,6 +183,12 @@ impl Tables {
             window_timestamps: MonotonicTimestampGenerator::new(),
             closing: AtomicBool::new(false),
         })
+    }
+
+    /// What has to be there before the first request; may be called again where it failed.
+    async fn begin(&self) -> Result<(), StoreError> {
+        self.read_first_kept_day().await?;
+        self.begin_queues().await
     }
 
     fn check_open(&self) -> Result<(), StoreError> {

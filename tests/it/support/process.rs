@@ -190,12 +190,14 @@ impl Process {
     /// Reads from the log where it listens; false if that is not there yet.
     fn find_addresses(&mut self) -> bool {
         let log = self.err.text();
+        // That one line: others tell of the addresses of a cluster.
+        let serving = log.lines().find(|line| line.contains("serving") && line.contains("admin"));
         let value = |name: &str| {
-            let (_, behind) = log.split_once(name)?;
-            behind.split(['"', ' ', '\n', ',']).next()?.parse().ok()
+            let (_, behind) = serving?.split_once(name)?;
+            behind.split(['"', ' ', ',']).next()?.parse().ok()
         };
-        let found = value("admin=").or_else(|| value("\"admin\":\""));
-        let address = value("address=").or_else(|| value("\"address\":\""));
+        let found = value(" admin=").or_else(|| value("\"admin\":\""));
+        let address = value(" address=").or_else(|| value("\"address\":\""));
         if let (Some(admin), Some(address)) = (found, address) {
             (self.admin, self.address) = (admin, address);
         }

@@ -42,13 +42,16 @@ impl WireAnswer {
 pub enum Unanswered {
     /// Not a byte of an answer came: whoever sent it may send it again.
     Nothing(#[expect(dead_code, reason = "shown by Debug")] io::Error),
-    /// An answer that began and did not end.
-    Torn(#[expect(dead_code, reason = "shown by Debug")] io::Error),
+    /// An answer that began and did not end, and what came of it.
+    Torn(
+        #[expect(dead_code, reason = "shown by Debug")] io::Error,
+        #[expect(dead_code, reason = "shown by Debug")] String,
+    ),
 }
 
 impl Unanswered {
     pub fn is_torn(&self) -> bool {
-        matches!(self, Self::Torn(_))
+        matches!(self, Self::Torn(..))
     }
 }
 
@@ -130,7 +133,7 @@ impl Connection {
                 Ok(())
             }
             Err(error) if self.buffer.is_empty() => Err(Unanswered::Nothing(error)),
-            Err(error) => Err(Unanswered::Torn(error)),
+            Err(error) => Err(Unanswered::Torn(error, String::from_utf8_lossy(&self.buffer).into_owned())),
         }
     }
 }
