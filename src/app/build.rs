@@ -40,7 +40,7 @@ use crate::http::admin::{self, Admin};
 use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
-use crate::http::{Api, routes, wire};
+use crate::http::{Api, routes, server};
 use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
@@ -259,8 +259,8 @@ fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: D
     let address = config.http.listen;
     let workers =
         config.http.workers.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let settings = wire::Settings {
-        workers: workers.min(wire::MAX_WORKERS),
+    let settings = server::Settings {
+        workers: workers.min(server::MAX_WORKERS),
         max_connections: config.http.max_connections,
         keep_alive: Some(config.http.keep_alive).filter(|time| !time.is_zero()),
         head_timeout: config.http.request_timeout,
@@ -268,7 +268,7 @@ fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: D
         farewell,
         shutdown_seconds: SHUTDOWN_SECONDS,
     };
-    let server = wire::serve(socket, settings, move || {
+    let server = server::serve(socket, settings, Arc::clone(&api), move || {
         let router = Router::new().app_data(web::Data::from(Arc::clone(&api))).configure(routes::configure);
         FrontFactory::new(Arc::clone(&api), router)
     });

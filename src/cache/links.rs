@@ -30,6 +30,11 @@ impl CachedLink {
     fn weight(&self) -> u32 {
         u32::try_from(1 + self.location.len() / 256).unwrap_or(u32::MAX)
     }
+
+    /// Whether its target is of ordinary length.
+    pub(super) fn is_short(&self) -> bool {
+        self.weight() == 1
+    }
 }
 
 impl TryFrom<Link> for CachedLink {

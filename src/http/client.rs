@@ -9,8 +9,10 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use actix_http::header::{FORWARDED, HeaderMap, HeaderValue, X_FORWARDED_FOR};
+use actix_http::header::{FORWARDED, X_FORWARDED_FOR};
 use ipnet::{IpNet, Ipv4Net};
+
+use super::fields::Fields;
 
 /// The networks of the proxies whose word is taken for a client's address (`http.trusted_proxies`).
 #[derive(Clone, Debug, Default)]
@@ -44,15 +46,15 @@ fn canonical(network: IpNet) -> IpNet {
 /// over, as in every list header. Without a peer (a connection that is not TCP) it is `0.0.0.0`.
 ///
 /// Does not allocate, except for a `Forwarded` address with escapes in it.
-pub fn client_address(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
+pub fn client_address(peer: Option<SocketAddr>, fields: &(impl Fields + ?Sized), trusted: &TrustedProxies) -> IpAddr {
     let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
     if !trusted.contains(peer) {
         return peer;
     }
-    let client = if headers.contains_key(X_FORWARDED_FOR) {
-        first_untrusted(headers.get_all(X_FORWARDED_FOR), node_address, trusted)
+    let client = if fields.lines(X_FORWARDED_FOR).next().is_some() {
+        first_untrusted(fields.lines(X_FORWARDED_FOR), node_address, trusted)
     } else {
-        first_untrusted(headers.get_all(FORWARDED), forwarded_for, trusted)
+        first_untrusted(fields.lines(FORWARDED), forwarded_for, trusted)
     };
     client.unwrap_or(peer)
 }
@@ -60,13 +62,13 @@ pub fn client_address(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &T
 /// The right-most address that is not a trusted proxy's, else the left-most; `None` if an element
 /// on the way is malformed, or there is none at all.
 fn first_untrusted<'a>(
-    lines: impl DoubleEndedIterator<Item = &'a HeaderValue>,
+    lines: impl DoubleEndedIterator<Item = &'a [u8]>,
     address_of: impl Fn(&[u8]) -> Option<IpAddr>,
     trusted: &TrustedProxies,
 ) -> Option<IpAddr> {
     let mut leftmost = None;
     for line in lines.rev() {
-        for element in from_right(line.as_bytes(), b',').filter(|element| !element.is_empty()) {
+        for element in from_right(line, b',').filter(|element| !element.is_empty()) {
             let address = address_of(element)?;
             if !trusted.contains(address) {
                 return Some(address);
@@ -92,6 +94,10 @@ fn from_right(list: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 
 /// What stands before the last separator outside of quotes, and what behind it.
 fn split_last(list: &[u8], separator: u8) -> (Option<&[u8]>, &[u8]) {
+    // Nearly all lists are one address.
+    if !list.iter().any(|&byte| byte == separator || byte == b'"') {
+        return (None, list);
+    }
     let mut quoted = false;
     for (at, &byte) in list.iter().enumerate().rev() {
         if byte == b'"' && !(quoted && is_escaped(list, at)) {

@@ -183,7 +183,7 @@ fn is_whole(status: StatusCode, headers: &HeaderMap) -> bool {
 }
 
 /// What a request says is said in this, so that its lines have its id; at the highest level, so that every level has it.
-fn span_of(id: &HeaderValue) -> Span {
+pub fn span_of(id: &HeaderValue) -> Span {
     tracing::error_span!("request", id = id.to_str().unwrap_or_default())
 }
 

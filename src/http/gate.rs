@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, web};
@@ -62,7 +63,9 @@ pub async fn pass(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     // The app puts it there before any route is asked.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
-    let within = api.request_timeout + ANSWERED_WITHIN;
+    // The time for a body is the client's.
+    let has_body = *request.method() == Method::POST;
+    let within = if has_body { api.request_timeout + ANSWERED_WITHIN } else { ANSWERED_WITHIN };
     let passed = tokio::time::timeout(within, let_through(access, api, request, next)).await;
     passed.unwrap_or_else(|_| Err(Problem::unavailable().into()))
 }

@@ -284,11 +284,14 @@ impl Problem {
     }
 
     /// Content type, caching and what else belongs to this problem.
+    pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let all_have = [(CONTENT_TYPE, PROBLEM_JSON), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+        all_have.into_iter().chain(self.headers.iter().cloned())
+    }
+
     fn write_headers(&self, headers: &mut HeaderMap) {
-        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        for (name, value) in &self.headers {
-            headers.insert(name.clone(), value.clone());
+        for (name, value) in self.headers() {
+            headers.insert(name, value);
         }
     }
 

@@ -9,28 +9,56 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 
 use super::Api;
+use super::fields::Fields;
 use super::openapi::schemas::ShortIdPath;
 use super::problem::{Kind, Problem};
 use crate::cache::links::{CachedLink, Entry};
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::ShortId;
+use crate::limits::client::RetryAfter;
 use crate::service::redirects::Visit;
 
 const SEC_CH_UA_MOBILE: HeaderName = HeaderName::from_static("sec-ch-ua-mobile");
 const PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
 
-/// A request that was let in: when, and from whom.
-#[derive(Clone, Copy)]
-pub struct Admitted {
-    at: Timestamp,
-    client: IpAddr,
+/// A `GET` or `HEAD` for a short link, whoever has parsed it.
+pub struct Ask<'a, F: ?Sized> {
+    pub id: ShortId,
+    /// `HEAD` asks what a `GET` would answer, and is no hit.
+    pub is_hit: bool,
+    pub client: IpAddr,
+    pub fields: &'a F,
 }
 
-/// How far the cache got.
-pub enum Resolved {
-    Answered(Response<BoxBody>),
-    /// The store has to be asked.
-    NotCached(Admitted),
+impl<'a, F: Fields + ?Sized> Ask<'a, F> {
+    /// Lets the request in, whatever it asks for.
+    ///
+    /// # Errors
+    /// When the client is over its limit.
+    pub fn admit(&self, api: &Api) -> Result<Timestamp, RetryAfter> {
+        api.redirects.admit(self.client).inspect_err(|_| api.metrics.redirects.limited.increment(1))
+    }
+
+    /// Is to be called with what a link was found to be, before the answer goes out: counts, and records the hit.
+    pub fn found(&self, api: &Api, link: &CachedLink, at: Timestamp) {
+        api.metrics.redirects.found.increment(1);
+        if self.is_hit {
+            api.redirects.record(link, &self.visit(), at);
+        }
+    }
+
+    fn visit(&self) -> Visit<'a> {
+        Visit {
+            client: self.client,
+            user_agent: self.fields.first(USER_AGENT),
+            referer: self.fields.first(REFERER),
+            ch_ua_mobile: match self.fields.first(SEC_CH_UA_MOBILE) {
+                b"?1" => Some(true),
+                b"?0" => Some(false),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// The short id that a `GET` or `HEAD` is for, by its path alone; `None` leaves the request to the routes.
@@ -41,27 +69,33 @@ pub fn short_id_of(head: &RequestHead) -> Option<ShortId> {
     ShortId::parse(head.uri.path().strip_prefix('/')?)
 }
 
+/// A request that was let in: when.
+#[derive(Clone, Copy)]
+pub struct Admitted(Timestamp);
+
+/// How far the cache got.
+pub enum Resolved {
+    Answered(Response<BoxBody>),
+    /// The store has to be asked.
+    NotCached(Admitted),
+}
+
 /// Answers from what is in memory.
 pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
-    let client = api.client_address(head);
-    let at = match api.redirects.admit(client) {
-        Ok(at) => at,
-        Err(retry_after) => {
-            api.metrics.redirects.limited.increment(1);
-            return Resolved::Answered(Problem::from(retry_after).into_bare_response());
-        }
-    };
-    let admitted = Admitted { at, client };
-    match api.redirects.cached(id) {
-        Some(entry) => Resolved::Answered(answer(api, head, &entry, admitted)),
-        None => Resolved::NotCached(admitted),
+    let ask = ask_of(api, head, id);
+    match ask.admit(api) {
+        Err(retry_after) => Resolved::Answered(Problem::from(retry_after).into_bare_response()),
+        Ok(at) => match api.redirects.cached(id) {
+            Some(entry) => Resolved::Answered(answer(api, &ask, &entry, at)),
+            None => Resolved::NotCached(Admitted(at)),
+        },
     }
 }
 
 /// Answers by way of the store.
-pub async fn load(api: &Api, head: &RequestHead, id: ShortId, admitted: Admitted) -> Response<BoxBody> {
+pub async fn load(api: &Api, head: &RequestHead, id: ShortId, Admitted(at): Admitted) -> Response<BoxBody> {
     match api.redirects.load(id).await {
-        Ok(entry) => answer(api, head, &entry, admitted),
+        Ok(entry) => answer(api, &ask_of(api, head, id), &entry, at),
         Err(error) => {
             api.metrics.redirects.unavailable.increment(1);
             Problem::from(error).into_bare_response()
@@ -69,39 +103,21 @@ pub async fn load(api: &Api, head: &RequestHead, id: ShortId, admitted: Admitted
     }
 }
 
-fn answer(api: &Api, head: &RequestHead, entry: &Entry, admitted: Admitted) -> Response<BoxBody> {
+fn ask_of<'a>(api: &Api, head: &'a RequestHead, id: ShortId) -> Ask<'a, HeaderMap> {
+    Ask { id, is_hit: head.method == Method::GET, client: api.client_address(head), fields: &head.headers }
+}
+
+fn answer(api: &Api, ask: &Ask<'_, HeaderMap>, entry: &Entry, at: Timestamp) -> Response<BoxBody> {
     let Some(link) = entry else {
         api.metrics.redirects.not_found.increment(1);
         return Problem::no_such_link().into_bare_response();
     };
-    api.metrics.redirects.found.increment(1);
-    // `HEAD` asks what a `GET` would answer, and is no hit.
-    if head.method == Method::GET {
-        record(api, head, link, admitted);
-    }
+    ask.found(api, link, at);
     let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
     let headers = response.headers_mut();
     headers.insert(LOCATION, link.location.clone());
     headers.insert(CACHE_CONTROL, PRIVATE_NO_STORE);
     response
-}
-
-fn record(api: &Api, head: &RequestHead, link: &CachedLink, Admitted { at, client }: Admitted) {
-    let visit = Visit {
-        client,
-        user_agent: bytes_of(&head.headers, &USER_AGENT),
-        referer: bytes_of(&head.headers, &REFERER),
-        ch_ua_mobile: match bytes_of(&head.headers, &SEC_CH_UA_MOBILE) {
-            b"?1" => Some(true),
-            b"?0" => Some(false),
-            _ => None,
-        },
-    };
-    api.redirects.record(link, &visit, at);
-}
-
-fn bytes_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a [u8] {
-    headers.get(name).map_or(b"", HeaderValue::as_bytes)
 }
 
 /// What the front did not take: paths of one segment that are no short id as they stand, and escaped ones.

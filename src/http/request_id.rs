@@ -16,7 +16,8 @@ pub fn request_id(headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-fn is_well_formed(id: &[u8]) -> bool {
+/// Whether what a client sent may be a request's id.
+pub fn is_well_formed(id: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     (1..=64).contains(&id.len()) && id.iter().all(allowed)
 }
@@ -29,10 +30,16 @@ const PREFIX_DIGITS: usize = 12;
 const COUNTER_DIGITS: usize = 7;
 const ID_DIGITS: usize = PREFIX_DIGITS + COUNTER_DIGITS;
 
-/// A new id of 19 characters, unlike any other of this or another process: a random prefix of the
-/// thread's, and its counter. Ids can be guessed from one another, and their order means nothing.
+/// A new id, as [`new_id`] makes it.
 #[expect(clippy::missing_panics_doc, reason = "it can't: the digits are a valid header value")]
 pub fn new_request_id() -> HeaderValue {
+    // Can't fail: every digit is a visible ASCII character.
+    HeaderValue::from_bytes(&new_id()).expect("digits are visible ASCII")
+}
+
+/// A new id of 19 characters, unlike any other of this or another process: a random prefix of the
+/// thread's, and its counter. Ids can be guessed from one another, and their order means nothing.
+pub fn new_id() -> [u8; ID_DIGITS] {
     thread_local! {
         static NEXT: Cell<([u8; PREFIX_DIGITS], u64)> = Cell::new((random_prefix(), 0));
     }
@@ -44,8 +51,7 @@ pub fn new_request_id() -> HeaderValue {
     let mut id = [0; ID_DIGITS];
     id[..PREFIX_DIGITS].copy_from_slice(&prefix);
     id[PREFIX_DIGITS..].copy_from_slice(&digits::<COUNTER_DIGITS>(counter.into()));
-    // Can't fail: every digit is a visible ASCII character.
-    HeaderValue::from_bytes(&id).expect("digits are visible ASCII")
+    id
 }
 
 /// The low bits of a number in base 64, the highest digit first.

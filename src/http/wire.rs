@@ -1,4 +1,4 @@
-//! The public listener's connections, and the server on them.
+//! The connections that the dispatcher serves.
 //!
 //! The HTTP dispatcher answers by itself what never becomes a request: bytes that are no HTTP (400), heads that are too
 //! large (431) or too slow (408). It does so without a body, and closes at once, so that a client that still sends may
@@ -11,101 +11,23 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::TcpListener;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
-use actix_http::body::MessageBody;
-use actix_http::error::DispatchError;
-use actix_http::{HttpService, KeepAlive, Request, Response};
-use actix_server::Server;
-use actix_service::{Service, ServiceFactory, ServiceFactoryExt, fn_service};
-use actix_web::Error;
 use actix_web::http::header::HttpDate;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::h1::{CannedProblem, Stamp};
 use super::problem::{Kind, Problem};
-use super::request_id::{X_REQUEST_ID, new_request_id};
-
-/// More threads than this the server refuses to start.
-pub const MAX_WORKERS: usize = 512;
-
-/// How connections are served.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Threads, at most [`MAX_WORKERS`].
-    pub workers: usize,
-    /// Most connections at once on each of them.
-    pub max_connections: usize,
-    /// How long an idle connection stays open; `None`: until its first answer.
-    pub keep_alive: Option<Duration>,
-    /// Longest time for the head of a request.
-    pub head_timeout: Duration,
-    /// Longest time for a client to take note that its connection is closed.
-    pub disconnect_timeout: Duration,
-    /// How long connections may stay idle after the server was told to stop: time for their next request, whose answer
-    /// says that it is the last.
-    pub farewell: Duration,
-    /// How long requests may go on after the server was told to stop, in seconds.
-    pub shutdown_seconds: u64,
-}
-
-/// Serves what `factory` makes for each worker on `socket`. The server runs when it is awaited.
-///
-/// # Errors
-/// When the socket can't be listened on.
-pub fn serve<F, S, B>(socket: TcpListener, settings: Settings, factory: F) -> io::Result<Server>
-where
-    F: Fn() -> S + Send + Clone + 'static,
-    S: ServiceFactory<Request, Config = (), Error = Error, InitError = ()> + 'static,
-    S::Response: Into<Response<B>> + 'static,
-    S::Future: 'static,
-    <S::Service as Service<Request>>::Future: 'static,
-    B: MessageBody + 'static,
-{
-    let address = socket.local_addr()?;
-    let server = Server::build()
-        .workers(settings.workers)
-        .max_concurrent_connections(settings.max_connections)
-        .shutdown_timeout(settings.shutdown_seconds)
-        .disable_signals();
-    let stopping = server.graceful_shutdown_signal();
-    let is_stopping = Arc::new(AtomicBool::new(false));
-    let server = server.listen("public", socket, move || {
-        let (stopping, is_stopping) = (stopping.clone(), Arc::clone(&is_stopping));
-        let told_to_stop = Arc::clone(&is_stopping);
-        let http = HttpService::build()
-            .graceful_shutdown_signal(move || {
-                let (stopping, told_to_stop) = (stopping.clone(), Arc::clone(&told_to_stop));
-                async move {
-                    stopping.notified().await;
-                    told_to_stop.store(true, Ordering::Relaxed);
-                    if !settings.farewell.is_zero() {
-                        sleep(settings.farewell).await;
-                    }
-                }
-            })
-            .keep_alive(KeepAlive::from(settings.keep_alive))
-            .client_request_timeout(settings.head_timeout)
-            .client_disconnect_timeout(settings.disconnect_timeout)
-            .local_addr(address)
-            .on_connect_ext(|wire: &Wire, data| drop(data.insert(wire.handlers.clone())))
-            .h1(factory().map_err(|error: Error| error.error_response()));
-        fn_service(move |stream: TcpStream| {
-            let peer = stream.peer_addr().ok();
-            let wire = Wire::new(stream, settings.head_timeout, Arc::clone(&is_stopping));
-            std::future::ready(Ok::<_, DispatchError>((wire, peer)))
-        })
-        .and_then(http)
-    })?;
-    Ok(server.run())
-}
+use super::request_id::new_id;
 
 /// How many requests of a connection are with their handlers: while there are any, the time is theirs, not the client's.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +59,8 @@ impl Drop for HandlerGuard {
 /// A connection.
 pub struct Wire {
     stream: TcpStream,
+    /// What was read before the dispatcher came.
+    already_read: Bytes,
     handlers: Handlers,
     /// Whether bytes have come since something was last written.
     unanswered: bool,
@@ -177,9 +101,10 @@ impl Wire {
     const LINGER: Duration = Duration::from_secs(1);
     const LINGER_BYTES: usize = 1 << 20;
 
-    fn new(stream: TcpStream, head_timeout: Duration, is_stopping: Arc<AtomicBool>) -> Self {
+    pub fn new(stream: TcpStream, already_read: Vec<u8>, head_timeout: Duration, is_stopping: Arc<AtomicBool>) -> Self {
         Self {
             stream,
+            already_read: already_read.into(),
             handlers: Handlers::default(),
             unanswered: false,
             answers: 0,
@@ -190,10 +115,15 @@ impl Wire {
         }
     }
 
+    /// The requests of this connection that are with their handlers.
+    pub fn handlers(&self) -> Handlers {
+        self.handlers.clone()
+    }
+
     /// Makes `problem` the last answer of this connection.
     fn end_with(&mut self, problem: &Problem) {
         self.ending = Some(Ending {
-            document: whole_answer(problem),
+            document: last_answer(problem),
             written: 0,
             stage: Stage::Writing,
             deadline: Box::pin(sleep(Self::LINGER)),
@@ -219,8 +149,8 @@ impl Wire {
             }
             None => watch.insert(Watch { sleep: Box::pin(sleep(*head_timeout)), answers: *answers }),
         };
-        // Only to be woken when it is over.
-        let _ = watch.sleep.as_mut().poll(context);
+        // Only to be woken when it is over, also where this connection has used up its turn.
+        let _ = pin!(unconstrained(watch.sleep.as_mut())).poll(context);
         false
     }
 
@@ -267,7 +197,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         if self.unanswered && self.ending.is_none() && !self.is_stopping.load(Ordering::Relaxed) {
             let answer =
-                whole_answer(&Problem::new(Kind::MalformedBody, "The body broke off, or its chunks are malformed."));
+                last_answer(&Problem::new(Kind::MalformedBody, "The body broke off, or its chunks are malformed."));
             // As far as it goes: where the client has gone away, or does not read, there is nobody to tell.
             let _ = self.stream.try_write(&answer);
         }
@@ -281,6 +211,13 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.ending.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        if !self.already_read.is_empty() {
+            let count = self.already_read.len().min(buffer.remaining());
+            buffer.put_slice(&self.already_read[..count]);
+            self.already_read.advance(count);
+            self.unanswered = true;
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -334,7 +271,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-fn too_slow() -> Problem {
+pub fn too_slow() -> Problem {
     Problem::new(Kind::RequestTimeout, "The head of the request did not arrive in time; send it at once.")
 }
 
@@ -370,18 +307,10 @@ fn bare_answer(bytes: &[u8]) -> Option<(usize, Problem)> {
 }
 
 /// An answer as it goes over the wire, after which the connection is closed.
-fn whole_answer(problem: &Problem) -> Vec<u8> {
-    let status = problem.kind().status();
-    let body = problem.to_json();
-    let mut answer = format!(
-        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n\
-         cache-control: no-store\r\ndate: {}\r\n{X_REQUEST_ID}: ",
-        body.len(),
-        HttpDate::from(SystemTime::now()),
-    )
-    .into_bytes();
-    answer.extend_from_slice(new_request_id().as_bytes());
-    answer.extend_from_slice(b"\r\n\r\n");
-    answer.extend_from_slice(body.as_bytes());
+pub fn last_answer(problem: &Problem) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let date = HttpDate::from(SystemTime::now()).to_string();
+    let stamp = Stamp { request_id: &new_id(), date: &date, is_last: true };
+    CannedProblem::new(problem).write(&mut answer, true, stamp);
     answer
 }

@@ -2,6 +2,7 @@ mod analytics;
 mod authentication;
 mod health;
 mod keys;
+mod lane;
 mod links;
 mod openapi;
 mod problems;

@@ -181,7 +181,9 @@ async fn a_panic_is_answered_500_and_the_server_goes_on() {
     assert!(!problem.to_string().contains("monthly_counts"), "no internal name: {problem}");
     // Also before the router.
     switch.panics_in(Some("link"));
-    server.anonymous().get("/zzzzzzz").await.expect(500).problem("internal");
+    let answer = server.anonymous().get_with("/zzzzzzz", &[("X-Request-Id", "find-me-too")]).await.expect(500);
+    answer.problem("internal");
+    assert_eq!(answer.header("x-request-id"), "find-me-too");
     switch.panics_in(None);
     server.root().get("/usage").await.expect(200);
     server.anonymous().get("/zzzzzzz").await.expect(404);

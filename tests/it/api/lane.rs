@@ -1,0 +1,221 @@
+//! The lane, in which short links are answered before any dispatcher: it must not be told from the dispatcher.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::client::Answer;
+use crate::support::eventually;
+use crate::support::raw::Raw;
+use crate::support::server::{Server, metric};
+
+/// Longer than anything here takes.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A server whose connections begin in the lane, or (as it writes a line for each request) with the dispatcher.
+async fn server(has_lane: bool) -> (Server, String) {
+    let server = Server::builder().set("SIGNPOST_LOG__REQUESTS", if has_lane { "false" } else { "true" }).start();
+    let link = server.root().any_link().await;
+    (server, link)
+}
+
+/// What can be told of an answer, but for what is different each time.
+fn seen(answer: &Answer) -> (u16, Vec<(String, String)>, String) {
+    let mut headers: Vec<(String, String)> = answer
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+        .map(|(name, value)| if name == "date" { (name, value.len().to_string()) } else { (name, value) })
+        .map(
+            |(name, value)| {
+                if value.len() == 19 && name == "x-request-id" { (name, "made".into()) } else { (name, value) }
+            },
+        )
+        .collect();
+    headers.sort_unstable();
+    (answer.status, headers, answer.text())
+}
+
+/// Heads, one request or more, plain and odd; `{link}` stands for a link's id.
+fn requests() -> Vec<String> {
+    let plain = "GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut requests: Vec<String> = [
+        "GET /{link} HTTP/1.1",
+        "GET /{link}?a=b&c=%20 HTTP/1.1",
+        "GET /{link}?a\"b HTTP/1.1",
+        "GET /{link}#a HTTP/1.1",
+        "GET /{link}/ HTTP/1.1",
+        "GET //{link} HTTP/1.1",
+        "GET /{link} HTTP/1.0",
+        "GET /{link} HTTP/1.2",
+        "GET {link} HTTP/1.1",
+        "GET http://a/{link} HTTP/1.1",
+        "GET /{link}%20 HTTP/1.1",
+        "GET /zzzzzzz HTTP/1.1",
+        "GET /zzzzzzzz HTTP/1.1",
+        "GET /openapi HTTP/1.1",
+        "POST /{link} HTTP/1.1",
+        "DELETE /{link} HTTP/1.1",
+        "get /{link} HTTP/1.1",
+        "GET  /{link} HTTP/1.1",
+        "GET /{link}",
+        "GET /{link}? HTTP/1.1",
+        "GET /{link}?\u{e9} HTTP/1.1",
+        "OPTIONS * HTTP/1.1",
+    ]
+    .iter()
+    .map(|line| format!("{line}\r\nHost: a\r\n\r\n"))
+    .collect();
+    for fields in [
+        "",
+        "Host: a\r\nHost: b\r\n",
+        "Host:\r\n",
+        "host: a\r\nUSER-AGENT: x\r\n",
+        "Host: a\r\nConnection: close\r\n",
+        "Host: a\r\nConnection: Keep-Alive\r\n",
+        "Host: a\r\nConnection: close\r\nConnection: keep-alive\r\n",
+        "Host: a\r\nConnection: keep-alive, close\r\n",
+        "Host: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n",
+        "Host: a\r\nX-Request-Id: mine-1\r\n",
+        "Host: a\r\nX-Request-Id: not mine\r\n",
+        "Host: a\r\nX-Request-Id: \r\n",
+        "Host: a\r\nX-Request-Id: first\r\nX-Request-Id: second\r\n",
+        "Host: a\r\nContent-Length: 0\r\n",
+        "Host: a\r\nContent-Length: 2\r\n",
+        "Host: a\r\nContent-Length: x\r\n",
+        "Host: a\r\nTransfer-Encoding: chunked\r\n",
+        "Host: a\r\nExpect: 100-continue\r\n",
+        "Host: a\r\nno colon\r\n",
+        "Host: a\r\n folded\r\n",
+        "Host: a\r\nX: \u{1}\r\n",
+        "Host: a\r\nUser-Agent: \u{fc}\r\nReferer: ://\r\n",
+        "Host: a\r\nCookie: a=b\r\nAccept: */*\r\nRange: bytes=0-1\r\n",
+    ] {
+        requests.push(format!("GET /{{link}} HTTP/1.1\r\n{fields}\r\n"));
+    }
+    requests.push(format!("GET /{{link}} HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(40)));
+    requests.push(format!("GET /{{link}} HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(20_000)));
+    requests.push(plain.replace('\r', ""));
+    requests.push(format!("\r\n{plain}"));
+    requests.push(plain.repeat(3));
+    requests.push(format!("{plain}GET / HTTP/1.1\r\nHost: a\r\n\r\n{plain}"));
+    requests.push(format!("{plain}garbage\r\n\r\n{plain}"));
+    requests.push(format!("{plain}POST /shorten HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{{}}{plain}"));
+    requests.push(plain[..20].to_owned());
+    requests
+}
+
+async fn answers(server: &Server, link: &str, request: &str) -> Vec<(u16, Vec<(String, String)>, String)> {
+    let mut raw = Raw::connect(server.address).await;
+    raw.send(request.replace("{link}", link).as_bytes()).await;
+    raw.finish().await;
+    raw.answers().await.iter().map(seen).collect()
+}
+
+#[tokio::test]
+async fn the_lane_and_the_dispatcher_answer_alike_and_count_alike() {
+    let (lane, dispatcher) = (server(true).await, server(false).await);
+    for request in requests() {
+        let expected = answers(&dispatcher.0, &dispatcher.1, &request).await;
+        assert_eq!(answers(&lane.0, &lane.1, &request).await, expected, "{request}");
+    }
+    let (in_the_lane, by_the_dispatcher) = (found(&lane.0).await, found(&dispatcher.0).await);
+    assert!((in_the_lane - by_the_dispatcher).abs() < 0.5 && in_the_lane > 20.0, "{in_the_lane} {by_the_dispatcher}");
+}
+
+async fn found(server: &Server) -> f64 {
+    metric(&server.metrics().await, "signpost_redirects_total{outcome=\"found\"}").unwrap()
+}
+
+/// Everything in pieces of each size, as the network may bring it.
+#[tokio::test]
+async fn requests_in_pieces_are_answered_as_if_they_had_come_whole() {
+    let (server, link) = server(true).await;
+    let request = format!("GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n");
+    for size in [1, 7, request.len() - 1, request.len(), request.len() + 1] {
+        let mut raw = Raw::connect(server.address).await;
+        for piece in request.repeat(3).as_bytes().chunks(size) {
+            raw.send(piece).await;
+            tokio::task::yield_now().await;
+        }
+        raw.finish().await;
+        let statuses: Vec<u16> = raw.answers().await.iter().map(|answer| answer.status).collect();
+        assert_eq!(statuses, [302; 3], "pieces of {size}");
+    }
+}
+
+#[tokio::test]
+async fn head_is_answered_without_a_body_and_the_connection_goes_on() {
+    let (server, link) = server(true).await;
+    let mut raw = Raw::connect(server.address).await;
+    for (path, status) in [(link.as_str(), 302), ("zzzzzzz", 404), (link.as_str(), 302)] {
+        raw.send(format!("HEAD /{path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
+        assert_eq!(raw.answer_to(true).await.unwrap().status, status);
+    }
+    raw.send(format!("GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
+    assert_eq!(raw.answer().await.unwrap().status, 302);
+}
+
+/// The socket is full long before the client reads its first answer.
+#[tokio::test]
+async fn a_client_that_reads_late_gets_every_answer() {
+    const ROUNDS: u32 = 200;
+    const AT_ONCE: u32 = 50;
+    let server = Server::start();
+    let target = format!("https://example.com/{}", "x".repeat(900));
+    let link = server.root().post("/shorten", json!({"redirect_url": target})).await.expect(200).json();
+    let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", link["short_id"].as_str().unwrap());
+    let mut raw = Raw::connect(server.address).await;
+    let mut stalled = false;
+    for round in 1..=ROUNDS {
+        raw.send(request.repeat(AT_ONCE as usize).as_bytes()).await;
+        let asked = f64::from(round * AT_ONCE);
+        let answered = async || (found(&server).await >= asked).then_some(());
+        // Once the server waits for the client it reads no more.
+        if !stalled {
+            stalled =
+                tokio::time::timeout(Duration::from_millis(500), eventually("answers", SOON, answered)).await.is_err();
+        }
+    }
+    assert!(stalled, "the socket took everything: the test shows nothing");
+    for _ in 0..ROUNDS * AT_ONCE {
+        assert_eq!(raw.answer().await.unwrap().header("location"), target);
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_after_their_time_and_silent_ones_are_told() {
+    let server = Server::builder()
+        .set("SIGNPOST_HTTP__KEEP_ALIVE", "100ms")
+        .set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "100ms")
+        .start();
+    let link = server.root().any_link().await;
+    let mut raw = Raw::connect(server.address).await;
+    raw.send(format!("GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
+    assert_eq!(raw.answer().await.unwrap().status, 302);
+    assert!(raw.answer().await.is_none());
+    let silent = Raw::connect(server.address).await.answer().await.unwrap();
+    assert_eq!(silent.status, 408);
+    silent.problem("request-timeout");
+}
+
+/// As RFC 9112, section 9.6, has it: what follows may have been sent without knowing that the connection ends.
+#[tokio::test]
+async fn what_stands_behind_a_request_that_closes_the_connection_is_neither_answered_nor_counted() {
+    let (server, link) = server(true).await;
+    let request = |fields: &str| format!("GET /{link} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let answers = Raw::exchange(server.address, (request("Connection: close\r\n") + &request("")).as_bytes()).await;
+    assert_eq!(answers.len(), 1);
+    assert_eq!(answers[0].header("connection"), "close");
+    assert!(found(&server).await < 1.5);
+}
+
+#[tokio::test]
+async fn without_keep_alive_each_answer_is_its_connections_last() {
+    let server = Server::builder().set("SIGNPOST_HTTP__KEEP_ALIVE", "0s").start();
+    let link = server.root().any_link().await;
+    let mut raw = Raw::connect(server.address).await;
+    raw.send(format!("GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
+    assert_eq!(raw.answer().await.unwrap().header("connection"), "close");
+    assert!(raw.answer().await.is_none());
+}
