@@ -1,7 +1,7 @@
 //! Reads the hit journal and counts it in the store: what happens to a hit after its redirect was answered.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture};
 use tokio::sync::Mutex;
@@ -14,15 +14,24 @@ use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
 use crate::store::{Store, StoreError};
 
-/// Records in one batch, and deliveries: they bound the memory of the sums and the length of the store's transaction.
-const BATCH_RECORDS: usize = 20_000;
+/// Rows in one batch, and deliveries: they bound the memory of the sums and the length of the store's transaction.
+const BATCH_ROWS: usize = 50_000;
 const BATCH_DELIVERIES: usize = 10_000;
+/// Records in one batch, however few rows they come to: they bound how long it takes to make it.
+const BATCH_RECORDS: usize = 500_000;
 /// Records read before the batch is looked at again.
 const PAGE: usize = 500;
 /// How long to wait once the journal is read: each hit is counted a fraction of a second after its answer, and hits of
 /// that time share one write a row.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long to wait instead once a hit came that fires webhooks: those that come right behind it share its write.
+/// The same where the last batch had at least [`MANY_ROWS`]: what a hit costs is mostly its share of the writing, which three
+/// times as many share then. What the last batch took is taken off, so that hits are seen within 2 s also where batches are
+/// long.
+const LONG_PAUSE: Duration = Duration::from_millis(750);
+const MANY_ROWS: usize = 500;
+/// How long to wait instead once a hit came that fires webhooks: those that come right behind it share its write. Longer
+/// where batches take longer, up to [`PAUSE`], so that hits that come all the time don't have the same rows written anew a
+/// hundred times a second.
 const GATHER: Duration = Duration::from_millis(10);
 /// How long to wait before a batch that the store did not take is offered again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -37,6 +46,8 @@ pub struct Counting {
     /// A batch that was offered and may or may not be counted: it is offered again, the same, before any other.
     offered: Option<Arc<HitBatch>>,
     wakes: CounterWakes,
+    /// How many rows the last batch had, and how long it took.
+    last: (usize, Duration),
 }
 
 /// Who wakes the counter, and whom it wakes.
@@ -65,7 +76,7 @@ impl Counting {
         cursor: HitCursor,
         wakes: CounterWakes,
     ) -> Self {
-        Self { store, reader, tally, cursor, offered: None, wakes }
+        Self { store, reader, tally, cursor, offered: None, wakes, last: (0, Duration::ZERO) }
     }
 
     /// Goes back to what the store has counted, as if just started: after a panic nothing else is certain.
@@ -78,6 +89,7 @@ impl Counting {
     /// Counts one batch.
     async fn step(&mut self) -> Result<Step, StoreError> {
         let mut step = Step::Counted;
+        let began = Instant::now();
         if self.offered.is_none() {
             if self.cursor.begun > self.cursor.counted {
                 self.gather_begun();
@@ -88,13 +100,23 @@ impl Counting {
         if let Some(batch) = &self.offered {
             self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto.into();
+            self.last = (batch.days.len() + batch.labels.len() + batch.served.len(), began.elapsed());
             if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
                 self.wakes.dispatcher.wake(earliest);
             }
             self.offered = None;
             self.reader.release(self.cursor.counted);
+        } else {
+            self.last = (0, Duration::ZERO);
         }
         Ok(step)
+    }
+
+    /// How long to wait for more hits, and how long for more of those that fire webhooks.
+    fn pauses(&self) -> (Duration, Duration) {
+        let (rows, took) = self.last;
+        let pause = if rows < MANY_ROWS { PAUSE } else { LONG_PAUSE.saturating_sub(took).max(PAUSE) };
+        (pause, (3 * took).clamp(GATHER, PAUSE))
     }
 
     /// Makes the next batch of what there is; answers whether that is all there is.
@@ -102,7 +124,7 @@ impl Counting {
         let tally = &mut self.tally;
         let mut read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
         for _ in 1..BATCH_RECORDS / PAGE {
-            if read.caught_up || tally.deliveries() >= BATCH_DELIVERIES {
+            if read.caught_up || tally.rows() >= BATCH_ROWS || tally.deliveries() >= BATCH_DELIVERIES {
                 break;
             }
             read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
@@ -163,11 +185,15 @@ impl Actor for HitCounter {
             };
             loop {
                 // The lock is free in between, for a flush.
-                match counting.lock().await.step().await {
+                let (step, (pause, gather)) = {
+                    let mut counting = counting.lock().await;
+                    (counting.step().await, counting.pauses())
+                };
+                match step {
                     Ok(Step::Counted) => {}
                     Ok(Step::CaughtUp) => {
-                        if tokio::time::timeout(PAUSE, urgency.told()).await.is_ok() {
-                            tokio::time::sleep(GATHER).await;
+                        if tokio::time::timeout(pause, urgency.told()).await.is_ok() {
+                            tokio::time::sleep(gather).await;
                         }
                     }
                     Err(error) => {

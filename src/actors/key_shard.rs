@@ -9,7 +9,9 @@
 //! have let in: see [`exchange`].
 
 pub mod exchange;
-mod state;
+/// Public so that what a shard does for a message can be measured without its thread.
+#[doc(hidden)]
+pub mod state;
 
 use std::io;
 use std::num::NonZeroUsize;

@@ -1,5 +1,7 @@
 //! What is shown of a link's hits.
 
+use std::cmp::Ordering;
+
 use super::calendar::Day;
 use super::device::Device;
 use super::hit::{Dimension, LinkHits, OTHER_LABEL};
@@ -90,9 +92,21 @@ fn daily(hits: &LinkHits, today: Day) -> Vec<(Day, u64)> {
     daily
 }
 
-/// By count, ties by label.
+/// The order of top lists: by count, ties by label.
+pub fn by_count(a: (&str, u64), b: (&str, u64)) -> Ordering {
+    b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0))
+}
+
+/// As much of a list as a store gives ([`LinkHits::labels`]), from all of its labels.
+pub fn shortened(mut labels: Vec<Labelled>) -> Vec<Labelled> {
+    let other = labels.iter().position(|(label, _)| label == OTHER_LABEL).map(|at| labels.swap_remove(at));
+    let mut first = ranked(labels, TOP);
+    first.extend(other);
+    first
+}
+
 fn ranked(mut labels: Vec<Labelled>, most: usize) -> Vec<Labelled> {
-    let order = |a: &Labelled, b: &Labelled| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0));
+    let order = |a: &Labelled, b: &Labelled| by_count((&a.0, a.1), (&b.0, b.1));
     labels.retain(|(label, _)| label != OTHER_LABEL);
     if labels.len() > most {
         labels.select_nth_unstable_by(most, order);

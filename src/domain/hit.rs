@@ -114,7 +114,8 @@ pub struct HitBatch {
 pub struct LinkHits {
     /// Oldest first; days without hits are left out.
     pub days: Vec<(Day, [u64; 3])>,
-    /// Over the link's lifetime; empty where they were not asked for.
+    /// Over the link's lifetime, of each list the first [`TOP`](super::analytics::TOP) by count, ties by label, and then
+    /// [`OTHER_LABEL`] where it has hits. Empty where they were not asked for.
     pub labels: Vec<(Dimension, Vec<(String, u64)>)>,
 }
 

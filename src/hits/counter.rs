@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
+
 use super::enrich::Enricher;
 use super::record::{HitRecord, hit_id};
 use crate::domain::calendar::{Day, Month, Timestamp};
@@ -11,18 +13,25 @@ use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, NewDelivery};
 
+/// The maps' hashes are keyed by chance, and nobody outside can see what a look-up takes: no visitor can choose labels that
+/// share a slot. The standard library's hashes, which withstand even those who can, cost a third of the counting.
+type Sums<K, V> = HashMap<K, V, RandomState>;
+
 /// Sums of the records since the last [`take`](Self::take).
 ///
-/// Its size is bounded by how many records are added: at most a day, six labels and a key each, and the deliveries.
+/// Its size is bounded by how many [`rows`](Self::rows) it has come to: a record adds a day, four labels and a key at most,
+/// and its deliveries.
 #[derive(Debug)]
 pub struct HitTally {
     node: NodeId,
     enricher: Enricher,
     /// The last day seen and its month: hits come in order of time.
     month: (Day, Month),
-    days: HashMap<(ShortId, Day), [u64; 3]>,
-    labels: HashMap<(ShortId, Month, Dimension, Arc<str>), u64>,
-    served: HashMap<(KeyId, Month), u64>,
+    days: Sums<(ShortId, Day), [u64; 3]>,
+    labels: Sums<(ShortId, Month, Dimension, Arc<str>), u64>,
+    served: Sums<(KeyId, Month), u64>,
+    /// Hits of one key in a row, which are not in `served` yet: most nodes serve few keys.
+    serving: Option<((KeyId, Month), u64)>,
     deliveries: Vec<NewDelivery>,
 }
 
@@ -32,9 +41,10 @@ impl HitTally {
             node,
             enricher,
             month: (Day(0), Day(0).month()),
-            days: HashMap::new(),
-            labels: HashMap::new(),
-            served: HashMap::new(),
+            days: Sums::default(),
+            labels: Sums::default(),
+            served: Sums::default(),
+            serving: None,
             deliveries: Vec::new(),
         }
     }
@@ -49,6 +59,11 @@ impl HitTally {
         self.deliveries.len()
     }
 
+    /// Rows of counters that it has come to.
+    pub fn rows(&self) -> usize {
+        self.days.len() + self.labels.len() + self.served.len()
+    }
+
     /// Counts one record, which ends at `position`.
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
         let at = Timestamp(hit.at_ms);
@@ -58,7 +73,13 @@ impl HitTally {
         }
         let month = self.month.1;
         let owner = KeyId(uuid::Uuid::from_bytes(hit.owner));
-        *self.served.entry((owner, month)).or_default() += 1;
+        match &mut self.serving {
+            Some((serving, count)) if *serving == (owner, month) => *count += 1,
+            _ => {
+                self.end_serving();
+                self.serving = Some(((owner, month), 1));
+            }
+        }
         if hit.tracked {
             let visitor = self.enricher.enrich(hit.user_agent, hit.ch_ua_mobile, hit.referer, hit.address);
             self.days.entry((link, day)).or_default()[visitor.device as usize] += 1;
@@ -82,8 +103,15 @@ impl HitTally {
         }
     }
 
+    fn end_serving(&mut self) {
+        if let Some((of, count)) = self.serving.take() {
+            *self.served.entry(of).or_default() += count;
+        }
+    }
+
     /// Forgets what was added.
     pub fn clear(&mut self) {
+        self.serving = None;
         self.days.clear();
         self.labels.clear();
         self.served.clear();
@@ -92,6 +120,7 @@ impl HitTally {
 
     /// What was added, the records in `(from, upto]`, as a batch for the store.
     pub fn take(&mut self, from: Position, upto: Position) -> HitBatch {
+        self.end_serving();
         let days = self.days.drain().map(|((link, day), devices)| DayCount { link, day, devices });
         let labels = self.labels.drain().map(|((link, month, dimension, label), count)| LabelCount {
             link,

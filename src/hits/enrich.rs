@@ -3,11 +3,9 @@
 //! Visitors repeat themselves, so each answer is remembered. A remembered hit costs a few hundred
 //! nanoseconds; a new user agent, referrer or address costs that much again.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{hash::BuildHasher, net::IpAddr, sync::Arc};
+
+use foldhash::quality::RandomState;
 
 use super::places::{Place, Places};
 use crate::domain::{
@@ -17,8 +15,10 @@ use crate::domain::{
 
 /// Browsers in their current versions on the devices in use are some thousands.
 const USER_AGENTS: usize = 8_192;
-/// Referring hosts; only the hosts' text is shared by this, not their parsing.
+/// `Referer` headers: most are the bare address of a site.
 const REFERRERS: usize = 4_096;
+/// Referring hosts, whose text all headers with them share.
+const HOSTS: usize = 4_096;
 /// Addresses: enough that one visitor's clicks within minutes meet.
 const ADDRESSES: usize = 16_384;
 /// Places, each with up to three labels.
@@ -44,7 +44,9 @@ pub struct Enricher {
     hasher: RandomState,
     /// By the hash of user agent and hint: 64 bits are enough to tell some thousands apart.
     devices: Cache<u64, Device>,
-    referrers: Cache<Arc<str>, ()>,
+    /// By the header's hash.
+    referrers: Cache<u64, Option<Arc<str>>>,
+    hosts: Cache<Arc<str>, ()>,
     addresses: Cache<IpAddr, Option<Arc<Place>>>,
     /// By the record's offset in the database.
     records: Cache<usize, Option<Arc<Place>>>,
@@ -58,9 +60,10 @@ impl Enricher {
         Self {
             own_host,
             places,
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             devices: Cache::with_slots(USER_AGENTS),
             referrers: Cache::with_slots(REFERRERS),
+            hosts: Cache::with_slots(HOSTS),
             addresses: Cache::with_slots(addresses),
             records: Cache::with_slots(records),
         }
@@ -90,9 +93,16 @@ impl Enricher {
     }
 
     fn referrer(&mut self, referer: &[u8]) -> Option<Arc<str>> {
-        let host = referrer_host(referer, &self.own_host)?;
-        let hash = self.hasher.hash_one(&*host);
-        Some(self.referrers.shared(hash, &host))
+        if referer.is_empty() {
+            return None;
+        }
+        let (own_host, hosts, hasher) = (&self.own_host, &mut self.hosts, &self.hasher);
+        let read = || {
+            let host = referrer_host(referer, own_host)?;
+            Some(hosts.shared(hasher.hash_one(&*host), &host))
+        };
+        let key = hasher.hash_one(referer);
+        self.referrers.get_or_insert_with(key, key, read).clone()
     }
 
     fn place(&mut self, address: IpAddr) -> Option<Arc<Place>> {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
@@ -11,9 +12,13 @@ use crate::store::StoreError;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Journals are kept until all that is in them has been flushed from memory. Opening replays what is left, after a crash
-/// and after a clean end alike: about this and the one being written, which takes seconds at the most.
-const JOURNALS: u64 = 128 * MIB;
+/// Opening replays the journals: all of the one that is written to, and the older ones that are not flushed from memory yet.
+/// So memory is flushed whenever this much was written since the last time, and an older journal at once; what is replayed
+/// is about one of this length after a clean end, and two at the most after a crash. The engine begins a new journal no
+/// earlier than this.
+const JOURNAL: u64 = 64 * MIB;
+/// Less than this is not worth flushing at a clean end: it is replayed in no time.
+const FEW_BYTES: u64 = 8 * MIB;
 /// Memory for what is not flushed yet, a keyspace. Smaller tables are flushed and merged more often, which costs the
 /// writes; larger ones leave more to replay.
 const BUSY_MEMTABLE: u64 = 64 * MIB;
@@ -32,7 +37,7 @@ pub struct Engine {
     pub usage: SingleWriterTxKeyspace,
     /// Hits by link and day, one counter a device.
     pub days: SingleWriterTxKeyspace,
-    /// Hits by link, dimension, month and label; the bare list key holds how many labels it has.
+    /// Hits by link, dimension and label; what is shown of a list, and how many labels it has in a month.
     pub labels: SingleWriterTxKeyspace,
     /// Delivery by link and time, newest first.
     pub deliveries: SingleWriterTxKeyspace,
@@ -43,6 +48,8 @@ pub struct Engine {
     /// Deliveries counted by link, day and URL; and which links have any, by day.
     pub delivery_days: SingleWriterTxKeyspace,
     pub database: SingleWriterTxDatabase,
+    /// Bytes that went to the journal since memory was flushed.
+    unflushed: AtomicU64,
     /// Dropped last: tells whoever waits for it that all is closed, and the directory free.
     _gone: oneshot::Sender<()>,
 }
@@ -53,9 +60,10 @@ pub type Gone = oneshot::Receiver<()>;
 impl Engine {
     /// Opens or creates the database in `directory`.
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
+        let is_new = newest_journal(directory).is_none();
         let database = SingleWriterTxDatabase::builder(directory)
             .cache_size(cache_bytes)
-            .max_journaling_size(JOURNALS)
+            .max_journaling_size(JOURNAL)
             .worker_threads(2)
             .open()
             .map_err(|error| match error {
@@ -66,18 +74,21 @@ impl Engine {
             database.keyspace(name, options).map_err(|error| engine_error(&error))
         };
         let (sender, gone) = oneshot::channel();
+        // What was read from it is in memory again, and it goes on behind that; a new one has its full length at once.
+        let unflushed = AtomicU64::new(newest_journal(directory).filter(|_| !is_new).unwrap_or_default());
         let engine = Self {
             meta: keyspace("meta", small)?,
             links: keyspace("links", looked_up)?,
             keys: keyspace("keys", small)?,
             usage: keyspace("usage", small)?,
             days: keyspace("days", looked_up)?,
-            labels: keyspace("labels", looked_up)?,
+            labels: keyspace("label_sums", looked_up)?,
             deliveries: keyspace("deliveries", looked_up)?,
             failed: keyspace("failed", small)?,
             due: keyspace("due", small)?,
             delivery_days: keyspace("delivery_days", small)?,
             database,
+            unflushed,
             _gone: sender,
         };
         // The engine syncs what is in its directory; that the directory is there is for us to make sure.
@@ -93,9 +104,62 @@ impl Engine {
         self.database.persist(PersistMode::Buffer).map_err(|error| engine_error(&error))
     }
 
+    /// Takes note of what was written, and has memory flushed in the background where that was enough.
+    pub fn wrote(&self, bytes: u64) {
+        if self.unflushed.fetch_add(bytes, Ordering::Relaxed) + bytes < JOURNAL {
+            return;
+        }
+        self.unflushed.store(0, Ordering::Relaxed);
+        for keyspace in self.keyspaces() {
+            if let Err(error) = keyspace.inner().rotate_memtable() {
+                // Writes fail then too, and say more.
+                tracing::debug!(%error, "store: memory is not flushed");
+            }
+        }
+    }
+
+    /// Writes what is in memory to where it needs no replay.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        if self.unflushed.load(Ordering::Relaxed) < FEW_BYTES {
+            return Ok(());
+        }
+        // An engine that failed would never be done.
+        self.probe()?;
+        self.keyspaces()
+            .into_iter()
+            .try_for_each(|keyspace| keyspace.inner().rotate_memtable_and_wait())
+            .map_err(|error| engine_error(&error))
+    }
+
+    fn keyspaces(&self) -> [&SingleWriterTxKeyspace; 10] {
+        [
+            &self.meta,
+            &self.links,
+            &self.keys,
+            &self.usage,
+            &self.days,
+            &self.labels,
+            &self.deliveries,
+            &self.failed,
+            &self.due,
+            &self.delivery_days,
+        ]
+    }
+
     pub fn sync(&self) -> Result<(), StoreError> {
         self.database.persist(PersistMode::SyncAll).map_err(|error| engine_error(&error))
     }
+}
+
+/// The length of the journal that the engine writes to.
+fn newest_journal(directory: &Path) -> Option<u64> {
+    let journals = std::fs::read_dir(directory).ok()?.flatten().filter_map(|file| {
+        let path = file.path();
+        let number: u64 =
+            path.extension().filter(|kind| *kind == "jnl").and(path.file_stem())?.to_str()?.parse().ok()?;
+        Some((number, file.metadata().ok()?.len()))
+    });
+    journals.max().map(|(_, length)| length)
 }
 
 pub fn engine_error(error: &fjall::Error) -> StoreError {
@@ -121,4 +185,36 @@ fn looked_up() -> KeyspaceCreateOptions {
         ]))
         .filter_block_pinning_policy(PinningPolicy::new([true, false]))
         .expect_point_read_hits(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::transaction::Transaction;
+    use super::*;
+
+    #[test]
+    fn memory_is_flushed_whenever_a_journal_is_full_whichever_tables_it_was_written_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
+        let put = |keyspace: &SingleWriterTxKeyspace| {
+            let mut transaction = Transaction::begin(&engine);
+            transaction.insert(keyspace, "key", "value").unwrap();
+            transaction.commit().unwrap();
+        };
+        put(&engine.links);
+        engine.wrote(JOURNAL - 1_000);
+        put(&engine.usage);
+        assert_eq!((engine.links.inner().table_count(), engine.usage.inner().table_count()), (0, 0));
+        engine.wrote(1_000);
+        let begun = Instant::now();
+        while [&engine.links, &engine.usage].iter().any(|keyspace| keyspace.inner().table_count() == 0) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "what is in memory was not flushed");
+            std::thread::yield_now();
+        }
+        // And again only after as much more.
+        put(&engine.links);
+        assert_eq!(engine.links.inner().table_count(), 1);
+    }
 }

@@ -7,7 +7,9 @@ mod deliveries;
 mod engine;
 mod hits;
 mod keys;
+mod labels;
 mod links;
+mod look_ups;
 mod parts;
 mod rows;
 mod transaction;
@@ -22,6 +24,7 @@ use async_trait::async_trait;
 use fjall::Readable;
 
 use self::engine::{Engine, Gone, engine_error};
+use self::look_ups::LookUps;
 use self::transaction::Transaction;
 use self::writer::{Writer, closed};
 use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
@@ -40,6 +43,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// A store in a directory of this machine. One process at a time may have it open.
 pub struct EmbeddedStore {
     open: Mutex<Option<Open>>,
+    look_ups: LookUps,
 }
 
 struct Open {
@@ -57,7 +61,7 @@ impl EmbeddedStore {
         let (engine, gone) = Engine::open(directory, cache_bytes)?;
         let engine = Arc::new(engine);
         let writer = Writer::start(Arc::clone(&engine)).map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })) })
+        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups: LookUps::default() })
     }
 
     fn with_open<R>(&self, get: impl FnOnce(&Open) -> R) -> Result<R, StoreError> {
@@ -132,7 +136,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
-        self.read(move |engine| links::get(engine, id)).await
+        let engine = self.with_open(|open| Arc::clone(&open.engine))?;
+        self.look_ups.link(engine, id).await
     }
 
     async fn create_key(&self, key: ApiKey) -> Result<(), StoreError> {

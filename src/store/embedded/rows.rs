@@ -75,13 +75,38 @@ pub fn day_key(link: ShortId, day: Day) -> Vec<u8> {
     [link.0.as_slice(), &day.0.to_be_bytes()].concat()
 }
 
-/// All labels of a link stand together, then by dimension and month.
-pub fn label_list_key(link: ShortId, dimension: Dimension, month: Month) -> Vec<u8> {
-    [link.0.as_slice(), &[dimension as u8], &month.0.to_be_bytes()].concat()
+/// All of a list stands together: what is shown of it, how long it is in each month, its labels.
+fn label_row_key(link: ShortId, dimension: Dimension, kind: LabelRow, rest: &[u8]) -> Vec<u8> {
+    [link.0.as_slice(), &[dimension as u8, kind as u8], rest].concat()
 }
 
-/// The bytes of a label key in front of its label.
-pub const LABEL_PREFIX: usize = ShortId::LENGTH + 1 + 4;
+#[derive(Clone, Copy)]
+enum LabelRow {
+    Top = 0,
+    Size = 1,
+    Label = 2,
+}
+
+pub fn label_top_key(link: ShortId, dimension: Dimension) -> Vec<u8> {
+    label_row_key(link, dimension, LabelRow::Top, &[])
+}
+
+pub fn label_list_size_key(link: ShortId, dimension: Dimension, month: Month) -> Vec<u8> {
+    label_row_key(link, dimension, LabelRow::Size, &month.0.to_be_bytes())
+}
+
+pub fn label_key(link: ShortId, dimension: Dimension, label: &str) -> Vec<u8> {
+    label_row_key(link, dimension, LabelRow::Label, label.as_bytes())
+}
+
+/// Link, dimension and label, where it is the key of a label's row.
+pub fn label_of(key: &[u8]) -> Option<(ShortId, u8, &[u8])> {
+    let (link, rest) = key.split_first_chunk()?;
+    match rest {
+        [dimension, kind, label @ ..] if *kind == LabelRow::Label as u8 => Some((ShortId(*link), *dimension, label)),
+        _ => None,
+    }
+}
 
 pub fn due_key(due_at: Timestamp, id: DeliveryId) -> Vec<u8> {
     [due_at.0.to_be_bytes().as_slice(), &id.to_bytes()].concat()

@@ -15,7 +15,15 @@ use crate::store::StoreError;
 pub const MAX_ROW: usize = 3_900;
 
 /// A transaction of the writing thread. Reads, which it lends from the engine's, see its own changes.
-pub struct Transaction<'a>(SingleWriterWriteTx<'a>);
+pub struct Transaction<'a> {
+    inner: SingleWriterWriteTx<'a>,
+    engine: &'a Engine,
+    /// Bytes that it adds to the engine's journal.
+    bytes: u64,
+}
+
+/// Bytes of a row in the engine's journal besides key and value.
+const ROW_HEAD: usize = 21;
 
 impl<'a> Transaction<'a> {
     /// Begins a transaction that is durable once it is committed.
@@ -27,7 +35,7 @@ impl<'a> Transaction<'a> {
     /// # Panics
     /// When a panic has unwound through an earlier transaction.
     pub fn begin(engine: &'a Engine) -> Self {
-        Self(engine.database.write_tx().durability(Some(PersistMode::SyncData)))
+        Self { inner: engine.database.write_tx().durability(Some(PersistMode::SyncData)), engine, bytes: 0 }
     }
 
     /// Writes a row.
@@ -46,16 +54,21 @@ impl<'a> Transaction<'a> {
             let reason = format!("a new row would have {bytes} bytes, at most {MAX_ROW} are safe");
             return Err(StoreError::Corrupt { table: "new rows", reason });
         }
-        self.0.insert(keyspace, key, value);
+        self.bytes += (ROW_HEAD + bytes) as u64;
+        self.inner.insert(keyspace, key, value);
         Ok(())
     }
 
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl Into<Slice>) {
-        self.0.remove(keyspace, key.into());
+        let key = key.into();
+        self.bytes += (ROW_HEAD + key.len()) as u64;
+        self.inner.remove(keyspace, key);
     }
 
     pub fn commit(self) -> Result<(), StoreError> {
-        self.0.commit().map_err(|error| engine_error(&error))
+        self.inner.commit().map_err(|error| engine_error(&error))?;
+        self.engine.wrote(self.bytes);
+        Ok(())
     }
 }
 
@@ -64,6 +77,6 @@ impl<'a> Deref for Transaction<'a> {
     type Target = SingleWriterWriteTx<'a>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.inner
     }
 }

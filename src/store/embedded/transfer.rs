@@ -7,11 +7,11 @@ use fjall::{Guard, Readable, SingleWriterTxKeyspace as Keyspace, Slice};
 use uuid::Uuid;
 
 use super::engine::{Engine, engine_error};
-use super::rows::{LABEL_PREFIX, corrupt, counters, counters_row, day_key, decode, label_list_key, timestamp_from};
+use super::rows::{corrupt, counters, counters_row, day_key, decode, timestamp_from};
 use super::transaction::Transaction;
-use super::{EmbeddedStore, deliveries, hits, keys, links, parts, rows};
+use super::{EmbeddedStore, deliveries, hits, keys, labels, links, parts, rows};
 use crate::domain::calendar::{Day, Month};
-use crate::domain::hit::{Dimension, NodeId, OTHER_LABEL, Position};
+use crate::domain::hit::{NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ShortId};
 use crate::store::StoreError;
@@ -91,7 +91,11 @@ fn read_page(engine: &Engine, section: Section, from: Option<Vec<u8>>) -> Result
             page.next = Some(hex(&key));
             break;
         }
-        page.records.extend(record(engine, &snapshot, section, &key, value)?);
+        if section == Section::Labels {
+            page.records.extend(label_records(&key, &value)?);
+        } else {
+            page.records.extend(record(engine, &snapshot, section, &key, value)?);
+        }
     }
     Ok(page)
 }
@@ -134,22 +138,8 @@ fn record(
             let devices = counters::<3>("days", Some(value))?;
             Some(Record::Day { link: short_id(link)?, day: Day(u32::from_be_bytes(day)), devices })
         }
-        Section::Labels => {
-            // The bare list key holds the list's size.
-            let Some((list, label)) = key.split_at_checked(LABEL_PREFIX).filter(|(_, label)| !label.is_empty()) else {
-                return Ok(None);
-            };
-            let [link @ .., dimension, a, b, c, d] = list else { return Ok(None) };
-            let dimension = Dimension::ALL.into_iter().find(|known| *known as u8 == *dimension);
-            let [count] = counters::<1>("labels", Some(value))?;
-            Some(Record::Label {
-                link: short_id(link)?,
-                month: Month(u32::from_be_bytes([*a, *b, *c, *d])),
-                dimension: dimension.ok_or_else(|| corrupt("labels", &"not a dimension"))?,
-                label: std::str::from_utf8(label).map_err(|error| corrupt("labels", &error))?.to_owned(),
-                count,
-            })
-        }
+        // A row holds many: see `label_records`.
+        Section::Labels => None,
         Section::Cursors => {
             let [counted] = counters::<1>("journal cursor", Some(value))?;
             Some(Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted: Position(counted) })
@@ -159,6 +149,13 @@ fn record(
             name.map(|name| Record::Name { name: name.to_owned(), value: value.to_vec() })
         }
     })
+}
+
+/// A label's hits, month by month.
+fn label_records(key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreError> {
+    let Some((link, dimension, label, months)) = labels::read(key, value)? else { return Ok(Vec::new()) };
+    let of_month = |(month, count)| Record::Label { link, month, dimension, label: label.to_owned(), count };
+    Ok(months.0.into_iter().map(of_month).collect())
 }
 
 fn uuid(bytes: &[u8]) -> Result<Uuid, StoreError> {
@@ -198,15 +195,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             transaction.insert(&engine.days, day_key(*link, *day), counters_row(*devices))?;
         }
         Record::Label { link, month, dimension, label, count } => {
-            let list = label_list_key(*link, *dimension, *month);
-            let key = [list.as_slice(), label.as_bytes()].concat();
-            let is_new = !transaction.contains_key(&engine.labels, &key).map_err(|e| engine_error(&e))?;
-            if is_new && label != OTHER_LABEL {
-                let size = transaction.get(&engine.labels, &list).map_err(|e| engine_error(&e))?;
-                let [size] = counters::<1>("labels", size)?;
-                transaction.insert(&engine.labels, list, counters_row([size + 1]))?;
-            }
-            transaction.insert(&engine.labels, key, counters_row([*count]))?;
+            labels::set(engine, transaction, (*link, *dimension), label, (*month, *count))?;
         }
         Record::Cursor { writer, counted } => {
             let there = hits::read_cursor(engine, &**transaction, *writer)?;

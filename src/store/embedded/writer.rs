@@ -111,7 +111,7 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
         }
         commit_group(engine, group, &mut health);
     }
-    if let Err(error) = engine.sync() {
+    if let Err(error) = engine.sync().and_then(|()| engine.flush()) {
         tracing::error!(%error, "store: closed with an error; what was answered is durable all the same");
     }
 }

@@ -12,6 +12,7 @@ use moka::sync::Cache;
 use super::Tables;
 use super::labels::{OwnLabels, within_bounds};
 use super::rows::{bigint, corrupt, day as day_column, day_from, month as month_column, number};
+use crate::domain::analytics::shortened;
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{Dimension, HitBatch, HitCursor, LabelCount, LinkHits, NodeId, Position};
 use crate::domain::key::KeyId;
@@ -229,7 +230,7 @@ impl Tables {
                 list.push((label, sum));
             }
         }
-        Ok(lists.into())
+        Ok(lists.map(|(dimension, list)| (dimension, shortened(list))).into())
     }
 
     pub(super) async fn hits_served(&self, key: KeyId, month: Month) -> Result<u64, StoreError> {

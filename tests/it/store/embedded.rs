@@ -145,6 +145,23 @@ async fn a_page_lost_to_a_power_cut_takes_only_the_write_that_was_not_answered()
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_clean_end_with_much_written_the_journal_is_not_needed() {
+    const LINKS: u32 = 400;
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    // More than is worth flushing.
+    let made = join_all((0..LINKS).map(|n| store.create_link(longest_link(n), None))).await;
+    assert!(made.iter().all(Result::is_ok));
+    assert!(end(&fs::read(journal(&ground.path())).unwrap()) > 10 << 20);
+    store.close().await;
+    File::create(journal(&ground.path())).unwrap();
+    let store = ground.open_here();
+    assert_eq!(store.link(short_id(LINKS - 1)).await.unwrap(), Some(longest_link(LINKS - 1)));
+    let counts = store.monthly_counts(longest_link(0).owner, longest_link(0).created_at.month()).await.unwrap();
+    assert_eq!(counts.links_created, u64::from(LINKS));
+}
+
 #[tokio::test]
 async fn a_row_too_long_for_a_page_is_refused_and_nothing_else_suffers() {
     let ground = Embedded::fresh().await;
