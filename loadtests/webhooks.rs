@@ -33,10 +33,12 @@ mod bare;
 #[path = "webhooks/latency.rs"]
 mod latency;
 #[path = "webhooks/measure.rs"]
+#[allow(dead_code, reason = "shared")]
 mod measure;
 #[path = "webhooks/product.rs"]
 mod product;
 #[path = "webhooks/receiver.rs"]
+#[allow(dead_code, reason = "shared")]
 mod receiver;
 #[path = "webhooks/sustained.rs"]
 mod sustained;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use actix_http::header::{HeaderName, HeaderValue};
 use actix_http::{RequestHead, StatusCode};
 use signpost::app::App;
+use signpost::cache::near::NearLinks;
 use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::domain::hit::{NodeId, Position};
@@ -24,6 +25,7 @@ use signpost::domain::link::ShortId;
 use signpost::hits::journal::{self, Journal, JournalSettings};
 use signpost::hits::record::HitRecord;
 use signpost::http::Api;
+use signpost::http::lane::{Next, Teller};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
 use signpost::limits::client::{ClientKey, ClientLimiter};
@@ -158,16 +160,41 @@ fn whole() {
         }
     };
     row("cache look-up", |_| |_| consume(api.redirects.cached(link).unwrap()), || ());
+    row(
+        "near look-up",
+        |_| {
+            let mut near = NearLinks::default();
+            near.put(&api.redirects.cached(link).unwrap().unwrap());
+            move |_| assert!(black_box(near.get(black_box(link))).is_some())
+        },
+        || (),
+    );
     let request = head(&path);
     row("request id, made", |_| |_| consume(request_id(&request.headers)), || ());
     row("metric", |_| |_| api.metrics.redirects.found.increment(1), || ());
+    let bytes = format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: {USER_AGENT}\r\nReferer: {REFERER}\r\n\r\n"
+    );
     row(
-        "whole: id, limit, cache, journal, answer",
+        "whole, in the lane: head, id, limit, near look-up, journal, bytes",
+        |_| {
+            let mut teller = Teller::new(Arc::clone(&api), false);
+            let bytes = &bytes;
+            move |_| {
+                // A client for each call: none comes near its limit.
+                let peer = SocketAddr::new(next_client(), 40_000);
+                assert!(matches!(teller.answer(Some(peer), bytes.as_bytes(), None), Next::Read));
+                assert!(teller.answers().starts_with(b"HTTP/1.1 302"));
+            }
+        },
+        drained,
+    );
+    row(
+        "whole, in the front: id, limit, cache, journal, answer",
         |_| {
             let (api, path) = (&api, &path);
             let mut request = head(path);
             move |_| {
-                // A client for each call: none comes near its limit.
                 request.peer_addr = Some(SocketAddr::new(next_client(), 40_000));
                 let id = request_id(&request.headers);
                 let short_id = short_id_of(&request).unwrap();

@@ -31,6 +31,8 @@
     reason = "a measuring program: it stops at the first fault, and its numbers are small"
 )]
 
+#[path = "store_engines/creations.rs"]
+mod creations;
 #[path = "store_engines/data.rs"]
 mod data;
 #[path = "store_engines/engines.rs"]
@@ -38,23 +40,20 @@ mod engines;
 #[path = "store_engines/measure.rs"]
 mod measure;
 
+use creations::{Created, create_links};
 use data::{add, counter_key, id, mix, row};
-use engines::{CACHE_BYTES, Engine, Id, Kind};
+use engines::{CACHE_BYTES, Engine, Kind};
 use measure::{Report, bytes_written, disk_bytes, drop_page_cache, percentiles, read_all, resident_kib};
 use std::{
     fs,
     io::{Read, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
 
-const IN_FLIGHT: usize = 64;
 const LOAD_BATCH: u64 = 50_000;
 const FLUSH_ROWS: usize = 20_000;
 const LOOK_UPS: u64 = 20_000;
@@ -83,79 +82,6 @@ fn load_counters(engine: &dyn Engine, rows: u64) {
 }
 
 // --------------------------------------------------------------- 1. creating links
-
-struct Create {
-    id: Id,
-    row: Vec<u8>,
-    answer: SyncSender<bool>,
-}
-
-#[derive(Default)]
-struct Created {
-    latencies: Vec<Duration>,
-    commits: u64,
-}
-
-/// The group commit: whatever waits goes into one transaction, then all are answered.
-fn write_links(engine: &dyn Engine, inbox: &Receiver<Create>) -> u64 {
-    let mut commits = 0;
-    while let Ok(first) = inbox.recv() {
-        let batch: Vec<Create> = std::iter::once(first).chain(inbox.try_iter()).collect();
-        let mut free = vec![false; batch.len()];
-        engine.commit(&mut |rows| {
-            for (create, free) in batch.iter().zip(&mut free) {
-                *free = !rows.has_link(&create.id);
-                if *free {
-                    rows.put_link(&create.id, &create.row);
-                    let mut month = *b"key-0000/2026-11";
-                    month[4..8].copy_from_slice(&create.row[..4]);
-                    add(rows, &month, [1, 0, 0]);
-                }
-            }
-        });
-        commits += 1;
-        for (create, free) in batch.into_iter().zip(free) {
-            let _ = create.answer.send(free);
-        }
-    }
-    commits
-}
-
-/// Creates links from `next` on until `stop`; `acknowledged` hears of each.
-fn create_links(
-    engine: &dyn Engine,
-    next: &AtomicU64,
-    stop: &AtomicBool,
-    acknowledged: &(dyn Fn(u64) + Sync),
-) -> Created {
-    let (outbox, inbox) = sync_channel::<Create>(256);
-    thread::scope(|scope| {
-        let writer = scope.spawn(move || write_links(engine, &inbox));
-        let clients: Vec<_> = (0..IN_FLIGHT)
-            .map(|_| {
-                let outbox = outbox.clone();
-                scope.spawn(move || {
-                    let (answer, answered) = sync_channel(1);
-                    let mut latencies = Vec::new();
-                    while !stop.load(Relaxed) {
-                        let index = next.fetch_add(1, Relaxed);
-                        let begun = Instant::now();
-                        let create = Create { id: id(index), row: row(index), answer: answer.clone() };
-                        outbox.send(create).unwrap();
-                        if answered.recv().unwrap() {
-                            latencies.push(begun.elapsed());
-                            acknowledged(index);
-                        }
-                    }
-                    latencies
-                })
-            })
-            .collect();
-        drop(outbox);
-        let latencies = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
-        Created { latencies, commits: writer.join().unwrap() }
-    })
-}
 
 fn measure_creations(engines: &[Box<dyn Engine>; 3], next: &AtomicU64, report: &mut Report) {
     let mut totals = [(); 3].map(|()| (Created::default(), 0));

@@ -8,10 +8,20 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// User and system time of all threads of a process since its start, in microseconds.
 pub fn cpu(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    times(&pid.to_string(), [11, 12])
+}
+
+/// The same of all children of this process that have ended.
+pub fn cpu_of_ended_children() -> u64 {
+    times("self", [13, 14])
+}
+
+/// The sum of two of the times in `/proc/<process>/stat`.
+fn times(process: &str, fields: [usize; 2]) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     // The second field, the name in brackets, may hold blanks.
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    let ticks: u64 = [11, 12].iter().map(|&at: &usize| fields[at].parse::<u64>().unwrap()).sum();
+    let values: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields.iter().map(|&at| values[at].parse::<u64>().unwrap()).sum();
     ticks * 1_000_000 / TICKS_PER_SECOND
 }
 

@@ -234,6 +234,10 @@ impl Receiver {
         line.trim_end().to_owned()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn ask(&mut self, question: &str) -> String {
         writeln!(self.questions.as_mut().unwrap(), "{question}").unwrap();
         self.line()

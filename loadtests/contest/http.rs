@@ -1,0 +1,56 @@
+//! One request and its answer, where only one is wanted.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+/// An answer as it came over the wire.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Names and values of the headers.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim()))
+    }
+}
+
+/// Lengths of the head and of the body of the answer that `bytes` begin with, once its head is there.
+pub fn lengths(bytes: &[u8]) -> Option<(usize, usize)> {
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let mut lines = bytes[..head].split(|&byte| byte == b'\n');
+    let body = lines.find_map(|line| {
+        let (name, value) = line.split_at_checked(b"content-length:".len())?;
+        name.eq_ignore_ascii_case(b"content-length:").then(|| std::str::from_utf8(value).unwrap().trim())
+    });
+    Some((head, body.map_or(0, |digits| digits.parse().unwrap())))
+}
+
+/// The status in an answer's first line.
+pub fn status(bytes: &[u8]) -> u16 {
+    std::str::from_utf8(&bytes[9..12]).unwrap().parse().unwrap()
+}
+
+/// Sends `request` over a connection of its own.
+pub fn exchange(address: SocketAddr, request: &str) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(request.as_bytes())?;
+    let (mut bytes, mut piece) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        let read = stream.read(&mut piece)?;
+        bytes.extend_from_slice(&piece[..read]);
+        if let Some((head, body)) = lengths(&bytes).filter(|(head, body)| bytes.len() >= head + body) {
+            let text = String::from_utf8_lossy(&bytes[..head]).into_owned();
+            return Ok(Answer { status: status(&bytes), head: text, body: bytes[head..head + body].to_vec() });
+        }
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! As fast as answers come: redirects of every kind, and QR codes, all by turns in one block.
+
+use super::{
+    Contest, Scenario,
+    block::{Block, CPU, RATE, check_spread, table, three},
+    cell::{Cell, Outcome},
+    nginx::{self, Duty},
+    report::{Report, answers},
+    requests::Load,
+    seed,
+    server::Server,
+    signpost::{HIGH_LIMIT, NO_QR_LIMIT},
+    way::Way,
+};
+
+/// The program's hot redirect, which the others are compared with.
+pub const HOT: &str = "signpost";
+/// nginx as people run it: what it is all compared with.
+pub const RECORD: &str = "nginx, limit and log";
+const LOG: &str = "nginx, log";
+
+/// The contestants in a hot redirect.
+pub struct Field {
+    pub peers: [Server; 3],
+    pub signpost: Server,
+}
+
+impl Field {
+    pub fn start(contest: &Contest, way: Way) -> Self {
+        let directory = |name: &str| contest.home.directory(&format!("{name}-{way:?}"));
+        let peers = [Duty::Constant, Duty::Log, Duty::LimitAndLog];
+        let peers = peers.map(|duty| nginx::start(duty, way, &directory(duty.name())));
+        let settings = [HIGH_LIMIT, NO_QR_LIMIT];
+        let signpost = contest.program.start(HOT, way, &contest.hot_links(&format!("{way:?}")), &settings);
+        Self { peers, signpost }
+    }
+
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.peers.iter().chain([&self.signpost])
+    }
+
+    pub fn record(&self) -> &Server {
+        &self.peers[2]
+    }
+
+    /// A redirect of the hot links by each of them.
+    fn cells<'a>(&'a self, way: Way, load: &'a Load) -> impl Iterator<Item = Cell<'a>> {
+        self.servers().map(move |server| redirect(server.name, way, server, load.clone()))
+    }
+}
+
+fn redirect<'a>(title: &str, way: Way, server: &'a Server, load: Load) -> Cell<'a> {
+    Cell { title: title.to_owned(), way, server, load, outcome: Outcome::Redirect, closing: false }
+}
+
+/// Measures the pinned way, and answers its block.
+pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<Block, String> {
+    let requests = contest.requests();
+    let (hot, signpost, way) = (requests.hot(), &field.signpost, Way::Pinned);
+    let mut cells: Vec<Cell> = field.cells(way, &hot).collect();
+    let limited = contest
+        .wants(Scenario::Limited)
+        .then(|| contest.program.start("signpost, limit of 100", way, &contest.hot_links("limited"), &[]));
+    let wide = contest.wants(Scenario::Wide).then(|| {
+        let home = seed::kept(&contest.program, env!("CARGO_TARGET_TMPDIR").as_ref(), contest.options.links);
+        contest.program.start("signpost, wide", way, &home, &[HIGH_LIMIT])
+    });
+    let of = |title, server, load, outcome| Cell { outcome, ..redirect(title, way, server, load) };
+    if contest.wants(Scenario::NotFound) {
+        cells.push(of(NOT_FOUND, signpost, requests.unknown(), Outcome::NotFound));
+    }
+    if let Some(server) = &limited {
+        cells.push(of(LIMITED, server, requests.one_client(), Outcome::Limited));
+    }
+    if let Some(server) = &wide {
+        cells.push(of(WIDE, server, requests.wide(contest.options.links), Outcome::Redirect));
+    }
+    if contest.wants(Scenario::Connections) {
+        for (title, server) in [(NGINX_CLOSING, field.record()), (CLOSING, signpost)] {
+            cells.push(Cell { closing: true, ..redirect(title, way, server, requests.closing()) });
+        }
+    }
+    if contest.wants(Scenario::Qr) {
+        cells.push(of(PNG, signpost, requests.qr("png", ""), Outcome::Document));
+        cells.push(of(SVG, signpost, requests.qr("svg", "?format=svg"), Outcome::Document));
+    }
+    let block = Block::run(&cells, contest.options.rounds, contest.options.seconds)?;
+    contest.doubt(report, check_spread(block.of(RECORD)))?;
+    tell(&block, field, &hot, report);
+    Ok(block)
+}
+
+const NOT_FOUND: &str = "signpost: unknown ids";
+const LIMITED: &str = "signpost: over the limit";
+const WIDE: &str = "signpost: wide";
+const NGINX_CLOSING: &str = "nginx, limit and log: a connection each";
+const CLOSING: &str = "signpost: a connection each";
+const PNG: &str = "signpost: QR, PNG";
+const SVG: &str = "signpost: QR, SVG";
+
+fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
+    let names: Vec<&str> = field.servers().map(|server| server.name).collect();
+    let (record, own) = (block.of(RECORD), block.of(HOT));
+    report.add(
+        "## Hot redirect, pinned\n\nA thousand links, drawn by Zipf's law, asked for by 4,096 clients through a trusted \
+         proxy; `wrk -t1 -c64` in a closed loop. The server with one worker and all of its threads has one core, `wrk` \
+         another. CPU is user and system time of all of a server's processes, read again when it has nothing left to do: \
+         the hits are in the store then, each 302 once, and nginx has written its log.\n\n",
+    );
+    report.add(&table(block.some(&names), record));
+    report.plot(
+        "cpu",
+        "Hot redirect, pinned: CPU a request",
+        "µs, min / median / max over the rounds",
+        block.some(&names).map(|series| (&*series.title, series.figures(CPU))),
+        None,
+    );
+    report.add(
+        "What nginx is: *constant* is `return 302` alone. *Log* writes the access log, buffered; a `limit_req` beside \
+         `return` would be without effect there, for nginx answers a `return` before it looks at limits (tried with one \
+         request a second: all were let in). *Limit and log*, the peer of record, looks at a limit for each client and \
+         answers with the same `return` from a named location.\n\n",
+    );
+    let log = block.of(LOG);
+    report.add(&format!(
+        "signpost beside \"{LOG}\": CPU × {}, throughput × {}.\n\n",
+        three(&own.times(log, CPU), 2),
+        three(&own.times(log, RATE), 2)
+    ));
+    report.add(&answers(&field.servers().collect::<Vec<_>>(), hot));
+    report.at_most("Hot redirect, pinned: CPU, × nginx", 0.95, own.times(record, CPU).median());
+    report.at_least("Hot redirect, pinned: throughput, × nginx", 1.0, own.times(record, RATE).median());
+
+    let others = [NOT_FOUND, LIMITED, WIDE, CLOSING, PNG, SVG];
+    if block.some(&others).next().is_some() {
+        report.add(
+            "## Other requests, pinned\n\nIn the same rounds: unknown ids, each other; one client over the default limit; \
+             a fifth of the look-ups for the hot links and the others for any of the wide store's, each other; QR codes of \
+             the hot links at their defaults, never a 304.\n\n",
+        );
+        report.add(&table(block.some(&[HOT, NOT_FOUND, LIMITED, WIDE, PNG, SVG]), own));
+        report.plot(
+            "others",
+            "CPU a request, pinned",
+            "µs, min / median / max over the rounds",
+            block
+                .some(&[HOT, NOT_FOUND, LIMITED, WIDE, CLOSING, PNG, SVG])
+                .map(|series| (&*series.title, series.figures(CPU))),
+            None,
+        );
+    }
+    for (what, title) in
+        [("Unknown ids: CPU, × hot redirect", NOT_FOUND), ("Over the limit: CPU, × hot redirect", LIMITED)]
+    {
+        if let Some(series) = block.get(title) {
+            report.at_most(what, 1.0, series.times(own, CPU).median());
+        }
+    }
+    if let Some(wide) = block.get(WIDE) {
+        report.at_least("Wide redirect: throughput, × hot redirect", 0.5, wide.times(own, RATE).median());
+    }
+    for (what, title) in [("QR, PNG: µs of CPU", PNG), ("QR, SVG: µs of CPU", SVG)] {
+        if let Some(series) = block.get(title) {
+            report.at_most(what, 200.0, series.figures(CPU).median());
+        }
+    }
+    if let Some(peer) = block.get(NGINX_CLOSING) {
+        report.add("## A connection for each request, pinned\n\n");
+        report.add(&table(block.some(&[NGINX_CLOSING, CLOSING]), peer));
+    }
+}
+
+/// Measures hot redirects as people run servers.
+pub fn unpinned(contest: &Contest, report: &mut Report) -> Result<(), String> {
+    let field = Field::start(contest, Way::Unpinned);
+    let hot = contest.requests().hot();
+    let cells: Vec<Cell> = field.cells(Way::Unpinned, &hot).collect();
+    let block = Block::run(&cells, contest.options.rounds, contest.options.seconds)?;
+    let (record, own) = (block.of(RECORD), block.of(HOT));
+    contest.doubt(report, check_spread(record))?;
+    report.add(
+        "## Hot redirect, unpinned\n\nThe same with as many workers as each takes by itself, and `wrk -t2 -c64` on the same \
+         cores: they take them from each other.\n\n",
+    );
+    let names: Vec<&str> = field.servers().map(|server| server.name).collect();
+    report.add(&table(block.some(&names), record));
+    report.at_most("Hot redirect, unpinned: CPU, × nginx", 1.0, own.times(record, CPU).median());
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What the run is to show, and the file that tells it.
+
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    block::three,
+    http,
+    measure::{self, Figures},
+    plot::{self, Bar},
+    requests::Load,
+    server::Server,
+};
+
+/// Something that the product is to reach.
+struct Bound {
+    what: &'static str,
+    wanted: String,
+    figure: f64,
+    is_reached: bool,
+}
+
+/// The report as it grows.
+pub struct Report {
+    out: PathBuf,
+    text: String,
+    bounds: Vec<Bound>,
+    /// Why figures are to be doubted, where the run was told to go on all the same.
+    pub doubts: Vec<String>,
+    begun: chrono::DateTime<chrono::Utc>,
+    load: String,
+}
+
+impl Report {
+    pub fn new(out: Option<PathBuf>) -> Self {
+        let begun = chrono::Utc::now();
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadtests/results");
+        let out = out.unwrap_or_else(|| results.join(format!("{}-contest.md", begun.format("%Y-%m-%d"))));
+        Self { out, text: String::new(), bounds: Vec::new(), doubts: Vec::new(), begun, load: measure::load() }
+    }
+
+    pub fn add(&mut self, text: &str) {
+        self.text += text;
+    }
+
+    /// Notes a figure that is to be at most `bound`.
+    pub fn at_most(&mut self, what: &'static str, bound: f64, figure: f64) {
+        let is_reached = figure <= bound;
+        self.bounds.push(Bound { what, wanted: format!("at most {bound}"), figure, is_reached });
+    }
+
+    /// Notes a figure that is to be at least `bound`.
+    pub fn at_least(&mut self, what: &'static str, bound: f64, figure: f64) {
+        let is_reached = figure >= bound;
+        self.bounds.push(Bound { what, wanted: format!("at least {bound}"), figure, is_reached });
+    }
+
+    /// Draws bars of figures over rounds into a file beside the report, and shows it there.
+    pub fn plot<'a>(
+        &mut self,
+        name: &str,
+        title: &str,
+        unit: &str,
+        figures: impl Iterator<Item = (&'a str, Figures)>,
+        marked: Option<f64>,
+    ) {
+        let bars: Vec<Bar> = figures
+            .map(|(label, Figures(values))| Bar {
+                label: label.to_owned(),
+                min: values.iter().copied().fold(f64::INFINITY, f64::min),
+                max: values.iter().copied().fold(0.0, f64::max),
+                median: Figures(values).median(),
+            })
+            .collect();
+        let file = format!("{}-{name}.svg", self.out.file_stem().unwrap().to_string_lossy());
+        fs::create_dir_all(self.out.parent().unwrap()).unwrap();
+        plot::bars(&self.out.with_file_name(&file), title, unit, &bars, marked);
+        writeln!(self.text, "![{title}]({file})\n").unwrap();
+    }
+
+    fn head(&self) -> String {
+        let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+        format!(
+            "# The contest: redirects beside nginx\n\n- Command: `loadtests/run {}`\n- Date: {}. Commit: {}\n- Machine: {}\n\
+             - {}; {}; {}\n- Load average before / after: {} / {}\n\n",
+            arguments.join(" "),
+            self.begun.format("%Y-%m-%d %H:%M UTC"),
+            measure::commit(),
+            measure::machine(env!("CARGO_TARGET_TMPDIR").as_ref()),
+            measure::output_of("rustc", &["--version"]),
+            measure::output_of("sh", &["-c", "nginx -v 2>&1"]),
+            measure::output_of("sh", &["-c", "wrk -v 2>&1 | head -n 1 | cut -d ' ' -f 1-2"]),
+            self.load,
+            measure::load(),
+        )
+    }
+
+    fn bounds(&self) -> String {
+        let mut text = "## What is to be reached\n\nRatios are medians of the ratios of each round.\n\n\
+                        | | wanted | figure | |\n|---|---|---|---|\n"
+            .to_owned();
+        for Bound { what, wanted, figure, is_reached } in &self.bounds {
+            let verdict = if *is_reached { "reached" } else { "**missed**" };
+            let decimals = if figure.abs() < 100.0 { 2 } else { 0 };
+            writeln!(text, "| {what} | {wanted} | {figure:.decimals$} | {verdict} |").unwrap();
+        }
+        text + "\n"
+    }
+
+    /// Writes it, and answers where it is.
+    pub fn write(&self) -> PathBuf {
+        let doubts =
+            self.doubts.iter().fold(String::new(), |text, doubt| text + "**Not to be trusted:** " + doubt + "\n\n");
+        let report = self.head() + &doubts + &self.bounds() + self.text.trim_end() + "\n";
+        fs::create_dir_all(self.out.parent().unwrap()).unwrap();
+        fs::write(&self.out, &report).unwrap();
+        println!("{report}");
+        self.out.clone()
+    }
+}
+
+/// The answers of the servers to the same request: what each carries, and how long it is.
+pub fn answers(servers: &[&Server], load: &Load) -> String {
+    let mut text = format!(
+        "The request, as one of many, and what each answers to it:\n\n```text\n{}\n```\n\n\
+         | | status | headers | bytes: head + body |\n|---|---|---|---|\n",
+        load.sample.replace("\r\n", "\n").trim_end()
+    );
+    for server in servers {
+        let answer = http::exchange(server.address, &load.sample).unwrap();
+        let names: Vec<&str> = answer.fields().map(|(name, _)| name).collect();
+        writeln!(
+            text,
+            "| {} | {} | {} | {} + {} |",
+            server.name,
+            answer.status,
+            names.join(", "),
+            answer.head.len(),
+            answer.body.len()
+        )
+        .unwrap();
+    }
+    text + "\n"
+}
+
+/// A row of a table: a name and figures, each as min / median / max.
+pub fn row(name: &str, figures: &[(Figures, usize)]) -> String {
+    let cells: Vec<String> = figures.iter().map(|(figures, decimals)| three(figures, *decimals)).collect();
+    format!("| {name} | {} |\n", cells.join(" | "))
+}
