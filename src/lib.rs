@@ -18,4 +18,5 @@ pub mod readiness;
 pub mod service;
 pub mod store;
 pub mod telemetry;
+mod threads;
 pub mod transfer;

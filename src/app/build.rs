@@ -54,6 +54,7 @@ use crate::service::webhook_status::WebhookStatuses;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::{self, Metrics};
+use crate::threads::stand_back;
 
 /// How much a retry's delay is spread, either way.
 const JITTER: f64 = 0.1;
@@ -251,6 +252,7 @@ async fn start_counting(
     let Journal { writer, reader, keeper } = journal.open(&settings, node, cursor)?;
     let keeper = keeper.start().map_err(StartError::Thread)?;
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
+    arbiter.spawn_fn(stand_back);
     let counting = Counting::new(Arc::clone(store), reader, tally, cursor, wakes);
     Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, keeper, arbiter))
 }

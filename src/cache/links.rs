@@ -84,9 +84,11 @@ impl LinkCache {
         Self { entries, loads: Mutex::default(), store }
     }
 
-    /// What is known of `id` without asking the store; outer `None` is nothing.
+    /// What is known of `id` without waiting for the store; outer `None` is nothing.
+    ///
+    /// An id that the store knows not to be there takes no room here: a flood of such ids costs others nothing.
     pub fn get(&self, id: ShortId) -> Option<Entry> {
-        self.entries.get(&id)
+        if self.store.lacks_link(id) { Some(None) } else { self.entries.get(&id) }
     }
 
     /// Asks the store, once however many ask at the same time.

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::journal::{NotRecorded, Shared, lock_of};
 use super::segment::Prepare;
+use crate::threads::in_background;
 
 /// The journal's background work. [`start`](Self::start) gives it a thread of its own.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl JournalKeeper {
     /// If the system gives no thread.
     pub fn start(self) -> io::Result<KeeperHandle> {
         let stopping = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::Builder::new().name("journal-keeper".to_owned()).spawn({
+        let thread = in_background("journal-keeper", {
             let stopping = Arc::clone(&stopping);
             move || self.run(&stopping)
         })?;

@@ -140,6 +140,10 @@ macro_rules! pass_on {
                 self.behind.on_adoption(tell);
             }
 
+            fn lacks_link(&self, id: ShortId) -> bool {
+                self.behind.lacks_link(id)
+            }
+
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 self.switch.pass(stringify!($read)).await?;
                 self.behind.$read($($of),*).await

@@ -122,6 +122,13 @@ pub trait Store: Send + Sync + 'static {
 
     async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError>;
 
+    /// Whether there is certainly no link with this id, told from memory; `false` where that takes a look.
+    fn lacks_link(&self, id: ShortId) -> bool {
+        // Where others make links too, nobody knows without asking.
+        let _ = id;
+        false
+    }
+
     /// Keeps a new key. One with the same id already there stays as it is.
     async fn create_key(&self, key: ApiKey) -> Result<(), StoreError>;
 

@@ -3,14 +3,14 @@
 //! `main → app → http → service → actors → {hits, cache, limits} → store → domain`, each using what stands to its right,
 //! and less than that where the table says so. In the middle, `actors` uses `hits` (the counter reads the journal), and
 //! knows neither the cache nor the clients' limits, which belong to the redirect's way; `hits`, `cache` and `limits` know
-//! nothing of each other, and of the three only the cache asks the store. `config`, `telemetry`, `cli` and `readiness`
-//! are leaves that use nothing here; `clock` knows only what a time is.
+//! nothing of each other, and of the three only the cache asks the store. `config`, `telemetry`, `cli`, `readiness`
+//! and `threads` are leaves that use nothing here; `clock` knows only what a time is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("main", &["app", "cli", "config", "telemetry", "transfer"]),
     (
         "app",
@@ -27,6 +27,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "service",
             "store",
             "telemetry",
+            "threads",
             "transfer",
         ],
     ),
@@ -34,16 +35,17 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("http", &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry"]),
     ("service", &["actors", "cache", "clock", "domain", "hits", "limits", "store"]),
     ("actors", &["clock", "domain", "hits", "store", "telemetry"]),
-    ("hits", &["domain"]),
+    ("hits", &["domain", "threads"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),
-    ("store", &["domain"]),
+    ("store", &["domain", "threads"]),
     ("clock", &["domain"]),
     ("domain", &[]),
     ("config", &[]),
     ("telemetry", &[]),
     ("cli", &[]),
     ("readiness", &[]),
+    ("threads", &[]),
 ];
 
 /// A crate or a name, and the only places that may have it.

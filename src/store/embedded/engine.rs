@@ -2,13 +2,16 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
 use tokio::sync::oneshot;
 
+use super::known_ids::{self, KnownIds};
 use crate::store::StoreError;
+use crate::threads::in_background;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -48,6 +51,8 @@ pub struct Engine {
     /// Deliveries counted by link, day and URL; and which links have any, by day.
     pub delivery_days: SingleWriterTxKeyspace,
     pub database: SingleWriterTxDatabase,
+    /// The ids of all links.
+    pub known_ids: Arc<KnownIds>,
     /// Bytes that went to the journal since memory was flushed.
     unflushed: AtomicU64,
     /// Dropped last: tells whoever waits for it that all is closed, and the directory free.
@@ -64,21 +69,28 @@ impl Engine {
         let database = SingleWriterTxDatabase::builder(directory)
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL)
-            .worker_threads(2)
-            .open()
-            .map_err(|error| match error {
-                fjall::Error::Locked => StoreError::Unavailable("another process has the store open".into()),
-                error => engine_error(&error),
-            })?;
+            .worker_threads(2);
+        // Its own threads, which flush and merge, stand back as the one does that starts them.
+        let opened = in_background("store-opening", move || database.open())
+            .map_err(|error| StoreError::Unavailable(error.to_string()))?
+            .join();
+        let panicked = |_| StoreError::Unavailable("the engine panicked while it was opened".into());
+        let database = opened.map_err(panicked)?.map_err(|error| match error {
+            fjall::Error::Locked => StoreError::Unavailable("another process has the store open".into()),
+            error => engine_error(&error),
+        })?;
         let keyspace = |name: &str, options: fn() -> KeyspaceCreateOptions| {
             database.keyspace(name, options).map_err(|error| engine_error(&error))
         };
         let (sender, gone) = oneshot::channel();
         // What was read from it is in memory again, and it goes on behind that; a new one has its full length at once.
         let unflushed = AtomicU64::new(newest_journal(directory).filter(|_| !is_new).unwrap_or_default());
+        let (meta, links) = (keyspace("meta", small)?, keyspace("links", looked_up)?);
+        let known_ids = Arc::new(known_ids::open(&database, &meta, &links, directory)?);
         let engine = Self {
-            meta: keyspace("meta", small)?,
-            links: keyspace("links", looked_up)?,
+            meta,
+            links,
+            known_ids,
             keys: keyspace("keys", small)?,
             usage: keyspace("usage", small)?,
             days: keyspace("days", looked_up)?,

@@ -32,9 +32,15 @@ pub fn create(
     {
         return Ok(Err(CreateLinkError::QuotaExceeded { limit, current }));
     }
-    parts::insert(transaction, &engine.links, &link.id.0, &row)?;
+    insert(engine, transaction, link.id, &row)?;
     set_used(engine, transaction, link.owner, month, Metric::LinksCreated, current + 1)?;
     Ok(Ok(current + 1))
+}
+
+/// Writes a link's row, and has its id known.
+pub fn insert(engine: &Engine, transaction: &mut Transaction<'_>, id: ShortId, row: &[u8]) -> Result<(), StoreError> {
+    engine.known_ids.insert(id);
+    parts::insert(transaction, &engine.links, &id.0, row)
 }
 
 /// One look-up for all but the longest links.

@@ -7,6 +7,7 @@ mod deliveries;
 mod engine;
 mod hits;
 mod keys;
+mod known_ids;
 mod labels;
 mod links;
 mod look_ups;
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 use fjall::Readable;
 
 use self::engine::{Engine, Gone, engine_error};
+use self::known_ids::KnownIds;
 use self::look_ups::LookUps;
 use self::transaction::Transaction;
 use self::writer::{Writer, closed};
@@ -44,6 +46,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct EmbeddedStore {
     open: Mutex<Option<Open>>,
     look_ups: LookUps,
+    known_ids: Arc<KnownIds>,
 }
 
 struct Open {
@@ -60,8 +63,10 @@ impl EmbeddedStore {
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let (engine, gone) = Engine::open(directory, cache_bytes)?;
         let engine = Arc::new(engine);
+        known_ids::complete(&engine)?;
+        let known_ids = Arc::clone(&engine.known_ids);
         let writer = Writer::start(Arc::clone(&engine)).map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups: LookUps::default() })
+        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups: LookUps::default(), known_ids })
     }
 
     fn with_open<R>(&self, get: impl FnOnce(&Open) -> R) -> Result<R, StoreError> {
@@ -138,6 +143,10 @@ impl Store for EmbeddedStore {
     async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let engine = self.with_open(|open| Arc::clone(&open.engine))?;
         self.look_ups.link(engine, id).await
+    }
+
+    fn lacks_link(&self, id: ShortId) -> bool {
+        self.known_ids.lacks(id)
     }
 
     async fn create_key(&self, key: ApiKey) -> Result<(), StoreError> {

@@ -179,7 +179,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
         }
         Record::KeyUse { key, at } => keys::note_uses(engine, transaction, &[(*key, *at)])?,
         Record::Link(link) => match parts::get("links", &**transaction, &engine.links, &link.id.0)? {
-            None => parts::insert(transaction, &engine.links, &link.id.0, &rows::encode("links", link)?)?,
+            None => links::insert(engine, transaction, link.id, &rows::encode("links", link)?)?,
             Some(there) if decode::<Link>("links", &there)? == *link => {}
             Some(_) => return Err(SinkError::Taken(format!("link {}", link.id))),
         },

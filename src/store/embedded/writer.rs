@@ -10,8 +10,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::engine::Engine;
+use super::known_ids;
 use super::transaction::Transaction;
 use crate::store::StoreError;
+use crate::threads::in_background;
 
 /// Writes that may wait before callers are held back. A group of them commits in milliseconds.
 const QUEUE: usize = 4096;
@@ -67,7 +69,7 @@ impl Writer {
     pub fn start(engine: Arc<Engine>) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel(QUEUE);
         // Nobody joins it: whoever closes the store waits for the engine to be gone instead, and not for ever.
-        std::thread::Builder::new().name("store-writer".into()).spawn(move || run(&engine, waiting))?;
+        drop(in_background("store-writer", move || run(&engine, waiting))?);
         Ok(Self { jobs })
     }
 
@@ -111,7 +113,7 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
         }
         commit_group(engine, group, &mut health);
     }
-    if let Err(error) = engine.sync().and_then(|()| engine.flush()) {
+    if let Err(error) = engine.sync().and_then(|()| engine.flush()).and_then(|()| known_ids::keep(engine)) {
         tracing::error!(%error, "store: closed with an error; what was answered is durable all the same");
     }
 }

@@ -121,6 +121,21 @@ async fn an_answered_write_is_in_the_files_at_that_moment() {
     assert_eq!(left.monthly_counts(key_id(1), noon().month()).await.unwrap().links_created, 5);
 }
 
+#[tokio::test]
+async fn that_there_is_no_such_link_is_told_from_memory_also_after_a_crash() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    assert!(store.lacks_link(short_id(1)));
+    store.create_link(link(1, key_id(1)), None).await.unwrap();
+    store.create_link(longest_link(2), None).await.unwrap();
+    let killed = Embedded::fresh().await;
+    copy(&ground.path(), &killed.path());
+    let left = killed.open_here();
+    for store in [store, left] {
+        assert_eq!([1, 2, 3].map(|n| store.lacks_link(short_id(n))), [false, false, true]);
+    }
+}
+
 /// A power cut may leave any page unwritten of what was not answered yet. The longest link is written in many rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_lost_to_a_power_cut_takes_only_the_write_that_was_not_answered() {

@@ -1,0 +1,28 @@
+//! Threads that do what nobody waits for.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// How much such threads stand back: beside a thread that answers requests, they have a third of its share of a core they
+/// have to share, and it is not held up by them when a request comes.
+const NICENESS: i32 = 5;
+
+/// Starts a thread that stands back, with all that it starts.
+pub fn in_background<R: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> io::Result<JoinHandle<R>> {
+    let work = move || {
+        stand_back();
+        work()
+    };
+    Builder::new().name(name.into()).spawn(work)
+}
+
+/// Has the current thread, and all that it starts, stand back.
+pub fn stand_back() {
+    // On Linux that is of this thread only. Where it is refused, all goes on as it would without.
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::debug!(%error, "a thread's priority was not lowered");
+    }
+}
