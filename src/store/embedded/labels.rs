@@ -1,17 +1,21 @@
-//! Labels of hits. A label is one row for all months, and the first of a list stand in a row of their own, which is kept
-//! up to date with every batch: what is shown of a link is read in one look-up a list, however many labels it has.
+//! Labels of hits, in lists: one for each link and dimension.
+//!
+//! A list begins whole in one row, its head, and most end so: the hits of a link come from few places. Once it has more labels
+//! than are shown of a list it is split: each label is one row for all months then, and the head has the first of them, and is
+//! brought up to date with every batch. So what is shown of a list is read in one look-up, however many labels it has.
 //!
 //! That the first stay the first is exact because counts only grow: a label that is not among them can get there only by
 //! hits of its own, and then it is at hand.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fjall::Readable;
 use serde::{Deserialize, Serialize};
 
 use super::engine::{Engine, engine_error};
 use super::parts;
-use super::rows::{corrupt, counters, counters_row, decode, encode, label_key, label_list_size_key, label_top_key};
+use super::rows::{LabelRow, corrupt, counters, counters_row, decode, encode, label_row_key, label_row_of};
 use super::transaction::Transaction;
 use crate::domain::analytics::{Labelled, TOP, by_count};
 use crate::domain::calendar::Month;
@@ -24,6 +28,8 @@ pub const LABELS: &str = "labels";
 /// Hosts have at most 253 bytes; the names of places come from a file of the operator's and may have any length. A longer
 /// one counts as [`OTHER_LABEL`] instead of standing in the way of the whole batch for ever.
 const MAX_LABEL_BYTES: usize = 1_024;
+/// The longest head of a list that stays whole: it is written anew with every batch.
+const MAX_WHOLE_BYTES: usize = 1_024;
 /// Months in a label's row: at 13 bytes each at the most, they fit behind the longest label.
 const MAX_MONTHS: usize = 200;
 
@@ -36,8 +42,9 @@ impl Months {
         self.0.values().sum()
     }
 
-    /// Puts the hits of what is long ago together.
-    fn keep_short(&mut self) {
+    /// Adds hits, and puts those of what is long ago together.
+    fn add(&mut self, month: Month, count: u64) {
+        *self.0.entry(month).or_default() += count;
         while self.0.len() > MAX_MONTHS
             && let Some((_, count)) = self.0.pop_first()
             && let Some(mut oldest) = self.0.first_entry()
@@ -78,18 +85,44 @@ impl Top {
     }
 }
 
+/// The first row of a list.
+#[derive(Debug, Serialize, Deserialize)]
+enum Head {
+    /// All labels, in the order in which they came.
+    Whole(Vec<(String, Months)>),
+    /// What is shown of them; each has a row of its own.
+    Split(Top),
+}
+
+impl Head {
+    fn read(engine: &Engine, from: &impl Readable, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
+        let row = parts::get(LABELS, from, &engine.labels, &label_row_key(link, dimension, LabelRow::Head))?;
+        row.map_or_else(|| Ok(Self::Whole(Vec::new())), |row| decode(LABELS, &row))
+    }
+
+    fn top(self) -> Top {
+        match self {
+            Self::Split(top) => top,
+            Self::Whole(labels) => {
+                let mut top = Top::default();
+                labels.iter().for_each(|(label, months)| top.note(label, months.total()));
+                top
+            }
+        }
+    }
+}
+
 /// A list whose labels are being counted.
 struct List<'a> {
     engine: &'a Engine,
     link: ShortId,
     dimension: Dimension,
-    top: Top,
+    head: Head,
 }
 
 impl<'a> List<'a> {
     fn read(engine: &'a Engine, from: &impl Readable, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
-        let top = top(engine, from, link, dimension)?;
-        Ok(Self { engine, link, dimension, top })
+        Ok(Self { engine, link, dimension, head: Head::read(engine, from, link, dimension)? })
     }
 
     fn add(&mut self, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
@@ -97,13 +130,16 @@ impl<'a> List<'a> {
         if !(1..=MAX_LABEL_BYTES).contains(&label.len()) {
             label = OTHER_LABEL;
         }
+        if let Some(months) = self.in_whole(transaction, label)? {
+            months.add(row.month, row.count);
+            return Ok(());
+        }
         let mut months = self.months(transaction, label)?;
         if label != OTHER_LABEL && !months.0.contains_key(&row.month) && !self.find_room(transaction, row.month)? {
             label = OTHER_LABEL;
             months = self.months(transaction, label)?;
         }
-        *months.0.entry(row.month).or_default() += row.count;
-        months.keep_short();
+        months.add(row.month, row.count);
         self.write(transaction, label, &months)
     }
 
@@ -115,6 +151,10 @@ impl<'a> List<'a> {
         month: Month,
         count: u64,
     ) -> Result<(), StoreError> {
+        if let Some(months) = self.in_whole(transaction, label)? {
+            months.0.insert(month, count);
+            return Ok(());
+        }
         let mut months = self.months(transaction, label)?;
         if label != OTHER_LABEL && !months.0.contains_key(&month) {
             let size = self.size(transaction, month)?;
@@ -122,6 +162,37 @@ impl<'a> List<'a> {
         }
         months.0.insert(month, count);
         self.write(transaction, label, &months)
+    }
+
+    /// The label's hits where the list is whole and stays so with this label; else it is split from now on.
+    fn in_whole(&mut self, transaction: &mut Transaction<'_>, label: &str) -> Result<Option<&mut Months>, StoreError> {
+        let Head::Whole(labels) = &self.head else { return Ok(None) };
+        let at = labels.iter().position(|(known, _)| known == label);
+        if at.is_none() && labels.len() == TOP {
+            self.split(transaction)?;
+        }
+        let Head::Whole(labels) = &mut self.head else { return Ok(None) };
+        let at = at.unwrap_or_else(|| {
+            labels.push((label.to_owned(), Months::default()));
+            labels.len() - 1
+        });
+        Ok(Some(&mut labels[at].1))
+    }
+
+    /// Gives each label a row of its own.
+    fn split(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        let Head::Whole(labels) = std::mem::replace(&mut self.head, Head::Split(Top::default())) else { return Ok(()) };
+        let mut sizes = BTreeMap::<Month, u64>::new();
+        for (label, months) in &labels {
+            self.write(transaction, label, months)?;
+            if label != OTHER_LABEL {
+                months.0.keys().for_each(|month| *sizes.entry(*month).or_default() += 1);
+            }
+        }
+        for (month, size) in sizes {
+            transaction.insert(&self.engine.labels, self.size_key(month), counters_row([size]))?;
+        }
+        Ok(())
     }
 
     /// A place in the month's list for one more label, if there is one.
@@ -135,7 +206,7 @@ impl<'a> List<'a> {
     }
 
     fn size_key(&self, month: Month) -> Vec<u8> {
-        label_list_size_key(self.link, self.dimension, month)
+        label_row_key(self.link, self.dimension, LabelRow::Size(month))
     }
 
     fn size(&self, from: &Transaction<'_>, month: Month) -> Result<u64, StoreError> {
@@ -144,20 +215,27 @@ impl<'a> List<'a> {
     }
 
     fn months(&self, from: &Transaction<'_>, label: &str) -> Result<Months, StoreError> {
-        let key = label_key(self.link, self.dimension, label);
+        let key = label_row_key(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
         let row = from.get(&self.engine.labels, key).map_err(|e| engine_error(&e))?;
         row.map_or_else(|| Ok(Months::default()), |row| decode(LABELS, &row))
     }
 
     fn write(&mut self, transaction: &mut Transaction<'_>, label: &str, months: &Months) -> Result<(), StoreError> {
-        self.top.note(label, months.total());
-        let key = label_key(self.link, self.dimension, label);
+        if let Head::Split(top) = &mut self.head {
+            top.note(label, months.total());
+        }
+        let key = label_row_key(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
         transaction.insert(&self.engine.labels, key, encode(LABELS, months)?)
     }
 
-    fn end(self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        let row = encode(LABELS, &self.top)?;
-        parts::insert(transaction, &self.engine.labels, &label_top_key(self.link, self.dimension), &row)
+    fn end(mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        let mut row = encode(LABELS, &self.head)?;
+        if matches!(self.head, Head::Whole(_)) && row.len() > MAX_WHOLE_BYTES {
+            self.split(transaction)?;
+            row = encode(LABELS, &self.head)?;
+        }
+        let key = label_row_key(self.link, self.dimension, LabelRow::Head);
+        parts::insert(transaction, &self.engine.labels, &key, &row)
     }
 }
 
@@ -186,11 +264,6 @@ pub fn set(
     list.end(transaction)
 }
 
-fn top(engine: &Engine, from: &impl Readable, link: ShortId, dimension: Dimension) -> Result<Top, StoreError> {
-    let row = parts::get(LABELS, from, &engine.labels, &label_top_key(link, dimension))?;
-    row.map_or_else(|| Ok(Top::default()), |row| decode(LABELS, &row))
-}
-
 /// What is shown of a list: its first labels, and [`OTHER_LABEL`] behind them where it has hits.
 pub fn shown(
     engine: &Engine,
@@ -198,20 +271,39 @@ pub fn shown(
     link: ShortId,
     dimension: Dimension,
 ) -> Result<Vec<Labelled>, StoreError> {
-    let Top { mut first, other } = top(engine, from, link, dimension)?;
+    let Top { mut first, other } = Head::read(engine, from, link, dimension)?.top();
     if other > 0 {
         first.push((OTHER_LABEL.to_owned(), other));
     }
     Ok(first)
 }
 
-/// What a row says of a label, if it is a label's: of which it is, and its hits by month.
-pub fn read<'a>(key: &'a [u8], value: &[u8]) -> Result<Option<(ShortId, Dimension, &'a str, Months)>, StoreError> {
-    let Some((link, dimension, label)) = super::rows::label_of(key) else { return Ok(None) };
-    let label = std::str::from_utf8(label).map_err(|error| corrupt(LABELS, &error))?;
+/// The labels that a row has, with their hits by month.
+pub fn read(key: &[u8], value: &[u8]) -> Result<Vec<LabelCount>, StoreError> {
+    let Some((link, dimension, row)) = label_row_of(key) else { return Ok(Vec::new()) };
     let dimension = Dimension::ALL.into_iter().find(|known| *known as u8 == dimension);
     let dimension = dimension.ok_or_else(|| corrupt(LABELS, &"not a dimension"))?;
-    Ok(Some((link, dimension, label, decode(LABELS, value)?)))
+    let labels = match row {
+        LabelRow::Size(_) => Vec::new(),
+        LabelRow::Head => match parts::head(LABELS, value)? {
+            parts::Head::Whole(head) => match decode(LABELS, head)? {
+                Head::Whole(labels) => labels,
+                Head::Split(_) => Vec::new(),
+            },
+            // One that is long is split.
+            parts::Head::First { .. } => Vec::new(),
+        },
+        LabelRow::Label(label) => {
+            let label = std::str::from_utf8(label).map_err(|error| corrupt(LABELS, &error))?;
+            vec![(label.to_owned(), decode(LABELS, value)?)]
+        }
+    };
+    let counts = labels.into_iter().flat_map(|(label, months)| {
+        let label: Arc<str> = label.into();
+        let count = move |(month, count)| LabelCount { link, month, dimension, label: Arc::clone(&label), count };
+        months.0.into_iter().map(count)
+    });
+    Ok(counts.collect())
 }
 
 #[cfg(test)]
@@ -238,6 +330,82 @@ mod tests {
                 expected.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
                 expected.truncate(TOP);
                 prop_assert_eq!(&top.first, &expected);
+            }
+        }
+    }
+
+    /// A list in an engine, and what it has to say.
+    struct Ground {
+        engine: Engine,
+        months: BTreeMap<(String, Month), u64>,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Ground {
+        const LIST: (ShortId, Dimension) = (ShortId(*b"abcdefg"), Dimension::City);
+
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
+            Self { engine, months: BTreeMap::new(), _directory: directory }
+        }
+
+        fn add(&mut self, hits: &[(String, Month, u64)]) {
+            let (link, dimension) = Self::LIST;
+            let row = |(label, month, count): &(String, Month, u64)| LabelCount {
+                link,
+                month: *month,
+                dimension,
+                label: label.as_str().into(),
+                count: *count,
+            };
+            let mut transaction = Transaction::begin(&self.engine);
+            add(&self.engine, &mut transaction, &hits.iter().map(row).collect::<Vec<_>>()).unwrap();
+            transaction.commit().unwrap();
+            for (label, month, count) in hits {
+                *self.months.entry((label.clone(), *month)).or_default() += count;
+            }
+        }
+
+        fn agrees(&self) {
+            let (link, dimension) = Self::LIST;
+            let mut totals = BTreeMap::<&str, u64>::new();
+            self.months.iter().for_each(|((label, _), count)| *totals.entry(label).or_default() += count);
+            let mut expected: Vec<Labelled> = totals.into_iter().map(|(label, count)| (label.into(), count)).collect();
+            expected.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            expected.truncate(TOP);
+            let snapshot = self.engine.database.read_tx();
+            assert_eq!(shown(&self.engine, &snapshot, link, dimension).unwrap(), expected);
+            let rows = snapshot.iter(&self.engine.labels).map(|row| row.into_inner().unwrap());
+            let read = rows.flat_map(|(key, value)| read(&key, &value).unwrap());
+            let read: Vec<_> = read.map(|row| ((row.label.as_ref().to_owned(), row.month), row.count)).collect();
+            assert_eq!(read.len(), self.months.len(), "each once");
+            assert_eq!(read.into_iter().collect::<BTreeMap<_, _>>(), self.months);
+        }
+
+        fn is_split(&self) -> bool {
+            let (link, dimension) = Self::LIST;
+            let head = Head::read(&self.engine, &self.engine.database.read_tx(), link, dimension).unwrap();
+            matches!(head, Head::Split(_))
+        }
+    }
+
+    #[test]
+    fn a_list_has_the_same_hits_before_and_after_it_is_split() {
+        for label_bytes in [3, 150] {
+            let mut ground = Ground::new();
+            let (mut batches, mut labels) = (0_u32, 0_u32);
+            // Some old labels and a new one each time, in months that come and go.
+            while batches < 30 {
+                let of =
+                    |n: u32| (format!("{n:0label_bytes$}"), Month(24_000 + (n + batches) % 4), u64::from(n % 7 + 1));
+                let hits: Vec<_> = [labels / 2, labels.saturating_sub(1), labels].map(of).to_vec();
+                ground.add(&hits);
+                ground.agrees();
+                let too_long = (labels as usize + 1) * label_bytes > MAX_WHOLE_BYTES;
+                assert_eq!(ground.is_split(), labels as usize >= TOP || too_long, "{labels} of {label_bytes}");
+                batches += 1;
+                labels += 1;
             }
         }
     }

@@ -75,37 +75,34 @@ pub fn day_key(link: ShortId, day: Day) -> Vec<u8> {
     [link.0.as_slice(), &day.0.to_be_bytes()].concat()
 }
 
-/// All of a list stands together: what is shown of it, how long it is in each month, its labels.
-fn label_row_key(link: ShortId, dimension: Dimension, kind: LabelRow, rest: &[u8]) -> Vec<u8> {
-    [link.0.as_slice(), &[dimension as u8, kind as u8], rest].concat()
-}
-
+/// What a row says of a list of labels. All of a list stands together, in this order.
 #[derive(Clone, Copy)]
-enum LabelRow {
-    Top = 0,
-    Size = 1,
-    Label = 2,
+pub enum LabelRow<'a> {
+    Head,
+    /// How many labels it has in a month.
+    Size(Month),
+    Label(&'a [u8]),
 }
 
-pub fn label_top_key(link: ShortId, dimension: Dimension) -> Vec<u8> {
-    label_row_key(link, dimension, LabelRow::Top, &[])
-}
-
-pub fn label_list_size_key(link: ShortId, dimension: Dimension, month: Month) -> Vec<u8> {
-    label_row_key(link, dimension, LabelRow::Size, &month.0.to_be_bytes())
-}
-
-pub fn label_key(link: ShortId, dimension: Dimension, label: &str) -> Vec<u8> {
-    label_row_key(link, dimension, LabelRow::Label, label.as_bytes())
-}
-
-/// Link, dimension and label, where it is the key of a label's row.
-pub fn label_of(key: &[u8]) -> Option<(ShortId, u8, &[u8])> {
-    let (link, rest) = key.split_first_chunk()?;
-    match rest {
-        [dimension, kind, label @ ..] if *kind == LabelRow::Label as u8 => Some((ShortId(*link), *dimension, label)),
-        _ => None,
+pub fn label_row_key(link: ShortId, dimension: Dimension, row: LabelRow<'_>) -> Vec<u8> {
+    let key = |kind: u8, rest: &[u8]| [link.0.as_slice(), &[dimension as u8, kind], rest].concat();
+    match row {
+        LabelRow::Head => key(0, &[]),
+        LabelRow::Size(month) => key(1, &month.0.to_be_bytes()),
+        LabelRow::Label(label) => key(2, label),
     }
+}
+
+/// Link, dimension and what the row says; `None` for further parts of a head.
+pub fn label_row_of(key: &[u8]) -> Option<(ShortId, u8, LabelRow<'_>)> {
+    let (link, rest) = key.split_first_chunk()?;
+    let (dimension, row) = match rest {
+        [dimension, 0] => (*dimension, LabelRow::Head),
+        [dimension, 1, month @ ..] => (*dimension, LabelRow::Size(Month(u32::from_be_bytes(month.try_into().ok()?)))),
+        [dimension, 2, label @ ..] => (*dimension, LabelRow::Label(label)),
+        _ => return None,
+    };
+    Some((ShortId(*link), dimension, row))
 }
 
 pub fn due_key(due_at: Timestamp, id: DeliveryId) -> Vec<u8> {

@@ -11,7 +11,7 @@ use super::rows::{corrupt, counters, counters_row, day_key, decode, timestamp_fr
 use super::transaction::Transaction;
 use super::{EmbeddedStore, deliveries, hits, keys, labels, links, parts, rows};
 use crate::domain::calendar::{Day, Month};
-use crate::domain::hit::{NodeId, Position};
+use crate::domain::hit::{LabelCount, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ShortId};
 use crate::store::StoreError;
@@ -92,7 +92,7 @@ fn read_page(engine: &Engine, section: Section, from: Option<Vec<u8>>) -> Result
             break;
         }
         if section == Section::Labels {
-            page.records.extend(label_records(&key, &value)?);
+            page.records.extend(labels::read(&key, &value)?.into_iter().map(label_record));
         } else {
             page.records.extend(record(engine, &snapshot, section, &key, value)?);
         }
@@ -138,7 +138,7 @@ fn record(
             let devices = counters::<3>("days", Some(value))?;
             Some(Record::Day { link: short_id(link)?, day: Day(u32::from_be_bytes(day)), devices })
         }
-        // A row holds many: see `label_records`.
+        // A row holds many: see `labels::read`.
         Section::Labels => None,
         Section::Cursors => {
             let [counted] = counters::<1>("journal cursor", Some(value))?;
@@ -151,11 +151,8 @@ fn record(
     })
 }
 
-/// A label's hits, month by month.
-fn label_records(key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreError> {
-    let Some((link, dimension, label, months)) = labels::read(key, value)? else { return Ok(Vec::new()) };
-    let of_month = |(month, count)| Record::Label { link, month, dimension, label: label.to_owned(), count };
-    Ok(months.0.into_iter().map(of_month).collect())
+fn label_record(LabelCount { link, month, dimension, label, count }: LabelCount) -> Record {
+    Record::Label { link, month, dimension, label: label.as_ref().to_owned(), count }
 }
 
 fn uuid(bytes: &[u8]) -> Result<Uuid, StoreError> {
