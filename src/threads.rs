@@ -1,10 +1,10 @@
-//! Threads that do what nobody waits for.
+//! Threads that stand back behind those that answer redirects: they count, write, merge, and make the journal's segments.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// How much such threads stand back: beside a thread that answers requests, they have a third of its share of a core they
-/// have to share, and it is not held up by them when a request comes.
+/// How much they stand back: of a core that they share with a thread that answers, they have a third of its part. Not less, for
+/// where redirects come without a pause the counting has to keep up.
 const NICENESS: i32 = 5;
 
 /// Starts a thread that stands back, with all that it starts.

@@ -94,7 +94,7 @@ impl Engine {
             keys: keyspace("keys", small)?,
             usage: keyspace("usage", small)?,
             days: keyspace("days", looked_up)?,
-            labels: keyspace("label_sums", looked_up)?,
+            labels: keyspace("label_lists", looked_up)?,
             deliveries: keyspace("deliveries", looked_up)?,
             failed: keyspace("failed", small)?,
             due: keyspace("due", small)?,

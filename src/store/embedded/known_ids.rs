@@ -1,11 +1,12 @@
 //! Which short ids may be there, in memory: a request for one that is not is answered at once, without a look at the disk.
 //!
-//! Bloom filters of all links' ids: what they don't know is not there; what they know may be. Twelve bits an id keep them
-//! right for more than 99 of 100 unknown ids, and the others only cost the look-up that all would cost without them. Links
-//! are never deleted.
+//! Bloom filters of all links' ids: what they don't know is not there; what they know may be. Twelve bits an id keep one
+//! filter right for more than 99 of 100 unknown ids, and the others only cost the look-up that all would cost without it.
+//! Links are never deleted.
 //!
-//! They are written beside the store at a clean end and read at the next start. After a crash they are made from the links,
-//! in the background; until they have all of them they claim nothing.
+//! They are written beside the store at a clean end and read at the next start. After a crash, or where there have come to be
+//! more than two of them, whose errors add up, one is made from the links, in the background; until it has all of them it
+//! claims nothing.
 
 mod filter;
 
@@ -31,6 +32,8 @@ use crate::threads::in_background;
 const FEWEST: u64 = 1 << 20;
 /// Each filter has twice the room of the one before it: more than there are ids.
 const FILTERS: usize = 24;
+/// With more, one that is made anew is better.
+const MOST_KEPT: usize = 2;
 /// Rows looked at at once: the engine may be closed in between.
 const PAGE: usize = 10_000;
 /// Fewer are read anew in no time.
@@ -75,7 +78,7 @@ impl KnownIds {
 
     /// Is to be told of an id before its link is committed.
     pub fn insert(&self, id: ShortId) {
-        let mut filters = self.filters.iter().skip_while(|filter| filter.get().is_some_and(|filter| is_full(filter)));
+        let mut filters = self.filters.iter().skip_while(|filter| filter.get().is_some_and(is_full));
         // All are full never: there are not so many ids.
         let Some(slot) = filters.next() else { return };
         let filter = slot.get_or_init(|| Filter::new(2 * self.filters().last().map_or(FEWEST, Filter::room)));
@@ -114,7 +117,7 @@ impl KnownIds {
         fs::rename(new, &self.path)
     }
 
-    /// What the file says, if it is whole and has this stamp.
+    /// What the file says, if it is whole and has this stamp, and is worth going on with.
     fn read(directory: &Path, stamp: &[u8]) -> Option<Self> {
         let path = path(directory);
         let bytes = fs::read(&path).ok()?;
@@ -125,7 +128,7 @@ impl KnownIds {
         }
         let seed = rest.split_off(..8).and_then(|seed| seed.try_into().ok()).map(u64::from_le_bytes)?;
         let filters = [const { OnceLock::new() }; FILTERS];
-        let mut slots = filters.iter();
+        let mut slots = filters.iter().take(MOST_KEPT);
         while !rest.is_empty() {
             let _ = slots.next()?.set(Filter::read(&mut rest)?);
         }
@@ -182,24 +185,28 @@ pub fn open(
         if let Some(known) = KnownIds::read(directory, &stamp) {
             return Ok(known);
         }
-        tracing::warn!("the file of known ids is missing or damaged; it is made anew");
+        tracing::info!("store: the file of known ids is of no use; they are read anew");
     }
     // With a quarter more than there seem to be.
     let links = links.approximate_len() as u64;
     KnownIds::new(directory, FEWEST.max(links + links / 4))
 }
 
-/// Makes the ids known of the links that are there: of a few at once, of many in the background.
-///
-/// # Errors
-/// When they can't be read, or the system gives no thread.
-pub fn complete(engine: &Arc<Engine>) -> Result<(), StoreError> {
-    let known = &engine.known_ids;
-    if known.is_complete.load(Ordering::Relaxed) {
-        return Ok(());
+/// Makes the ids known of the links that are there: of a few at once, of many in the background. Where that fails, ids are
+/// looked up.
+pub fn complete(engine: &Arc<Engine>) {
+    let failed = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "store: unknown ids are looked up on disk until the next start");
+    };
+    if engine.known_ids.is_complete.load(Ordering::Relaxed) {
+        return;
     }
     let began = Instant::now();
-    let Some(mut last) = read_page(engine, None)? else { return Ok(()) };
+    let mut last = match read_page(engine, None) {
+        Ok(Some(last)) => last,
+        Ok(None) => return,
+        Err(error) => return failed(&error),
+    };
     let weak = Arc::downgrade(engine);
     let rest = move || {
         while let Some(engine) = weak.upgrade() {
@@ -209,14 +216,14 @@ pub fn complete(engine: &Arc<Engine>) -> Result<(), StoreError> {
                     let (ids, seconds) = (engine.known_ids.len(), began.elapsed().as_secs_f32());
                     return tracing::info!(ids, seconds, "store: the ids of all links are known again");
                 }
-                Err(error) => {
-                    return tracing::error!(%error, "store: unknown ids are looked up on disk until the next start");
-                }
+                Err(error) => return failed(&error),
             }
         }
     };
     // It ends by itself, at the latest when the engine is closed.
-    in_background("known-ids", rest).map(drop).map_err(|error| StoreError::Unavailable(error.to_string()))
+    if let Err(error) = in_background("known-ids", rest) {
+        failed(&error);
+    }
 }
 
 /// Makes a page's ids known; answers the last one, or nothing where these were the last.
@@ -296,7 +303,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("store");
         let stamp = [7; 16];
-        let written = known(&store, 1_000, 5_000);
+        let written = known(&store, 2_000, 5_000);
         written.write(stamp).unwrap();
         let read = KnownIds::read(&store, &stamp).unwrap();
         assert!((0..100_000).all(|number| written.lacks(id(number)) == read.lacks(id(number))));
@@ -304,6 +311,9 @@ mod tests {
         assert!(!read.lacks(id(70_000)));
 
         assert!(KnownIds::read(&store, &[8; 16]).is_none());
+        known(&store, 1_000, 5_000).write([9; 16]).unwrap();
+        assert!(KnownIds::read(&store, &[9; 16]).is_none(), "three filters");
+        written.write(stamp).unwrap();
         let path = path(&store);
         let bytes = fs::read(&path).unwrap();
         for at in [0, 9, 30, 40, 1_000, bytes.len() - 1] {
@@ -336,7 +346,7 @@ mod tests {
         };
 
         let (engine, gone) = open();
-        complete(&engine).unwrap();
+        complete(&engine);
         let mut transaction = Transaction::begin(&engine);
         for number in 0..LINKS {
             links::insert(&engine, &mut transaction, id(number), b"a link").unwrap();
@@ -353,7 +363,7 @@ mod tests {
 
         let (engine, gone) = open();
         assert!(!engine.known_ids.lacks(id(LINKS)));
-        complete(&engine).unwrap();
+        complete(&engine);
         let began = Instant::now();
         while !engine.known_ids.is_complete.load(Ordering::Acquire) {
             assert!(began.elapsed() < std::time::Duration::from_secs(30));

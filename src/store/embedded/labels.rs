@@ -1,7 +1,7 @@
 //! Labels of hits, in lists: one for each link and dimension.
 //!
 //! A list begins whole in one row, its head, and most end so: the hits of a link come from few places. Once it has more labels
-//! than are shown of a list it is split: each label is one row for all months then, and the head has the first of them, and is
+//! than are shown of a list, or they are long, it is split: each label is one row for all months then, and the head has the first of them, and is
 //! brought up to date with every batch. So what is shown of a list is read in one look-up, however many labels it has.
 //!
 //! That the first stay the first is exact because counts only grow: a label that is not among them can get there only by
@@ -105,7 +105,9 @@ impl Head {
             Self::Split(top) => top,
             Self::Whole(labels) => {
                 let mut top = Top::default();
-                labels.iter().for_each(|(label, months)| top.note(label, months.total()));
+                for (label, months) in &labels {
+                    top.note(label, months.total());
+                }
                 top
             }
         }
@@ -185,8 +187,8 @@ impl<'a> List<'a> {
         let mut sizes = BTreeMap::<Month, u64>::new();
         for (label, months) in &labels {
             self.write(transaction, label, months)?;
-            if label != OTHER_LABEL {
-                months.0.keys().for_each(|month| *sizes.entry(*month).or_default() += 1);
+            for month in months.0.keys().filter(|_| label != OTHER_LABEL) {
+                *sizes.entry(*month).or_default() += 1;
             }
         }
         for (month, size) in sizes {

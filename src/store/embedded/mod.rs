@@ -63,7 +63,7 @@ impl EmbeddedStore {
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let (engine, gone) = Engine::open(directory, cache_bytes)?;
         let engine = Arc::new(engine);
-        known_ids::complete(&engine)?;
+        known_ids::complete(&engine);
         let known_ids = Arc::clone(&engine.known_ids);
         let writer = Writer::start(Arc::clone(&engine)).map_err(|error| StoreError::Unavailable(error.to_string()))?;
         Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups: LookUps::default(), known_ids })

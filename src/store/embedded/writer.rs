@@ -113,7 +113,10 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
         }
         commit_group(engine, group, &mut health);
     }
-    if let Err(error) = engine.sync().and_then(|()| engine.flush()).and_then(|()| known_ids::keep(engine)) {
+    let ended = engine.sync().and_then(|()| engine.flush());
+    // An engine that has failed is not written to.
+    let kept = || if health == Health::Sound { known_ids::keep(engine) } else { Ok(()) };
+    if let Err(error) = ended.and_then(|()| kept()) {
         tracing::error!(%error, "store: closed with an error; what was answered is durable all the same");
     }
 }

@@ -17,7 +17,10 @@ impl Tables {
     /// Opens a queue for this life of the node, and takes over those of its earlier lives, which are over: nobody else
     /// has its journal.
     pub(super) async fn begin_queues(&self) -> Result<(), StoreError> {
-        self.open_own_queue().await?;
+        // This may be another attempt.
+        if !self.queues.has_own() {
+            self.open_own_queue().await?;
+        }
         let (node, looked_at) = (self.queues.node, uptime());
         for row in self.queue_rows().await?.into_iter().filter(|row| row.is_left_by(node)) {
             if row.holder != self.process {

@@ -72,8 +72,8 @@ const MOST_CREATIONS: usize = 1_024;
 const DELIVERY_DAYS_KEPT: u64 = 100_000;
 /// How long closing waits for creations under way.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a start waits for a cluster that is there and can't do its part at the moment, because a node of it has just
-/// died: it takes some 20 s until the others no longer count on that one.
+/// How long a start, once it is connected, waits to open its queue on a cluster that can't do its part at the moment, because a
+/// node of it has just died: it takes some 20 s until the others no longer count on that one.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait before the cluster is asked again that did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
