@@ -8,7 +8,7 @@ use actix_web::http::header::HeaderValue;
 use tracing::Span;
 
 use super::head::{Head, room};
-use crate::cache::links::Entry;
+use crate::cache::links::{CachedLink, Entry};
 use crate::cache::near::NearLinks;
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::ShortId;
@@ -16,7 +16,7 @@ use crate::http::Api;
 use crate::http::client::client_address;
 use crate::http::fields::Fields;
 use crate::http::front::span_of;
-use crate::http::h1::{CannedProblem, DateText, write_redirect};
+use crate::http::h1::{CannedProblem, DateText, Stamp, write_redirect};
 use crate::http::problem::Problem;
 use crate::http::redirect::Ask;
 use crate::http::request_id::{X_REQUEST_ID, is_well_formed, new_id, new_request_id};
@@ -155,14 +155,7 @@ impl Teller {
         if let Some(Loaded { entry, admitted: Admitted { at, request_id } }) = loaded {
             let stamp = date.stamp(at, request_id.as_bytes(), is_last);
             match entry {
-                Ok(Some(link)) => {
-                    ask.found(api, &link, at);
-                    write_redirect(out, &link, stamp);
-                }
-                Ok(None) => {
-                    api.metrics.redirects.not_found.increment(1);
-                    not_found.write(out, ask.is_hit, stamp);
-                }
+                Ok(entry) => write_answer(api, out, not_found, ask, entry.as_deref(), at, stamp),
                 Err(error) => {
                     api.metrics.redirects.unavailable.increment(1);
                     let problem = span_of(&request_id).in_scope(|| Problem::from(error));
@@ -202,15 +195,27 @@ impl Teller {
             }
             entry.as_deref()
         };
-        let stamp = date.stamp(at, request_id, is_last);
-        if let Some(link) = link {
-            ask.found(api, link, at);
-            write_redirect(out, link, stamp);
-        } else {
-            api.metrics.redirects.not_found.increment(1);
-            not_found.write(out, ask.is_hit, stamp);
-        }
+        write_answer(api, out, not_found, ask, link, at, date.stamp(at, request_id, is_last));
         Ok(())
+    }
+}
+
+/// Answers with what was found, and takes note of it.
+fn write_answer<F: Fields + ?Sized>(
+    api: &Api,
+    out: &mut Vec<u8>,
+    not_found: &CannedProblem,
+    ask: &Ask<'_, F>,
+    link: Option<&CachedLink>,
+    at: Timestamp,
+    stamp: Stamp<'_>,
+) {
+    if let Some(link) = link {
+        ask.found(api, link, at);
+        write_redirect(out, link, stamp);
+    } else {
+        api.metrics.redirects.not_found.increment(1);
+        not_found.write(out, ask.is_hit, stamp);
     }
 }
 

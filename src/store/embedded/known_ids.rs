@@ -78,7 +78,7 @@ impl KnownIds {
 
     /// Is to be told of an id before its link is committed.
     pub fn insert(&self, id: ShortId) {
-        let mut filters = self.filters.iter().skip_while(|filter| filter.get().is_some_and(is_full));
+        let mut filters = self.filters.iter().skip_while(|filter| filter.get().is_some_and(Filter::is_full));
         // All are full never: there are not so many ids.
         let Some(slot) = filters.next() else { return };
         let filter = slot.get_or_init(|| Filter::new(2 * self.filters().last().map_or(FEWEST, Filter::room)));
@@ -135,10 +135,6 @@ impl KnownIds {
         filters[0].get()?;
         Some(Self { path, seed, filters, is_complete: AtomicBool::new(true) })
     }
-}
-
-fn is_full(filter: &Filter) -> bool {
-    filter.len() >= filter.room()
 }
 
 fn path(directory: &Path) -> PathBuf {

@@ -37,6 +37,10 @@ impl Filter {
         self.ids.load(Ordering::Relaxed)
     }
 
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.room
+    }
+
     pub fn insert(&self, hash: u64) {
         for (lane, bit) in self.block(hash).0.iter().zip(bits(hash)) {
             lane.fetch_or(bit, Ordering::Relaxed);
