@@ -19,8 +19,8 @@ use super::{
 struct Bound {
     what: &'static str,
     wanted: String,
-    figure: f64,
-    is_reached: bool,
+    /// What was measured, and whether it is reached; `None` where the rounds lie too far apart to tell.
+    figure: Option<(f64, bool)>,
 }
 
 /// The report as it grows.
@@ -49,13 +49,18 @@ impl Report {
     /// Notes a figure that is to be at most `bound`.
     pub fn at_most(&mut self, what: &'static str, bound: f64, figure: f64) {
         let is_reached = figure <= bound;
-        self.bounds.push(Bound { what, wanted: format!("at most {bound}"), figure, is_reached });
+        self.bounds.push(Bound { what, wanted: format!("at most {bound}"), figure: Some((figure, is_reached)) });
+    }
+
+    /// Notes that a figure that is to be at most `bound` can't be told from this run.
+    pub fn withheld(&mut self, what: &'static str, bound: f64) {
+        self.bounds.push(Bound { what, wanted: format!("at most {bound}"), figure: None });
     }
 
     /// Notes a figure that is to be at least `bound`.
     pub fn at_least(&mut self, what: &'static str, bound: f64, figure: f64) {
         let is_reached = figure >= bound;
-        self.bounds.push(Bound { what, wanted: format!("at least {bound}"), figure, is_reached });
+        self.bounds.push(Bound { what, wanted: format!("at least {bound}"), figure: Some((figure, is_reached)) });
     }
 
     /// Draws bars of figures over rounds into a file beside the report, and shows it there.
@@ -102,10 +107,12 @@ impl Report {
         let mut text = "## What is to be reached\n\nRatios are medians of the ratios of each round.\n\n\
                         | | wanted | figure | |\n|---|---|---|---|\n"
             .to_owned();
-        for Bound { what, wanted, figure, is_reached } in &self.bounds {
-            let verdict = if *is_reached { "reached" } else { "**missed**" };
-            let decimals = if figure.abs() < 100.0 { 2 } else { 0 };
-            writeln!(text, "| {what} | {wanted} | {figure:.decimals$} | {verdict} |").unwrap();
+        for Bound { what, wanted, figure } in &self.bounds {
+            let told = figure.map_or("| not reported".to_owned(), |(figure, is_reached)| {
+                let decimals = if figure.abs() < 100.0 { 2 } else { 0 };
+                format!("{figure:.decimals$} | {}", if is_reached { "reached" } else { "**missed**" })
+            });
+            writeln!(text, "| {what} | {wanted} | {told} |").unwrap();
         }
         text + "\n"
     }
