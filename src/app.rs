@@ -3,6 +3,8 @@
 mod build;
 mod cluster;
 mod keys_on_disk;
+mod meters;
+mod probe;
 mod transfer;
 
 use std::io;
@@ -38,6 +40,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::transfer::TransferError;
 
 pub use self::build::TestSeams;
+pub use self::probe::{ServerReadiness, readiness_of_server};
 pub use self::transfer::{Exported, export, import};
 
 /// Why the service did not start.

@@ -37,6 +37,8 @@ pub enum Command {
         /// What an export has written.
         file: PathBuf,
     },
+    /// Ask the server that runs with this configuration whether it is ready; for container engines. Fails when it is not.
+    Healthcheck,
     /// Print the description of the API as JSON, for tools.
     Openapi,
 }
@@ -67,6 +69,7 @@ mod tests {
             (&["migrate"], Command::Migrate),
             (&["export", "a.jsonl"], Command::Export { file: "a.jsonl".into() }),
             (&["import", "a.jsonl"], Command::Import { file: "a.jsonl".into() }),
+            (&["healthcheck"], Command::Healthcheck),
             (&["openapi"], Command::Openapi),
         ] {
             let cli = parse(arguments).expect("a valid command line");

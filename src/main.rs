@@ -33,8 +33,17 @@ fn main() -> ExitCode {
         Command::Migrate => migrate(&config),
         Command::Export { file } => export(&config, &file),
         Command::Import { file } => import(&config, &file),
+        Command::Healthcheck => healthcheck(&config),
         Command::Openapi => print(&app::api_document(&config)),
         Command::Serve => serve(&config),
+    }
+}
+
+fn healthcheck(config: &Config) -> ExitCode {
+    match app::readiness_of_server(config) {
+        Ok(answer) if answer.ready => print("ready"),
+        Ok(answer) => fail(&format!("not ready: {}", answer.status_line)),
+        Err(error) => fail(&format!("{} does not answer: {error}", config.admin.listen)),
     }
 }
 

@@ -29,6 +29,7 @@ use signpost::http::lane::{Next, Teller};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
 use signpost::limits::client::{ClientKey, ClientLimiter};
+use signpost::telemetry::metrics::requests::LookUp;
 use tokio::sync::oneshot;
 
 const SAMPLES: usize = 201;
@@ -171,7 +172,7 @@ fn whole() {
     );
     let request = head(&path);
     row("request id, made", |_| |_| consume(request_id(&request.headers)), || ());
-    row("metric", |_| |_| api.metrics.redirects.found.increment(1), || ());
+    row("metric", |_| |_| api.metrics.redirects.found(LookUp::Memory), || ());
     let bytes = format!(
         "GET {path} HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: {USER_AGENT}\r\nReferer: {REFERER}\r\n\r\n"
     );

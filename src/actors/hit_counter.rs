@@ -8,11 +8,13 @@ use tokio::sync::Mutex;
 
 use super::keeper::{Keeper, KeeperOptions, RestartHook};
 use super::webhook_dispatcher::DispatcherWake;
+use crate::clock::Clock;
 use crate::domain::hit::{HitBatch, HitCursor};
 use crate::hits::counter::HitTally;
 use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
 use crate::store::{Store, StoreError};
+use crate::telemetry::metrics::hits::CountingMeters;
 
 /// Rows in one batch, and deliveries: they bound the memory of the sums and the length of the store's transaction.
 const BATCH_ROWS: usize = 50_000;
@@ -48,6 +50,8 @@ pub struct Counting {
     wakes: CounterWakes,
     /// How many rows the last batch had, and how long it took.
     last: (usize, Duration),
+    meters: CountingMeters,
+    clock: Clock,
 }
 
 /// Who wakes the counter, and whom it wakes.
@@ -76,7 +80,16 @@ impl Counting {
         cursor: HitCursor,
         wakes: CounterWakes,
     ) -> Self {
-        Self { store, reader, tally, cursor, offered: None, wakes, last: (0, Duration::ZERO) }
+        let meters = CountingMeters::noop();
+        let (clock, last) = (Clock::system(), (0, Duration::ZERO));
+        Self { store, reader, tally, cursor, offered: None, wakes, last, meters, clock }
+    }
+
+    /// Has `meters` show how the counting fares, by this clock.
+    #[must_use]
+    pub fn shown_by(self, meters: CountingMeters, clock: Clock) -> Self {
+        meters.counted_upto(clock.now().0);
+        Self { meters, clock, ..self }
     }
 
     /// Goes back to what the store has counted, as if just started: after a panic nothing else is certain.
@@ -89,7 +102,7 @@ impl Counting {
     /// Counts one batch.
     async fn step(&mut self) -> Result<Step, StoreError> {
         let mut step = Step::Counted;
-        let began = Instant::now();
+        let (began, now) = (Instant::now(), self.clock.now());
         if self.offered.is_none() {
             if self.cursor.begun > self.cursor.counted {
                 self.gather_begun();
@@ -104,10 +117,14 @@ impl Counting {
             if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
                 self.wakes.dispatcher.wake(earliest);
             }
+            self.meters.counted(began.elapsed());
             self.offered = None;
             self.reader.release(self.cursor.counted);
         } else {
             self.last = (0, Duration::ZERO);
+        }
+        if step == Step::CaughtUp {
+            self.meters.counted_upto(now.0);
         }
         Ok(step)
     }
@@ -122,7 +139,15 @@ impl Counting {
     /// Makes the next batch of what there is; answers whether that is all there is.
     fn gather(&mut self) -> bool {
         let tally = &mut self.tally;
-        let mut read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
+        let mut oldest = None;
+        let mut read = self.reader.read(PAGE, &mut |position, hit| {
+            oldest.get_or_insert(hit.at_ms);
+            tally.add(position, &hit);
+        });
+        if let Some(oldest) = oldest {
+            // After a pause of the whole process, hits may wait for longer than this one runs.
+            self.meters.counted_upto(oldest);
+        }
         for _ in 1..BATCH_RECORDS / PAGE {
             if read.caught_up || tally.rows() >= BATCH_ROWS || tally.deliveries() >= BATCH_DELIVERIES {
                 break;
@@ -130,6 +155,7 @@ impl Counting {
             read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
         }
         if read.upto > self.cursor.counted {
+            self.meters.consumed(tally.records());
             self.offered = Some(Arc::new(tally.take(self.cursor.counted, read.upto)));
         }
         read.caught_up
@@ -149,6 +175,7 @@ impl Counting {
             }
         }
         self.reader.rewind(begun);
+        self.meters.consumed(tally.records());
         self.offered = Some(Arc::new(tally.take(counted, begun)));
     }
 }

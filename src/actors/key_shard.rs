@@ -27,6 +27,7 @@ use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
 use crate::domain::window::Admission;
+use crate::telemetry::metrics::actors::ActorMeters;
 
 /// How many shards there are unless the configuration says otherwise.
 ///
@@ -201,6 +202,7 @@ pub struct KeyShards {
     shards: Vec<Shard>,
     /// Taken out when they are stopped.
     arbiters: Mutex<Vec<Arbiter>>,
+    meters: ActorMeters,
 }
 
 struct Shard {
@@ -240,11 +242,19 @@ impl KeyShards {
             });
             Shard { kept: keeper.kept(), keeper }
         };
-        Ok(Self { shards: arbiters.iter().map(start_shard).collect(), arbiters: Mutex::new(arbiters) })
+        let shards = arbiters.iter().map(start_shard).collect();
+        Ok(Self { shards, arbiters: Mutex::new(arbiters), meters: ActorMeters::noop() })
+    }
+
+    /// Has `meters` show how they answer.
+    #[must_use]
+    pub fn shown_by(self, meters: ActorMeters) -> Self {
+        Self { meters, ..self }
     }
 
     /// Asks for a request to be let in, and counts it if it is.
     pub async fn admit(&self, request: AdmitRequest) -> Result<Admitting, AskError> {
+        let _asked = self.meters.ask();
         self.shard(request.key).ask(request).await
     }
 

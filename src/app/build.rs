@@ -12,7 +12,7 @@ use actix_web::{App as Router, HttpServer, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::keys_on_disk::{master_key, node_id};
-use super::{App, Parts, StartError, cluster};
+use super::{App, Parts, StartError, cluster, meters};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
 use crate::actors::key_shard::exchange::Sharing;
@@ -52,8 +52,10 @@ use crate::service::root_key;
 use crate::service::usage::Usage;
 use crate::service::webhook_status::WebhookStatuses;
 use crate::store::embedded::EmbeddedStore;
+use crate::store::metered::MeteredStore;
 use crate::store::{Store, StoreError};
-use crate::telemetry::metrics::{self, Metrics};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::hits::CountingMeters;
 use crate::threads::stand_back;
 
 /// How much a retry's delay is spread, either way.
@@ -98,11 +100,11 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     };
     let places = open_places(config)?;
 
-    let metrics = Arc::new(Metrics::new());
-    let on_restart = count_restarts(&metrics);
-    let shards = Arc::new(KeyShards::start(DEFAULT_SHARDS, Sharing::through(&store, &clock), &on_restart)?);
-    let guard = AddressGuard::new(config.webhooks.allowed_networks.clone());
-    let plans = plans(config);
+    let metrics = Arc::new(Metrics::new(routes::PATTERNS.into_iter(), routes::REDIRECT));
+    let store: Arc<dyn Store> = Arc::new(MeteredStore::new(store, &metrics));
+    let on_restart = meters::count_restarts(&metrics);
+    let shards = start_shards(&store, &clock, &metrics, &on_restart)?;
+    let (guard, plans) = (AddressGuard::new(config.webhooks.allowed_networks.clone()), plans(config));
 
     // Before anything is delivered: under a wrong master key every delivery would fail for good.
     let chosen = config.secrets.root_key.as_ref().map(|key| KeySecret::chosen(key.expose().to_owned()));
@@ -131,14 +133,15 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
         journal,
         HitTally::new(node, Enricher::new(OwnHost::of_base_url(base_url.as_str()), places)),
         CounterWakes { urgency: urgency.clone(), dispatcher: wake },
+        (&metrics.counting, &clock),
         &on_restart,
     )
     .await?;
 
     let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
     let cache = Arc::new(LinkCache::new(Arc::clone(&store), cache_settings(config)));
-    show_metrics(&metrics, &journal_writer, &cache);
     let readiness = Readiness::default();
+    meters::show(&metrics, &journal_writer, &cache, &store, &readiness, &clock);
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),
@@ -185,6 +188,16 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     Ok(App { parts, first_start, address, admin_address, base_url: base_url.as_str().to_owned() })
 }
 
+fn start_shards(
+    store: &Arc<dyn Store>,
+    clock: &Clock,
+    metrics: &Metrics,
+    on_restart: &RestartHook,
+) -> Result<Arc<KeyShards>, StartError> {
+    let shards = KeyShards::start(DEFAULT_SHARDS, Sharing::through(store, clock), on_restart)?;
+    Ok(Arc::new(shards.shown_by(meters::of_shards(metrics))))
+}
+
 /// What the webhooks share with the rest.
 #[derive(Clone, Copy)]
 struct DispatcherContext<'a> {
@@ -222,11 +235,7 @@ fn start_webhooks(
     context.store.on_adoption(Box::new(move |earliest| wake.wake(earliest)));
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
     let pool = WebhookPool::start(&arbiter.handle(), parts, on_restart);
-    let (meters, clock) = (context.metrics.webhooks.clone(), context.clock.clone());
-    let overdue = meters.clone();
-    context.metrics.gauge_of(metrics::webhooks::IN_FLIGHT, pool.under_way());
-    context.metrics.gauge_of(metrics::webhooks::PENDING, move || meters.pending());
-    context.metrics.seconds_of(metrics::webhooks::OVERDUE, move || overdue.overdue(clock.now().0));
+    meters::show_webhooks(context.metrics, pool.under_way(), context.clock);
     Ok((pool, arbiter))
 }
 
@@ -239,6 +248,7 @@ async fn start_counting(
     journal: HeldDirectory,
     tally: HitTally,
     wakes: CounterWakes,
+    (meters, clock): (&CountingMeters, &Clock),
     on_restart: &RestartHook,
 ) -> Result<CountingParts, StartError> {
     let node = tally.node();
@@ -254,6 +264,7 @@ async fn start_counting(
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
     arbiter.spawn_fn(stand_back);
     let counting = Counting::new(Arc::clone(store), reader, tally, cursor, wakes);
+    let counting = counting.shown_by(meters.clone(), clock.clone());
     Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, keeper, arbiter))
 }
 
@@ -395,25 +406,4 @@ fn limiter(per_minute: Option<NonZeroU32>, cells: usize) -> Result<ClientLimiter
     let mut seed = [0; 8];
     SystemRandom::new().fill(&mut seed).map_err(|_| StartError::NoRandomness)?;
     Ok(ClientLimiter::new(per_minute.map_or(0, NonZeroU32::get), cells, u64::from_ne_bytes(seed)))
-}
-
-fn count_restarts(metrics: &Arc<Metrics>) -> RestartHook {
-    let metrics = Arc::clone(metrics);
-    Arc::new(move |restart| {
-        metrics.counter(metrics::ACTOR_RESTARTS, "actor", restart.actor).increment(1);
-        tracing::error!(actor = restart.actor, panicked = restart.panicked, "an actor is started anew");
-    })
-}
-
-fn show_metrics(metrics: &Metrics, journal: &JournalWriter, cache: &Arc<LinkCache>) {
-    let stats = |read: fn(&journal::JournalStats) -> u64| {
-        let journal = journal.clone();
-        move || read(&journal.stats())
-    };
-    metrics.count_of(metrics::HITS_APPENDED, stats(|stats| stats.appended));
-    metrics.count_of(metrics::HITS_NOT_RECORDED, stats(|stats| stats.not_recorded));
-    metrics.gauge_of(metrics::JOURNAL_BYTES, stats(|stats| stats.bytes_on_disk));
-    metrics.gauge_of(metrics::JOURNAL_UNREAD_BYTES, stats(|stats| stats.unread_bytes));
-    let cache = Arc::clone(cache);
-    metrics.gauge_of(metrics::CACHED_LINKS, move || cache.len());
 }

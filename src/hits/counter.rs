@@ -33,6 +33,7 @@ pub struct HitTally {
     /// Hits of one key in a row, which are not in `served` yet: most nodes serve few keys.
     serving: Option<((KeyId, Month), u64)>,
     deliveries: Vec<NewDelivery>,
+    records: u64,
 }
 
 impl HitTally {
@@ -46,6 +47,7 @@ impl HitTally {
             served: Sums::default(),
             serving: None,
             deliveries: Vec::new(),
+            records: 0,
         }
     }
 
@@ -59,6 +61,11 @@ impl HitTally {
         self.deliveries.len()
     }
 
+    /// Records that were added.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
     /// Rows of counters that it has come to.
     pub fn rows(&self) -> usize {
         self.days.len() + self.labels.len() + self.served.len()
@@ -66,6 +73,7 @@ impl HitTally {
 
     /// Counts one record, which ends at `position`.
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
+        self.records += 1;
         let at = Timestamp(hit.at_ms);
         let (day, link) = (at.day(), ShortId(hit.short_id));
         if self.month.0 != day {
@@ -116,11 +124,13 @@ impl HitTally {
         self.labels.clear();
         self.served.clear();
         self.deliveries.clear();
+        self.records = 0;
     }
 
     /// What was added, the records in `(from, upto]`, as a batch for the store.
     pub fn take(&mut self, from: Position, upto: Position) -> HitBatch {
         self.end_serving();
+        self.records = 0;
         let days = self.days.drain().map(|((link, day), devices)| DayCount { link, day, devices });
         let labels = self.labels.drain().map(|((link, month, dimension, label), count)| LabelCount {
             link,

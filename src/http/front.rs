@@ -26,12 +26,10 @@ use super::Api;
 use super::problem::{PROBLEM_JSON, Problem};
 use super::redirect::{self, Admitted, Resolved};
 use super::request_id::{X_REQUEST_ID, request_id};
+use super::routes::{self, REDIRECT};
 use super::wire::Handlers;
 use crate::domain::link::ShortId;
 use crate::readiness::Readiness;
-
-/// The pattern of the route that is answered here.
-const REDIRECT: &str = "/{short_id}";
 
 /// Puts the front before the service that `app` makes.
 pub struct FrontFactory<F> {
@@ -108,17 +106,19 @@ where
     fn answer(&self, request: Request) -> Answering<B> {
         let id = request_id(request.headers());
         let Some(short_id) = redirect::short_id_of(request.head()) else {
-            return Answering::Later(Box::pin(route(Rc::clone(&self.app), request, id, self.api.log_requests)));
+            return Answering::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id)));
         };
+        let began = Instant::now();
         let resolve = AssertUnwindSafe(|| redirect::resolve(&self.api, request.head(), short_id));
         let answer = match catch_unwind(resolve) {
             Ok(Resolved::Answered(answer)) => answer,
             Ok(Resolved::NotCached(admitted)) => {
                 let api = Arc::clone(&self.api);
-                return Answering::Later(Box::pin(load(api, request, id, short_id, admitted)));
+                return Answering::Later(Box::pin(load(api, request, id, short_id, admitted, began)));
             }
-            Err(_) => panicked(),
+            Err(_) => redirect_panicked(&self.api),
         };
+        self.api.metrics.redirects.times.observe(began.elapsed());
         if self.api.log_requests {
             log(request.method(), &id, Some(REDIRECT), answer.status(), None);
         }
@@ -133,11 +133,12 @@ async fn load<B>(
     id: HeaderValue,
     short_id: ShortId,
     admitted: Admitted,
+    began: Instant,
 ) -> Result<FrontResponse<B>, Error> {
-    let began = Instant::now();
     let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
     let loading = AssertUnwindSafe(redirect::load(&api, request.head(), short_id, admitted)).catch_unwind();
-    let answer = loading.instrument(span_of(&id)).await.unwrap_or_else(|_| panicked());
+    let answer = loading.instrument(span_of(&id)).await.unwrap_or_else(|_| redirect_panicked(&api));
+    api.metrics.redirects.times.observe(began.elapsed());
     if api.log_requests {
         log(request.method(), &id, Some(REDIRECT), answer.status(), Some(began));
     }
@@ -145,13 +146,15 @@ async fn load<B>(
 }
 
 /// Through the router, with what every answer gets.
-async fn route<S, B>(app: Rc<S>, request: Request, id: HeaderValue, log_it: bool) -> Result<FrontResponse<B>, Error>
+async fn route<S, B>(app: Rc<S>, api: Arc<Api>, request: Request, id: HeaderValue) -> Result<FrontResponse<B>, Error>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
 {
     let began = Instant::now();
     let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
     let method = request.method().clone();
+    // The route's pattern, never the path: ids of links and keys stay out of logs and metrics.
+    let route = routes::pattern_of(request.path());
     // In a block of its own, so that a panic of the router's own is caught too.
     let answering = AssertUnwindSafe(async { app.call(request).await }).catch_unwind();
     let response = match answering.instrument(span_of(&id)).await {
@@ -165,13 +168,9 @@ where
         }
         Err(_) => FrontResponse::Bare(panicked()),
     };
-    if log_it {
-        // The route's pattern, never the path: ids of links and keys stay out of the log.
-        let route = match &response {
-            FrontResponse::Routed(response) => response.request().match_pattern(),
-            FrontResponse::Bare(_) => None,
-        };
-        log(&method, &id, route.as_deref(), response.status(), Some(began));
+    api.metrics.requests.answered(route, response.status().as_u16(), began.elapsed());
+    if api.log_requests {
+        log(&method, &id, route, response.status(), Some(began));
     }
     Ok(response.with_request_id(id))
 }
@@ -196,6 +195,11 @@ fn log(method: &Method, id: &HeaderValue, route: Option<&str>, status: StatusCod
 fn panicked() -> Response<BoxBody> {
     tracing::error!("a handler panicked");
     Problem::internal().into_bare_response()
+}
+
+fn redirect_panicked(api: &Api) -> Response<BoxBody> {
+    api.metrics.redirects.failed();
+    panicked()
 }
 
 fn with_request_id(mut response: Response<BoxBody>, id: HeaderValue) -> Response<BoxBody> {

@@ -95,6 +95,7 @@ async fn let_through(
     let admission = admitting.as_ref().and_then(|admitting| admitting.admission);
     let rate_limit = limit.zip(admission).map(|(limit, admission)| rate_limit(access.endpoint, limit.get(), admission));
     if let Some(Admission::Refused { retry_after_seconds }) = admission {
+        api.metrics.refusals.limited_keys.increment(1);
         let mut problem = Problem::rate_limited(retry_after_seconds);
         for (name, value) in rate_limit.into_iter().flatten() {
             problem = problem.with_header(name, value);

@@ -167,7 +167,10 @@ pub async fn create(
         }
         Err(error) => {
             let usage = match &error {
-                CreateError::QuotaExceeded { limit, current } => Some(usage_headers(*current, Some(*limit))),
+                CreateError::QuotaExceeded { limit, current } => {
+                    api.metrics.refusals.links_quota.increment(1);
+                    Some(usage_headers(*current, Some(*limit)))
+                }
                 _ => None,
             };
             let with_usage = |problem: Problem, (name, value)| problem.with_header(name, value);

@@ -64,7 +64,8 @@ pub struct QrQuery {
 )]
 pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> Result<HttpResponse, Problem> {
     let client = ClientKey::from(api.client_address(request.head()));
-    api.qr_limiter.admit(client, api.clock.now().0)?;
+    let admitted = api.qr_limiter.admit(client, api.clock.now().0);
+    admitted.inspect_err(|_| api.metrics.refusals.limited_qr.increment(1))?;
     let options = options(&request)?;
     let id = ShortId::parse(&path).ok_or_else(Problem::no_such_link)?;
     let known = match api.redirects.cached(id) {

@@ -17,6 +17,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::link::ShortId;
 use crate::limits::client::RetryAfter;
 use crate::service::redirects::Visit;
+use crate::telemetry::metrics::requests::LookUp;
 
 const SEC_CH_UA_MOBILE: HeaderName = HeaderName::from_static("sec-ch-ua-mobile");
 const PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
@@ -36,12 +37,12 @@ impl<'a, F: Fields + ?Sized> Ask<'a, F> {
     /// # Errors
     /// When the client is over its limit.
     pub fn admit(&self, api: &Api) -> Result<Timestamp, RetryAfter> {
-        api.redirects.admit(self.client).inspect_err(|_| api.metrics.redirects.limited.increment(1))
+        api.redirects.admit(self.client).inspect_err(|_| api.metrics.redirects.limited())
     }
 
     /// Is to be called with what a link was found to be, before the answer goes out: counts, and records the hit.
-    pub fn found(&self, api: &Api, link: &CachedLink, at: Timestamp) {
-        api.metrics.redirects.found.increment(1);
+    pub fn found(&self, api: &Api, link: &CachedLink, by: LookUp, at: Timestamp) {
+        api.metrics.redirects.found(by);
         if self.is_hit {
             api.redirects.record(link, &self.visit(), at);
         }
@@ -86,7 +87,7 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
     match ask.admit(api) {
         Err(retry_after) => Resolved::Answered(Problem::from(retry_after).into_bare_response()),
         Ok(at) => match api.redirects.cached(id) {
-            Some(entry) => Resolved::Answered(answer(api, &ask, &entry, at)),
+            Some(entry) => Resolved::Answered(answer(api, &ask, &entry, LookUp::Memory, at)),
             None => Resolved::NotCached(Admitted(at)),
         },
     }
@@ -95,9 +96,9 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
 /// Answers by way of the store.
 pub async fn load(api: &Api, head: &RequestHead, id: ShortId, Admitted(at): Admitted) -> Response<BoxBody> {
     match api.redirects.load(id).await {
-        Ok(entry) => answer(api, &ask_of(api, head, id), &entry, at),
+        Ok(entry) => answer(api, &ask_of(api, head, id), &entry, LookUp::Store, at),
         Err(error) => {
-            api.metrics.redirects.unavailable.increment(1);
+            api.metrics.redirects.unavailable();
             Problem::from(error).into_bare_response()
         }
     }
@@ -107,12 +108,12 @@ fn ask_of<'a>(api: &Api, head: &'a RequestHead, id: ShortId) -> Ask<'a, HeaderMa
     Ask { id, is_hit: head.method == Method::GET, client: api.client_address(head), fields: &head.headers }
 }
 
-fn answer(api: &Api, ask: &Ask<'_, HeaderMap>, entry: &Entry, at: Timestamp) -> Response<BoxBody> {
+fn answer(api: &Api, ask: &Ask<'_, HeaderMap>, entry: &Entry, by: LookUp, at: Timestamp) -> Response<BoxBody> {
     let Some(link) = entry else {
-        api.metrics.redirects.not_found.increment(1);
+        api.metrics.redirects.unknown(by);
         return Problem::no_such_link().into_bare_response();
     };
-    ask.found(api, link, at);
+    ask.found(api, link, by, at);
     let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
     let headers = response.headers_mut();
     headers.insert(LOCATION, link.location.clone());

@@ -13,6 +13,37 @@ use super::{analytics, api_keys, health, links, openapi, qr, redirect, usage, we
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::Scope;
 
+/// The pattern of redirects.
+pub const REDIRECT: &str = "/{short_id}";
+
+/// The patterns of all routes, in the order of the table.
+pub const PATTERNS: [&str; 14] = [
+    "/",
+    "/docs",
+    "/openapi.json",
+    "/shorten",
+    "/usage",
+    "/api-keys",
+    "/api-keys/{key_id}",
+    "/api-keys/{key_id}/rotate",
+    "/links/{short_id}",
+    "/links/{short_id}/analytics",
+    "/links/{short_id}/analytics/summary",
+    "/{short_id}/webhooks/status",
+    "/{short_id}/qr",
+    REDIRECT,
+];
+
+/// The pattern of the route that a path leads to, whatever becomes of the request.
+pub fn pattern_of(path: &str) -> Option<&'static str> {
+    let fits =
+        |(pattern, segment): (&str, &str)| pattern == segment || (pattern.starts_with('{') && !segment.is_empty());
+    PATTERNS.into_iter().find(|pattern| {
+        let same_length = pattern.split('/').count() == path.split('/').count();
+        same_length && pattern.split('/').zip(path.split('/')).all(fits)
+    })
+}
+
 /// Every path of the public listener, in the order in which they are tried.
 pub fn table() -> Vec<Path> {
     let keys = Access { scope: Scope::KeysManage, endpoint: Endpoint::ApiKeys, or_self: false };
@@ -46,7 +77,7 @@ pub fn table() -> Vec<Path> {
             [get(web::route().to(webhooks::status)).asks(keyed(Scope::WebhooksRead, Endpoint::WebhookStatus))],
         ),
         path("/{short_id}/qr", [get(web::route().to(qr::get))]),
-        path("/{short_id}", [get(web::route().to(redirect::by_route))]),
+        path(REDIRECT, [get(web::route().to(redirect::by_route))]),
     ]
 }
 
@@ -114,11 +145,33 @@ fn delete(handler: Route) -> Operation {
 
 #[cfg(test)]
 mod tests {
+    use super::{PATTERNS, pattern_of, table};
     use crate::domain::link::ShortId;
 
     #[test]
+    fn the_patterns_are_those_of_the_table() {
+        assert_eq!(table().iter().map(|path| path.pattern).collect::<Vec<_>>(), PATTERNS);
+    }
+
+    #[test]
+    fn paths_are_told_by_the_route_they_lead_to() {
+        for (path, pattern) in [
+            ("/", Some("/")),
+            ("/usage", Some("/usage")),
+            ("/usage7", Some("/{short_id}")),
+            ("/Abc1234/qr", Some("/{short_id}/qr")),
+            ("/links/Abc1234/analytics", Some("/links/{short_id}/analytics")),
+            ("/api-keys/x/rotate", Some("/api-keys/{key_id}/rotate")),
+            ("/a/b/c/d", None),
+            ("//", None),
+        ] {
+            assert_eq!(pattern_of(path), pattern, "{path}");
+        }
+    }
+
+    #[test]
     fn no_short_id_can_be_the_first_segment_of_another_route() {
-        for path in super::table() {
+        for path in table() {
             let first = path.pattern.split('/').nth(1).unwrap_or_default();
             let is_own = first.is_empty() || first == "{short_id}";
             assert!(is_own || ShortId::RESERVED.contains(&first), "{} is not reserved", path.pattern);

@@ -1,7 +1,11 @@
 //! Where links, keys, counters and deliveries are kept: one trait, one conformance suite, any number of stores.
 
+#[macro_use]
+mod methods;
+
 pub mod embedded;
 pub mod faulty;
+pub mod metered;
 pub mod scylla;
 pub mod transfer;
 
@@ -98,6 +102,18 @@ pub struct DeliveryQuery {
     /// Only hits from this day on.
     pub since: Day,
     pub limit: usize,
+}
+
+/// What a store's driver has counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverCounts {
+    pub queries: u64,
+    pub errors: u64,
+    pub retries: u64,
+    pub request_timeouts: u64,
+    pub connection_timeouts: u64,
+    /// Now.
+    pub connections: u64,
 }
 
 /// Is told that deliveries were adopted, the earliest of them due then.
@@ -198,6 +214,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether other nodes may serve from the same store: then they have to be told of what is in this node's memory.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// What the driver has counted, of a store that has one.
+    fn driver_counts(&self) -> Option<DriverCounts> {
+        None
     }
 
     /// Has `tell` called with the earliest due time whenever deliveries fall to this node that another one had queued.

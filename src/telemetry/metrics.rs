@@ -1,74 +1,122 @@
-//! Every metric, its name and its help, once. Handles are plain atomics: counting costs no lock and no look-up.
+//! The metrics of one process (in tests: of one server). What each is stands in [`catalogue`]. Handles are plain atomics:
+//! counting costs no lock and no look-up.
 
+pub mod actors;
+pub mod catalogue;
+mod histogram;
+pub mod hits;
+pub mod requests;
+pub mod store;
 pub mod webhooks;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Label, Unit, describe_counter, describe_gauge, with_local_recorder};
+use metrics::{Counter, Gauge, Label, with_local_recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+use self::actors::ActorMeters;
+use self::catalogue::{
+    BUILD_INFO, Definition, HTTP_REQUESTS, LINK_LOOKUPS, REDIRECT_DURATION, REDIRECTS, WEBHOOK_DELIVERY_DELAY,
+    WEBHOOK_FIRST_ATTEMPT_DELAY,
+};
+use self::hits::CountingMeters;
+use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RequestMeters};
+use self::store::OperationMeters;
 use self::webhooks::WebhookMeters;
 
-/// The metrics of one process (in tests: of one server).
+/// From an answer of an idle machine up to one of a store in trouble.
+const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0];
+
+/// Labels and their values.
+type Labels<'a> = &'a [(&'static str, &'static str)];
+
+/// All that is measured.
 pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
-    pub redirects: Redirects,
+    pub redirects: Arc<RedirectMeters>,
+    pub requests: Arc<RequestMeters>,
+    pub refusals: RefusalMeters,
+    pub counting: CountingMeters,
     pub webhooks: WebhookMeters,
     /// Numbers that are read when asked for.
-    gauges: Mutex<Vec<Box<dyn Fn() + Send>>>,
-}
-
-/// Redirect look-ups by outcome.
-pub struct Redirects {
-    pub found: Counter,
-    pub not_found: Counter,
-    pub limited: Counter,
-    pub unavailable: Counter,
+    reads: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    process: metrics_process::Collector,
 }
 
 impl Metrics {
-    pub fn new() -> Self {
-        let delays = [webhooks::FIRST_ATTEMPT_DELAY, webhooks::DELIVERY_DELAY];
-        let builder = delays.iter().fold(PrometheusBuilder::new(), |builder, name| {
-            let matcher = Matcher::Full((*name).to_owned());
+    /// `routes` are the patterns of the routes that requests are counted by, and `redirect` is that of redirects.
+    pub fn new(routes: impl Iterator<Item = &'static str>, redirect: &'static str) -> Self {
+        let delays = [WEBHOOK_FIRST_ATTEMPT_DELAY, WEBHOOK_DELIVERY_DELAY];
+        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).expect("the buckets are not empty");
+        let builder = delays.iter().fold(builder, |builder, delay| {
+            let matcher = Matcher::Full(delay.name.to_owned());
             builder.set_buckets_for_metric(matcher, &webhooks::DELAY_BUCKETS).expect("the buckets are not empty")
         });
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        let webhooks = with_local_recorder(&recorder, WebhookMeters::register);
-        let redirects = with_local_recorder(&recorder, || {
-            describe();
-            let outcome = |outcome: &'static str| metrics::counter!("signpost_redirects_total", "outcome" => outcome);
-            metrics::gauge!("signpost_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-            Redirects {
-                found: outcome("found"),
-                not_found: outcome("not_found"),
-                limited: outcome("limited"),
-                unavailable: outcome("unavailable"),
-            }
+        let process = metrics_process::Collector::default();
+        let (requests, refusals, counting, webhooks) = with_local_recorder(&recorder, || {
+            catalogue::describe();
+            process.describe();
+            metrics::gauge!(BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+            (
+                RequestMeters::register(routes),
+                RefusalMeters::register(),
+                CountingMeters::register(),
+                WebhookMeters::register(),
+            )
         });
-        Self { recorder, handle, redirects, webhooks, gauges: Mutex::default() }
+        let metrics = Self {
+            recorder,
+            handle,
+            redirects: Arc::default(),
+            requests: Arc::new(requests),
+            refusals,
+            counting,
+            webhooks,
+            reads: Mutex::default(),
+            process,
+        };
+        metrics.show_redirects();
+        metrics.show_requests(redirect);
+        metrics
     }
 
-    /// A counter with one label.
-    pub fn counter(&self, name: &'static str, label: &'static str, value: &'static str) -> Counter {
-        with_local_recorder(&self.recorder, || metrics::counter!(name, vec![Label::new(label, value)]))
+    /// A counter of the kind that is `definition`.
+    pub fn counter(&self, definition: &Definition, labels: Labels<'_>) -> Counter {
+        with_local_recorder(&self.recorder, || metrics::counter!(definition.name, labels_of(labels)))
     }
 
-    /// Shows a size that is read whenever the metrics are asked for.
-    pub fn gauge_of(&self, name: &'static str, read: impl Fn() -> u64 + Send + 'static) {
-        let gauge: Gauge = with_local_recorder(&self.recorder, || metrics::gauge!(name));
+    /// What is counted of one operation of the store.
+    pub fn store_operation(&self, operation: &'static str) -> OperationMeters {
+        with_local_recorder(&self.recorder, || OperationMeters::register(operation))
+    }
+
+    /// What is counted of one kind of actors.
+    pub fn actor(&self, actor: &'static str) -> ActorMeters {
+        with_local_recorder(&self.recorder, || ActorMeters::register(actor))
+    }
+
+    /// Shows a number that is read whenever the metrics are asked for.
+    pub fn gauge_of(&self, definition: &Definition, labels: Labels<'_>, read: impl Fn() -> u64 + Send + 'static) {
+        let gauge = self.gauge(definition, labels);
         // Prometheus' numbers are floating-point; sizes beyond 2^53 do not occur.
         #[allow(clippy::cast_precision_loss, reason = "a metric need not be exact beyond 2^53")]
-        self.gauges().push(Box::new(move || gauge.set(read() as f64)));
+        self.reads().push(Box::new(move || gauge.set(read() as f64)));
     }
 
     /// Shows a time that is read whenever the metrics are asked for.
-    pub fn seconds_of(&self, name: &'static str, read: impl Fn() -> Duration + Send + 'static) {
-        let gauge: Gauge = with_local_recorder(&self.recorder, || metrics::gauge!(name));
-        self.gauges().push(Box::new(move || gauge.set(read().as_secs_f64())));
+    pub fn seconds_of(&self, definition: &Definition, read: impl Fn() -> Duration + Send + 'static) {
+        let gauge = self.gauge(definition, &[]);
+        self.reads().push(Box::new(move || gauge.set(read().as_secs_f64())));
+    }
+
+    /// Shows a count that something else keeps.
+    pub fn count_of(&self, definition: &Definition, labels: Labels<'_>, read: impl Fn() -> u64 + Send + 'static) {
+        let counter = self.counter(definition, labels);
+        self.reads().push(Box::new(move || counter.absolute(read())));
     }
 
     /// Sorts what was observed into its buckets. Until then, or until the metrics are asked for, each observation takes
@@ -77,43 +125,55 @@ impl Metrics {
         self.handle.run_upkeep();
     }
 
-    /// Shows a count that something else keeps.
-    pub fn count_of(&self, name: &'static str, read: impl Fn() -> u64 + Send + 'static) {
-        let counter: Counter = with_local_recorder(&self.recorder, || metrics::counter!(name));
-        self.gauges().push(Box::new(move || counter.absolute(read())));
-    }
-
     /// All metrics, as Prometheus text.
     pub fn render(&self) -> String {
-        self.gauges().iter().for_each(|read| read());
-        self.handle.render()
+        with_local_recorder(&self.recorder, || self.process.collect());
+        self.reads().iter().for_each(|read| read());
+        self.handle.render() + &self.redirects.times.render(&REDIRECT_DURATION)
     }
 
-    fn gauges(&self) -> std::sync::MutexGuard<'_, Vec<Box<dyn Fn() + Send>>> {
-        self.gauges.lock().unwrap_or_else(PoisonError::into_inner)
+    fn gauge(&self, definition: &Definition, labels: Labels<'_>) -> Gauge {
+        with_local_recorder(&self.recorder, || metrics::gauge!(definition.name, labels_of(labels)))
+    }
+
+    fn show_redirects(&self) {
+        let redirects = |sum: fn(&RedirectMeters) -> u64| {
+            let redirects = Arc::clone(&self.redirects);
+            move || sum(&redirects)
+        };
+        let outcome = |outcome, sum| self.count_of(&REDIRECTS, &[("outcome", outcome)], redirects(sum));
+        outcome("found", RedirectMeters::all_found);
+        outcome("not_found", RedirectMeters::all_unknown);
+        outcome("limited", RedirectMeters::all_limited);
+        outcome("unavailable", RedirectMeters::all_unavailable);
+        outcome("failed", RedirectMeters::all_failed);
+        let result = |result, sum| self.count_of(&LINK_LOOKUPS, &[("result", result)], redirects(sum));
+        result("hit", RedirectMeters::hits);
+        result("negative", RedirectMeters::negatives);
+        result("miss", RedirectMeters::misses);
+        self.count_of(&catalogue::REQUESTS_LIMITED, &[("limit", "redirect")], redirects(RedirectMeters::all_limited));
+    }
+
+    /// Redirects are counted apart, and shown with the others of their route.
+    fn show_requests(&self, redirect: &'static str) {
+        for (index, route) in self.requests.patterns().enumerate() {
+            for (class, status) in CLASSES.into_iter().enumerate() {
+                let (requests, redirects) = (Arc::clone(&self.requests), Arc::clone(&self.redirects));
+                let redirects = (route == redirect).then_some(redirects);
+                let read = move || {
+                    let redirects = redirects.as_ref().map_or(0, |redirects| redirects.of_class(class));
+                    requests.of_class(index, class) + redirects
+                };
+                self.count_of(&HTTP_REQUESTS, &[("route", route), ("status", status)], read);
+            }
+        }
+    }
+
+    fn reads(&self) -> MutexGuard<'_, Vec<Box<dyn Fn() + Send>>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-pub const ACTOR_RESTARTS: &str = "signpost_actor_restarts_total";
-pub const HITS_APPENDED: &str = "signpost_journal_hits_appended_total";
-pub const HITS_NOT_RECORDED: &str = "signpost_journal_hits_not_recorded_total";
-pub const JOURNAL_BYTES: &str = "signpost_journal_bytes";
-pub const JOURNAL_UNREAD_BYTES: &str = "signpost_journal_unread_bytes";
-pub const CACHED_LINKS: &str = "signpost_cached_links";
-
-fn describe() {
-    describe_counter!("signpost_redirects_total", "Look-ups of short ids by outcome.");
-    describe_gauge!("signpost_build_info", "Always 1; the label tells the version.");
-    describe_counter!(ACTOR_RESTARTS, "Actors started anew after they ended.");
-    describe_counter!(HITS_APPENDED, "Hits written to the journal.");
-    describe_counter!(HITS_NOT_RECORDED, "Hits that the journal had no room for: they are in no counter.");
-    describe_gauge!(JOURNAL_BYTES, Unit::Bytes, "Disk space that the hit journal takes.");
-    describe_gauge!(JOURNAL_UNREAD_BYTES, Unit::Bytes, "Journal bytes that are yet to be counted.");
-    describe_gauge!(CACHED_LINKS, "Look-ups kept in memory, unknown ids among them.");
+fn labels_of(labels: Labels<'_>) -> Vec<Label> {
+    labels.iter().map(|(name, value)| Label::new(*name, *value)).collect()
 }

@@ -1,7 +1,8 @@
-//! Sets `cql_engine` where tests can have a CQL engine; elsewhere they are ignored, and say why.
+//! Sets `cql_engine` where tests can have a CQL engine, and `nginx` where there is one; elsewhere those that need them are
+//! ignored, and say why.
 //!
 //! It looks again when one of the things below changes. `PATH` is not among them, for it differs from shell to shell and
-//! everything is compiled again when it does: after Java or Maven has been installed, `touch tests/cluster/build.rs`.
+//! everything is compiled again when it does: after Java, Maven or nginx has been installed, `touch tests/cluster/build.rs`.
 
 use std::env;
 use std::process::Command;
@@ -10,6 +11,11 @@ const NODES_VARIABLE: &str = "SIGNPOST_TEST_CQL_NODES";
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(cql_engine)");
+    println!("cargo::rustc-check-cfg=cfg(nginx)");
+    // Debian puts it where not everybody's path leads.
+    if ["nginx", "/usr/sbin/nginx"].iter().any(|nginx| Command::new(nginx).arg("-v").output().is_ok()) {
+        println!("cargo::rustc-cfg=nginx");
+    }
     for variable in [NODES_VARIABLE, "JAVA_HOME"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }

@@ -38,7 +38,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("hits", &["domain", "threads"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),
-    ("store", &["domain", "threads"]),
+    ("store", &["domain", "telemetry", "threads"]),
     ("clock", &["domain"]),
     ("domain", &[]),
     ("config", &[]),

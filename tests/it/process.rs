@@ -56,6 +56,19 @@ fn the_description_of_the_api_is_printed_as_json() {
 }
 
 #[test]
+fn the_health_check_fails_where_no_server_is_ready_and_succeeds_where_one_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let admin = format!("127.0.0.1:{port}");
+    let check =
+        || Program::at(directory.path()).arguments(&["healthcheck"]).set("SIGNPOST_ADMIN__LISTEN", &admin).run();
+    let ended = check();
+    assert!(ended.code() == Some(1) && ended.stderr.contains(&admin), "{ended:?}");
+    let _process = Program::at(directory.path()).set("SIGNPOST_ADMIN__LISTEN", &admin).serve();
+    assert!(printed(check()).contains("ready"));
+}
+
+#[test]
 fn the_embedded_store_needs_no_migration_and_says_so() {
     assert!(printed(run(&["migrate"])).contains("no migration"));
 }

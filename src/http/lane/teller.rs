@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::http::header::HeaderValue;
 use tracing::Span;
@@ -22,6 +23,7 @@ use crate::http::redirect::Ask;
 use crate::http::request_id::{X_REQUEST_ID, is_well_formed, new_id, new_request_id};
 use crate::limits::client::RetryAfter;
 use crate::store::StoreError;
+use crate::telemetry::metrics::requests::LookUp;
 
 /// Answers are written in pieces of about this size, however many requests come at once.
 const MAX_ANSWERS_BYTES: usize = 64 * 1024;
@@ -45,6 +47,8 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Admitted {
     at: Timestamp,
+    /// When it was read.
+    began: Instant,
     request_id: HeaderValue,
 }
 
@@ -74,6 +78,8 @@ pub struct Teller {
     out: Vec<u8>,
     /// How many bytes of answers are whole, and how many of requests they answer.
     done: (usize, usize),
+    /// When what is answered was read.
+    began: Instant,
 }
 
 impl Teller {
@@ -87,6 +93,7 @@ impl Teller {
             limited: HashMap::new(),
             out: Vec::new(),
             done: (0, 0),
+            began: Instant::now(),
         }
     }
 
@@ -99,6 +106,7 @@ impl Teller {
     pub fn answer(&mut self, peer: Option<SocketAddr>, bytes: &[u8], mut loaded: Option<Loaded>) -> Next {
         self.out.clear();
         self.done = (0, 0);
+        self.began = loaded.as_ref().map_or_else(Instant::now, |loaded| loaded.admitted.began);
         let mut rest = bytes;
         while !rest.is_empty() {
             let mut room = room();
@@ -113,6 +121,7 @@ impl Teller {
             if let Err(admitted) = self.answer_one(&ask, is_last, loaded.take()) {
                 return Next::Load { id: ask.id, admitted, rest: rest.to_vec() };
             }
+            self.api.metrics.redirects.times.observe(self.began.elapsed());
             if is_last {
                 return Next::Close;
             }
@@ -132,6 +141,7 @@ impl Teller {
         let sent = head.as_ref().map_or(&b""[..], |head| Fields::first(head.fields, X_REQUEST_ID));
         let request_id = if is_well_formed(sent) { value_of(sent) } else { new_request_id() };
         span_of(&request_id).in_scope(|| tracing::error!("a redirect panicked"));
+        self.api.metrics.redirects.failed();
         let with_body = head.is_none_or(|head| head.is_get);
         let stamp = self.date.stamp(self.api.clock.now(), request_id.as_bytes(), true);
         CannedProblem::new(&Problem::internal()).write(&mut self.out, with_body, stamp);
@@ -151,13 +161,13 @@ impl Teller {
         is_last: bool,
         loaded: Option<Loaded>,
     ) -> Result<(), Admitted> {
-        let Self { api, near, date, not_found, limited, out, .. } = self;
-        if let Some(Loaded { entry, admitted: Admitted { at, request_id } }) = loaded {
+        let Self { api, near, date, not_found, limited, out, began, .. } = self;
+        if let Some(Loaded { entry, admitted: Admitted { at, request_id, .. } }) = loaded {
             let stamp = date.stamp(at, request_id.as_bytes(), is_last);
             match entry {
-                Ok(entry) => write_answer(api, out, not_found, ask, entry.as_deref(), at, stamp),
+                Ok(entry) => write_answer(api, out, not_found, ask, (entry.as_deref(), LookUp::Store), at, stamp),
                 Err(error) => {
-                    api.metrics.redirects.unavailable.increment(1);
+                    api.metrics.redirects.unavailable();
                     let problem = span_of(&request_id).in_scope(|| Problem::from(error));
                     CannedProblem::new(&problem).write(out, ask.is_hit, stamp);
                 }
@@ -187,7 +197,7 @@ impl Teller {
             Some(link)
         } else {
             let Some(cached) = api.redirects.cached(ask.id) else {
-                return Err(Admitted { at, request_id: value_of(request_id) });
+                return Err(Admitted { at, began: *began, request_id: value_of(request_id) });
             };
             entry = cached;
             if let Some(link) = &entry {
@@ -195,7 +205,7 @@ impl Teller {
             }
             entry.as_deref()
         };
-        write_answer(api, out, not_found, ask, link, at, date.stamp(at, request_id, is_last));
+        write_answer(api, out, not_found, ask, (link, LookUp::Memory), at, date.stamp(at, request_id, is_last));
         Ok(())
     }
 }
@@ -206,15 +216,15 @@ fn write_answer<F: Fields + ?Sized>(
     out: &mut Vec<u8>,
     not_found: &CannedProblem,
     ask: &Ask<'_, F>,
-    link: Option<&CachedLink>,
+    (link, by): (Option<&CachedLink>, LookUp),
     at: Timestamp,
     stamp: Stamp<'_>,
 ) {
     if let Some(link) = link {
-        ask.found(api, link, at);
+        ask.found(api, link, by, at);
         write_redirect(out, link, stamp);
     } else {
-        api.metrics.redirects.not_found.increment(1);
+        api.metrics.redirects.unknown(by);
         not_found.write(out, ask.is_hit, stamp);
     }
 }

@@ -53,7 +53,7 @@ use self::queue::Queues;
 use self::session::{Cql, OpenSessionError, ScyllaSettings};
 use self::statements::Statements;
 use super::{
-    AdoptionHook, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
+    AdoptionHook, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
     UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
@@ -231,6 +231,10 @@ impl Tables {
 
 #[async_trait]
 impl Store for ScyllaStore {
+    fn driver_counts(&self) -> Option<DriverCounts> {
+        Some(self.tables.cql.driver_counts())
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         let tables = self.open_tables()?;
         tables.cql.read_one::<(Option<i64>,)>(&tables.statements.ready, ()).await?;

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use super::outcome::CqlError;
 use super::retries::Retries;
+use crate::store::DriverCounts;
 
 /// How to reach a cluster, and what to ask of it.
 #[derive(Clone)]
@@ -164,6 +165,19 @@ pub struct Cql {
 }
 
 impl Cql {
+    /// What the driver has counted.
+    pub fn driver_counts(&self) -> DriverCounts {
+        let counted = self.session.get_metrics();
+        DriverCounts {
+            queries: counted.get_requests_unpaged_num() + counted.get_requests_automatically_paged_num(),
+            errors: counted.get_errors_unpaged_num() + counted.get_errors_automatically_paged_num(),
+            retries: counted.get_retries_num(),
+            request_timeouts: counted.get_request_timeouts(),
+            connection_timeouts: counted.get_connection_timeouts(),
+            connections: counted.get_total_connections(),
+        }
+    }
+
     /// Connects, and stays with the keyspace of the settings, which has to be there.
     pub async fn connect(settings: &ScyllaSettings) -> Result<Self, OpenSessionError> {
         let session = connect(settings).await?;

@@ -4,18 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics::{Counter, Histogram};
 
-const DELIVERIES: &str = "signpost_webhook_deliveries_total";
-const ATTEMPTS: &str = "signpost_webhook_attempts_total";
-pub const FIRST_ATTEMPT_DELAY: &str = "signpost_webhook_first_attempt_delay_seconds";
-pub const DELIVERY_DELAY: &str = "signpost_webhook_delivery_delay_seconds";
-pub const PENDING: &str = "signpost_webhook_pending";
-pub const IN_FLIGHT: &str = "signpost_webhook_in_flight";
-pub const OVERDUE: &str = "signpost_webhook_overdue_seconds";
+use super::catalogue::{
+    QUOTAS_REFUSED, WEBHOOK_ATTEMPTS, WEBHOOK_DELIVERIES, WEBHOOK_DELIVERY_DELAY, WEBHOOK_FIRST_ATTEMPT_DELAY,
+};
 
 /// From a fresh delivery on an idle machine up to one that waited out an outage.
-pub const DELAY_BUCKETS: [f64; 14] =
+pub(super) const DELAY_BUCKETS: [f64; 14] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 300.0, 3600.0];
 
 /// Counts deliveries and their tries.
@@ -25,6 +21,7 @@ pub struct WebhookMeters {
     failed: Counter,
     quota_exceeded: Counter,
     unsendable: Counter,
+    quotas_refused: Counter,
     succeeded_attempts: Counter,
     failed_attempts: Counter,
     first_attempt_delay: Histogram,
@@ -62,24 +59,18 @@ pub enum NeverSent {
 impl WebhookMeters {
     /// Must run with the recorder that is to show them.
     pub(super) fn register() -> Self {
-        describe_counter!(DELIVERIES, "Webhook deliveries that have ended, by outcome.");
-        describe_counter!(ATTEMPTS, "Tries of webhook deliveries, by result.");
-        describe_histogram!(FIRST_ATTEMPT_DELAY, Unit::Seconds, "Time from a hit to the first try of a delivery.");
-        describe_histogram!(DELIVERY_DELAY, Unit::Seconds, "Time from a hit to the success of a delivery.");
-        describe_gauge!(PENDING, "Webhook deliveries in the queue, those under way among them.");
-        describe_gauge!(IN_FLIGHT, "Tries of webhook deliveries under way.");
-        describe_gauge!(OVERDUE, Unit::Seconds, "How long the webhook delivery that is overdue longest is overdue.");
-        let outcome = |outcome: &'static str| metrics::counter!(DELIVERIES, "outcome" => outcome);
-        let result = |result: &'static str| metrics::counter!(ATTEMPTS, "result" => result);
+        let outcome = |outcome: &'static str| metrics::counter!(WEBHOOK_DELIVERIES.name, "outcome" => outcome);
+        let result = |result: &'static str| metrics::counter!(WEBHOOK_ATTEMPTS.name, "result" => result);
         Self {
             delivered: outcome("delivered"),
             failed: outcome("failed"),
             quota_exceeded: outcome("quota_exceeded"),
             unsendable: outcome("unsendable"),
+            quotas_refused: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "webhook_deliveries"),
             succeeded_attempts: result("success"),
             failed_attempts: result("failure"),
-            first_attempt_delay: metrics::histogram!(FIRST_ATTEMPT_DELAY),
-            delivery_delay: metrics::histogram!(DELIVERY_DELAY),
+            first_attempt_delay: metrics::histogram!(WEBHOOK_FIRST_ATTEMPT_DELAY.name),
+            delivery_delay: metrics::histogram!(WEBHOOK_DELIVERY_DELAY.name),
             queue: Arc::new(Queue { pending: AtomicU64::new(0), first_due: AtomicU64::new(u64::MAX) }),
         }
     }
@@ -107,7 +98,10 @@ impl WebhookMeters {
 
     pub fn never_sent(&self, why: NeverSent) {
         match why {
-            NeverSent::QuotaExceeded => self.quota_exceeded.increment(1),
+            NeverSent::QuotaExceeded => {
+                self.quota_exceeded.increment(1);
+                self.quotas_refused.increment(1);
+            }
             NeverSent::Unsendable => self.unsendable.increment(1),
         }
     }

@@ -4,6 +4,7 @@ mod health;
 mod keys;
 mod lane;
 mod links;
+mod metrics;
 mod openapi;
 mod problems;
 mod qr;

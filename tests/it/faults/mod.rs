@@ -6,5 +6,6 @@ mod drain;
 mod keep_alive;
 mod kill;
 mod load;
+mod rolling;
 mod start;
 mod webhooks_kill;

@@ -1,0 +1,127 @@
+//! A store whose calls are counted and timed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+
+use super::{
+    AdoptionHook, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
+    UpdateKeyError,
+};
+use crate::domain::calendar::{Day, Month, Timestamp};
+use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::domain::link::{Link, ShortId};
+use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
+use crate::domain::window::WindowLog;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::store::{OperationMeters, Outcome};
+
+/// Passes everything to another store, and tells the metrics how that went.
+pub struct MeteredStore {
+    behind: Arc<dyn Store>,
+    meters: Meters,
+}
+
+impl MeteredStore {
+    pub fn new(behind: Arc<dyn Store>, metrics: &Metrics) -> Self {
+        Self { behind, meters: Meters::of(metrics) }
+    }
+}
+
+/// What an error of a call is counted as.
+trait Counted {
+    fn outcome(&self) -> Outcome;
+}
+
+impl Counted for StoreError {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Unavailable(_) => Outcome::Unavailable,
+            Self::Corrupt { .. } => Outcome::Corrupt,
+        }
+    }
+}
+
+impl Counted for CreateLinkError {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::IdTaken | Self::QuotaExceeded { .. } => Outcome::Refused,
+            Self::Store(error) => error.outcome(),
+        }
+    }
+}
+
+impl Counted for UpdateKeyError {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Conflict => Outcome::Refused,
+            Self::Store(error) => error.outcome(),
+        }
+    }
+}
+
+/// Methods: each is passed on, and counted when it is answered.
+macro_rules! count_all {
+    (
+        reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
+        writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
+    ) => {
+        struct Meters {
+            $($read: OperationMeters,)*
+            $($write: OperationMeters,)*
+        }
+
+        impl Meters {
+            fn of(metrics: &Metrics) -> Self {
+                Self {
+                    $($read: metrics.store_operation(stringify!($read)),)*
+                    $($write: metrics.store_operation(stringify!($write)),)*
+                }
+            }
+        }
+
+        #[async_trait]
+        impl Store for MeteredStore {
+            async fn close(&self) {
+                self.behind.close().await;
+            }
+
+            fn lacks_link(&self, id: ShortId) -> bool {
+                self.behind.lacks_link(id)
+            }
+
+            fn is_shared(&self) -> bool {
+                self.behind.is_shared()
+            }
+
+            fn driver_counts(&self) -> Option<DriverCounts> {
+                self.behind.driver_counts()
+            }
+
+            fn on_adoption(&self, tell: AdoptionHook) {
+                self.behind.on_adoption(tell);
+            }
+
+            $(async fn $read(&self, $($of: $of_type),*) -> $found {
+                let began = Instant::now();
+                counted(&self.meters.$read, began, self.behind.$read($($of),*).await)
+            })*
+
+            $(async fn $write(&self, $($argument: $type),*) -> $answer {
+                let began = Instant::now();
+                counted(&self.meters.$write, began, self.behind.$write($($argument),*).await)
+            })*
+        }
+    };
+}
+
+store_methods!(count_all);
+
+fn counted<R, E: Counted>(meters: &OperationMeters, began: Instant, answer: Result<R, E>) -> Result<R, E> {
+    let outcome = answer.as_ref().err().map_or(Outcome::Ok, Counted::outcome);
+    meters.ended(outcome, began.elapsed());
+    answer
+}

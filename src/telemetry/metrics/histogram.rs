@@ -1,0 +1,88 @@
+//! A histogram of plain atomics, for where many threads observe at every turn.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::catalogue::Definition;
+
+/// Upper ends of the buckets, in nanoseconds: from a redirect from memory up to one that waits for a store in trouble.
+const BOUNDS: [u64; 14] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    50_000_000,
+    250_000_000,
+    1_000_000_000,
+    5_000_000_000,
+];
+
+/// Times sorted into buckets: two atomic adds an observation, without a lock or an allocation. The recorder's own histograms
+/// keep each observation until they are asked.
+#[derive(Debug, Default)]
+pub struct AtomicHistogram {
+    /// The last one has no end.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    nanos: AtomicU64,
+}
+
+impl AtomicHistogram {
+    pub fn observe(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.iter().position(|bound| nanos <= *bound).unwrap_or(BOUNDS.len());
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// As Prometheus text.
+    pub(super) fn render(&self, Definition { name, kind, help, .. }: &Definition) -> String {
+        let mut text = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
+        let mut count = 0;
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            count += bucket.load(Ordering::Relaxed);
+            let bound = BOUNDS.get(index).map_or("+Inf".to_owned(), |nanos| seconds(*nanos).to_string());
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
+        }
+        let _ = writeln!(text, "{name}_sum {}", seconds(self.nanos.load(Ordering::Relaxed)));
+        let _ = writeln!(text, "{name}_count {count}\n");
+        text
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    Duration::from_nanos(nanos).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalogue::REDIRECT_DURATION;
+    use super::*;
+
+    #[test]
+    fn times_are_counted_in_every_bucket_that_holds_them() {
+        let times = AtomicHistogram::default();
+        for nanos in [0, 10_000, 10_001, 6_000_000_000] {
+            times.observe(Duration::from_nanos(nanos));
+        }
+        let text = times.render(&REDIRECT_DURATION);
+        for line in [
+            "# TYPE signpost_redirect_duration_seconds histogram",
+            "signpost_redirect_duration_seconds_bucket{le=\"0.00001\"} 2",
+            "signpost_redirect_duration_seconds_bucket{le=\"0.000025\"} 3",
+            "signpost_redirect_duration_seconds_bucket{le=\"5\"} 3",
+            "signpost_redirect_duration_seconds_bucket{le=\"+Inf\"} 4",
+            "signpost_redirect_duration_seconds_sum 6.000020001",
+            "signpost_redirect_duration_seconds_count 4",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What is asked for over HTTP, and what becomes of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use metrics::{Counter, Histogram};
+
+use super::catalogue::{HTTP_REQUEST_DURATION, QUOTAS_REFUSED, REQUESTS_LIMITED};
+use super::histogram::AtomicHistogram;
+
+/// Where a redirect's link was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookUp {
+    Memory,
+    Store,
+}
+
+/// What became of redirects. Each is counted by one atomic add, when its answer is made.
+#[derive(Debug, Default)]
+pub struct RedirectMeters {
+    found_in_memory: AtomicU64,
+    found_in_store: AtomicU64,
+    unknown_in_memory: AtomicU64,
+    unknown_in_store: AtomicU64,
+    limited: AtomicU64,
+    unavailable: AtomicU64,
+    failed: AtomicU64,
+    pub times: AtomicHistogram,
+}
+
+impl RedirectMeters {
+    pub fn found(&self, by: LookUp) {
+        count(match by {
+            LookUp::Memory => &self.found_in_memory,
+            LookUp::Store => &self.found_in_store,
+        });
+    }
+
+    pub fn unknown(&self, by: LookUp) {
+        count(match by {
+            LookUp::Memory => &self.unknown_in_memory,
+            LookUp::Store => &self.unknown_in_store,
+        });
+    }
+
+    pub fn limited(&self) {
+        count(&self.limited);
+    }
+
+    /// The store did not answer.
+    pub fn unavailable(&self) {
+        count(&self.unavailable);
+    }
+
+    /// A handler panicked.
+    pub fn failed(&self) {
+        count(&self.failed);
+    }
+}
+
+/// What is shown.
+impl RedirectMeters {
+    pub(super) fn all_found(&self) -> u64 {
+        read(&self.found_in_memory) + read(&self.found_in_store)
+    }
+
+    pub(super) fn all_unknown(&self) -> u64 {
+        read(&self.unknown_in_memory) + read(&self.unknown_in_store)
+    }
+
+    pub(super) fn all_limited(&self) -> u64 {
+        read(&self.limited)
+    }
+
+    pub(super) fn all_unavailable(&self) -> u64 {
+        read(&self.unavailable)
+    }
+
+    pub(super) fn all_failed(&self) -> u64 {
+        read(&self.failed)
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        read(&self.found_in_memory)
+    }
+
+    pub(super) fn negatives(&self) -> u64 {
+        read(&self.unknown_in_memory)
+    }
+
+    pub(super) fn misses(&self) -> u64 {
+        read(&self.found_in_store) + read(&self.unknown_in_store) + read(&self.unavailable)
+    }
+
+    /// Answers with a status of the class that has this place in [`CLASSES`].
+    pub(super) fn of_class(&self, class: usize) -> u64 {
+        match CLASSES[class] {
+            "3xx" => self.all_found(),
+            "4xx" => self.all_unknown() + self.all_limited(),
+            "5xx" => self.all_unavailable() + self.all_failed(),
+            _ => 0,
+        }
+    }
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Classes of statuses, 1xx first.
+pub(super) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// What the other requests come to, by route.
+#[derive(Default)]
+pub struct RequestMeters {
+    routes: Vec<RouteMeters>,
+}
+
+struct RouteMeters {
+    pattern: &'static str,
+    statuses: [AtomicU64; CLASSES.len()],
+    time: Histogram,
+}
+
+/// The name of the route of requests that no route is for.
+const NO_ROUTE: &str = "none";
+
+impl RequestMeters {
+    /// Must run with the recorder that is to show them.
+    pub(super) fn register(patterns: impl Iterator<Item = &'static str>) -> Self {
+        let route = |pattern| RouteMeters {
+            pattern,
+            statuses: Default::default(),
+            time: metrics::histogram!(HTTP_REQUEST_DURATION.name, "route" => pattern),
+        };
+        Self { routes: patterns.chain([NO_ROUTE]).map(route).collect() }
+    }
+
+    pub(super) fn patterns(&self) -> impl Iterator<Item = &'static str> {
+        self.routes.iter().map(|route| route.pattern)
+    }
+
+    /// Answers of the route at `index` with a status of the class that has this place in [`CLASSES`].
+    pub(super) fn of_class(&self, index: usize, class: usize) -> u64 {
+        read(&self.routes[index].statuses[class])
+    }
+
+    /// A request of the route with this pattern was answered.
+    pub fn answered(&self, pattern: Option<&'static str>, status: u16, time: Duration) {
+        let pattern = pattern.unwrap_or(NO_ROUTE);
+        let Some(route) = self.routes.iter().find(|route| route.pattern == pattern) else { return };
+        if let Some(class) = usize::from(status / 100).checked_sub(1).and_then(|class| route.statuses.get(class)) {
+            count(class);
+        }
+        route.time.record(time);
+    }
+}
+
+/// Refusals for a limit or a quota, apart from those of redirects and of deliveries.
+pub struct RefusalMeters {
+    pub limited_qr: Counter,
+    pub limited_keys: Counter,
+    pub links_quota: Counter,
+}
+
+impl RefusalMeters {
+    /// Must run with the recorder that is to show them.
+    pub(super) fn register() -> Self {
+        let limit = |limit: &'static str| metrics::counter!(REQUESTS_LIMITED.name, "limit" => limit);
+        Self {
+            limited_qr: limit("qr"),
+            limited_keys: limit("key"),
+            links_quota: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "links"),
+        }
+    }
+}
