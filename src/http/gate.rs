@@ -114,7 +114,7 @@ async fn let_through(
 }
 
 /// The secret that a request carries: `X-API-Key`, else `Authorization: Bearer`.
-fn presented_secret(headers: &HeaderMap) -> Option<&[u8]> {
+pub fn presented_secret(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(key) = headers.get(X_API_KEY) {
         return Some(key.as_bytes());
     }

@@ -19,6 +19,10 @@ impl Random {
         Self(seed)
     }
 
+    pub fn with_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
     pub fn fork(&mut self) -> Self {
         Self(self.next())
     }

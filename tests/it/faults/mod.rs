@@ -5,7 +5,7 @@ mod disk_budget;
 mod drain;
 mod keep_alive;
 mod kill;
-mod load;
+pub mod load;
 mod rolling;
 mod start;
 mod webhooks_kill;

@@ -1,0 +1,116 @@
+//! The fuzzer's targets, without a fuzzer: fed its seeds, and changes of them that are the same at every run.
+
+#[path = "../fuzz/targets.rs"]
+mod targets;
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use signpost::domain::hit::HitCursor;
+use signpost::hits::journal::{self, JournalSettings};
+use signpost::hits::record::HitRecord;
+
+use self::targets::ALL;
+use crate::faults::load::Random;
+use crate::hits::mmdb::{self, Value};
+
+/// Changes of each seed.
+const CHANGES: u64 = 300;
+
+fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(target);
+    let mut files: Vec<PathBuf> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} has no seeds", directory.display());
+    files.into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect()
+}
+
+/// Some bytes changed, cut away or doubled.
+fn changed(seed: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..=random.below(3) {
+        let place = |random: &mut Random, bytes: &[u8]| usize::try_from(random.below(bytes.len() as u64 + 1)).unwrap();
+        let (from, to) = (place(random, &bytes), place(random, &bytes));
+        let (from, to) = (from.min(to), from.max(to));
+        match random.below(4) {
+            0 => drop(bytes.drain(from..to)),
+            1 => bytes.truncate(to),
+            2 => bytes.splice(from..from, bytes[from..to].to_vec()).for_each(drop),
+            _ => {
+                for byte in bytes.iter_mut().skip(from).take(4) {
+                    *byte = u8::try_from(random.below(256)).unwrap();
+                }
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn seeds_and_changes_of_them_find_no_fault_in_any_parser() {
+    for (name, target) in ALL {
+        let mut random = Random::with_seed(0x5167_6e70);
+        for (file, seed) in seeds(name) {
+            let inputs = std::iter::once(seed.clone()).chain((0..CHANGES).map(|_| changed(&seed, &mut random)));
+            for input in inputs {
+                let found = catch_unwind(AssertUnwindSafe(|| target(&input)));
+                assert!(found.is_ok(), "{name}, from {}: {:?}", file.display(), String::from_utf8_lossy(&input));
+            }
+        }
+    }
+}
+
+/// What is changed is read to its end as it stands; else its parsers would hardly be reached.
+#[test]
+fn the_seeds_themselves_are_good() {
+    for (_, segment) in seeds("journal").into_iter().filter(|(path, _)| path.ends_with("segment")) {
+        assert_eq!(targets::hits_in(&segment), 2);
+    }
+    for (_, export) in seeds("import").into_iter().filter(|(path, _)| path.ends_with("whole")) {
+        assert!(targets::is_imported(&export));
+    }
+}
+
+/// The seeds of what is no text, made anew where that is asked for: after a change of a form.
+#[test]
+fn a_journal_and_a_database_of_places_are_among_the_seeds() {
+    let text = Value::Text;
+    let place = Value::Map(vec![
+        ("country", Value::Map(vec![("iso_code", text("DE"))])),
+        ("city", Value::Map(vec![("names", Value::Map(vec![("en", text("Ulm"))]))])),
+    ]);
+    let database = mmdb::write("fuzz", &place, &text("not a record"));
+    for (name, bytes) in [("journal/segment", segment()), ("places/city", fs::read(database).unwrap())] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(name);
+        if std::env::var_os("SIGNPOST_TEST_WRITE_SEEDS").is_some() {
+            fs::write(&path, &bytes).unwrap();
+        }
+        // Times are in them.
+        assert_eq!(fs::read(path).unwrap().len(), bytes.len(), "{name} is of another form");
+    }
+}
+
+/// A segment with some hits.
+fn segment() -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = JournalSettings { segment_bytes: 4096, disk_budget: 1 << 20, ..JournalSettings::default() };
+    let opened = journal::open(directory.path(), &settings, targets::NODE, HitCursor::default()).unwrap();
+    for (user_agent, referer) in [("Mozilla/5.0 (X11; Linux x86_64)", "https://news.example/item"), ("", "")] {
+        let hit = HitRecord {
+            at_ms: 1_790_000_000_000,
+            short_id: *b"Abc1234",
+            tracked: true,
+            webhooks: 2,
+            ch_ua_mobile: Some(false),
+            owner: [7; 16],
+            address: "203.0.113.7".parse().unwrap(),
+            user_agent: user_agent.as_bytes(),
+            referer: referer.as_bytes(),
+        };
+        opened.writer.append(&hit).unwrap();
+    }
+    let mut files = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+    let segment = files.find(|path| path.extension().is_some_and(|kind| kind == "seg")).unwrap();
+    fs::read(segment).unwrap()
+}
