@@ -136,7 +136,9 @@ fn parts() {
         "journal append",
         |_| {
             let writer = writer.clone();
-            move |_| black_box(writer.append(&record)).unwrap()
+            move |_| {
+                black_box(writer.append(&record)).unwrap();
+            }
         },
         || {
             while !reader.read(usize::MAX, &mut |_, _| ()).caught_up {}

@@ -76,6 +76,8 @@ impl Ledger {
     async fn write(&mut self) -> Result<(), StoreError> {
         self.store.settle_deliveries(self.writing.clone()).await?;
         for settlement in &self.writing {
+            let (id, attempt, outcome) = (settlement.id, settlement.attempt, &settlement.outcome);
+            tracing::debug!(hit = %id.hit.id.0, url = id.url_index, attempt, ?outcome, "webhook tried");
             self.meters.attempted(match settlement.outcome {
                 AttemptOutcome::Delivered { .. } => AttemptResult::Delivered(settlement.at.since(settlement.id.hit.at)),
                 AttemptOutcome::Failed { retry_in: Some(_), .. } => AttemptResult::FailedForNow,

@@ -25,11 +25,11 @@ use super::append_log::Full;
 use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::keeper::JournalKeeper;
 use super::reader::JournalReader;
-use super::record::{HitRecord, MAX_RECORD_BYTES};
+use super::record::{HitRecord, MAX_RECORD_BYTES, hit_id};
 use super::recovery::{LOCK_FILE, segment_path, survey};
 use super::refusal::Refusal;
 use super::segment::{CacheLines, Prepare, Segment};
-use crate::domain::hit::{HitCursor, NodeId, Position};
+use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
 pub use super::refusal::NotRecorded;
 
@@ -217,20 +217,20 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Appends a hit. Once this has returned `Ok`, the hit survives the process.
+    /// Appends a hit, and answers where its record ends. Once this has returned `Ok`, the hit survives the process.
     ///
     /// # Errors
     /// If there is no room. The hit is not recorded, but counted in [`JournalStats::not_recorded`],
     /// and logged; the redirect goes on.
-    pub fn append(&self, hit: &HitRecord<'_>) -> Result<(), NotRecorded> {
+    pub fn append(&self, hit: &HitRecord<'_>) -> Result<Position, NotRecorded> {
         let len = hit.encoded_len();
         loop {
             let active = self.shared.active.load();
             let full = match active.as_deref() {
                 Some(segment) => match segment.append(len, |out| hit.encode(out)) {
-                    Ok(_) => {
+                    Ok(end) => {
                         self.shared.appended.0.fetch_add(1, Ordering::Relaxed);
-                        return Ok(());
+                        return Ok(segment.position(end));
                     }
                     Err(Full) => Some(segment.header().sequence),
                 },
@@ -239,6 +239,11 @@ impl JournalWriter {
             drop(active);
             self.shared.rotate(full).inspect_err(|_| self.shared.refusal.count())?;
         }
+    }
+
+    /// The id of the hit whose record ends at `position`.
+    pub fn hit_id(&self, position: Position, at_ms: u64) -> HitId {
+        hit_id(self.shared.node, position, at_ms)
     }
 
     /// What the journal has done since it was opened, and what it holds.

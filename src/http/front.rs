@@ -28,6 +28,7 @@ use super::redirect::{self, Admitted, Resolved};
 use super::request_id::{X_REQUEST_ID, request_id};
 use super::routes::{self, REDIRECT};
 use super::wire::Handlers;
+use crate::domain::hit::HitId;
 use crate::domain::link::ShortId;
 use crate::readiness::Readiness;
 
@@ -120,7 +121,7 @@ where
         };
         self.api.metrics.redirects.times.observe(began.elapsed());
         if self.api.log_requests {
-            log(request.method(), &id, Some(REDIRECT), answer.status(), None);
+            log_redirect(request.method(), &id, &answer, None);
         }
         Answering::Now(FrontResponse::Bare(with_request_id(answer, id)))
     }
@@ -140,7 +141,7 @@ async fn load<B>(
     let answer = loading.instrument(span_of(&id)).await.unwrap_or_else(|_| redirect_panicked(&api));
     api.metrics.redirects.times.observe(began.elapsed());
     if api.log_requests {
-        log(request.method(), &id, Some(REDIRECT), answer.status(), Some(began));
+        log_redirect(request.method(), &id, &answer, Some(began));
     }
     Ok(FrontResponse::Bare(with_request_id(answer, id)))
 }
@@ -170,7 +171,7 @@ where
     };
     api.metrics.requests.answered(route, response.status().as_u16(), began.elapsed());
     if api.log_requests {
-        log(&method, &id, route, response.status(), Some(began));
+        log(&method, &id, route, response.status(), None, Some(began));
     }
     Ok(response.with_request_id(id))
 }
@@ -186,10 +187,24 @@ pub fn span_of(id: &HeaderValue) -> Span {
     tracing::error_span!("request", id = id.to_str().unwrap_or_default())
 }
 
-fn log(method: &Method, id: &HeaderValue, route: Option<&str>, status: StatusCode, began: Option<Instant>) {
+/// With the id of the hit, by which its webhooks can be followed.
+fn log_redirect(method: &Method, id: &HeaderValue, answer: &Response<BoxBody>, began: Option<Instant>) {
+    let hit = answer.extensions().get::<HitId>().copied();
+    log(method, id, Some(REDIRECT), answer.status(), hit, began);
+}
+
+fn log(
+    method: &Method,
+    id: &HeaderValue,
+    route: Option<&str>,
+    status: StatusCode,
+    hit: Option<HitId>,
+    began: Option<Instant>,
+) {
     let _in_span = span_of(id).entered();
     let micros = began.map(|began| u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
-    tracing::info!(%method, route, status = status.as_u16(), micros, "request");
+    let hit = hit.map(|hit| tracing::field::display(hit.0));
+    tracing::info!(%method, route, status = status.as_u16(), hit, micros, "request");
 }
 
 fn panicked() -> Response<BoxBody> {

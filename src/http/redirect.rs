@@ -14,6 +14,7 @@ use super::openapi::schemas::ShortIdPath;
 use super::problem::{Kind, Problem};
 use crate::cache::links::{CachedLink, Entry};
 use crate::domain::calendar::Timestamp;
+use crate::domain::hit::Position;
 use crate::domain::link::ShortId;
 use crate::limits::client::RetryAfter;
 use crate::service::redirects::Visit;
@@ -40,12 +41,11 @@ impl<'a, F: Fields + ?Sized> Ask<'a, F> {
         api.redirects.admit(self.client).inspect_err(|_| api.metrics.redirects.limited())
     }
 
-    /// Is to be called with what a link was found to be, before the answer goes out: counts, and records the hit.
-    pub fn found(&self, api: &Api, link: &CachedLink, by: LookUp, at: Timestamp) {
+    /// Is to be called with what a link was found to be, before the answer goes out: counts, and records the hit. Answers
+    /// where that is.
+    pub fn found(&self, api: &Api, link: &CachedLink, by: LookUp, at: Timestamp) -> Option<Position> {
         api.metrics.redirects.found(by);
-        if self.is_hit {
-            api.redirects.record(link, &self.visit(), at);
-        }
+        if self.is_hit { api.redirects.record(link, &self.visit(), at) } else { None }
     }
 
     fn visit(&self) -> Visit<'a> {
@@ -113,8 +113,11 @@ fn answer(api: &Api, ask: &Ask<'_, HeaderMap>, entry: &Entry, by: LookUp, at: Ti
         api.metrics.redirects.unknown(by);
         return Problem::no_such_link().into_bare_response();
     };
-    ask.found(api, link, by, at);
+    let recorded = ask.found(api, link, by, at);
     let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
+    if let Some(position) = recorded.filter(|_| api.log_requests) {
+        response.extensions_mut().insert(api.redirects.hit_id(position, at));
+    }
     let headers = response.headers_mut();
     headers.insert(LOCATION, link.location.clone());
     headers.insert(CACHE_CONTROL, PRIVATE_NO_STORE);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::cache::links::{CachedLink, Entry, LinkCache};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
+use crate::domain::hit::{HitId, Position};
 use crate::domain::link::ShortId;
 use crate::hits::journal::JournalWriter;
 use crate::hits::record::HitRecord;
@@ -68,9 +69,9 @@ impl Redirects {
         self.cache.load(id).await
     }
 
-    /// Puts a hit into the journal, where it outlives this process. Where the journal has no room, it counts and logs
-    /// what it does not record; the redirect goes on.
-    pub fn record(&self, link: &CachedLink, visit: &Visit<'_>, at: Timestamp) {
+    /// Puts a hit into the journal, where it outlives this process, and answers where it is. Where the journal has no room,
+    /// it counts and logs what it does not record; the redirect goes on.
+    pub fn record(&self, link: &CachedLink, visit: &Visit<'_>, at: Timestamp) -> Option<Position> {
         let hit = HitRecord {
             at_ms: at.0,
             short_id: link.id.0,
@@ -83,9 +84,15 @@ impl Redirects {
             referer: visit.referer,
         };
         // The journal counts and logs what it refuses.
-        let _ = self.journal.append(&hit);
+        let position = self.journal.append(&hit).ok();
         if link.webhooks > 0 {
             self.urgency.tell();
         }
+        position
+    }
+
+    /// The id of a hit that was recorded there: analytics and webhooks know it by this.
+    pub fn hit_id(&self, position: Position, at: Timestamp) -> HitId {
+        self.journal.hit_id(position, at.0)
     }
 }

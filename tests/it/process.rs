@@ -211,6 +211,37 @@ fn json_logs_are_json_line_by_line_without_secrets_or_addresses() {
     assert!(others.clone().all(|line| !line.contains("127.0.0.1")), "{:?}", others.collect::<Vec<_>>());
 }
 
+/// From the id of a request to the tries of its webhooks.
+#[test]
+fn a_request_can_be_followed_through_the_journal_to_its_deliveries() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Program::under_load(directory.path())
+        .set("SIGNPOST_LOG__FORMAT", "json")
+        .set("SIGNPOST_LOG__REQUESTS", "true")
+        .set("SIGNPOST_LOG__LEVEL", "debug")
+        .serve();
+    let mut connection = process.connect().unwrap();
+    // Nobody listens there.
+    let body = r#"{"redirect_url":"https://example.com/","webhooks":["http://127.0.0.1:9/"]}"#;
+    let link = connection.post("/shorten", ROOT_KEY, body).unwrap().expect(200).json();
+    let path = format!("/{}", link["short_id"].as_str().unwrap());
+    connection.get(&path, &[("X-Request-Id", "the-id-of-a-click")]).unwrap().expect(302);
+    let lines =
+        || -> Vec<Value> { process.stderr().lines().filter_map(|line| serde_json::from_str(line).ok()).collect() };
+    let began = Instant::now();
+    let tried = loop {
+        let tried: Vec<Value> = lines().into_iter().filter(|line| line["message"] == "webhook tried").collect();
+        if !tried.is_empty() {
+            break tried;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", process.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let request = lines().into_iter().find(|line| line.to_string().contains("the-id-of-a-click")).unwrap();
+    assert!(request["hit"].is_string(), "{request}");
+    assert_eq!(tried[0]["hit"], request["hit"], "{request}");
+}
+
 #[test]
 fn requests_are_logged_with_their_id_when_asked_for_and_else_not() {
     let directory = tempfile::tempdir().unwrap();

@@ -141,7 +141,11 @@ fn eight_threads_append_across_segments_and_every_hit_is_read_once() {
     std::thread::scope(|scope| {
         let threads = (0..THREADS).map(|thread| {
             let writer = writer.clone();
-            scope.spawn(move || (0..HITS).for_each(|number| writer.append(&hit(thread, number)).unwrap()))
+            scope.spawn(move || {
+                (0..HITS).for_each(|number| {
+                    writer.append(&hit(thread, number)).unwrap();
+                });
+            })
         });
         let threads: Vec<_> = threads.collect();
         // Reads and deletes while they write.
@@ -300,7 +304,7 @@ fn a_disk_without_room_is_left_alone_until_the_pause_is_over_or_something_is_rel
     assert!(matches!(writer.append(&hit(0, 2)), Err(NotRecorded::Disk { .. })), "within the pause");
     let seen = read_all(&mut reader);
     reader.release(seen.last().unwrap().0);
-    assert_eq!(writer.append(&hit(0, 3)), Ok(()));
+    assert!(writer.append(&hit(0, 3)).is_ok());
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn child_that_may_not_make_long_files() {
     let settings = JournalSettings { segment_bytes: 1 << 20, disk_budget: 4 << 20, ..small(4) };
     let Journal { writer, mut reader, keeper } = open(&directory, &settings, NODE, START).unwrap();
     let refused = Err(NotRecorded::Disk { os_error: EFBIG });
-    assert_eq!(writer.append(&hit(0, 0)), refused);
+    assert_eq!(writer.append(&hit(0, 0)).map(drop), refused);
     assert_eq!(keeper.prepare_spare().map(drop), refused);
     assert_eq!(read_all(&mut reader), []);
     let stats = writer.stats();
@@ -147,7 +147,7 @@ fn child_on_a_small_disk() {
         fs::write(&ballast, vec![1; 100 << 10]).unwrap();
         let refused = loop {
             match writer.append(&hit(0, seen.len() as u64)) {
-                Ok(()) => seen.push(seen.len() as u64),
+                Ok(_) => seen.push(seen.len() as u64),
                 Err(refused) => break refused,
             }
         };
