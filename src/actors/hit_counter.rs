@@ -164,9 +164,11 @@ impl Counting {
     /// Makes the batch again that an earlier life had begun: the same records, whatever came behind them since.
     fn gather_begun(&mut self) {
         let (tally, HitCursor { counted, begun }) = (&mut self.tally, self.cursor);
+        let mut oldest = None;
         loop {
             let read = self.reader.read(PAGE, &mut |position, hit| {
                 if position <= begun {
+                    oldest.get_or_insert(hit.at_ms);
                     tally.add(position, &hit);
                 }
             });
@@ -175,6 +177,9 @@ impl Counting {
             }
         }
         self.reader.rewind(begun);
+        if let Some(oldest) = oldest {
+            self.meters.counted_upto(oldest);
+        }
         self.meters.consumed(tally.records());
         self.offered = Some(Arc::new(tally.take(counted, begun)));
     }

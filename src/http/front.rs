@@ -24,7 +24,7 @@ use tracing::{Instrument, Span};
 
 use super::Api;
 use super::problem::{PROBLEM_JSON, Problem};
-use super::redirect::{self, Admitted, Resolved};
+use super::redirect::{self, Admitted, CountedAsRedirect, Resolved};
 use super::request_id::{X_REQUEST_ID, request_id};
 use super::routes::{self, REDIRECT};
 use super::wire::Handlers;
@@ -169,9 +169,14 @@ where
         }
         Err(_) => FrontResponse::Bare(panicked()),
     };
-    api.metrics.requests.answered(route, response.status().as_u16(), began.elapsed());
+    let (is_redirect, hit) = response.as_redirect();
+    if is_redirect {
+        api.metrics.redirects.times.observe(began.elapsed());
+    } else {
+        api.metrics.requests.answered(route, response.status().as_u16(), began.elapsed());
+    }
     if api.log_requests {
-        log(&method, &id, route, response.status(), None, Some(began));
+        log(&method, &id, route, response.status(), hit, Some(began));
     }
     Ok(response.with_request_id(id))
 }
@@ -233,6 +238,17 @@ impl<B> FrontResponse<B> {
         match self {
             Self::Bare(response) => response.status(),
             Self::Routed(response) => response.status(),
+        }
+    }
+
+    /// Whether the routes took it for a redirect after all, and the hit that was recorded then.
+    fn as_redirect(&self) -> (bool, Option<HitId>) {
+        match self {
+            Self::Bare(_) => (false, None),
+            Self::Routed(response) => {
+                let notes = response.response().extensions();
+                (notes.contains::<CountedAsRedirect>(), notes.get::<HitId>().copied())
+            }
         }
     }
 

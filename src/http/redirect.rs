@@ -44,8 +44,9 @@ impl<'a, F: Fields + ?Sized> Ask<'a, F> {
     /// Is to be called with what a link was found to be, before the answer goes out: counts, and records the hit. Answers
     /// where that is.
     pub fn found(&self, api: &Api, link: &CachedLink, by: LookUp, at: Timestamp) -> Option<Position> {
+        let recorded = if self.is_hit { api.redirects.record(link, &self.visit(), at) } else { None };
         api.metrics.redirects.found(by);
-        if self.is_hit { api.redirects.record(link, &self.visit(), at) } else { None }
+        recorded
     }
 
     fn visit(&self) -> Visit<'a> {
@@ -69,6 +70,10 @@ pub fn short_id_of(head: &RequestHead) -> Option<ShortId> {
     }
     ShortId::parse(head.uri.path().strip_prefix('/')?)
 }
+
+/// Marks an answer of the routes that the metrics of redirects have.
+#[derive(Clone, Copy)]
+pub struct CountedAsRedirect;
 
 /// A request that was let in: when.
 #[derive(Clone, Copy)]
@@ -155,13 +160,20 @@ pub async fn by_route(
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
     let head = request.head();
-    let Some(id) = ShortId::parse(&path) else {
-        api.redirects.admit(api.client_address(head))?;
-        return Err(Problem::no_such_link());
+    let mut response = if let Some(id) = ShortId::parse(&path) {
+        match resolve(&api, head, id) {
+            Resolved::Answered(response) => response,
+            Resolved::NotCached(admitted) => load(&api, head, id, admitted).await,
+        }
+    } else {
+        match api.redirects.admit(api.client_address(head)) {
+            Ok(_) => return Err(Problem::no_such_link()),
+            Err(retry_after) => {
+                api.metrics.redirects.limited();
+                Problem::from(retry_after).into_bare_response()
+            }
+        }
     };
-    let response = match resolve(&api, head, id) {
-        Resolved::Answered(response) => response,
-        Resolved::NotCached(admitted) => load(&api, head, id, admitted).await,
-    };
+    response.extensions_mut().insert(CountedAsRedirect);
     Ok(HttpResponse::from(response))
 }

@@ -106,13 +106,13 @@ macro_rules! count_all {
             }
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
-                let began = Instant::now();
-                counted(&self.meters.$read, began, self.behind.$read($($of),*).await)
+                let call = Call::begun(&self.meters.$read);
+                call.ended(self.behind.$read($($of),*).await)
             })*
 
             $(async fn $write(&self, $($argument: $type),*) -> $answer {
-                let began = Instant::now();
-                counted(&self.meters.$write, began, self.behind.$write($($argument),*).await)
+                let call = Call::begun(&self.meters.$write);
+                call.ended(self.behind.$write($($argument),*).await)
             })*
         }
     };
@@ -120,8 +120,26 @@ macro_rules! count_all {
 
 store_methods!(count_all);
 
-fn counted<R, E: Counted>(meters: &OperationMeters, began: Instant, answer: Result<R, E>) -> Result<R, E> {
-    let outcome = answer.as_ref().err().map_or(Outcome::Ok, Counted::outcome);
-    meters.ended(outcome, began.elapsed());
-    answer
+/// A call under way. One whose caller gives up has not been answered: it counts as unavailable.
+struct Call<'a> {
+    meters: &'a OperationMeters,
+    began: Instant,
+    outcome: Outcome,
+}
+
+impl<'a> Call<'a> {
+    fn begun(meters: &'a OperationMeters) -> Self {
+        Self { meters, began: Instant::now(), outcome: Outcome::Unavailable }
+    }
+
+    fn ended<R, E: Counted>(mut self, answer: Result<R, E>) -> Result<R, E> {
+        self.outcome = answer.as_ref().err().map_or(Outcome::Ok, Counted::outcome);
+        answer
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.meters.ended(self.outcome, self.began.elapsed());
+    }
 }

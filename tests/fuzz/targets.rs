@@ -1,4 +1,5 @@
-//! What is fuzzed: every parser of bytes from outside, and what must hold of its answer besides that there is one.
+//! What is fuzzed: parsers of bytes from outside, and what must hold of their answers besides that there is one. Heads of
+//! requests, and bodies, are `httparse`'s and `serde_json`'s to parse.
 //!
 //! Shared by the fuzzer (`tests/fuzz/run`) and by `cargo test`, which feeds it the seeds and changes of them.
 

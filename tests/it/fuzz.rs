@@ -64,12 +64,9 @@ fn seeds_and_changes_of_them_find_no_fault_in_any_parser() {
 /// What is changed is read to its end as it stands; else its parsers would hardly be reached.
 #[test]
 fn the_seeds_themselves_are_good() {
-    for (_, segment) in seeds("journal").into_iter().filter(|(path, _)| path.ends_with("segment")) {
-        assert_eq!(targets::hits_in(&segment), 2);
-    }
-    for (_, export) in seeds("import").into_iter().filter(|(path, _)| path.ends_with("whole")) {
-        assert!(targets::is_imported(&export));
-    }
+    let seed = |target, name: &str| seeds(target).into_iter().find(|(path, _)| path.ends_with(name)).unwrap().1;
+    assert_eq!(targets::hits_in(&seed("journal", "segment")), 2);
+    assert!(targets::is_imported(&seed("import", "whole")));
 }
 
 /// The seeds of what is no text, made anew where that is asked for: after a change of a form.

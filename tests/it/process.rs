@@ -58,8 +58,8 @@ fn the_description_of_the_api_is_printed_as_json() {
 #[test]
 fn the_health_check_fails_where_no_server_is_ready_and_succeeds_where_one_is() {
     let directory = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let admin = format!("127.0.0.1:{port}");
+    // An address that no other test uses, also while nobody listens there.
+    let admin = std::net::TcpListener::bind("127.0.7.2:0").unwrap().local_addr().unwrap().to_string();
     let check =
         || Program::at(directory.path()).arguments(&["healthcheck"]).set("SIGNPOST_ADMIN__LISTEN", &admin).run();
     let ended = check();

@@ -78,8 +78,15 @@ class Load(threading.Thread):
         self.link = expect(200, call("POST", "/shorten", ROOT_KEY, body))["short_id"]
         self.free = expect(201, call("POST", "/api-keys", ROOT_KEY, {"name": "free", "tier": "Free"}))["key"]
         self.goes_on = True
+        self.error = None
 
     def run(self):
+        try:
+            self.ask_for_everything()
+        except OSError as error:
+            self.error = error
+
+    def ask_for_everything(self):
         while self.goes_on:
             for path in (f"/{self.link}", "/zzzzzzz", f"/{self.link}/qr", "/", "/nowhere/at/all"):
                 call("GET", path)
@@ -168,6 +175,8 @@ def main():
     finally:
         load.goes_on = False
         load.join()
+        if load.error:
+            print(f"the load ended: {load.error}")
         prometheus.process.terminate()
         prometheus.process.wait()
 
@@ -184,7 +193,8 @@ def check(prometheus):
     silent = prometheus.wait_for(expressions, lambda name: prometheus.has_data(expressions[name]), patience=30)
     if silent:
         sys.exit("no data under load:\n" + "\n".join(f"  {name}: {expressions[name]}" for name in silent))
-    if firing := [rule["name"] for rule in rules if rule.get("alerts")]:
+    now = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+    if firing := [rule["name"] for rule in now if rule.get("alerts")]:
         sys.exit(f"nothing is wrong, and yet: {firing}")
     print(f"{len(expressions)} expressions return data")
 

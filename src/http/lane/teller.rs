@@ -142,6 +142,7 @@ impl Teller {
         let request_id = if is_well_formed(sent) { value_of(sent) } else { new_request_id() };
         span_of(&request_id).in_scope(|| tracing::error!("a redirect panicked"));
         self.api.metrics.redirects.failed();
+        self.api.metrics.redirects.times.observe(self.began.elapsed());
         let with_body = head.is_none_or(|head| head.is_get);
         let stamp = self.date.stamp(self.api.clock.now(), request_id.as_bytes(), true);
         CannedProblem::new(&Problem::internal()).write(&mut self.out, with_body, stamp);

@@ -51,19 +51,19 @@ metrics! {
     BUILD_INFO: Gauge "signpost_build_info" ["version"]
         "Always 1; the label tells the version."
     SERVING: Gauge "signpost_serving" []
-        "1 while requests are served, 0 while the process starts or drains."
+        "1 while requests are served, 0 while the process drains."
 
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
         "Look-ups of short ids: found (302), not_found (404), limited (429), unavailable (503), failed (500)."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]
-        "Look-ups of links: hit and negative (a link, and that there is none, known from memory), or miss (the store was asked)."
+        "Look-ups of links for redirects: hit and negative (a link, and that there is none, known from memory), or miss (the store was asked)."
     REDIRECT_DURATION: Histogram "signpost_redirect_duration_seconds" []
         "Time from reading a request for a short id to its answer, those that asked the store among them."
     CACHED_LINKS: Gauge "signpost_cached_links" []
         "Look-ups kept in memory, unknown ids among them."
 
     HTTP_REQUESTS: Counter "signpost_http_requests_total" ["route", "status"]
-        "Requests answered, by the route's pattern and the class of the status."
+        "Requests answered by a route or by none, by its pattern and the class of the status; what is no HTTP is not among them."
     HTTP_REQUEST_DURATION: Histogram "signpost_http_request_duration_seconds" ["route"]
         "Time from a request's head to its answer, redirects apart: they have a histogram of their own."
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]

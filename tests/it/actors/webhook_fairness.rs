@@ -4,6 +4,7 @@
 //! answer; fifty of the other take every request and never answer. The work is alike, and what the machine does besides
 //! falls on both; only that receivers hang is different.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -54,9 +55,11 @@ impl Side {
         Self { receivers, links }
     }
 
-    /// Of the requests that came: the moments of their hits, and how long after them they came.
+    /// Of the deliveries that came: the moments of their hits, and how long after them they came first.
     fn waits(&self, epoch: (Instant, Timestamp)) -> Vec<(Timestamp, Duration)> {
+        let mut seen = HashSet::new();
         let received = self.receivers.iter().flat_map(Receiver::received);
+        let received = received.filter(|request| seen.insert(request.json()["hit_id"].to_string()));
         let wait = |request: crate::support::receiver::Received| {
             let hit_at = Timestamp::parse(request.json()["hit_at"].as_str().unwrap()).unwrap();
             let at = epoch.1.plus(request.at - epoch.0);

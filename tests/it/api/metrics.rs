@@ -44,10 +44,17 @@ async fn every_metric_is_defined_and_every_definition_is_shown() {
     let shown: Vec<&str> = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let own = || shown.iter().filter(|name| name.starts_with("signpost_"));
     for definition in catalogue::ALL {
-        let is_shown = own().any(|name| *name == definition.name);
-        // Nothing was observed of it, and Prometheus shows no empty histogram.
-        let is_empty = definition.kind == catalogue::Kind::Histogram && definition.name.contains("webhook");
-        assert!(is_shown || is_empty, "{} is not shown", definition.name);
+        assert!(own().any(|name| *name == definition.name), "{} is not shown", definition.name);
+    }
+    for line in metrics.lines().filter(|line| line.starts_with("signpost_")) {
+        let (name, rest) = line.split_once(['{', ' ']).unwrap();
+        let definition = catalogue::ALL.iter().rfind(|definition| name.starts_with(definition.name)).unwrap();
+        let labels =
+            rest.split_once('}').map_or("", |(labels, _)| labels).split("\",").filter(|label| !label.is_empty());
+        for (label, value) in labels.map(|label| label.split_once("=\"").unwrap()) {
+            assert!(label == "le" || definition.labels.contains(&label), "{line}");
+            assert!(!value.contains(&*link), "{line}");
+        }
     }
     for name in own() {
         assert!(catalogue::ALL.iter().any(|definition| definition.name == *name), "{name} is not defined");
@@ -61,7 +68,7 @@ async fn redirects_are_counted_by_outcome_and_by_where_their_links_were_found() 
     let link = home.root().any_link().await;
     let home = home.stop();
     // A new process: nothing is in its memory.
-    let server = Server::builder().set("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "6").directory(home).start();
+    let server = Server::builder().set("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "7").directory(home).start();
     let anonymous = server.anonymous();
     let names = [
         "signpost_redirects_total{outcome=\"found\"}",
@@ -75,6 +82,7 @@ async fn redirects_are_counted_by_outcome_and_by_where_their_links_were_found() 
         "signpost_http_requests_total{route=\"/{short_id}\",status=\"4xx\"}",
         "signpost_requests_limited_total{limit=\"redirect\"}",
         "signpost_journal_hits_appended_total",
+        "signpost_http_request_duration_seconds_count{route=\"/{short_id}\"}",
     ];
     let grown = growth(&server, &names, async || {
         for status in [302, 302, 302] {
@@ -84,14 +92,17 @@ async fn redirects_are_counted_by_outcome_and_by_where_their_links_were_found() 
         // Through the dispatcher, and no short id at all.
         anonymous.get("/zzzzzzz").await.expect(404);
         anonymous.get("/not-a-short-id").await.expect(404);
+        // An escaped id is found by the routes.
+        anonymous.get(&format!("/%{:02x}{}", link.as_bytes()[0], &link[1..])).await.expect(302);
         anonymous.get(&format!("/{link}")).await.expect(429);
+        anonymous.get("/not-a-short-id").await.expect(429);
     });
-    assert_eq!(grown.await, [4.0, 1.0, 1.0, 1.0, 3.0, 1.0, 6.0, 4.0, 3.0, 1.0, 3.0]);
+    assert_eq!(grown.await, [5.0, 1.0, 2.0, 1.0, 4.0, 1.0, 8.0, 5.0, 4.0, 2.0, 4.0, 1.0]);
     eventually("hits are counted", SOON, async || {
         let metrics = server.metrics().await;
         let of = |name| metric(&metrics, name);
         let counted = (of("signpost_hits_counted_total"), of("signpost_journal_hits_consumed_total"));
-        (counted == (Some(3.0), Some(3.0)) && of("signpost_journal_oldest_hit_age_seconds") == Some(0.0)).then_some(())
+        (counted == (Some(4.0), Some(4.0)) && of("signpost_journal_oldest_hit_age_seconds") == Some(0.0)).then_some(())
     })
     .await;
 }
@@ -166,4 +177,31 @@ async fn a_store_out_of_reach_shows_in_its_calls_in_the_redirects_and_in_the_age
     eventually("the hit ages", SOON, async || (oldest().await > 1.0).then_some(())).await;
     switch.out_of_reach(false);
     eventually("it is counted", SOON, async || (oldest().await == 0.0).then_some(())).await;
+}
+
+#[tokio::test]
+async fn no_address_of_a_visitor_is_in_the_store() {
+    let server = Server::builder().set("SIGNPOST_HTTP__TRUSTED_PROXIES", "127.0.0.0/8").start();
+    let link = server.root().any_link().await;
+    // An address whose bytes are readable.
+    let visitor =
+        [("X-Forwarded-For", "6e6f:7462:6568:6572:6573:6565:6e61:6464"), ("Referer", "https://seen-here.example/")];
+    server.anonymous().get_with(&format!("/{link}"), &visitor).await.expect(302);
+    eventually("the hit is counted", SOON, async || {
+        (metric(&server.metrics().await, "signpost_hits_counted_total") == Some(1.0)).then_some(())
+    })
+    .await;
+    let home = server.stop();
+    let files = |part: &str| -> Vec<u8> { all_files(&home.data_dir().join(part)) };
+    let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    let store = files("store");
+    assert!(has(&store, "seen-here.example"), "the hit is in the store");
+    assert!(!has(&store, "notbeherese") && !has(&store, "6e6f:7462"));
+}
+
+fn all_files(path: &std::path::Path) -> Vec<u8> {
+    if path.is_file() {
+        return std::fs::read(path).unwrap();
+    }
+    std::fs::read_dir(path).unwrap().flat_map(|entry| all_files(&entry.unwrap().path())).collect()
 }

@@ -110,8 +110,9 @@ fn create(mut connection: Connection) -> String {
     answer.json()["short_id"].as_str().unwrap().to_owned()
 }
 
+/// An address that no other test uses, also while nobody listens there.
 fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.7.1:0").unwrap().local_addr().unwrap()
 }
 
 /// An nginx, configured as `docs/cluster.md` says. It ends when it is dropped.
