@@ -76,6 +76,7 @@ class Load(threading.Thread):
         super().__init__(daemon=True)
         body = {"redirect_url": "https://example.com/", "webhooks": [f"http://127.0.0.1:{receiver}/"]}
         self.link = expect(200, call("POST", "/shorten", ROOT_KEY, body))["short_id"]
+        self.plain = expect(200, call("POST", "/shorten", ROOT_KEY, {"redirect_url": "https://example.com/"}))["short_id"]
         self.free = expect(201, call("POST", "/api-keys", ROOT_KEY, {"name": "free", "tier": "Free"}))["key"]
         self.goes_on = True
         self.error = None
@@ -88,6 +89,9 @@ class Load(threading.Thread):
 
     def ask_for_everything(self):
         while self.goes_on:
+            # So that the journal soon needs a new segment.
+            for _ in range(20):
+                call("GET", f"/{self.plain}")
             for path in (f"/{self.link}", "/zzzzzzz", f"/{self.link}/qr", "/", "/nowhere/at/all"):
                 call("GET", path)
             for path in (f"/links/{self.link}/analytics", f"/links/{self.link}", "/usage", f"/{self.link}/webhooks/status"):
