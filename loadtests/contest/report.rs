@@ -32,6 +32,8 @@ pub struct Report {
     pub doubts: Vec<String>,
     begun: chrono::DateTime<chrono::Utc>,
     load: String,
+    /// Before there are plots in its tree.
+    commit: String,
 }
 
 impl Report {
@@ -39,7 +41,15 @@ impl Report {
         let begun = chrono::Utc::now();
         let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadtests/results");
         let out = out.unwrap_or_else(|| results.join(format!("{}-contest.md", begun.format("%Y-%m-%d"))));
-        Self { out, text: String::new(), bounds: Vec::new(), doubts: Vec::new(), begun, load: measure::load() }
+        Self {
+            out,
+            text: String::new(),
+            bounds: Vec::new(),
+            doubts: Vec::new(),
+            begun,
+            load: measure::load(),
+            commit: measure::commit(),
+        }
     }
 
     pub fn add(&mut self, text: &str) {
@@ -93,7 +103,7 @@ impl Report {
              - {}; {}; {}\n- Load average before / after: {} / {}\n\n",
             arguments.join(" "),
             self.begun.format("%Y-%m-%d %H:%M UTC"),
-            measure::commit(),
+            self.commit,
             measure::machine(env!("CARGO_TARGET_TMPDIR").as_ref()),
             measure::output_of("rustc", &["--version"]),
             measure::output_of("sh", &["-c", "nginx -v 2>&1"]),

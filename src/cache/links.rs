@@ -70,7 +70,7 @@ pub struct LinkCacheSettings {
 /// The cache of redirect look-ups.
 ///
 /// Its hashes are keyed by chance, and nobody outside sees what a look-up takes by the nanosecond: nobody can choose ids that
-/// share a slot. They cost a quarter of the standard library's.
+/// share a slot. The standard library's were 2 % of a redirect that is not in cache.
 pub struct LinkCache {
     entries: Cache<ShortId, Entry, RandomState>,
     /// Loads under way. The lock is held for map operations only, never across a load.
