@@ -45,8 +45,12 @@ pub fn target_url(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let own = BaseUrl::new("https://sign.example".parse().unwrap());
     if let Ok(target) = TargetUrl::parse(&text, &own) {
-        let again = TargetUrl::parse(target.as_str(), &own).expect("what was taken is taken again");
-        assert_eq!(again.as_str(), target.as_str());
+        // What is no ASCII is kept escaped, and takes more room then; the limit is that of what was sent.
+        assert!(target.as_str().len() <= 16 * text.len(), "{} bytes of {}", target.as_str().len(), text.len());
+        if target.as_str().len() <= 8_192 {
+            let again = TargetUrl::parse(target.as_str(), &own).expect("what was taken is taken again");
+            assert_eq!(again.as_str(), target.as_str());
+        }
         HeaderValue::from_str(target.as_str()).expect("it can stand in a header");
     }
     if let Ok(webhook) = WebhookUrl::parse(&text, &AddressGuard::new(Vec::new())) {
