@@ -100,7 +100,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     };
     let places = open_places(config)?;
 
-    let metrics = Arc::new(Metrics::new(routes::PATTERNS.into_iter(), routes::REDIRECT));
+    let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
     let store: Arc<dyn Store> = Arc::new(MeteredStore::new(store, &metrics));
     let on_restart = meters::count_restarts(&metrics);
     let shards = start_shards(&store, &clock, &metrics, &on_restart)?;

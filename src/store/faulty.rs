@@ -126,24 +126,11 @@ macro_rules! pass_on {
     (
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
+        passed { $($passed:tt)* }
     ) => {
         #[async_trait]
         impl Store for FaultyStore {
-            async fn close(&self) {
-                self.behind.close().await;
-            }
-
-            fn is_shared(&self) -> bool {
-                self.behind.is_shared()
-            }
-
-            fn driver_counts(&self) -> Option<DriverCounts> {
-                self.behind.driver_counts()
-            }
-
-            fn on_adoption(&self, tell: AdoptionHook) {
-                self.behind.on_adoption(tell);
-            }
+            $($passed)*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 self.switch.pass(stringify!($read)).await?;

@@ -68,6 +68,7 @@ macro_rules! count_all {
     (
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
+        passed { $($passed:tt)* }
     ) => {
         struct Meters {
             $($read: OperationMeters,)*
@@ -85,25 +86,11 @@ macro_rules! count_all {
 
         #[async_trait]
         impl Store for MeteredStore {
-            async fn close(&self) {
-                self.behind.close().await;
-            }
-
             fn lacks_link(&self, id: ShortId) -> bool {
                 self.behind.lacks_link(id)
             }
 
-            fn is_shared(&self) -> bool {
-                self.behind.is_shared()
-            }
-
-            fn driver_counts(&self) -> Option<DriverCounts> {
-                self.behind.driver_counts()
-            }
-
-            fn on_adoption(&self, tell: AdoptionHook) {
-                self.behind.on_adoption(tell);
-            }
+            $($passed)*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 let call = Call::begun(&self.meters.$read);

@@ -1,7 +1,7 @@
-//! The list of the store's methods, for what stands around a store.
+//! The list of the store's methods, for what stands around a store: one with the field `behind`.
 
-/// Hands the methods of [`Store`](super::Store) that may fail to the macro of this name: those that read, and those that
-/// write.
+/// Hands the methods of [`Store`](super::Store) to the macro of this name: those that may fail, which read or write, and those
+/// that are passed on as they are.
 macro_rules! store_methods {
     ($macro:ident) => {
         $macro! {
@@ -32,6 +32,23 @@ macro_rules! store_methods {
                 settle_deliveries(settlements: Vec<Settlement>) -> Result<(), StoreError>;
                 drop_deliveries(before: Day) -> Result<bool, StoreError>;
                 share_windows(own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError>;
+            }
+            passed {
+                async fn close(&self) {
+                    self.behind.close().await;
+                }
+
+                fn is_shared(&self) -> bool {
+                    self.behind.is_shared()
+                }
+
+                fn driver_counts(&self) -> Option<DriverCounts> {
+                    self.behind.driver_counts()
+                }
+
+                fn on_adoption(&self, tell: AdoptionHook) {
+                    self.behind.on_adoption(tell);
+                }
             }
         }
     };
