@@ -37,6 +37,7 @@ use crate::store::scylla::migrate::MigrateError;
 use crate::store::scylla::session::ConnectError;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::{Traces, TracesError};
 use crate::transfer::TransferError;
 
 pub use self::build::TestSeams;
@@ -72,6 +73,8 @@ pub enum StartError {
     Journal(#[from] JournalError),
     #[error("the webhook sender could not be made: {0}")]
     Sender(#[from] SenderError),
+    #[error("traces can't be sent: {0}")]
+    Traces(#[from] TracesError),
     #[error(transparent)]
     Shards(#[from] ShardError),
     #[error("a thread could not be started: {0}")]
@@ -81,7 +84,7 @@ pub enum StartError {
 }
 
 /// What each part of a drain may take, so that all of it takes less than 30 s: requests and webhooks end side by side,
-/// then hits are counted, then five more parts are closed one after the other.
+/// then hits are counted, then six more parts are closed one after the other.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(12);
 const WEBHOOKS_END_WITHIN: Duration = Duration::from_secs(11);
 const HITS_COUNTED_WITHIN: Duration = Duration::from_secs(5);
@@ -125,6 +128,7 @@ struct Parts {
     admin: Server,
     api: Arc<Api>,
     clock: Clock,
+    traces: Option<Arc<Traces>>,
 }
 
 /// The description of the API that a service with these settings has, as JSON text.
@@ -191,6 +195,7 @@ impl App {
             admin,
             api,
             clock,
+            traces,
         } = self.parts;
         let (public_handle, admin_handle) = (public.handle(), admin.handle());
         let (public, admin) = (tokio::spawn(public), tokio::spawn(admin));
@@ -224,6 +229,10 @@ impl App {
         // Blocking: it joins the journal's thread, which is at most one msync away.
         closed("the journal", async { drop(tokio::task::spawn_blocking(|| journal.stop()).await) }).await;
         closed("the store", store.close()).await;
+        // Blocking: it waits for the collector.
+        if let Some(traces) = traces {
+            closed("the traces", async { drop(tokio::task::spawn_blocking(move || traces.stop()).await) }).await;
+        }
         for arbiter in arbiters {
             arbiter.stop();
         }

@@ -19,4 +19,5 @@ pub mod service;
 pub mod store;
 pub mod telemetry;
 mod threads;
+mod tls;
 pub mod transfer;

@@ -25,6 +25,7 @@ use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
 use crate::store::Store;
 use crate::telemetry::metrics::webhooks::WebhookMeters;
+use crate::telemetry::traces::Traces;
 
 /// How often the queue is asked for how much waits there.
 const LOOK_AT_QUEUE_EVERY: Duration = Duration::from_secs(1);
@@ -45,6 +46,8 @@ pub struct DispatcherParts {
     pub buffer: usize,
     pub wake: DispatcherWake,
     pub meters: WebhookMeters,
+    /// Told of each try.
+    pub traces: Option<Arc<Traces>>,
 }
 
 /// The running pool.
@@ -59,12 +62,13 @@ pub struct WebhookPool {
 impl WebhookPool {
     /// Starts the dispatcher and its workers on `arbiter`.
     pub fn start(arbiter: &ArbiterHandle, parts: DispatcherParts, on_restart: &RestartHook) -> Self {
-        let DispatcherParts { store, vault, plans, clock, sender, retries, workers, .. } = parts;
+        let DispatcherParts { store, vault, plans, clock, sender, retries, workers, traces, .. } = parts;
         let workers = workers.get();
         let meters = parts.meters;
         let desk = Arc::new(Desk::new(workers, parts.in_flight_per_host, parts.buffer, clock.clone(), meters.clone()));
         let preparation = Arc::new(Preparation::new(Arc::clone(&store), vault, plans, clock.clone()));
-        let start_worker = |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), on_restart);
+        let start_worker =
+            |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), traces.clone(), on_restart);
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
         desk.staff(workers.iter().map(Keeper::kept).collect());
         let dispatching = Arc::new(Mutex::new(Dispatching {

@@ -13,13 +13,14 @@ use bytes::Bytes;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use reqwest::{Client, Response, redirect, retry};
+use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
 use crate::domain::guard::AddressGuard;
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_url::WebhookUrl;
+use crate::tls;
 
 /// How much of an answer's body is read (and dropped) so that its connection can be used again; a
 /// longer one costs its connection. In bytes.
@@ -231,20 +232,11 @@ async fn drain(mut response: Response) {
 /// TLS 1.2 and 1.3 with ring, trusting the system's certificate authorities, or Mozilla's where the
 /// system has none (as in a bare container).
 fn tls_config(extra_roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
+    let mut roots = tls::system_roots();
     for root in extra_roots {
         roots.add(root)?;
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config)
+    tls::client_config(roots)
 }
 
 /// The addresses of a host, when they are found.

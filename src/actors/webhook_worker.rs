@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, WrapFuture};
 
@@ -9,6 +10,7 @@ use super::keeper::{Keeper, KeeperOptions, RestartHook};
 use super::webhook_desk::{AttemptEnd, AttemptTicket};
 use super::webhook_preparation::{Draft, Preparation};
 use super::webhook_sender::{SendFailure, WebhookSender};
+use crate::telemetry::traces::{Traces, Tried};
 
 /// Asks for one try.
 pub struct AttemptDelivery {
@@ -20,6 +22,7 @@ pub struct AttemptDelivery {
 pub struct WebhookWorker {
     sender: WebhookSender,
     preparation: Arc<Preparation>,
+    traces: Option<Arc<Traces>>,
 }
 
 impl WebhookWorker {
@@ -27,6 +30,7 @@ impl WebhookWorker {
         arbiter: &actix::ArbiterHandle,
         sender: WebhookSender,
         preparation: Arc<Preparation>,
+        traces: Option<Arc<Traces>>,
         on_restart: &RestartHook,
     ) -> Keeper<Self> {
         let options = KeeperOptions {
@@ -35,7 +39,11 @@ impl WebhookWorker {
             mailbox_capacity: NonZeroUsize::MIN.saturating_add(1),
             on_restart: Arc::clone(on_restart),
         };
-        Keeper::start(arbiter, options, move |_| Self { sender: sender.clone(), preparation: Arc::clone(&preparation) })
+        Keeper::start(arbiter, options, move |_| Self {
+            sender: sender.clone(),
+            preparation: Arc::clone(&preparation),
+            traces: traces.clone(),
+        })
     }
 }
 
@@ -53,16 +61,38 @@ impl Handler<AttemptDelivery> for WebhookWorker {
     fn handle(&mut self, attempt: AttemptDelivery, context: &mut Context<Self>) {
         let AttemptDelivery { draft, mut ticket } = attempt;
         ticket.begin();
-        let (sender, preparation) = (self.sender.clone(), Arc::clone(&self.preparation));
+        let (sender, preparation, traces) = (self.sender.clone(), Arc::clone(&self.preparation), self.traces.clone());
+        let began = Instant::now();
         let sending = async move {
             let end = match preparation.request(&draft).await {
                 Ok(request) => sender.send(request).await.map_or_else(AttemptEnd::Failed, AttemptEnd::Answered),
                 Err(_) => AttemptEnd::Failed(SendFailure::Other),
             };
+            if let Some(traces) = traces {
+                tell(&traces, &draft, end, began);
+            }
             ticket.tell(end);
         };
         context.spawn(sending.into_actor(self));
     }
+}
+
+fn tell(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
+    let id = draft.id();
+    let (status, error) = match end {
+        AttemptEnd::Answered(status) => (Some(status), None),
+        AttemptEnd::Failed(failure) => (failure.response_status(), Some(failure.to_string())),
+        AttemptEnd::WorkerLost => (None, None),
+    };
+    traces.tried(Tried {
+        hit: id.hit.id.0.as_u128(),
+        host: draft.host(),
+        attempt: draft.attempts_before() + 1,
+        url_index: id.url_index,
+        status,
+        error,
+        took: began.elapsed(),
+    });
 }
 
 /// Makes a worker panic, for tests of the keeper.

@@ -40,6 +40,7 @@ use crate::http::admin::{self, Admin};
 use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
+use crate::http::report::Reporting;
 use crate::http::{Api, routes, server};
 use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
@@ -56,6 +57,7 @@ use crate::store::metered::MeteredStore;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::hits::CountingMeters;
+use crate::telemetry::traces::{TraceSettings, Traces};
 use crate::threads::stand_back;
 
 /// How much a retry's delay is spread, either way.
@@ -101,6 +103,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     let places = open_places(config)?;
 
     let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
+    let traces = start_traces(config, node, &metrics)?;
     let store: Arc<dyn Store> = Arc::new(MeteredStore::new(store, &metrics));
     let on_restart = meters::count_restarts(&metrics);
     let shards = start_shards(&store, &clock, &metrics, &on_restart)?;
@@ -123,6 +126,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
             guard: &guard,
             wake: &wake,
             metrics: &metrics,
+            traces: traces.as_ref(),
         },
     )?;
 
@@ -151,13 +155,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
         analytics: Analytics::new(Arc::clone(&store), clock.clone()),
         usage: Usage::new(Arc::clone(&store), plans, clock.clone()),
         webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
-        redirects: Redirects::new(
-            cache,
-            limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)?,
-            journal_writer,
-            urgency,
-            clock.clone(),
-        ),
+        redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
         // QR codes are asked for far less often than redirects.
         qr_limiter: limiter(config.limits.qr_per_minute, config.http.client_limit_cells / 8)?,
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
@@ -168,7 +166,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
         reference: reference(config, &base_url),
         request_timeout: config.http.request_timeout,
         readiness: readiness.clone(),
-        log_requests: config.log.requests,
+        reporting: Reporting { log: config.log.requests, traces: traces.clone() },
     });
     let admin = Admin { readiness: readiness.clone(), store: Arc::clone(&store), metrics };
     let parts = Parts {
@@ -184,8 +182,19 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
         arbiters: vec![webhook_arbiter, counter_arbiter],
         api,
         clock,
+        traces,
     };
     Ok(App { parts, first_start, address, admin_address, base_url: base_url.as_str().to_owned() })
+}
+
+fn start_traces(config: &Config, node: NodeId, metrics: &Metrics) -> Result<Option<Arc<Traces>>, StartError> {
+    let Some(endpoint) = &config.telemetry.otlp_endpoint else { return Ok(None) };
+    let settings = TraceSettings {
+        endpoint: endpoint.as_str().to_owned(),
+        one_in: config.telemetry.otlp_one_in,
+        instance: node.0.to_string(),
+    };
+    Ok(Some(Arc::new(Traces::start(&settings, metrics.traces.clone())?)))
 }
 
 fn start_shards(
@@ -208,6 +217,7 @@ struct DispatcherContext<'a> {
     guard: &'a AddressGuard,
     wake: &'a DispatcherWake,
     metrics: &'a Metrics,
+    traces: Option<&'a Arc<Traces>>,
 }
 
 fn start_webhooks(
@@ -230,6 +240,7 @@ fn start_webhooks(
         buffer: config.webhooks.buffer,
         wake: context.wake.clone(),
         meters: context.metrics.webhooks.clone(),
+        traces: context.traces.cloned(),
     };
     let wake = context.wake.clone();
     context.store.on_adoption(Box::new(move |earliest| wake.wake(earliest)));
@@ -320,6 +331,10 @@ fn refused(config: &Config, setting: &'static str, reason: String) -> StartError
 
 fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
     socket.local_addr().map_err(StartError::Thread)
+}
+
+fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartError> {
+    limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)
 }
 
 fn cache_settings(config: &Config) -> LinkCacheSettings {

@@ -58,7 +58,7 @@ impl Http {
 /// The end of the message `"…" is not …` for a listen address.
 pub(super) const ADDRESS: &str = "an address and port";
 
-const BASE_URL: &str = "an http or https URL with a host and without credentials, query or fragment";
+pub(super) const BASE_URL: &str = "an http or https URL with a host and without credentials, query or fragment";
 
 /// What a short link's id is appended to, after a slash. It never ends in one.
 #[derive(Clone, Debug, PartialEq, Eq)]

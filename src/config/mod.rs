@@ -19,6 +19,7 @@ mod scylla;
 mod secrets;
 mod store;
 mod suggest;
+mod telemetry;
 mod tiers;
 mod webhooks;
 
@@ -44,6 +45,7 @@ pub use self::{
     scylla::{Consistency, CqlNode, Scylla, SerialConsistency},
     secrets::{MasterKey, RootKey, ScyllaPassword, Secrets},
     store::{Store, StoreKind},
+    telemetry::Telemetry,
     tiers::{Tier, Tiers},
     webhooks::Webhooks,
 };
@@ -78,6 +80,8 @@ pub struct Config {
     pub geo: Geo,
     /// What is written to standard error.
     pub log: Log,
+    /// What is told to collectors.
+    pub telemetry: Telemetry,
     /// What must not be shown.
     pub secrets: Secrets,
     settings: Settings,
@@ -123,6 +127,7 @@ impl Config {
             webhooks: Webhooks::read(&mut settings)?,
             geo: Geo::read(&mut settings, directory)?,
             log: Log::read(&mut settings)?,
+            telemetry: Telemetry::read(&mut settings)?,
             secrets,
             settings,
         })

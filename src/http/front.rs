@@ -1,7 +1,7 @@
 //! A thin service in front of the router. A redirect from cache is answered here: it is what the whole product is for, and
 //! the router would cost it a good quarter more. Everything else goes on to the routes.
 //!
-//! Also here, because it is for every answer: the request id, the log line, and a panic turned into an answer.
+//! Also here, because it is for every answer: the request id, what is told of the request, and a panic turned into an answer.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,15 +16,16 @@ use actix_http::{ConnectionType, HttpMessage, Request, Response};
 use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::Error;
 use actix_web::dev::{AppConfig, ServiceResponse};
+use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use actix_web::http::{Method, StatusCode};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use super::Api;
 use super::problem::{PROBLEM_JSON, Problem};
 use super::redirect::{self, Admitted, CountedAsRedirect, Resolved};
+use super::report::{Report, span_of, watched};
 use super::request_id::{X_REQUEST_ID, request_id};
 use super::routes::{self, REDIRECT};
 use super::wire::Handlers;
@@ -106,8 +107,9 @@ where
 {
     fn answer(&self, request: Request) -> Answering<B> {
         let id = request_id(request.headers());
+        let report = self.api.reporting.begin(request.head(), &id);
         let Some(short_id) = redirect::short_id_of(request.head()) else {
-            return Answering::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id)));
+            return Answering::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
         };
         let began = Instant::now();
         let resolve = AssertUnwindSafe(|| redirect::resolve(&self.api, request.head(), short_id));
@@ -115,14 +117,12 @@ where
             Ok(Resolved::Answered(answer)) => answer,
             Ok(Resolved::NotCached(admitted)) => {
                 let api = Arc::clone(&self.api);
-                return Answering::Later(Box::pin(load(api, request, id, short_id, admitted, began)));
+                return Answering::Later(Box::pin(load(api, request, (id, report), short_id, admitted, began)));
             }
             Err(_) => redirect_panicked(&self.api),
         };
         self.api.metrics.redirects.times.observe(began.elapsed());
-        if self.api.log_requests {
-            log_redirect(request.method(), &id, &answer, None);
-        }
+        tell_redirect(report, &answer);
         Answering::Now(FrontResponse::Bare(with_request_id(answer, id)))
     }
 }
@@ -131,34 +131,37 @@ where
 async fn load<B>(
     api: Arc<Api>,
     request: Request,
-    id: HeaderValue,
+    (id, report): (HeaderValue, Option<Report>),
     short_id: ShortId,
     admitted: Admitted,
     began: Instant,
 ) -> Result<FrontResponse<B>, Error> {
     let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
     let loading = AssertUnwindSafe(redirect::load(&api, request.head(), short_id, admitted)).catch_unwind();
-    let answer = loading.instrument(span_of(&id)).await.unwrap_or_else(|_| redirect_panicked(&api));
+    let loading = watched(report.as_ref(), loading.instrument(span_of(&id)));
+    let answer = loading.await.unwrap_or_else(|_| redirect_panicked(&api));
     api.metrics.redirects.times.observe(began.elapsed());
-    if api.log_requests {
-        log_redirect(request.method(), &id, &answer, Some(began));
-    }
+    tell_redirect(report, &answer);
     Ok(FrontResponse::Bare(with_request_id(answer, id)))
 }
 
 /// Through the router, with what every answer gets.
-async fn route<S, B>(app: Rc<S>, api: Arc<Api>, request: Request, id: HeaderValue) -> Result<FrontResponse<B>, Error>
+async fn route<S, B>(
+    app: Rc<S>,
+    api: Arc<Api>,
+    request: Request,
+    id: HeaderValue,
+    report: Option<Report>,
+) -> Result<FrontResponse<B>, Error>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
 {
     let began = Instant::now();
     let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
-    let method = request.method().clone();
-    // The route's pattern, never the path: ids of links and keys stay out of logs and metrics.
     let route = routes::pattern_of(request.path());
     // In a block of its own, so that a panic of the router's own is caught too.
     let answering = AssertUnwindSafe(async { app.call(request).await }).catch_unwind();
-    let response = match answering.instrument(span_of(&id)).await {
+    let response = match watched(report.as_ref(), answering.instrument(span_of(&id))).await {
         Ok(Ok(response)) if is_whole(response.status(), response.headers()) => FrontResponse::Routed(response),
         Ok(Ok(response)) => FrontResponse::Bare(Problem::of_status(response.status()).into_bare_response()),
         Ok(Err(error)) => {
@@ -175,8 +178,8 @@ where
     } else {
         api.metrics.requests.answered(route, response.status().as_u16(), began.elapsed());
     }
-    if api.log_requests {
-        log(&method, &id, route, response.status(), hit, Some(began));
+    if let Some(report) = report {
+        report.answered(route, response.status(), hit);
     }
     Ok(response.with_request_id(id))
 }
@@ -187,29 +190,11 @@ fn is_whole(status: StatusCode, headers: &HeaderMap) -> bool {
     !is_error || headers.get(CONTENT_TYPE).is_some_and(|content_type| content_type == PROBLEM_JSON)
 }
 
-/// What a request says is said in this, so that its lines have its id; at the highest level, so that every level has it.
-pub fn span_of(id: &HeaderValue) -> Span {
-    tracing::error_span!("request", id = id.to_str().unwrap_or_default())
-}
-
 /// With the id of the hit, by which its webhooks can be followed.
-fn log_redirect(method: &Method, id: &HeaderValue, answer: &Response<BoxBody>, began: Option<Instant>) {
-    let hit = answer.extensions().get::<HitId>().copied();
-    log(method, id, Some(REDIRECT), answer.status(), hit, began);
-}
-
-fn log(
-    method: &Method,
-    id: &HeaderValue,
-    route: Option<&str>,
-    status: StatusCode,
-    hit: Option<HitId>,
-    began: Option<Instant>,
-) {
-    let _in_span = span_of(id).entered();
-    let micros = began.map(|began| u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
-    let hit = hit.map(|hit| tracing::field::display(hit.0));
-    tracing::info!(%method, route, status = status.as_u16(), hit, micros, "request");
+fn tell_redirect(report: Option<Report>, answer: &Response<BoxBody>) {
+    if let Some(report) = report {
+        report.answered(Some(REDIRECT), answer.status(), answer.extensions().get::<HitId>().copied());
+    }
 }
 
 fn panicked() -> Response<BoxBody> {

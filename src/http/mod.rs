@@ -17,6 +17,7 @@ pub mod problem;
 pub mod qr;
 pub mod query;
 pub mod redirect;
+pub mod report;
 pub mod request_id;
 pub mod routes;
 pub mod server;
@@ -32,6 +33,7 @@ use actix_web::dev::RequestHead;
 
 use self::client::TrustedProxies;
 use self::openapi::Reference;
+use self::report::Reporting;
 use crate::actors::key_shard::KeyShards;
 use crate::clock::Clock;
 use crate::domain::guard::AddressGuard;
@@ -69,8 +71,7 @@ pub struct Api {
     pub reference: Reference,
     /// How long a request's body may take to arrive.
     pub request_timeout: Duration,
-    /// Whether to log a line for every request.
-    pub log_requests: bool,
+    pub reporting: Reporting,
 }
 
 impl Api {

@@ -120,7 +120,7 @@ fn answer(api: &Api, ask: &Ask<'_, HeaderMap>, entry: &Entry, by: LookUp, at: Ti
     };
     let recorded = ask.found(api, link, by, at);
     let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
-    if let Some(position) = recorded.filter(|_| api.log_requests) {
+    if let Some(position) = recorded.filter(|_| api.reporting.is_on()) {
         response.extensions_mut().insert(api.redirects.hit_id(position, at));
     }
     let headers = response.headers_mut();

@@ -131,8 +131,8 @@ where
         let dispatcher = self.dispatcher.new_service(());
         let Settings { head_timeout, keep_alive, .. } = self.settings;
         let lanes = LaneWorker::new(Arc::clone(&self.api), Patience { head_timeout, keep_alive });
-        // The lane writes no lines of requests.
-        let has_lane = !self.api.log_requests;
+        // The lane tells nobody of requests.
+        let has_lane = !self.api.reporting.is_on();
         let leave = self.leave.clone();
         Box::pin(async move {
             let dispatcher = Rc::new(dispatcher.await?);

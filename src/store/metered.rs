@@ -1,4 +1,4 @@
-//! A store whose calls are counted and timed.
+//! A store whose calls are counted and timed, and told to the traces of requests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +18,7 @@ use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::WindowLog;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::store::{OperationMeters, Outcome};
+use crate::telemetry::traces::note_store_call;
 
 /// Passes everything to another store, and tells the metrics how that went.
 pub struct MeteredStore {
@@ -93,12 +94,12 @@ macro_rules! count_all {
             $($passed)*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
-                let call = Call::begun(&self.meters.$read);
+                let call = Call::begun(stringify!($read), &self.meters.$read);
                 call.ended(self.behind.$read($($of),*).await)
             })*
 
             $(async fn $write(&self, $($argument: $type),*) -> $answer {
-                let call = Call::begun(&self.meters.$write);
+                let call = Call::begun(stringify!($write), &self.meters.$write);
                 call.ended(self.behind.$write($($argument),*).await)
             })*
         }
@@ -109,14 +110,15 @@ store_methods!(count_all);
 
 /// A call under way. One whose caller gives up has not been answered: it counts as unavailable.
 struct Call<'a> {
+    operation: &'static str,
     meters: &'a OperationMeters,
     began: Instant,
     outcome: Outcome,
 }
 
 impl<'a> Call<'a> {
-    fn begun(meters: &'a OperationMeters) -> Self {
-        Self { meters, began: Instant::now(), outcome: Outcome::Unavailable }
+    fn begun(operation: &'static str, meters: &'a OperationMeters) -> Self {
+        Self { operation, meters, began: Instant::now(), outcome: Outcome::Unavailable }
     }
 
     fn ended<R, E: Counted>(mut self, answer: Result<R, E>) -> Result<R, E> {
@@ -127,6 +129,9 @@ impl<'a> Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.meters.ended(self.outcome, self.began.elapsed());
+        let took = self.began.elapsed();
+        self.meters.ended(self.outcome, took);
+        let is_failure = !matches!(self.outcome, Outcome::Ok | Outcome::Refused);
+        note_store_call(self.operation, self.outcome.name(), is_failure, took);
     }
 }

@@ -7,6 +7,7 @@ mod histogram;
 pub mod hits;
 pub mod requests;
 pub mod store;
+pub mod traces;
 pub mod webhooks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,7 @@ use self::catalogue::{
 use self::hits::CountingMeters;
 use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RequestMeters};
 use self::store::OperationMeters;
+use self::traces::TraceMeters;
 use self::webhooks::WebhookMeters;
 
 /// From an answer of an idle machine up to one of a store in trouble.
@@ -40,6 +42,7 @@ pub struct Metrics {
     pub refusals: RefusalMeters,
     pub counting: CountingMeters,
     pub webhooks: WebhookMeters,
+    pub traces: TraceMeters,
     /// Numbers that are read when asked for.
     reads: Mutex<Vec<Box<dyn Fn() + Send>>>,
     process: metrics_process::Collector,
@@ -57,7 +60,7 @@ impl Metrics {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let process = metrics_process::Collector::default();
-        let (requests, refusals, counting, webhooks) = with_local_recorder(&recorder, || {
+        let (requests, refusals, counting, webhooks, traces) = with_local_recorder(&recorder, || {
             catalogue::describe();
             process.describe();
             metrics::gauge!(BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
@@ -66,6 +69,7 @@ impl Metrics {
                 RefusalMeters::register(),
                 CountingMeters::register(),
                 WebhookMeters::register(),
+                TraceMeters::register(),
             )
         });
         let metrics = Self {
@@ -76,6 +80,7 @@ impl Metrics {
             refusals,
             counting,
             webhooks,
+            traces,
             reads: Mutex::default(),
             process,
         };

@@ -1,4 +1,5 @@
-//! What operators see: metrics and logs.
+//! What operators see: metrics, logs and traces.
 
 pub mod logging;
 pub mod metrics;
+pub mod traces;

@@ -3,14 +3,14 @@
 //! `main → app → http → service → actors → {hits, cache, limits} → store → domain`, each using what stands to its right,
 //! and less than that where the table says so. In the middle, `actors` uses `hits` (the counter reads the journal), and
 //! knows neither the cache nor the clients' limits, which belong to the redirect's way; `hits`, `cache` and `limits` know
-//! nothing of each other, and of the three only the cache asks the store. `config`, `telemetry`, `cli`, `readiness`
-//! and `threads` are leaves that use nothing here; `clock` knows only what a time is.
+//! nothing of each other, and of the three only the cache asks the store. `config`, `cli`, `readiness`,
+//! `threads` and `tls` are leaves that use nothing here; `telemetry` knows only how to speak TLS, `clock` what a time is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("main", &["app", "cli", "config", "telemetry", "transfer"]),
     (
         "app",
@@ -34,22 +34,23 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("transfer", &["domain", "store"]),
     ("http", &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry"]),
     ("service", &["actors", "cache", "clock", "domain", "hits", "limits", "store"]),
-    ("actors", &["clock", "domain", "hits", "store", "telemetry"]),
+    ("actors", &["clock", "domain", "hits", "store", "telemetry", "tls"]),
     ("hits", &["domain", "threads"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),
-    ("store", &["domain", "telemetry", "threads"]),
+    ("store", &["domain", "telemetry", "threads", "tls"]),
     ("clock", &["domain"]),
     ("domain", &[]),
     ("config", &[]),
-    ("telemetry", &[]),
+    ("telemetry", &["tls"]),
     ("cli", &[]),
     ("readiness", &[]),
     ("threads", &[]),
+    ("tls", &[]),
 ];
 
 /// A crate or a name, and the only places that may have it.
-const ONLY_IN: [(&str, &[&str]); 12] = [
+const ONLY_IN: [(&str, &[&str]); 14] = [
     ("actix_web", &["http/", "app.rs", "app/", "main.rs"]),
     // Logging names it to quiet it.
     ("actix_http", &["http/", "telemetry/logging.rs"]),
@@ -58,12 +59,15 @@ const ONLY_IN: [(&str, &[&str]); 12] = [
     ("fjall", &["store/embedded/"]),
     ("memmap2", &["hits/segment.rs"]),
     ("maxminddb", &["hits/places.rs"]),
-    ("reqwest", &["actors/webhook_preparation.rs", "actors/webhook_sender.rs"]),
+    ("reqwest", &["actors/webhook_preparation.rs", "actors/webhook_sender.rs", "telemetry/traces/export.rs"]),
     ("unsafe", &["hits/segment.rs"]),
     // A segment's header says when it was made, an answer its `Date`; all else asks the clock that is handed in.
-    ("SystemTime", &["clock.rs", "hits/journal.rs", "http/wire.rs"]),
+    // The times of spans are the system's.
+    ("SystemTime", &["clock.rs", "hits/journal.rs", "http/wire.rs", "telemetry/traces.rs", "telemetry/traces/"]),
     ("clap", &["cli.rs", "main.rs"]),
     ("metrics_exporter_prometheus", &["telemetry/"]),
+    ("opentelemetry", &["telemetry/traces.rs", "telemetry/traces/"]),
+    ("opentelemetry_sdk", &["telemetry/traces.rs", "telemetry/traces/"]),
 ];
 
 /// What a part that does no I/O and asks for no time can't have.

@@ -1,11 +1,12 @@
 //! The connection to the cluster: how requests are sent, and what is promised of each kind.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use super::outcome::CqlError;
 use super::retries::Retries;
 use crate::store::DriverCounts;
+use crate::tls;
 
 /// How to reach a cluster, and what to ask of it.
 #[derive(Clone)]
@@ -113,33 +115,33 @@ pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError>
         // Its own tables are known to it.
         .fetch_schema_metadata(false)
         .schema_agreement_interval(Duration::from_millis(50))
-        .tls_context(settings.tls.as_ref().map(tls).transpose()?);
+        .tls_context(settings.tls.as_ref().map(tls_config).transpose()?);
     if let Some(Credentials { username, password }) = &settings.credentials {
         builder = builder.user(username, password);
     }
     builder.build().await.map_err(|error| ConnectError::OutOfReach(Box::new(error)))
 }
 
-fn tls(trust: &Tls) -> Result<Arc<rustls::ClientConfig>, ConnectError> {
-    let mut roots = rustls::RootCertStore::empty();
-    match trust {
-        Tls::SystemRoots => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        Tls::Authority(path) => {
-            let refused = |reason: String| ConnectError::Authority { path: path.display().to_string(), reason };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))? {
-                let certificate = certificate.map_err(|error| refused(error.to_string()))?;
-                roots.add(certificate).map_err(|error| refused(error.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(refused("has no certificate".into()));
-            }
-        }
+fn tls_config(trust: &Tls) -> Result<Arc<rustls::ClientConfig>, ConnectError> {
+    let roots = match trust {
+        Tls::SystemRoots => tls::system_roots(),
+        Tls::Authority(path) => authority(path)?,
+    };
+    Ok(Arc::new(tls::client_config(roots)?))
+}
+
+/// The certificates of a file.
+fn authority(path: &Path) -> Result<RootCertStore, ConnectError> {
+    let refused = |reason: String| ConnectError::Authority { path: path.display().to_string(), reason };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))? {
+        let certificate = certificate.map_err(|error| refused(error.to_string()))?;
+        roots.add(certificate).map_err(|error| refused(error.to_string()))?;
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    if roots.is_empty() {
+        return Err(refused("has no certificate".into()));
+    }
+    Ok(roots)
 }
 
 /// What a statement does, and with it what may be done where its answer is late or lost.

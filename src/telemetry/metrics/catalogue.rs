@@ -128,6 +128,9 @@ metrics! {
         "Messages to the key shards that are not answered yet: in a mailbox, or being handled."
     ACTOR_MESSAGE_DURATION: Histogram "signpost_actor_message_duration_seconds" ["actor"]
         "Time from sending a message to a key shard to its answer."
+
+    TRACE_SPANS: Counter "signpost_trace_spans_total" ["outcome"]
+        "Spans for the collector of traces: exported, failed (it was out of reach or refused them), dropped (too many waited)."
 }
 
 /// Hands the helps to the recorder in place.

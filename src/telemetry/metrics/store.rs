@@ -16,6 +16,17 @@ pub enum Outcome {
     Corrupt,
 }
 
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
 /// Counts the calls of one operation.
 pub struct OperationMeters {
     ok: Counter,
@@ -28,12 +39,12 @@ pub struct OperationMeters {
 impl OperationMeters {
     /// Must run with the recorder that is to show them.
     pub(super) fn register(operation: &'static str) -> Self {
-        let outcome = |outcome: &'static str| metrics::counter!(STORE_OPERATIONS.name, "operation" => operation, "outcome" => outcome);
+        let outcome = |outcome: Outcome| metrics::counter!(STORE_OPERATIONS.name, "operation" => operation, "outcome" => outcome.name());
         Self {
-            ok: outcome("ok"),
-            refused: outcome("refused"),
-            unavailable: outcome("unavailable"),
-            corrupt: outcome("corrupt"),
+            ok: outcome(Outcome::Ok),
+            refused: outcome(Outcome::Refused),
+            unavailable: outcome(Outcome::Unavailable),
+            corrupt: outcome(Outcome::Corrupt),
             time: metrics::histogram!(STORE_OPERATION_DURATION.name, "operation" => operation),
         }
     }

@@ -14,6 +14,7 @@ mod redirect;
 mod robustness;
 mod root_key;
 mod rotation;
+mod traces;
 mod usage;
 mod webhook_pages;
 mod webhook_retries;

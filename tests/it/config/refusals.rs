@@ -151,6 +151,12 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("log.level", "loud", "\"loud\" is not one of off, error, warn, info, debug, trace"),
         ("log.format", "xml", "\"xml\" is not one of text, json"),
         ("log.requests", "yes", "\"yes\" is not true or false"),
+        (
+            "telemetry.otlp_endpoint",
+            "collector:4318",
+            "\"collector:4318\" is not an http or https URL with a host and without credentials, query or fragment",
+        ),
+        ("telemetry.otlp_one_in", "0", "0 is not between 1 and 1000000"),
         ("data_dir", "", "\"\" is not a path"),
     ] {
         let variable = variable(name);

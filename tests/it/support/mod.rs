@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod collector;
 pub mod keyspaces;
 pub mod process;
 pub mod raw;

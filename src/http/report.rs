@@ -1,0 +1,94 @@
+//! What is told of a request besides numbers: a line in the log, and a trace. Where neither is wanted, nothing of this is made.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_http::RequestHead;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::{Method, StatusCode};
+use futures_util::future::Either;
+use tracing::Span;
+
+use crate::domain::hit::HitId;
+use crate::telemetry::traces::{Answered, Caller, StoreCalls, Traces};
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Who wants to be told.
+#[derive(Clone, Default)]
+pub struct Reporting {
+    /// Whether each request gets a line in the log.
+    pub log: bool,
+    pub traces: Option<Arc<Traces>>,
+}
+
+impl Reporting {
+    pub fn is_on(&self) -> bool {
+        self.log || self.traces.is_some()
+    }
+
+    /// Begins with the request.
+    pub fn begin(&self, head: &RequestHead, id: &HeaderValue) -> Option<Report> {
+        if !self.is_on() {
+            return None;
+        }
+        let caller =
+            self.traces.is_some().then(|| head.headers.get(TRACEPARENT)?.to_str().ok().and_then(Caller::parse));
+        Some(Report {
+            to: self.clone(),
+            method: head.method.clone(),
+            id: id.clone(),
+            caller: caller.flatten(),
+            calls: StoreCalls::default(),
+            began: Instant::now(),
+        })
+    }
+}
+
+/// What is to be told of one request.
+pub struct Report {
+    to: Reporting,
+    method: Method,
+    id: HeaderValue,
+    caller: Option<Caller>,
+    calls: StoreCalls,
+    began: Instant,
+}
+
+impl Report {
+    /// Tells. `route` is a pattern, never a path: ids of links and keys stay out of logs and traces.
+    pub fn answered(self, route: Option<&'static str>, status: StatusCode, hit: Option<HitId>) {
+        let took = self.began.elapsed();
+        if self.to.log {
+            let _in_span = span_of(&self.id).entered();
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            let (method, hit) = (&self.method, hit.map(|hit| tracing::field::display(hit.0)));
+            tracing::info!(%method, route, status = status.as_u16(), hit, micros, "request");
+        }
+        if let Some(traces) = &self.to.traces {
+            traces.answered(&Answered {
+                method: self.method.as_str(),
+                route,
+                status: status.as_u16(),
+                id: self.id.to_str().unwrap_or_default(),
+                hit: hit.map(|hit| hit.0.as_u128()),
+                caller: self.caller.as_ref(),
+                took,
+                calls: &self.calls,
+            });
+        }
+    }
+}
+
+/// Does `work`, whose calls of the store are told where the request is traced.
+pub fn watched<F: Future>(report: Option<&Report>, work: F) -> impl Future<Output = F::Output> {
+    match report.filter(|report| report.to.traces.is_some()) {
+        Some(report) => Either::Left(report.calls.during(work)),
+        None => Either::Right(work),
+    }
+}
+
+/// What a request says is said in this, so that its lines have its id; at the highest level, so that every level has it.
+pub fn span_of(id: &HeaderValue) -> Span {
+    tracing::error_span!("request", id = id.to_str().unwrap_or_default())
+}

@@ -1,0 +1,21 @@
+//! What becomes of the spans of traces.
+
+use metrics::Counter;
+
+use super::catalogue::TRACE_SPANS;
+
+/// Counts spans.
+#[derive(Clone, Debug)]
+pub struct TraceMeters {
+    pub exported: Counter,
+    pub failed: Counter,
+    pub dropped: Counter,
+}
+
+impl TraceMeters {
+    /// Must run with the recorder that is to show them.
+    pub(super) fn register() -> Self {
+        let outcome = |outcome: &'static str| metrics::counter!(TRACE_SPANS.name, "outcome" => outcome);
+        Self { exported: outcome("exported"), failed: outcome("failed"), dropped: outcome("dropped") }
+    }
+}

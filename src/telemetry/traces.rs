@@ -1,0 +1,186 @@
+//! Traces for an OpenTelemetry collector: requests, what they asked of the store, and the tries of webhooks.
+//!
+//! A span is made when what it tells of has ended. The trace of a hit has the hit's id: so the redirect and each try of its
+//! webhooks, however much later and on whichever node, are one trace, and nothing has to be kept with the hit for it.
+
+mod caller;
+mod export;
+mod store_calls;
+
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
+
+pub use self::caller::Caller;
+use self::export::Exporter;
+pub use self::export::{TraceSettings, TracesError};
+pub use self::store_calls::{StoreCalls, note_store_call};
+use super::metrics::traces::TraceMeters;
+
+/// Bits of a trace's id that are random in each kind of it: those that the W3C's flag for random ids speaks of.
+const RANDOM_BITS: u32 = 56;
+
+/// A request that was answered.
+pub struct Answered<'a> {
+    pub method: &'a str,
+    /// The pattern of its route.
+    pub route: Option<&'static str>,
+    pub status: u16,
+    /// Its `X-Request-Id`.
+    pub id: &'a str,
+    /// The id of the hit that it was.
+    pub hit: Option<u128>,
+    pub caller: Option<&'a Caller>,
+    pub took: Duration,
+    pub calls: &'a StoreCalls,
+}
+
+/// A try of a webhook that has ended.
+pub struct Tried<'a> {
+    /// The id of the hit that it tells of.
+    pub hit: u128,
+    /// The receiver's host and port.
+    pub host: &'a str,
+    /// From 1 on.
+    pub attempt: u32,
+    pub url_index: u8,
+    pub status: Option<u16>,
+    pub error: Option<String>,
+    pub took: Duration,
+}
+
+/// Tells a collector.
+pub struct Traces {
+    exporter: Exporter,
+    scope: InstrumentationScope,
+    ids: RandomIdGenerator,
+    /// Traces whose random bits are below this are told.
+    sampled_below: u64,
+}
+
+impl Traces {
+    /// Begins to export, on a thread of its own.
+    ///
+    /// # Errors
+    /// When the HTTP client or the thread can't be made.
+    pub fn start(settings: &TraceSettings, meters: TraceMeters) -> Result<Self, TracesError> {
+        let exporter = Exporter::start(settings, meters)?;
+        let scope = InstrumentationScope::builder("signpost").with_version(env!("CARGO_PKG_VERSION")).build();
+        let sampled_below = (1 << RANDOM_BITS) / u64::from(settings.one_in.get());
+        Ok(Self { exporter, scope, ids: RandomIdGenerator::default(), sampled_below })
+    }
+
+    /// Tells of a request and its calls of the store.
+    pub fn answered(&self, request: &Answered<'_>) {
+        // The trace of a hit goes on where its caller is not concerned: it only refers to the caller's.
+        let trace = match (request.hit, request.caller) {
+            (Some(hit), _) => TraceId::from(hit),
+            (None, Some(caller)) if !caller.is_sampled() => return,
+            (None, Some(caller)) => caller.trace(),
+            (None, None) => self.ids.new_trace_id(),
+        };
+        if !self.is_sampled(trace) {
+            return;
+        }
+        let ended = SystemTime::now();
+        let id = request.hit.map_or_else(|| self.ids.new_span_id(), redirect_span);
+        for call in request.calls.take() {
+            let name = format!("store {}", call.operation);
+            let mut span = self.span(trace, self.ids.new_span_id(), name, call.ended, call.took);
+            span.parent_span_id = id;
+            span.attributes = vec![KeyValue::new("signpost.store.outcome", call.outcome)];
+            if call.is_failure {
+                span.status = Status::error("");
+            }
+            self.exporter.export(span);
+        }
+
+        let method = low_cardinality(request.method);
+        let name = request.route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"));
+        let mut span = self.span(trace, id, name, ended, request.took);
+        span.span_kind = SpanKind::Server;
+        span.attributes = vec![
+            KeyValue::new("http.request.method", method),
+            KeyValue::new("http.response.status_code", i64::from(request.status)),
+            KeyValue::new("signpost.request_id", request.id.to_owned()),
+        ];
+        span.attributes.extend(request.route.map(|route| KeyValue::new("http.route", route)));
+        if request.status >= 500 {
+            span.status = Status::error("");
+        }
+        match request.caller {
+            Some(caller) if request.hit.is_some() => span.links.links.push(Link::with_context(caller.context())),
+            Some(caller) => (span.parent_span_id, span.parent_span_is_remote) = (caller.span(), true),
+            None => {}
+        }
+        self.exporter.export(span);
+    }
+
+    /// Tells of a try of a webhook.
+    pub fn tried(&self, attempt: Tried<'_>) {
+        let trace = TraceId::from(attempt.hit);
+        if !self.is_sampled(trace) {
+            return;
+        }
+        let name = "webhook attempt".to_owned();
+        let mut span = self.span(trace, self.ids.new_span_id(), name, SystemTime::now(), attempt.took);
+        span.parent_span_id = redirect_span(attempt.hit);
+        span.span_kind = SpanKind::Client;
+        // The host alone: the rest of an URL may be its receiver's secret.
+        span.attributes = vec![
+            KeyValue::new("http.request.method", "POST"),
+            KeyValue::new("http.request.resend_count", i64::from(attempt.attempt) - 1),
+            KeyValue::new("server.address", attempt.host.to_owned()),
+            KeyValue::new("signpost.webhook.url_index", i64::from(attempt.url_index)),
+        ];
+        span.attributes
+            .extend(attempt.status.map(|status| KeyValue::new("http.response.status_code", i64::from(status))));
+        if let Some(error) = attempt.error {
+            span.attributes.push(KeyValue::new("error.type", error));
+            span.status = Status::error("");
+        }
+        self.exporter.export(span);
+    }
+
+    /// Sends what waits, for a few seconds at the most. Blocks.
+    pub fn stop(&self) {
+        self.exporter.stop();
+    }
+
+    fn is_sampled(&self, trace: TraceId) -> bool {
+        let random = u128::from_be_bytes(trace.to_bytes()) & ((1 << RANDOM_BITS) - 1);
+        random < u128::from(self.sampled_below)
+    }
+
+    fn span(&self, trace: TraceId, id: SpanId, name: String, ended: SystemTime, took: Duration) -> SpanData {
+        SpanData {
+            span_context: SpanContext::new(trace, id, TraceFlags::SAMPLED, false, TraceState::NONE),
+            parent_span_id: SpanId::INVALID,
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: name.into(),
+            start_time: ended.checked_sub(took).unwrap_or(ended),
+            end_time: ended,
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+}
+
+/// The id of a redirect's span: the random end of the hit's id, so that whoever tries its webhooks knows it.
+fn redirect_span(hit: u128) -> SpanId {
+    let bytes = hit.to_be_bytes();
+    SpanId::from_bytes(std::array::from_fn(|place| bytes[8 + place]))
+}
+
+/// A client may send any word as its method.
+fn low_cardinality(method: &str) -> &'static str {
+    let known = ["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    known.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
+}
