@@ -3,23 +3,29 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
-use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_http::header::{HeaderName, HeaderValue};
+
+use super::fields::Fields;
 
 /// The header that carries the id in both directions.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The id that the client sent, if it is 1 to 64 characters of `A-Za-z0-9._-`, else a new one.
-pub fn request_id(headers: &HeaderMap) -> HeaderValue {
-    match headers.get(X_REQUEST_ID) {
-        Some(sent) if is_well_formed(sent.as_bytes()) => sent.clone(),
-        _ => new_request_id(),
-    }
+pub fn request_id(fields: &(impl Fields + ?Sized)) -> HeaderValue {
+    sent_id(fields).map_or_else(new_request_id, value_of)
 }
 
-/// Whether what a client sent may be a request's id.
-pub fn is_well_formed(id: &[u8]) -> bool {
+/// The id that the client sent, where it may be one.
+pub fn sent_id(fields: &(impl Fields + ?Sized)) -> Option<&[u8]> {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    (1..=64).contains(&id.len()) && id.iter().all(allowed)
+    let is_well_formed = |id: &&[u8]| (1..=64).contains(&id.len()) && id.iter().all(allowed);
+    Some(fields.first(X_REQUEST_ID)).filter(is_well_formed)
+}
+
+/// An id as a header value.
+pub fn value_of(id: &[u8]) -> HeaderValue {
+    // Can't fail: it is well-formed, so visible ASCII.
+    HeaderValue::from_bytes(id).unwrap_or_else(|_| new_request_id())
 }
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

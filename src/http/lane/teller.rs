@@ -20,7 +20,7 @@ use crate::http::h1::{CannedProblem, DateText, Stamp, write_redirect};
 use crate::http::problem::Problem;
 use crate::http::redirect::Ask;
 use crate::http::report::span_of;
-use crate::http::request_id::{X_REQUEST_ID, is_well_formed, new_id, new_request_id};
+use crate::http::request_id::{new_id, new_request_id, request_id, sent_id, value_of};
 use crate::limits::client::RetryAfter;
 use crate::store::StoreError;
 use crate::telemetry::metrics::requests::LookUp;
@@ -138,8 +138,7 @@ impl Teller {
         self.out.truncate(answers);
         let mut room = room();
         let head = Head::parse(&bytes[requests..], &mut room);
-        let sent = head.as_ref().map_or(&b""[..], |head| Fields::first(head.fields, X_REQUEST_ID));
-        let request_id = if is_well_formed(sent) { value_of(sent) } else { new_request_id() };
+        let request_id = head.as_ref().map_or_else(new_request_id, |head| request_id(head.fields));
         span_of(&request_id).in_scope(|| tracing::error!("a redirect panicked"));
         self.api.metrics.redirects.failed();
         self.api.metrics.redirects.times.observe(self.began.elapsed());
@@ -177,12 +176,11 @@ impl Teller {
         }
 
         let made;
-        let request_id = match ask.fields.first(X_REQUEST_ID) {
-            sent if is_well_formed(sent) => sent,
-            _ => {
-                made = new_id();
-                &made
-            }
+        let request_id = if let Some(sent) = sent_id(ask.fields) {
+            sent
+        } else {
+            made = new_id();
+            &made
         };
         let at = match ask.admit(api) {
             Ok(at) => at,
@@ -228,10 +226,4 @@ fn write_answer<F: Fields + ?Sized>(
         api.metrics.redirects.unknown(by);
         not_found.write(out, ask.is_hit, stamp);
     }
-}
-
-/// A request's id as a header value.
-fn value_of(request_id: &[u8]) -> HeaderValue {
-    // Can't fail: it is well-formed, so visible ASCII.
-    HeaderValue::from_bytes(request_id).unwrap_or_else(|_| new_request_id())
 }
