@@ -112,8 +112,9 @@ pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError>
         // For the few writes that say no timestamp: those of one process come in their order.
         .timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()))
         .connection_timeout(settings.request_timeout)
-        // Its own tables are known to it.
-        .fetch_schema_metadata(false)
+        // What is needed to send a statement to a node that has its rows, and nothing of other keyspaces.
+        .keyspaces_to_fetch([&settings.keyspace])
+        .fetch_full_schema_metadata(false)
         .schema_agreement_interval(Duration::from_millis(50))
         .tls_context(settings.tls.as_ref().map(tls_config).transpose()?);
     if let Some(Credentials { username, password }) = &settings.credentials {
