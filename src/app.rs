@@ -229,9 +229,8 @@ impl App {
         // Blocking: it joins the journal's thread, which is at most one msync away.
         closed("the journal", async { drop(tokio::task::spawn_blocking(|| journal.stop()).await) }).await;
         closed("the store", store.close()).await;
-        // Blocking: it waits for the collector.
         if let Some(traces) = traces {
-            closed("the traces", async { drop(tokio::task::spawn_blocking(move || traces.stop()).await) }).await;
+            closed("the traces", traces.stop()).await;
         }
         for arbiter in arbiters {
             arbiter.stop();

@@ -2,10 +2,16 @@
 
 use rustls::{ClientConfig, RootCertStore};
 
-/// The system's certificate authorities; those of the web where the system has none.
+/// The system's certificate authorities.
 pub fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+/// As [`system_roots`]; where the system has none, those of the web. For servers anywhere on it.
+pub fn web_roots() -> RootCertStore {
+    let mut roots = system_roots();
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }

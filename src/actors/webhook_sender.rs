@@ -232,7 +232,7 @@ async fn drain(mut response: Response) {
 /// TLS 1.2 and 1.3 with ring, trusting the system's certificate authorities, or Mozilla's where the
 /// system has none (as in a bare container).
 fn tls_config(extra_roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
-    let mut roots = tls::system_roots();
+    let mut roots = tls::web_roots();
     for root in extra_roots {
         roots.add(root)?;
     }

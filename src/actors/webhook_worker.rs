@@ -81,12 +81,15 @@ fn tell(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
     let id = draft.id();
     let (status, error) = match end {
         AttemptEnd::Answered(status) => (Some(status), None),
-        AttemptEnd::Failed(failure) => (failure.response_status(), Some(failure.to_string())),
+        AttemptEnd::Failed(SendFailure::Status(status)) => (Some(status), Some(status.to_string())),
+        AttemptEnd::Failed(failure) => (None, Some(failure.to_string())),
         AttemptEnd::WorkerLost => (None, None),
     };
+    let (host, port) = draft.host().rsplit_once(':').unwrap_or((draft.host(), ""));
     traces.tried(Tried {
         hit: id.hit.id.0.as_u128(),
-        host: draft.host(),
+        host,
+        port: port.parse().unwrap_or_default(),
         attempt: draft.attempts_before() + 1,
         url_index: id.url_index,
         status,

@@ -59,12 +59,6 @@ impl Report {
     /// Tells. `route` is a pattern, never a path: ids of links and keys stay out of logs and traces.
     pub fn answered(self, route: Option<&'static str>, status: StatusCode, hit: Option<HitId>) {
         let took = self.began.elapsed();
-        if self.to.log {
-            let _in_span = span_of(&self.id).entered();
-            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            let (method, hit) = (&self.method, hit.map(|hit| tracing::field::display(hit.0)));
-            tracing::info!(%method, route, status = status.as_u16(), hit, micros, "request");
-        }
         if let Some(traces) = &self.to.traces {
             traces.answered(&Answered {
                 method: self.method.as_str(),
@@ -76,6 +70,12 @@ impl Report {
                 took,
                 calls: &self.calls,
             });
+        }
+        if self.to.log {
+            let _in_span = span_of(&self.id).entered();
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            let (method, hit) = (&self.method, hit.map(|hit| tracing::field::display(hit.0)));
+            tracing::info!(%method, route, status = status.as_u16(), hit, micros, "request");
         }
     }
 }

@@ -41,12 +41,14 @@ pub struct Answered<'a> {
 pub struct Tried<'a> {
     /// The id of the hit that it tells of.
     pub hit: u128,
-    /// The receiver's host and port.
+    /// The receiver.
     pub host: &'a str,
+    pub port: u16,
     /// From 1 on.
     pub attempt: u32,
     pub url_index: u8,
     pub status: Option<u16>,
+    /// By OpenTelemetry's conventions a status that is an error, or what went wrong.
     pub error: Option<String>,
     pub took: Duration,
 }
@@ -56,8 +58,8 @@ pub struct Traces {
     exporter: Exporter,
     scope: InstrumentationScope,
     ids: RandomIdGenerator,
-    /// Traces whose random bits are below this are told.
-    sampled_below: u64,
+    /// Traces whose random bits are at least this are told.
+    threshold: u128,
 }
 
 impl Traces {
@@ -68,8 +70,8 @@ impl Traces {
     pub fn start(settings: &TraceSettings, meters: TraceMeters) -> Result<Self, TracesError> {
         let exporter = Exporter::start(settings, meters)?;
         let scope = InstrumentationScope::builder("signpost").with_version(env!("CARGO_PKG_VERSION")).build();
-        let sampled_below = (1 << RANDOM_BITS) / u64::from(settings.one_in.get());
-        Ok(Self { exporter, scope, ids: RandomIdGenerator::default(), sampled_below })
+        let threshold = (1 << RANDOM_BITS) - (1 << RANDOM_BITS) / u128::from(settings.one_in.get());
+        Ok(Self { exporter, scope, ids: RandomIdGenerator::default(), threshold })
     }
 
     /// Tells of a request and its calls of the store.
@@ -77,11 +79,16 @@ impl Traces {
         // The trace of a hit goes on where its caller is not concerned: it only refers to the caller's.
         let trace = match (request.hit, request.caller) {
             (Some(hit), _) => TraceId::from(hit),
-            (None, Some(caller)) if !caller.is_sampled() => return,
             (None, Some(caller)) => caller.trace(),
             (None, None) => self.ids.new_trace_id(),
         };
-        if !self.is_sampled(trace) {
+        let is_told = match (request.hit, request.caller) {
+            (None, Some(caller)) if !caller.is_sampled() => false,
+            // A caller's id is what it likes, so it is not left to decide.
+            (None, Some(_)) => self.is_sampled(self.ids.new_trace_id()),
+            _ => self.is_sampled(trace),
+        };
+        if !is_told {
             return;
         }
         let ended = SystemTime::now();
@@ -97,17 +104,19 @@ impl Traces {
             self.exporter.export(span);
         }
 
-        let method = low_cardinality(request.method);
-        let name = request.route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"));
+        let method = known_method(request.method);
+        let name = method.unwrap_or("HTTP");
+        let name = request.route.map_or_else(|| name.to_owned(), |route| format!("{name} {route}"));
         let mut span = self.span(trace, id, name, ended, request.took);
         span.span_kind = SpanKind::Server;
         span.attributes = vec![
-            KeyValue::new("http.request.method", method),
+            KeyValue::new("http.request.method", method.unwrap_or("_OTHER")),
             KeyValue::new("http.response.status_code", i64::from(request.status)),
             KeyValue::new("signpost.request_id", request.id.to_owned()),
         ];
         span.attributes.extend(request.route.map(|route| KeyValue::new("http.route", route)));
         if request.status >= 500 {
+            span.attributes.push(KeyValue::new("error.type", request.status.to_string()));
             span.status = Status::error("");
         }
         match request.caller {
@@ -128,13 +137,16 @@ impl Traces {
         let mut span = self.span(trace, self.ids.new_span_id(), name, SystemTime::now(), attempt.took);
         span.parent_span_id = redirect_span(attempt.hit);
         span.span_kind = SpanKind::Client;
-        // The host alone: the rest of an URL may be its receiver's secret.
+        // Host and port alone: the rest of an URL may be its receiver's secret.
         span.attributes = vec![
             KeyValue::new("http.request.method", "POST"),
-            KeyValue::new("http.request.resend_count", i64::from(attempt.attempt) - 1),
             KeyValue::new("server.address", attempt.host.to_owned()),
+            KeyValue::new("server.port", i64::from(attempt.port)),
             KeyValue::new("signpost.webhook.url_index", i64::from(attempt.url_index)),
         ];
+        if attempt.attempt > 1 {
+            span.attributes.push(KeyValue::new("http.request.resend_count", i64::from(attempt.attempt) - 1));
+        }
         span.attributes
             .extend(attempt.status.map(|status| KeyValue::new("http.response.status_code", i64::from(status))));
         if let Some(error) = attempt.error {
@@ -144,14 +156,13 @@ impl Traces {
         self.exporter.export(span);
     }
 
-    /// Sends what waits, for a few seconds at the most. Blocks.
-    pub fn stop(&self) {
-        self.exporter.stop();
+    /// Sends what waits. Later spans are dropped.
+    pub async fn stop(&self) {
+        self.exporter.stop().await;
     }
 
     fn is_sampled(&self, trace: TraceId) -> bool {
-        let random = u128::from_be_bytes(trace.to_bytes()) & ((1 << RANDOM_BITS) - 1);
-        random < u128::from(self.sampled_below)
+        u128::from_be_bytes(trace.to_bytes()) % (1 << RANDOM_BITS) >= self.threshold
     }
 
     fn span(&self, trace: TraceId, id: SpanId, name: String, ended: SystemTime, took: Duration) -> SpanData {
@@ -180,7 +191,7 @@ fn redirect_span(hit: u128) -> SpanId {
 }
 
 /// A client may send any word as its method.
-fn low_cardinality(method: &str) -> &'static str {
+fn known_method(method: &str) -> Option<&'static str> {
     let known = ["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
-    known.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
+    known.into_iter().find(|known| *known == method)
 }

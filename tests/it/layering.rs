@@ -50,7 +50,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
 ];
 
 /// A crate or a name, and the only places that may have it.
-const ONLY_IN: [(&str, &[&str]); 14] = [
+const ONLY_IN: [(&str, &[&str]); 16] = [
     ("actix_web", &["http/", "app.rs", "app/", "main.rs"]),
     // Logging names it to quiet it.
     ("actix_http", &["http/", "telemetry/logging.rs"]),
@@ -67,6 +67,8 @@ const ONLY_IN: [(&str, &[&str]); 14] = [
     ("clap", &["cli.rs", "main.rs"]),
     ("metrics_exporter_prometheus", &["telemetry/"]),
     ("opentelemetry", &["telemetry/traces.rs", "telemetry/traces/"]),
+    ("opentelemetry_http", &["telemetry/traces/"]),
+    ("opentelemetry_otlp", &["telemetry/traces/"]),
     ("opentelemetry_sdk", &["telemetry/traces.rs", "telemetry/traces/"]),
 ];
 

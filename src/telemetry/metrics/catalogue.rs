@@ -130,7 +130,7 @@ metrics! {
         "Time from sending a message to a key shard to its answer."
 
     TRACE_SPANS: Counter "signpost_trace_spans_total" ["outcome"]
-        "Spans for the collector of traces: exported, failed (it was out of reach or refused them), dropped (too many waited)."
+        "Spans for the collector of traces: exported (it answered 2xx), failed (it was out of reach, or answered otherwise), dropped (too many waited, or the process ends)."
 }
 
 /// Hands the helps to the recorder in place.

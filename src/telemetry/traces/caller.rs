@@ -1,18 +1,24 @@
 //! Whose trace a request belongs to, as its `traceparent` tells (W3C Trace Context).
 
-use opentelemetry::Context;
-use opentelemetry::propagation::{Extractor, TextMapPropagator};
-use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceId};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
 /// The span of a caller.
 pub struct Caller(SpanContext);
 
 impl Caller {
-    /// Of the value of a `traceparent`; `None` where that is not one.
+    /// Of the value of a `traceparent`; `None` where that is not one. What `tracestate` would add is for vendors, and as long
+    /// as a client likes.
     pub fn parse(traceparent: &str) -> Option<Self> {
-        let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Header(traceparent));
-        let context = context.span().span_context().clone();
+        let mut fields = traceparent.split('-');
+        let version = hex(fields.next()?, 2).filter(|version| *version != 0xff)?;
+        let trace = TraceId::from(hex(fields.next()?, 32)?);
+        let span = SpanId::from(u64::try_from(hex(fields.next()?, 16)?).ok()?);
+        let flags = TraceFlags::new(u8::try_from(hex(fields.next()?, 2)?).ok()?);
+        // Later versions may have more fields.
+        if version == 0 && fields.next().is_some() {
+            return None;
+        }
+        let context = SpanContext::new(trace, span, flags, true, TraceState::NONE);
         context.is_valid().then_some(Self(context))
     }
 
@@ -33,15 +39,39 @@ impl Caller {
     }
 }
 
-/// The one field that is looked at. What `tracestate` would add is for vendors, and as long as a client likes.
-struct Header<'a>(&'a str);
+/// A number of exactly so many digits.
+fn hex(digits: &str, count: usize) -> Option<u128> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_whole = digits.len() == count && digits.bytes().all(is_digit);
+    is_whole.then(|| u128::from_str_radix(digits, 16).ok()).flatten()
+}
 
-impl Extractor for Header<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        (key == "traceparent").then_some(self.0)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn keys(&self) -> Vec<&str> {
-        vec!["traceparent"]
+    #[test]
+    fn a_traceparent_is_read_as_it_is_specified_and_all_else_is_none() {
+        let read = |text: &str| Caller::parse(text).map(|caller| (caller.trace().to_string(), caller.is_sampled()));
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let of = |version: &str, flags: &str| format!("{version}-{trace}-00f067aa0ba902b7-{flags}");
+        assert_eq!(read(&of("00", "01")), Some((trace.to_owned(), true)));
+        assert_eq!(read(&of("00", "00")), Some((trace.to_owned(), false)));
+        assert_eq!(read(&of("cc", "01-what-comes-later")), Some((trace.to_owned(), true)));
+        for odd in [
+            "",
+            "00",
+            "00-1-1-1",
+            "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-",
+            &of("ff", "01"),
+            &of("00", "1"),
+            &of("0", "01"),
+        ] {
+            assert_eq!(read(odd), None, "{odd:?}");
+        }
     }
 }

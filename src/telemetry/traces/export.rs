@@ -1,26 +1,29 @@
 //! The way of spans to the collector: a bounded queue, and a thread that sends what is in it, many at a time.
 
+use std::error::Error;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use opentelemetry::{Key, KeyValue, Value};
+use async_trait::async_trait;
+use opentelemetry::{Key, KeyValue};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanProcessor};
 use reqwest::blocking::Client;
-use thiserror::Error;
+use tokio::sync::oneshot;
 
 use crate::telemetry::metrics::traces::TraceMeters;
 use crate::tls;
 
 /// Spans that wait at the most, some 8 MiB of them; more are dropped, and counted.
 const QUEUE: usize = 8192;
-/// For one request to the collector, with the tries that it takes.
-const SEND_WITHIN: Duration = Duration::from_secs(10);
+/// For one try to send some. Those that may succeed later are tried again within as much time.
+const SEND_WITHIN: Duration = Duration::from_secs(5);
 /// For the last ones, when the process ends: less than a part of it may take.
 const STOP_WITHIN: Duration = Duration::from_millis(1200);
 
@@ -35,7 +38,7 @@ pub struct TraceSettings {
 }
 
 /// Why traces can't be sent.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum TracesError {
     #[error("TLS can't be set up: {0}")]
     Tls(#[from] rustls::Error),
@@ -48,17 +51,19 @@ pub enum TracesError {
 }
 
 pub(super) struct Exporter {
-    processor: BatchSpanProcessor,
+    processor: Arc<BatchSpanProcessor>,
     meters: TraceMeters,
     waiting: Arc<AtomicUsize>,
+    has_stopped: AtomicBool,
 }
 
 impl Exporter {
     pub(super) fn start(settings: &TraceSettings, meters: TraceMeters) -> Result<Self, TracesError> {
         let TraceSettings { endpoint, instance, .. } = settings;
+        let cause = Arc::<Mutex<Option<String>>>::default();
         let to_collector = SpanExporter::builder()
             .with_http()
-            .with_http_client(client()?)
+            .with_http_client(CollectorClient { client: client()?, cause: Arc::clone(&cause) })
             .with_endpoint(format!("{endpoint}/v1/traces"))
             .with_timeout(SEND_WITHIN)
             .build()?;
@@ -68,15 +73,19 @@ impl Exporter {
             meters: meters.clone(),
             waiting: Arc::clone(&waiting),
             has_failed: AtomicBool::new(false),
+            cause,
         };
         let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE).build();
         let mut processor = BatchSpanProcessor::builder(counted).with_batch_config(batches).build();
         processor.set_resource(&resource(instance));
-        Ok(Self { processor, meters, waiting })
+        Ok(Self { processor: Arc::new(processor), meters, waiting, has_stopped: AtomicBool::new(false) })
     }
 
     /// Never waits: where the queue is full, the span is dropped.
     pub(super) fn export(&self, span: SpanData) {
+        if self.has_stopped.load(Ordering::Relaxed) {
+            return self.meters.dropped.increment(1);
+        }
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUE {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return self.meters.dropped.increment(1);
@@ -84,16 +93,27 @@ impl Exporter {
         self.processor.on_end(span);
     }
 
-    pub(super) fn stop(&self) {
-        if let Err(error) = self.processor.shutdown_with_timeout(STOP_WITHIN) {
-            tracing::warn!(%error, "the last traces were not sent");
+    /// On a thread that nobody waits for longer than the caller likes: it joins others, which may hang in a look-up of a name.
+    pub(super) async fn stop(&self) {
+        self.has_stopped.store(true, Ordering::Relaxed);
+        let processor = Arc::clone(&self.processor);
+        let (stopped, has_stopped) = oneshot::channel();
+        let stop = move || {
+            if let Err(error) = processor.shutdown_with_timeout(STOP_WITHIN) {
+                tracing::warn!(%error, "the last traces were not sent");
+            }
+            // Nobody may wait for it any more.
+            let _ = stopped.send(());
+        };
+        if thread::Builder::new().name("traces-stop".into()).spawn(stop).is_ok() {
+            let _ = has_stopped.await;
         }
     }
 }
 
 /// Made on a thread of its own, for it makes a runtime of its own, which no other runtime's thread may.
 fn client() -> Result<Client, TracesError> {
-    let tls = tls::client_config(tls::system_roots())?;
+    let tls = tls::client_config(tls::web_roots())?;
     let make = move || {
         Client::builder()
             .tls_backend_preconfigured(tls)
@@ -108,14 +128,45 @@ fn client() -> Result<Client, TracesError> {
 
 /// Who sends: what `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say, the usual variables for it, and what they don't.
 fn resource(instance: &str) -> Resource {
-    let unnamed = |name: &Value| name.as_str().starts_with("unknown_service");
-    let is_named =
-        Resource::builder().build().get(&Key::from_static_str("service.name")).is_some_and(|name| !unnamed(&name));
-    let builder = Resource::builder().with_attributes([
-        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-        KeyValue::new("service.instance.id", instance.to_owned()),
-    ]);
-    if is_named { builder.build() } else { builder.with_service_name("signpost").build() }
+    let said = Resource::builder().build();
+    let is_said = |key| {
+        let value = said.get(&Key::from_static_str(key));
+        value.is_some_and(|value| !value.as_str().starts_with("unknown_service"))
+    };
+    let ours = [
+        ("service.name", "signpost"),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("service.instance.id", instance),
+    ];
+    let missing = ours.into_iter().filter(|(key, _)| !is_said(*key));
+    let missing = missing.map(|(key, value)| KeyValue::new(key, value.to_owned()));
+    Resource::builder().with_attributes(missing).build()
+}
+
+/// Keeps why a request failed, which the exporter does not tell.
+#[derive(Debug)]
+struct CollectorClient {
+    client: Client,
+    cause: Arc<Mutex<Option<String>>>,
+}
+
+#[async_trait]
+impl HttpClient for CollectorClient {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let answer = self.client.send_bytes(request).await;
+        *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = match &answer {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("it answered {}", answer.status())),
+            Err(error) => Some(with_sources(&**error)),
+        };
+        answer
+    }
+}
+
+/// An error, and what it is for.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Counts what is sent, and warns where nothing gets there.
@@ -125,6 +176,7 @@ struct Counted {
     meters: TraceMeters,
     waiting: Arc<AtomicUsize>,
     has_failed: AtomicBool,
+    cause: Arc<Mutex<Option<String>>>,
 }
 
 impl opentelemetry_sdk::trace::SpanExporter for Counted {
@@ -136,7 +188,11 @@ impl opentelemetry_sdk::trace::SpanExporter for Counted {
         outcome.increment(u64::try_from(count).unwrap_or(u64::MAX));
         // Once for each time that the collector is out of reach.
         match (&sent, self.has_failed.swap(sent.is_err(), Ordering::Relaxed)) {
-            (Err(error), false) => tracing::warn!(%error, "traces can't be sent to telemetry.otlp_endpoint"),
+            (Err(error), false) => {
+                let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let error = cause.unwrap_or_else(|| error.to_string());
+                tracing::warn!(error, "traces can't be sent to telemetry.otlp_endpoint");
+            }
             (Ok(()), true) => tracing::info!("traces are sent again"),
             _ => {}
         }
