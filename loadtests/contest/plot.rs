@@ -95,6 +95,49 @@ fn short(value: f64) -> String {
     }
 }
 
+/// A stretch of time in which something was done to what is measured.
+pub struct Band {
+    pub label: String,
+    pub from: f64,
+    pub to: f64,
+}
+
+/// Lines over time, from zero upwards, with bands behind them.
+pub fn over_time(path: &Path, title: &str, (x_name, y_name): (&str, &str), lines: &[Line], bands: &[Band]) {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let end = points().fold(f64::MIN_POSITIVE, |end, &(x, _)| end.max(x));
+    let most = highest(points().map(|&(_, y)| y));
+    let root = SVGBackend::new(path, (WIDTH, 360)).into_drawing_area();
+    let mut chart = ChartBuilder::on(&root)
+        .caption(title, (FONT, TITLE, &INK))
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(0.0..end, 0.0..most)
+        .unwrap();
+    let mut mesh = chart.configure_mesh();
+    mesh.axis_style(INK).light_line_style(TRANSPARENT).bold_line_style(INK.mix(0.25));
+    mesh.label_style((FONT, TEXT, &INK)).x_desc(x_name).y_desc(y_name).draw().unwrap();
+    let ground = bands.iter().map(|band| Rectangle::new([(band.from, 0.0), (band.to, most)], INK.mix(0.2).filled()));
+    chart.draw_series(ground).unwrap();
+    for (line, hue) in lines.iter().zip(HUES.into_iter().cycle()) {
+        chart
+            .draw_series([PathElement::new(line.points.clone(), hue.stroke_width(1))])
+            .unwrap()
+            .label(line.label.clone())
+            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], hue.stroke_width(2)));
+    }
+    let mut legend = chart.configure_series_labels();
+    legend.label_font((FONT, TEXT, &INK)).border_style(TRANSPARENT);
+    legend.position(SeriesLabelPosition::UpperRight).draw().unwrap();
+    let upright = (FONT, TEXT - 4, &INK).into_text_style(&root).transform(FontTransform::Rotate270);
+    for band in bands {
+        let (x, y) = chart.backend_coord(&(f64::midpoint(band.from, band.to), 0.0));
+        root.draw(&Text::new(band.label.clone(), (x - 6, y - 4), upright.clone())).unwrap();
+    }
+    root.present().unwrap();
+}
+
 /// Lines with their points, from zero upwards; with `log_x` each step to the right is a factor.
 pub fn lines(path: &Path, title: &str, (x_name, y_name): (&str, &str), lines: &[Line], log_x: bool) {
     let xs = || lines.iter().flat_map(|line| &line.points).map(|&(x, _)| x);

@@ -63,7 +63,7 @@ const REFERRERS: [Option<&str>; 6] = [
 ];
 
 /// A request as browsers send it; `n` chooses who sends it and from where.
-fn browser(path: &str, n: u64, client: u64, closing: bool) -> String {
+pub fn browser(path: &str, n: u64, client: u64, closing: bool) -> String {
     let pick = |salt: u64, of: usize| mix(n ^ salt << 40) as usize % of;
     let referrer = REFERRERS[pick(1, REFERRERS.len())];
     let referrer = referrer.map(|url| format!("Referer: {url}\r\n")).unwrap_or_default();

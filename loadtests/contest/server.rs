@@ -15,6 +15,9 @@ const STARTED_WITHIN: Duration = Duration::from_mins(5);
 /// How long a server may take until it is at rest.
 const AT_REST_WITHIN: Duration = Duration::from_mins(2);
 
+/// What servers say, in their home.
+pub const LOG: &str = "stderr.log";
+
 /// A running server. It is ended when it is dropped.
 pub struct Server {
     pub name: &'static str,
@@ -29,6 +32,12 @@ pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// Starts `command` in `home`, where what it says is added to a log.
+pub fn spawn(command: &mut Command, home: &Path) -> Child {
+    let output = fs::OpenOptions::new().create(true).append(true).open(home.join(LOG)).unwrap();
+    command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn().unwrap()
+}
+
 impl Server {
     /// Starts `command`, which is to listen on `address`, and waits until it is ready.
     pub fn start(
@@ -38,15 +47,11 @@ impl Server {
         operator: Option<Operator>,
         home: &Path,
     ) -> Self {
-        let log = home.join("stderr.log");
-        let output = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let child =
-            command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn().unwrap();
-        let mut server = Self { name, address, child, operator };
+        let mut server = Self { name, address, child: spawn(&mut command, home), operator };
         let begun = Instant::now();
         while !server.is_ready() {
             let ended = server.child.try_wait().unwrap();
-            let text = || fs::read_to_string(&log).unwrap_or_default();
+            let text = || fs::read_to_string(home.join(LOG)).unwrap_or_default();
             assert!(ended.is_none(), "{name} ended: {}", text());
             assert!(begun.elapsed() < STARTED_WITHIN, "{name} is not ready: {}", text());
             std::thread::sleep(Duration::from_millis(5));
@@ -66,6 +71,16 @@ impl Server {
         let own = self.child.id();
         let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
         std::iter::once(own).chain(children.split_whitespace().map(|pid| pid.parse().unwrap())).collect()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// User and system time of all its processes and threads, in microseconds.
@@ -96,6 +111,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return;
+        }
         // Not SIGKILL: nginx's workers would outlive it.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();

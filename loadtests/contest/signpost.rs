@@ -34,7 +34,24 @@ pub struct Program(pub PathBuf);
 impl Program {
     /// Starts it on the data in `home`.
     pub fn start(&self, name: &'static str, way: Way, home: &Path, settings: &[Setting]) -> Server {
-        let (address, admin) = (free_address(), free_address());
+        self.start_at(name, way, home, (free_address(), free_address()), settings)
+    }
+
+    /// The same on an address for everybody and one for the operator.
+    pub fn start_at(
+        &self,
+        name: &'static str,
+        way: Way,
+        home: &Path,
+        (address, admin): (SocketAddr, SocketAddr),
+        settings: &[(&str, &str)],
+    ) -> Server {
+        let command = self.command(way, (address, admin), settings);
+        Server::start(name, command, address, Some(Operator { address, admin }), home)
+    }
+
+    /// What starts it so.
+    pub fn command(&self, way: Way, (address, admin): (SocketAddr, SocketAddr), settings: &[(&str, &str)]) -> Command {
         let mut command = way.command(Side::Server, &self.0);
         prepare(&mut command);
         command
@@ -45,7 +62,7 @@ impl Program {
         if way.is_pinned() {
             command.env("SIGNPOST_HTTP__WORKERS", "1");
         }
-        Server::start(name, command, address, Some(Operator { address, admin }), home)
+        command
     }
 
     /// Runs one of its other commands in `home`, to its end.

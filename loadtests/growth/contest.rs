@@ -7,6 +7,8 @@ use crate::measure;
 pub mod http;
 #[path = "../contest/plot.rs"]
 pub mod plot;
+#[path = "../contest/requests.rs"]
+pub mod requests;
 #[path = "../contest/seed.rs"]
 pub mod seed;
 #[path = "../contest/server.rs"]

@@ -42,7 +42,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+pub fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     head.split(|&byte| byte == b'\n').find_map(|line| {
         let (start, value) = line.split_at_checked(name.len())?;
         let value = value.strip_prefix(b":")?;
@@ -51,7 +51,7 @@ fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// The lengths of head and body, once both are there.
-fn request_in(buffer: &[u8]) -> Option<(usize, usize)> {
+pub fn request_in(buffer: &[u8]) -> Option<(usize, usize)> {
     let head = find(buffer, b"\r\n\r\n")? + 4;
     let length = header(&buffer[..head], b"content-length").and_then(|text| std::str::from_utf8(text).ok());
     let body: usize = length.map_or(0, |text| text.parse().unwrap());
@@ -214,8 +214,13 @@ pub struct Receiver {
 
 impl Receiver {
     pub fn start(hosts: u8, silent: bool) -> Self {
+        Self::in_role(&[ROLE, &hosts.to_string(), if silent { "silent" } else { "answer" }])
+    }
+
+    /// A child with these arguments that tells its addresses first, and then answers questions.
+    pub fn in_role(arguments: &[&str]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([ROLE, &hosts.to_string(), if silent { "silent" } else { "answer" }])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
