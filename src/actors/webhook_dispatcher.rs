@@ -78,6 +78,7 @@ impl WebhookPool {
                 clock,
                 desk: Arc::clone(&desk),
                 wake: parts.wake,
+                longest_wait: retries.longest(),
                 meters: meters.clone(),
             }),
             ledger: Ledger::new(Arc::clone(&store), Arc::clone(&desk), retries, meters.clone()),

@@ -3,12 +3,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::webhook_desk::{Desk, News, NotTaken};
 use super::webhook_hosts::{Full, Host};
 use super::webhook_preparation::{Owners, Preparation, PrepareError};
-use super::webhook_queue::{DispatcherWake, Found, QueueScan};
+use super::webhook_queue::{DispatcherWake, Found, QueueScan, behind_all_until};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
@@ -23,6 +23,8 @@ const GATHER: Duration = Duration::from_millis(2);
 const REST: Duration = Duration::from_millis(250);
 /// How often it is shown since when deliveries wait.
 const NOTE_OVERDUE_EVERY: Duration = Duration::from_millis(500);
+/// How often it is looked for deliveries that were made due by a clock which was ahead, while none are found.
+const LOOK_FOR_STRANDED_EVERY: Duration = Duration::from_secs(1);
 /// Due deliveries looked at in one round: bounds how long those that were found wait to begin. The next round goes on
 /// behind them.
 const LOOK_AHEAD: usize = 5_000;
@@ -61,6 +63,8 @@ pub struct IntakeParts {
     pub clock: Clock,
     pub desk: Arc<Desk>,
     pub wake: DispatcherWake,
+    /// The longest that a delivery can have to wait before its next try.
+    pub longest_wait: Duration,
     pub meters: WebhookMeters,
 }
 
@@ -72,12 +76,26 @@ pub struct Intake {
     overdue_noted_at: Timestamp,
     /// The time of the last round.
     last_round: Timestamp,
+    stranded: Stranded,
+}
+
+/// Where the look for stranded deliveries stands: those that are due later than any can be, for the clock was ahead when they
+/// were put into the queue, and was set back. They are begun now and not when the clock comes there.
+#[derive(Default)]
+struct Stranded {
+    /// Behind which of them the next look begins; at the first where there is none.
+    after: Option<DueDelivery>,
+    /// When there is to be another look; at once where there is none.
+    next_look: Option<Instant>,
+    /// Whether any was found since the look at the first one.
+    found_any: bool,
 }
 
 impl Intake {
     pub fn new(parts: IntakeParts) -> Self {
         let (overdue_noted_at, last_round) = (Timestamp(0), Timestamp(0));
-        Self { parts, scan: QueueScan::default(), was_full: false, overdue_noted_at, last_round }
+        let (scan, stranded) = (QueueScan::default(), Stranded::default());
+        Self { parts, scan, was_full: false, overdue_noted_at, last_round, stranded }
     }
 
     /// Takes what is due, for ever.
@@ -134,7 +152,12 @@ impl Intake {
             self.scan.queued_from(earliest);
         }
         let mut taken = Vec::new();
-        let outlook = self.choose(&mut taken).await;
+        let mut outlook = self.choose(&mut taken).await;
+        if outlook.is_ok()
+            && let Err(error) = self.choose_stranded(&mut taken).await
+        {
+            outlook = Err(error);
+        }
         let made = if outlook.is_ok() { self.make_ready(&mut taken).await } else { Ok(()) };
         for Taken { due, host } in taken {
             self.parts.desk.give_back(due.id, &host);
@@ -148,7 +171,8 @@ impl Intake {
     /// Shows since when deliveries wait, from time to time.
     fn note_overdue(&mut self) {
         let now = self.parts.clock.now();
-        if now.since(self.overdue_noted_at) >= NOTE_OVERDUE_EVERY {
+        // The clock may have been set back since.
+        if now < self.overdue_noted_at || now.since(self.overdue_noted_at) >= NOTE_OVERDUE_EVERY {
             self.overdue_noted_at = now;
             let first = self.parts.desk.first_due().into_iter().chain(self.scan.first_passed_over()).min();
             self.parts.meters.first_due_is(first.map(|due| due.0));
@@ -205,6 +229,34 @@ impl Intake {
             outlook = Outlook::More;
         }
         Ok(outlook)
+    }
+
+    /// Takes what is stranded, as far as the desk has room; a page of it in a round.
+    async fn choose_stranded(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
+        if self.was_full || self.stranded.next_look.is_some_and(|at| Instant::now() < at) {
+            return Ok(());
+        }
+        let first = || behind_all_until(self.parts.clock.now().plus(self.parts.longest_wait).plus(PAUSE));
+        let after = self.stranded.after.take().or_else(first);
+        let ever = Timestamp(0).plus(Duration::MAX);
+        let page = self.parts.store.due_deliveries(ever, after, LONGEST_PAGE).await?;
+        self.stranded.found_any |= !page.is_empty();
+        let is_last = page.len() < LONGEST_PAGE;
+        for due in page {
+            let host = self.parts.preparation.host(due.id).await?;
+            match self.parts.desk.take(&due, &host) {
+                Ok(()) => taken.push(Taken { due: due.clone(), host }),
+                Err(NotTaken::AtHand | NotTaken::Full(Full::Host)) => {}
+                // From here on in the next round.
+                Err(NotTaken::Full(Full::All)) => return Ok(()),
+            }
+            self.stranded.after = Some(due);
+        }
+        if is_last {
+            let pause = if self.stranded.found_any { PAUSE } else { LOOK_FOR_STRANDED_EVERY };
+            self.stranded = Stranded { next_look: Some(Instant::now() + pause), ..Stranded::default() };
+        }
+        Ok(())
     }
 
     /// Prepares what was taken, counts it in its owners' quotas, and puts it on the desk; leaves in `taken` what does not

@@ -78,6 +78,11 @@ impl Place {
     }
 }
 
+/// A place in the queue behind everything that is due at `time` or earlier, as [`QueueScan::next_page`] tells places.
+pub fn behind_all_until(time: Timestamp) -> Option<DueDelivery> {
+    Place::before(Timestamp(time.0.saturating_add(1))).as_due()
+}
+
 /// What is to be done with a delivery that was found due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {

@@ -23,6 +23,12 @@ impl RetrySchedule {
         u32::try_from(self.delays.len()).map_or(u32::MAX, |retries| retries.saturating_add(1))
     }
 
+    /// The longest pause before any try.
+    pub fn longest(&self) -> Duration {
+        let longest = self.delays.iter().max().copied().unwrap_or_default();
+        Duration::try_from_secs_f64(longest.as_secs_f64() * (1.0 + self.jitter)).unwrap_or(longest)
+    }
+
     /// The pause before the next try, after `attempts_made` tries that failed; none before the first
     /// try. `None` when the last try was made: the delivery has failed for good.
     ///
