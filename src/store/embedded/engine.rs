@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
@@ -56,7 +56,7 @@ pub struct Engine {
     /// Bytes that went to the journal since memory was flushed.
     unflushed: AtomicU64,
     /// Dropped last: tells whoever waits for it that all is closed, and the directory free.
-    _gone: oneshot::Sender<()>,
+    gone: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 /// Resolves, with an error, once the engine is closed.
@@ -101,7 +101,7 @@ impl Engine {
             delivery_days: keyspace("delivery_days", small)?,
             database,
             unflushed,
-            _gone: sender,
+            gone: Mutex::new(Some(sender)),
         };
         // The engine syncs what is in its directory; that the directory is there is for us to make sure.
         let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -141,6 +141,13 @@ impl Engine {
             .into_iter()
             .try_for_each(|keyspace| keyspace.inner().rotate_memtable_and_wait())
             .map_err(|error| engine_error(&error))
+    }
+
+    /// Leaves an engine that has failed as it is, to the end of the process. Closing it would write what it still has of the
+    /// commit that failed: where there is room again, the next start would find what was refused.
+    pub fn leave(self: Arc<Self>) {
+        drop(self.gone.lock().unwrap_or_else(PoisonError::into_inner).take());
+        std::mem::forget(self);
     }
 
     fn keyspaces(&self) -> [&SingleWriterTxKeyspace; 10] {

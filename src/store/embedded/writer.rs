@@ -5,6 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -19,11 +20,14 @@ use crate::threads::in_background;
 const QUEUE: usize = 4096;
 /// Writes in one transaction at the most: bounds its memory and how long the first waits for the last.
 const GROUP: usize = 1024;
-/// The engine blocks a commit while its disk is stuck; callers do not wait for ever.
+/// The engine blocks a commit while its disk is stuck; callers do not wait for ever until theirs begins.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A write that waits for its turn.
 trait Job: Send {
+    /// Whether to run it: not where its caller has given it up.
+    fn begin(&self) -> bool;
+
     /// Checks, and writes into the transaction. Called again, in a new one, when the transaction was taken back.
     fn run(&mut self, engine: &Engine, transaction: &mut Transaction<'_>) -> Result<(), StoreError>;
 
@@ -34,6 +38,8 @@ trait Job: Send {
 struct Write<R, E, W> {
     act: W,
     outcome: Option<Result<R, E>>,
+    /// Set by who comes first: the writer when it begins, or the caller when it gives up.
+    claimed: Arc<AtomicBool>,
     reply: oneshot::Sender<Result<Result<R, E>, StoreError>>,
 }
 
@@ -43,6 +49,10 @@ where
     E: Send,
     W: FnMut(&Engine, &mut Transaction<'_>) -> Result<Result<R, E>, StoreError> + Send,
 {
+    fn begin(&self) -> bool {
+        !self.claimed.swap(true, Ordering::AcqRel)
+    }
+
     fn run(&mut self, engine: &Engine, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         self.outcome = Some((self.act)(engine, transaction)?);
         Ok(())
@@ -69,7 +79,12 @@ impl Writer {
     pub fn start(engine: Arc<Engine>) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel(QUEUE);
         // Nobody joins it: whoever closes the store waits for the engine to be gone instead, and not for ever.
-        drop(in_background("store-writer", move || run(&engine, waiting))?);
+        let write = move || {
+            if run(&engine, waiting) != Health::Sound {
+                engine.leave();
+            }
+        };
+        drop(in_background("store-writer", write)?);
         Ok(Self { jobs })
     }
 
@@ -77,6 +92,9 @@ impl Writer {
     ///
     /// `write` makes all its checks before its first change: one that returns `Ok(Err(refusal))` has changed nothing. It
     /// may be called several times; only what it does in the last one counts.
+    ///
+    /// Where it had to wait for too long until it began, nothing of it is done. Once it has begun, what becomes of it is for
+    /// the disk to say, and is waited for.
     pub async fn run<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
     where
         R: Send + 'static,
@@ -84,13 +102,18 @@ impl Writer {
         W: FnMut(&Engine, &mut Transaction<'_>) -> Result<Result<R, E>, StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Write { act: write, outcome: None, reply });
+        let claimed = Arc::new(AtomicBool::new(false));
+        let job = Box::new(Write { act: write, outcome: None, claimed: Arc::clone(&claimed), reply });
         let written = async {
             self.jobs.send(job).await.map_err(|_| closed())?;
             answer.await.unwrap_or_else(|_| Err(not_committed()))
         };
-        let too_long = |_| Err(StoreError::Unavailable("the write took too long".into()));
-        tokio::time::timeout(PATIENCE, written).await.unwrap_or_else(too_long)
+        tokio::pin!(written);
+        match tokio::time::timeout(PATIENCE, &mut written).await {
+            Ok(written) => written,
+            Err(_) if claimed.swap(true, Ordering::AcqRel) => written.await,
+            Err(_) => Err(StoreError::Unavailable("the write took too long".into())),
+        }
     }
 }
 
@@ -102,7 +125,7 @@ fn not_committed() -> StoreError {
     StoreError::Unavailable("the write was not committed".into())
 }
 
-fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) -> Health {
     let mut health = Health::Sound;
     while let Some(job) = waiting.blocking_recv() {
         let mut group = vec![job];
@@ -110,6 +133,10 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
             && let Ok(job) = waiting.try_recv()
         {
             group.push(job);
+        }
+        group.retain(|job| job.begin());
+        if group.is_empty() {
+            continue;
         }
         commit_group(engine, group, &mut health);
     }
@@ -119,6 +146,7 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
     if let Err(error) = ended.and_then(|()| kept()) {
         tracing::error!(%error, "store: closed with an error; what was answered is durable all the same");
     }
+    health
 }
 
 /// How the engine does, so that a lasting failure is logged once and not with every write.
@@ -274,6 +302,35 @@ mod tests {
         let there = |key: &str| engine.database.read_tx().contains_key(&engine.meta, key).unwrap();
         assert!(there("before") && there("after") && !there("half done"));
         assert!(writer.run(put("later")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn of_a_write_that_is_given_up_nothing_is_done_and_one_that_has_begun_is_waited_for() {
+        let (_directory, engine, writer) = open();
+        let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (signal, wait, runtime) = (Arc::clone(&begun), Arc::clone(&gate), tokio::runtime::Handle::current());
+        let first = tokio::spawn({
+            let writer = writer.clone();
+            async move {
+                let stuck = writer.run(move |engine, transaction| {
+                    signal.add_permits(1);
+                    drop(runtime.block_on(wait.acquire()).unwrap());
+                    transaction.insert(&engine.meta, "first", "value").map(Ok::<(), Infallible>)
+                });
+                stuck.await
+            }
+        });
+        drop(begun.acquire().await.unwrap());
+        // From here on every wait is over at once.
+        tokio::time::pause();
+        assert!(matches!(writer.run(put("second")).await, Err(StoreError::Unavailable(_))));
+        assert!(!first.is_finished());
+        tokio::time::resume();
+        gate.add_permits(1);
+        assert!(first.await.unwrap().is_ok());
+        assert!(writer.run(put("third")).await.is_ok());
+        let there = |key: &str| engine.database.read_tx().contains_key(&engine.meta, key).unwrap();
+        assert!(there("first") && !there("second") && there("third"));
     }
 
     #[tokio::test]
