@@ -160,7 +160,7 @@ impl Evidence<'_> {
             }
         }
         let figures = format!(
-            "{answered} answered, all there under their ids; {cut} cut before the answer, of which {cut_and_made} are there"
+            "{answered} answered, each looked for under its id; {cut} cut before the answer, of which {cut_and_made} are there"
         );
         Self::claim("No link is lost or doubled", figures, &faults)
     }
@@ -200,7 +200,7 @@ impl Evidence<'_> {
             used_up += usize::from(index < QUOTAS && used == limit);
         }
         let figures = format!(
-            "{} links a month; {used_up} of {QUOTAS} keys have used them up, and each counts as many as are there",
+            "{} links a month; {used_up} of {QUOTAS} keys have used them up; counted is compared with what is there",
             self.quota.links
         );
         Self::claim("Quotas of links are exact", figures, &faults)
