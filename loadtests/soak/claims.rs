@@ -160,7 +160,7 @@ impl Evidence<'_> {
             }
         }
         let figures = format!(
-            "{answered} answered, each looked for under its id; {cut} cut before the answer, of which {cut_and_made} are there"
+            "{answered} answered, each looked for under its id; {cut} cut before the answer or answered 503 when their time was up, of which {cut_and_made} are there"
         );
         Self::claim("No link is lost or doubled", figures, &faults)
     }

@@ -22,9 +22,9 @@ impl Tally {
 pub enum Creation {
     /// Answered 200, with this id.
     Made([u8; 7]),
-    /// Answered 403, 429 or 503: nothing is to come of it.
+    /// Answered 403, 429, or 503 before its time was up: nothing is to come of it.
     Refused(u16),
-    /// Never answered: the link may have been made.
+    /// Never answered, or 503 when its time was up: the link may have been made.
     Unanswered,
 }
 

@@ -32,6 +32,8 @@ const API_CONNECTIONS: usize = 16;
 const SENT_WITHIN: Duration = Duration::from_secs(1);
 /// Longer than any time limit of the server's.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(40);
+/// A keyed request that is not answered yet is answered 503 then: `http.request_timeout` and 15 s.
+const TIME_IS_UP: Duration = Duration::from_secs(25);
 const CONNECT_WITHIN: Duration = Duration::from_millis(200);
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(1);
@@ -343,6 +345,8 @@ impl Generator {
         match (one.ask, status) {
             (Ask::Redirect { link, .. }, Some(302)) => self.ledger.links[link as usize].answered += 1,
             (Ask::Redirect { link, .. }, None) => self.ledger.links[link as usize].unanswered += 1,
+            // The request's time was up while its commit was under way: what became of it, the answer can't tell.
+            (Ask::Creation { .. }, Some(503)) if ended.saturating_sub(one.sent) >= TIME_IS_UP => {}
             (Ask::Creation { .. }, Some(status @ (403 | 429 | 503))) => {
                 self.ledger.creations[one.number].1 = Creation::Refused(status);
             }
