@@ -23,4 +23,14 @@ impl Fields for [httparse::Header<'_>] {
     fn lines(&self, name: HeaderName) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.iter().filter(move |line| line.name.eq_ignore_ascii_case(name.as_str())).map(|line| line.value)
     }
+
+    // Every redirect looks for five fields. By way of `lines`, it is left to chance what the compiler takes apart: that was
+    // seen to cost a redirect 6 % more instructions.
+    #[inline]
+    fn first(&self, name: HeaderName) -> &[u8] {
+        let name = name.as_str();
+        let is_it =
+            |line: &&httparse::Header<'_>| line.name.len() == name.len() && line.name.eq_ignore_ascii_case(name);
+        self.iter().find(is_it).map_or(&[], |line| line.value)
+    }
 }
