@@ -332,12 +332,14 @@ fn over(asked: &[Asked], breaks: &[Duration], limit: usize) -> Vec<String> {
     faults
 }
 
-/// Who was refused though fewer than `limit` can have been let in within the minute before.
+/// Who was refused though fewer than `limit` can have been let in within the minute before. What the server has let in before a
+/// stretch counts for a minute from the first request in it: with that one it notices that its clock was set back.
 fn refused_too_soon(asked: &[Asked], breaks: &[Duration], limit: usize) -> Vec<String> {
     let mut faults = Vec::new();
     for (begin, inside) in stretches(asked, breaks) {
+        let noticed = inside.first().map_or(begin, |first| first.ended);
         let counts: Vec<_> = inside.iter().filter(|one| one.let_in != Some(false)).collect();
-        for refused in inside.iter().filter(|one| one.let_in == Some(false) && one.sent > begin + MINUTE) {
+        for refused in inside.iter().filter(|one| one.let_in == Some(false) && one.sent > noticed + MINUTE) {
             let from = refused.sent.saturating_sub(MINUTE + TICK);
             let within = counts.iter().filter(|one| one.ended > from && one.sent < refused.ended).count();
             if within < limit {
