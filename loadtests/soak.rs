@@ -221,7 +221,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     disk::move_inside();
     server::allow_many_files();
-    let head = report::Head::new(options.out.clone());
+    let head = contest::head::Head::new("soak", options.out.clone());
     let home = Home::new();
     let (run, claims) = run(&options, &home);
     eprintln!("{}", report::write(&head, &home.0, &run, &claims).display());

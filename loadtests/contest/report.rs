@@ -1,13 +1,10 @@
 //! What the run is to show, and the file that tells it.
 
-use std::{
-    fmt::Write,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write, path::PathBuf};
 
 use super::{
     block::three,
+    head::Head,
     http,
     measure::{self, Figures},
     plot::{self, Bar},
@@ -25,31 +22,16 @@ struct Bound {
 
 /// The report as it grows.
 pub struct Report {
-    out: PathBuf,
+    head: Head,
     text: String,
     bounds: Vec<Bound>,
     /// Why figures are to be doubted, where the run was told to go on all the same.
     pub doubts: Vec<String>,
-    begun: chrono::DateTime<chrono::Utc>,
-    load: String,
-    /// Before there are plots in its tree.
-    commit: String,
 }
 
 impl Report {
     pub fn new(out: Option<PathBuf>) -> Self {
-        let begun = chrono::Utc::now();
-        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadtests/results");
-        let out = out.unwrap_or_else(|| results.join(format!("{}-contest.md", begun.format("%Y-%m-%d"))));
-        Self {
-            out,
-            text: String::new(),
-            bounds: Vec::new(),
-            doubts: Vec::new(),
-            begun,
-            load: measure::load(),
-            commit: measure::commit(),
-        }
+        Self { head: Head::new("contest", out), text: String::new(), bounds: Vec::new(), doubts: Vec::new() }
     }
 
     pub fn add(&mut self, text: &str) {
@@ -90,27 +72,16 @@ impl Report {
                 median: Figures(values).median(),
             })
             .collect();
-        let file = format!("{}-{name}.svg", self.out.file_stem().unwrap().to_string_lossy());
-        fs::create_dir_all(self.out.parent().unwrap()).unwrap();
-        plot::bars(&self.out.with_file_name(&file), title, unit, &bars, marked);
+        let (file, path) = self.head.plot(name);
+        plot::bars(&path, title, unit, &bars, marked);
         writeln!(self.text, "![{title}]({file})\n").unwrap();
     }
 
     fn head(&self) -> String {
-        let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-        format!(
-            "# The contest: redirects beside nginx\n\n- Command: `loadtests/run {}`\n- Date: {}. Commit: {}\n- Machine: {}\n\
-             - {}; {}; {}\n- Load average before / after: {} / {}\n\n",
-            arguments.join(" "),
-            self.begun.format("%Y-%m-%d %H:%M UTC"),
-            self.commit,
-            measure::machine(env!("CARGO_TARGET_TMPDIR").as_ref()),
-            measure::output_of("rustc", &["--version"]),
-            measure::output_of("sh", &["-c", "nginx -v 2>&1"]),
-            measure::output_of("sh", &["-c", "wrk -v 2>&1 | head -n 1 | cut -d ' ' -f 1-2"]),
-            self.load,
-            measure::load(),
-        )
+        let tools = ["nginx -v 2>&1", "wrk -v 2>&1 | head -n 1 | cut -d ' ' -f 1-2"];
+        let tools = tools.map(|command| measure::output_of("sh", &["-c", command]));
+        let title = "The contest: redirects beside nginx";
+        self.head.text(title, "loadtests/run", env!("CARGO_TARGET_TMPDIR").as_ref(), &tools)
     }
 
     fn bounds(&self) -> String {
@@ -132,10 +103,9 @@ impl Report {
         let doubts =
             self.doubts.iter().fold(String::new(), |text, doubt| text + "**Not to be trusted:** " + doubt + "\n\n");
         let report = self.head() + &doubts + &self.bounds() + self.text.trim_end() + "\n";
-        fs::create_dir_all(self.out.parent().unwrap()).unwrap();
-        fs::write(&self.out, &report).unwrap();
+        self.head.write(&report);
         println!("{report}");
-        self.out.clone()
+        self.head.out.clone()
     }
 }
 

@@ -3,6 +3,8 @@
 
 use crate::measure;
 
+#[path = "../contest/head.rs"]
+pub mod head;
 #[path = "../contest/http.rs"]
 pub mod http;
 #[path = "../contest/plot.rs"]

@@ -2,59 +2,31 @@
 
 use std::{
     fmt::Write,
-    fs,
     path::{Path, PathBuf},
 };
 
 use super::{
     Run,
     claims::Claim,
-    contest::plot::{self, Band, Line},
+    contest::{
+        head::Head,
+        plot::{self, Band, Line},
+    },
     course::{Course, Noticed, Resident},
-    measure,
     mix::Rates,
     scene::{HOOKED, PLAIN, QUOTAS},
 };
 
-/// What is known before the run.
-pub struct Head {
-    begun: chrono::DateTime<chrono::Utc>,
-    commit: String,
-    load: String,
-    out: PathBuf,
-}
-
-impl Head {
-    pub fn new(out: Option<PathBuf>) -> Self {
-        let begun = chrono::Utc::now();
-        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadtests/results");
-        let out = out.unwrap_or_else(|| results.join(format!("{}-soak.md", begun.format("%Y-%m-%d"))));
-        Self { begun, commit: measure::commit(), load: measure::load(), out }
-    }
-
-    fn text(&self, home: &Path) -> String {
-        let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-        format!(
-            "# Soak and faults\n\n- Command: `cargo bench --bench soak -- {}`\n- Date: {}. Commit: {}\n- Machine: {}; {}\n\
-             - Load average before / after: {} / {}\n\n",
-            arguments.join(" "),
-            self.begun.format("%Y-%m-%d %H:%M UTC"),
-            self.commit,
-            measure::machine(home),
-            measure::output_of("rustc", &["--version"]),
-            self.load,
-            measure::load(),
-        )
-    }
-}
-
 /// Writes the report and its plots, and answers where it is.
 pub fn write(head: &Head, home: &Path, run: &Run, claims: &[Claim]) -> PathBuf {
     let course = run.course();
-    let text =
-        head.text(home) + &verdict(claims) + &traffic(run) + &faults(&course) + &memory(&course) + &plots(head, run);
-    fs::create_dir_all(head.out.parent().unwrap()).unwrap();
-    fs::write(&head.out, &text).unwrap();
+    let text = head.text("Soak and faults", "cargo bench --bench soak --", home, &[])
+        + &verdict(claims)
+        + &traffic(run)
+        + &faults(&course)
+        + &memory(&course)
+        + &plots(head, run);
+    head.write(&text);
     println!("{text}");
     head.out.clone()
 }
@@ -201,9 +173,8 @@ fn plots(head: &Head, run: &Run) -> String {
     ];
     let mut text = "## Course\n".to_owned();
     for (name, title, unit, lines) in charts {
-        let file = format!("{}-{name}.svg", head.out.file_stem().unwrap().to_string_lossy());
-        fs::create_dir_all(head.out.parent().unwrap()).unwrap();
-        plot::over_time(&head.out.with_file_name(&file), title, ("s", unit), &lines, &bands);
+        let (file, path) = head.plot(name);
+        plot::over_time(&path, title, ("s", unit), &lines, &bands);
         write!(text, "\n![{title}]({file})\n").unwrap();
     }
     text

@@ -77,20 +77,13 @@ impl Traces {
     /// Tells of a request and its calls of the store.
     pub fn answered(&self, request: &Answered<'_>) {
         // The trace of a hit goes on where its caller is not concerned: it only refers to the caller's.
-        let trace = match (request.hit, request.caller) {
-            (Some(hit), _) => TraceId::from(hit),
-            (None, Some(caller)) => caller.trace(),
-            (None, None) => self.ids.new_trace_id(),
-        };
-        let is_told = match (request.hit, request.caller) {
-            (None, Some(caller)) if !caller.is_sampled() => false,
-            // A caller's id is what it likes, so it is not left to decide.
-            (None, Some(_)) => self.is_sampled(self.ids.new_trace_id()),
-            _ => self.is_sampled(trace),
-        };
-        if !is_told {
+        let of_its_own = request.hit.map_or_else(|| self.ids.new_trace_id(), TraceId::from);
+        let callers = request.caller.filter(|_| request.hit.is_none());
+        // A caller's id is what it likes, so it is not left to decide.
+        if !self.is_sampled(of_its_own) || callers.is_some_and(|caller| !caller.is_sampled()) {
             return;
         }
+        let trace = callers.map_or(of_its_own, Caller::trace);
         let ended = SystemTime::now();
         let id = request.hit.map_or_else(|| self.ids.new_span_id(), redirect_span);
         for call in request.calls.take() {
