@@ -31,7 +31,7 @@ use crate::hits::keeper::KeeperHandle;
 use crate::http::Api;
 use crate::readiness::Readiness;
 use crate::service::authentication::Authentication;
-use crate::service::root_key::{FirstStart, RootKeyError};
+use crate::service::root_key::RootKeyError;
 use crate::store::scylla::OpenError;
 use crate::store::scylla::migrate::MigrateError;
 use crate::store::scylla::session::ConnectError;
@@ -43,6 +43,10 @@ use crate::transfer::TransferError;
 pub use self::build::TestSeams;
 pub use self::probe::{ServerReadiness, readiness_of_server};
 pub use self::transfer::{Exported, export, import};
+pub use crate::service::root_key::News;
+
+/// Tells the operator of a first start what is not shown again, and how the service is reached, without a trailing slash.
+pub type Tell<'a> = &'a dyn Fn(News<'_>, &str) -> io::Result<()>;
 
 /// Why the service did not start.
 #[derive(Debug, Error)]
@@ -104,8 +108,6 @@ const DROP_DELIVERIES_EVERY: Duration = Duration::from_mins(10);
 /// A service that is built, bound and answering, until [`run`](Self::run) is told to end it.
 pub struct App {
     parts: Parts,
-    /// What the first start made, to be shown once.
-    pub first_start: FirstStart,
     /// Where the public listener is bound.
     pub address: SocketAddr,
     /// Where the operator's listener is bound.
@@ -153,15 +155,15 @@ impl App {
     ///
     /// # Errors
     /// See [`StartError`]; its text is one line for the operator.
-    pub async fn build(config: &Config) -> Result<Self, StartError> {
-        build::build(config, TestSeams::default(), FAREWELL).await
+    pub async fn build(config: &Config, tell: Tell<'_>) -> Result<Self, StartError> {
+        build::build(config, tell, TestSeams::default(), FAREWELL).await
     }
 
     /// As [`build`](Self::build), with the clock and the store that a test brings, and at its end without a wait for
     /// what its clients may still have to ask.
     #[doc(hidden)]
-    pub async fn build_with(config: &Config, seams: TestSeams) -> Result<Self, StartError> {
-        build::build(config, seams, Duration::ZERO).await
+    pub async fn build_with(config: &Config, tell: Tell<'_>, seams: TestSeams) -> Result<Self, StartError> {
+        build::build(config, tell, seams, Duration::ZERO).await
     }
 
     /// What handlers call, for measuring it without a network.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use signpost::app::{self, App};
+use signpost::app::{self, App, News};
 use signpost::cli::{Cli, Command};
 use signpost::config::{Config, LogFormat, LogLevel, StoreKind};
 use signpost::telemetry::logging;
@@ -100,12 +100,17 @@ fn serve(config: &Config) -> ExitCode {
         return fail(&error);
     }
     actix_web::rt::System::new().block_on(async {
-        let app = match App::build(config).await {
-            Ok(app) => app,
+        let mut signals = match EndSignals::listen() {
+            Ok(signals) => signals,
             Err(error) => return fail(&error),
         };
-        let signals = match EndSignals::listen() {
-            Ok(signals) => signals,
+        let built = tokio::select! {
+            built = App::build(config, &tell) => built,
+            // Nothing was promised to anybody yet.
+            () = signals.next() => return ExitCode::SUCCESS,
+        };
+        let app = match built {
+            Ok(app) => app,
             Err(error) => return fail(&error),
         };
         if let Err(error) = greet(&app) {
@@ -118,28 +123,37 @@ fn serve(config: &Config) -> ExitCode {
     })
 }
 
-/// Shows, once in the life of a store, the secrets that its first start made, and how to use them.
+/// Shows, once in the life of a store, the secrets that its first start makes, and how to use them.
+fn tell(news: News<'_>, base_url: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match news {
+        News::Made { secret, webhook_secret } => {
+            writeln!(out, "This is the first start. Keep what follows: it is not shown again.\n")?;
+            if let Some(secret) = secret {
+                writeln!(out, "  root key        {}", secret.reveal())?;
+            }
+            writeln!(out, "  webhook secret  {}", webhook_secret.reveal())?;
+            if let Some(secret) = secret {
+                writeln!(
+                    out,
+                    "\nMake a short link:\n\n  curl -sS {base_url}/shorten -H 'X-API-Key: {}' -H 'Content-Type: \
+                     application/json' -d '{{\"redirect_url\":\"https://example.com/\"}}'\n",
+                    secret.reveal()
+                )?;
+            }
+        }
+        News::MadeElsewhere => {
+            writeln!(
+                out,
+                "Another node was quicker: what is shown above is of no use, but what that one has shown.\n"
+            )?;
+        }
+    }
+    out.flush()
+}
+
 fn greet(app: &App) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let first = &app.first_start;
-    if first.secret.is_some() || first.webhook_secret.is_some() {
-        writeln!(out, "This is the first start. Keep what follows: it is not shown again.\n")?;
-    }
-    if let Some(secret) = &first.secret {
-        writeln!(out, "  root key        {}", secret.reveal())?;
-    }
-    if let Some(secret) = &first.webhook_secret {
-        writeln!(out, "  webhook secret  {}", secret.reveal())?;
-    }
-    if let Some(secret) = &first.secret {
-        writeln!(
-            out,
-            "\nMake a short link:\n\n  curl -sS {}/shorten -H 'X-API-Key: {}' -H 'Content-Type: application/json' -d \
-             '{{\"redirect_url\":\"https://example.com/\"}}'\n",
-            app.base_url,
-            secret.reveal()
-        )?;
-    }
     writeln!(
         out,
         "Signpost {} serves on {} (API reference: {}/docs)",

@@ -217,7 +217,7 @@ fn serve(directory: &Path, outcome: Outcome) -> Served {
     let service = std::thread::spawn(move || {
         actix_web::rt::System::new().block_on(async {
             let seams = TestSeams { clock: Clock::standing_at(START), ..TestSeams::default() };
-            let app = App::build_with(&config, seams).await.unwrap();
+            let app = App::build_with(&config, &|_, _| Ok(()), seams).await.unwrap();
             started.send((app.api(), app.address)).unwrap();
             app.run(async { drop(stopped.await) }).await.unwrap();
         });

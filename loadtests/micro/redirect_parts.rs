@@ -249,7 +249,7 @@ fn serve(directory: &Path) -> Served {
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {
         actix_web::rt::System::new().block_on(async {
-            let app = App::build(&config).await.unwrap();
+            let app = App::build(&config, &|_, _| Ok(())).await.unwrap();
             started.send((app.api(), app.address)).unwrap();
             app.run(async { drop(stopped.await) }).await.unwrap();
         });

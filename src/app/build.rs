@@ -12,7 +12,7 @@ use actix_web::{App as Router, HttpServer, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::keys_on_disk::{master_key, node_id};
-use super::{App, Parts, StartError, cluster, meters};
+use super::{App, Parts, StartError, Tell, cluster, meters};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
 use crate::actors::key_shard::exchange::Sharing;
@@ -80,7 +80,12 @@ pub struct TestSeams {
 #[doc(hidden)]
 pub type WrapStore = Box<dyn FnOnce(Arc<dyn Store>) -> Arc<dyn Store> + Send>;
 
-pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration) -> Result<App, StartError> {
+pub(super) async fn build(
+    config: &Config,
+    tell: Tell<'_>,
+    seams: TestSeams,
+    farewell: Duration,
+) -> Result<App, StartError> {
     let clock = seams.clock;
     // First, so that a second process that was started by mistake touches nothing.
     let public_socket = listen(config, "http.listen", config.http.listen)?;
@@ -112,7 +117,8 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
     // Before anything is delivered: under a wrong master key every delivery would fail for good.
     let chosen = config.secrets.root_key.as_ref().map(|key| KeySecret::chosen(key.expose().to_owned()));
     let root_is_chosen = chosen.is_some();
-    let first_start = root_key::set_up(&*store, &vault, chosen, clock.now()).await?;
+    let tell: root_key::Tell<'_> = &|news| tell(news, base_url.as_str());
+    root_key::set_up(&*store, &vault, chosen, clock.now(), tell).await?;
 
     let wake = DispatcherWake::default();
     let (webhooks, webhook_arbiter) = start_webhooks(
@@ -184,7 +190,7 @@ pub(super) async fn build(config: &Config, seams: TestSeams, farewell: Duration)
         clock,
         traces,
     };
-    Ok(App { parts, first_start, address, admin_address, base_url: base_url.as_str().to_owned() })
+    Ok(App { parts, address, admin_address, base_url: base_url.as_str().to_owned() })
 }
 
 fn start_traces(config: &Config, node: NodeId, metrics: &Metrics) -> Result<Option<Arc<Traces>>, StartError> {

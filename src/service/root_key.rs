@@ -1,5 +1,7 @@
 //! The operator's key: there from the first start on.
 
+use std::io;
+
 use ring::rand::SystemRandom;
 use thiserror::Error;
 use uuid::{ContextV7, Uuid};
@@ -16,35 +18,47 @@ use crate::store::{Store, StoreError, UpdateKeyError};
 pub enum RootKeyError {
     #[error("the secrets in the store are sealed under another master key")]
     WrongMasterKey,
+    #[error("the secrets of the first start can't be shown: {0}")]
+    NotShown(#[source] io::Error),
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What is to be printed, this once.
-#[derive(Debug, Default)]
-pub struct FirstStart {
-    /// Made here, since none was set and none stored.
-    pub secret: Option<KeySecret>,
-    pub webhook_secret: Option<WebhookSecret>,
+/// What the operator is to be told at a first start.
+#[derive(Clone, Copy, Debug)]
+pub enum News<'a> {
+    /// Secrets that are not shown again. They open nothing yet.
+    Made {
+        /// None where the operator chose it.
+        secret: Option<&'a KeySecret>,
+        webhook_secret: &'a WebhookSecret,
+    },
+    /// Another node has made the key meanwhile: what was told is of no use.
+    MadeElsewhere,
 }
+
+/// Tells the operator, and has done so for certain when it returns.
+pub type Tell<'a> = &'a dyn Fn(News<'_>) -> io::Result<()>;
 
 /// Makes the root key where there is none, and gives it the secret that the operator chose, if one was.
 ///
-/// Safe where several nodes start at once: the first that names the key wins.
+/// Safe where several nodes start at once: the first that names the key wins. And where the process ends in the middle: the
+/// key is kept only once its secrets were told, so that there is never one that nobody knows.
 pub async fn set_up(
     store: &dyn Store,
     vault: &Vault,
     chosen: Option<KeySecret>,
     now: Timestamp,
-) -> Result<FirstStart, RootKeyError> {
+    tell: Tell<'_>,
+) -> Result<(), RootKeyError> {
     check_master_key(store, vault).await?;
     let proposed = new_key_id(&ContextV7::new(), now).0.as_bytes().to_vec();
     let id = store.put_if_absent("root_key", proposed).await?;
     let id = Uuid::from_slice(&id).map(KeyId).map_err(|error| corrupt(&error))?;
     let Some(mut key) = store.key(id).await? else {
-        return create(store, vault, id, chosen, now).await;
+        return create(store, vault, id, chosen, now, tell).await;
     };
     if let Some(chosen) = chosen
         && !key.secret_hash.matches(&chosen.hash())
@@ -59,7 +73,7 @@ pub async fn set_up(
             Err(UpdateKeyError::Store(error)) => return Err(error.into()),
         }
     }
-    Ok(FirstStart::default())
+    Ok(())
 }
 
 async fn create(
@@ -68,15 +82,17 @@ async fn create(
     id: KeyId,
     chosen: Option<KeySecret>,
     now: Timestamp,
-) -> Result<FirstStart, RootKeyError> {
+    tell: Tell<'_>,
+) -> Result<(), RootKeyError> {
     let random = SystemRandom::new();
-    let made = match &chosen {
-        Some(_) => None,
-        None => Some(KeySecret::generate(&random).map_err(|_| KeyError::NoRandomness)?),
+    let is_chosen = chosen.is_some();
+    let secret = match chosen {
+        Some(chosen) => chosen,
+        None => KeySecret::generate(&random).map_err(|_| KeyError::NoRandomness)?,
     };
     let (webhook_secret, sealed) = new_webhook_secret(vault, &random, id)?;
-    // One of the two is there, by the match above.
-    let Some(secret) = chosen.as_ref().or(made.as_ref()) else { return Ok(FirstStart::default()) };
+    let made = News::Made { secret: (!is_chosen).then_some(&secret), webhook_secret: &webhook_secret };
+    tell(made).map_err(RootKeyError::NotShown)?;
     let key = ApiKey {
         id,
         name: "root".into(),
@@ -96,10 +112,14 @@ async fn create(
         revision: 1,
     };
     let hash = key.secret_hash;
+    let webhook_secret = key.webhook_secret.clone();
     store.create_key(key).await?;
-    // `create_key` keeps the first: on another node's, these secrets open nothing and are not to be shown.
-    let is_ours = store.key(id).await?.is_some_and(|stored| stored.secret_hash == hash);
-    Ok(FirstStart { secret: made.filter(|_| is_ours), webhook_secret: is_ours.then_some(webhook_secret) })
+    // `create_key` keeps the first.
+    let kept = store.key(id).await?;
+    if kept.is_some_and(|kept| kept.secret_hash == hash && kept.webhook_secret == webhook_secret) {
+        return Ok(());
+    }
+    tell(News::MadeElsewhere).map_err(RootKeyError::NotShown)
 }
 
 /// A wrong master key is noticed at the start, not at the first webhook.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::process::{Ended, Process, Program};
+use crate::support::process::{Ended, Process, Program, shown};
 use crate::support::server::ROOT_KEY;
 use crate::support::wire::WireAnswer;
 
@@ -110,12 +110,6 @@ fn an_unknown_setting_is_named_with_the_place_it_came_from() {
     let ended = Program::at(tempfile::tempdir().unwrap().path()).set("SIGNPOST_ROOT_KEY", "too-short").run();
     ended.refused(&["root_key", "32", "SIGNPOST_ROOT_KEY"]);
     assert!(!ended.stderr.contains("too-short"), "{ended:?}");
-}
-
-/// The value that stands behind `label` in what the first start prints.
-fn shown(stdout: &str, label: &str) -> Option<String> {
-    let line = stdout.lines().find_map(|line| line.trim().strip_prefix(label))?;
-    Some(line.trim().to_owned())
 }
 
 fn started(directory: &Path) -> (Process, String) {

@@ -9,6 +9,7 @@ use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, Pi
 use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
 use tokio::sync::oneshot;
 
+use super::birth;
 use super::known_ids::{self, KnownIds};
 use crate::store::StoreError;
 use crate::threads::in_background;
@@ -65,6 +66,12 @@ pub type Gone = oneshot::Receiver<()>;
 impl Engine {
     /// Opens or creates the database in `directory`.
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
+        // Closed again when it is dropped.
+        birth::make_if_absent(directory, |making| Self::open_there(making, cache_bytes).map(drop))?;
+        Self::open_there(directory, cache_bytes)
+    }
+
+    fn open_there(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
         let is_new = newest_journal(directory).is_none();
         let database = SingleWriterTxDatabase::builder(directory)
             .cache_size(cache_bytes)

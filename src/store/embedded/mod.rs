@@ -3,6 +3,7 @@
 //! Writes go through one thread that commits them in groups (`writer.rs`); reads run on the blocking pool, so that no
 //! event loop ever waits for the disk.
 
+mod birth;
 mod deliveries;
 mod engine;
 mod hits;

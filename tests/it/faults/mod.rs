@@ -3,6 +3,7 @@
 mod cluster;
 mod disk_budget;
 mod drain;
+mod first_start;
 mod keep_alive;
 mod kill;
 pub mod load;

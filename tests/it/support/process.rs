@@ -1,6 +1,7 @@
 //! The real program as a child process: for what only a process can do, such as being killed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -15,6 +16,12 @@ use super::wire::Connection;
 
 /// What a start may take on a machine that compiles meanwhile.
 const STARTED_WITHIN: Duration = Duration::from_secs(20);
+
+/// The value that stands behind `label` in what a first start prints.
+pub fn shown(stdout: &str, label: &str) -> Option<String> {
+    let line = stdout.lines().find_map(|line| line.trim().strip_prefix(label))?;
+    Some(line.trim().to_owned())
+}
 
 /// A command line of the program: no setting of this machine reaches it, and it listens on ports the system gives.
 pub struct Program {
@@ -67,6 +74,12 @@ impl Program {
         self
     }
 
+    /// What it prints goes there, and not to the test.
+    pub fn print_to(mut self, file: File) -> Self {
+        self.command.stdout(file);
+        self
+    }
+
     /// Starts the service and waits until it is ready.
     pub fn serve(self) -> Process {
         let mut process = self.spawn();
@@ -90,7 +103,11 @@ impl Program {
     /// Starts the program and waits for nothing.
     pub fn spawn(mut self) -> Process {
         let mut child = self.command.spawn().unwrap();
-        let (out, err) = (Lines::of(child.stdout.take().unwrap()), Lines::of(child.stderr.take().unwrap()));
+        let out: Box<dyn Read + Send> = match child.stdout.take() {
+            Some(out) => Box::new(out),
+            None => Box::new(io::empty()),
+        };
+        let (out, err) = (Lines::of(out), Lines::of(child.stderr.take().unwrap()));
         let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
         Process { child, out, err, address: unknown, admin: unknown }
     }

@@ -1,5 +1,6 @@
 //! A whole server inside the test's process: its own data directory, loopback ports that the system gave it.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::thread::JoinHandle;
 
 use signpost::actors::key_shard::KeyShards;
 use signpost::actors::webhook_dispatcher::WebhookPool;
-use signpost::app::{App, TestSeams};
+use signpost::app::{App, News, TestSeams};
 use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::store::Store;
@@ -114,14 +115,20 @@ impl ServerBuilder {
         let (clock, seams) = (self.clock.clone(), TestSeams { clock: self.clock, wrap_store: self.wrap_store });
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async {
-                let app = match App::build_with(&config, seams).await {
+                let first_secret = RefCell::new(None);
+                let tell = |news: News<'_>, _: &str| {
+                    if let News::Made { secret: Some(secret), .. } = news {
+                        *first_secret.borrow_mut() = Some(secret.reveal().to_owned());
+                    }
+                    Ok(())
+                };
+                let app = match App::build_with(&config, &tell, seams).await {
                     Ok(app) => app,
                     Err(error) => return started.send(Err(error.to_string())).unwrap(),
                 };
                 let handles = app.test_handles();
-                let secret = app.first_start.secret.as_ref().map(|secret| secret.reveal().to_owned());
                 let addresses = (app.address, app.admin_address);
-                started.send(Ok((addresses, handles, secret))).unwrap();
+                started.send(Ok((addresses, handles, first_secret.take()))).unwrap();
                 app.run(async { drop(stopped.await) }).await.unwrap();
             });
         });

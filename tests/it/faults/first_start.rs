@@ -1,0 +1,84 @@
+//! The secrets of the first start are never lost: not where it ends in the middle, not where nobody can see them.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::process::{Process, Program, shown};
+
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How far a start has come.
+#[derive(Clone, Copy, Debug)]
+enum Point {
+    /// This is in its directory.
+    Made(&'static str),
+    /// This was printed.
+    Printed(&'static str),
+}
+
+impl Point {
+    const ALL: [Self; 8] = [
+        Self::Made("data"),
+        Self::Made("data/master.key"),
+        Self::Made("data/node.id"),
+        Self::Made("data/store"),
+        Self::Printed("first start"),
+        Self::Printed("root key"),
+        Self::Printed("curl"),
+        Self::Printed("serves on"),
+    ];
+
+    fn wait(self, directory: &Path, process: &Process) {
+        let began = Instant::now();
+        let reached = || match self {
+            Self::Made(name) => directory.join(name).exists(),
+            Self::Printed(text) => process.stdout().contains(text),
+        };
+        while !reached() {
+            assert!(began.elapsed() < ENDED_WITHIN, "{self:?} was not reached: {}", process.stderr());
+        }
+    }
+}
+
+/// Starts once more, to its end, and checks that the key that was printed last opens it.
+fn the_last_key_works(directory: &Path, before: Option<String>, context: &str) {
+    let process = Program::at(directory).serve();
+    let key = shown(&process.stdout(), "root key").or(before);
+    let key = key.unwrap_or_else(|| panic!("{context}: no start has shown a key: {}", process.stdout()));
+    let answer = process.connect().unwrap().get("/usage", &[("X-API-Key", &key)]).unwrap();
+    assert_eq!(answer.status, 200, "{context}");
+    assert_eq!(process.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_first_start_that_is_killed_wherever_it_is_leaves_a_key_that_was_shown() {
+    for point in Point::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let mut process = Program::at(directory.path()).spawn();
+        point.wait(directory.path(), &process);
+        process.kill_in_place();
+        let ended = process.wait(ENDED_WITHIN);
+        the_last_key_works(directory.path(), shown(&ended.stdout, "root key"), &format!("{point:?}"));
+    }
+}
+
+#[test]
+fn a_first_start_that_is_told_to_end_does_so_in_order_wherever_it_is() {
+    for point in Point::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let process = Program::at(directory.path()).spawn();
+        point.wait(directory.path(), &process);
+        let ended = process.terminate();
+        assert_eq!(ended.code(), Some(0), "{point:?}: {ended:?}");
+        the_last_key_works(directory.path(), shown(&ended.stdout, "root key"), &format!("{point:?}"));
+    }
+}
+
+#[test]
+fn a_first_start_that_can_not_show_its_secrets_is_refused_and_the_next_one_shows_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    Program::at(directory.path()).print_to(full).run().refused(&["can't be shown", "No space left on device"]);
+    the_last_key_works(directory.path(), None, "nothing was shown");
+}
