@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
+use fjall::config::{
+    BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy, PartitioningPolicy, PinningPolicy,
+};
 use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
 use tokio::sync::oneshot;
 
@@ -92,7 +94,7 @@ impl Engine {
         let (sender, gone) = oneshot::channel();
         // What was read from it is in memory again, and it goes on behind that; a new one has its full length at once.
         let unflushed = AtomicU64::new(newest_journal(directory).filter(|_| !is_new).unwrap_or_default());
-        let (meta, links) = (keyspace("meta", small)?, keyspace("links", looked_up)?);
+        let (meta, links) = (keyspace("meta", small)?, keyspace("links", read_by_id)?);
         let known_ids = Arc::new(known_ids::open(&database, &meta, &links, directory)?);
         let engine = Self {
             meta,
@@ -211,6 +213,18 @@ fn looked_up() -> KeyspaceCreateOptions {
         ]))
         .filter_block_pinning_policy(PinningPolicy::new([true, false]))
         .expect_point_read_hits(false)
+}
+
+/// Asked by whole key, of which [`KnownIds`] tells nearly all that are absent: no filter on the last level, where nearly all
+/// rows are. A look-up there reads one block and no other: where it is, is in memory whole, less than a byte a link.
+fn read_by_id() -> KeyspaceCreateOptions {
+    looked_up()
+        .expect_point_read_hits(true)
+        .index_block_partitioning_policy(PartitioningPolicy::all(false))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .data_block_hash_ratio_policy(HashRatioPolicy::all(0.75))
 }
 
 #[cfg(test)]

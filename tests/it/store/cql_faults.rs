@@ -7,6 +7,7 @@
 
 mod wire;
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -163,7 +164,8 @@ under_every_fault! {
     a_try_is_written_down_once: settle_deliveries;
     what_is_dropped_is_gone: drop_deliveries;
     // What only reads.
-    reads_are_right_or_not_answered: reads;
+    links_and_keys_are_read_right_or_not_at_all: read_links_and_keys;
+    hits_and_deliveries_are_read_right_or_not_at_all: read_hits_and_deliveries;
     windows_are_shared: share_windows;
 }
 
@@ -401,30 +403,47 @@ async fn drop_deliveries(run: &Run) {
     while run.done(async || run.store.drop_deliveries(tomorrow).await).await {}
 }
 
-async fn reads(run: &Run) {
+async fn read_links_and_keys(run: &Run) {
     let (link, owner) = (link(run.n, key_id(run.n)), key(run.n, &[]));
     run.clean.create_link(link.clone(), None).await.unwrap();
     run.clean.create_key(owner.clone()).await.unwrap();
     run.clean.note_key_use(vec![(owner.id, noon())]).await.unwrap();
+    read(run, async || {
+        let store = &run.store;
+        Ok((
+            (store.link(link.id).await?, store.key(owner.id).await?, store.last_uses(vec![owner.id]).await?),
+            (store.key_by_secret(owner.secret_hash).await?, store.keys_seen_by(owner.id, None, 10).await?),
+        ))
+    })
+    .await;
+}
+
+async fn read_hits_and_deliveries(run: &Run) {
+    let (link, owner) = (link(run.n, key_id(run.n)), key_id(run.n));
+    run.clean.create_link(link.clone(), None).await.unwrap();
     let batch = hits(run, 0, 6);
     run.clean.apply_hits(Arc::clone(&batch)).await.unwrap();
     let query = DeliveryQuery { link: link.id, status: None, after: None, since: noon().day(), limit: 100 };
     let ids: Vec<_> = batch.deliveries.iter().map(|delivery| delivery.id).collect();
-
-    let all = async || {
+    read(run, async || {
         let store = &run.store;
-        store.ready().await?;
-        Ok(format!(
-            "{:?}",
+        Ok((
+            (store.hit_cursor(batch.writer).await?, store.link_hits(link.id, true).await?),
             (
-                (store.link(link.id).await?, store.key(owner.id).await?),
-                (store.key_by_secret(owner.secret_hash).await?, store.keys_seen_by(owner.id, None, 10).await?),
-                (store.last_uses(vec![owner.id]).await?, store.hit_cursor(batch.writer).await?),
-                (store.link_hits(link.id, true).await?, store.monthly_counts(owner.id, noon().month()).await?),
-                (store.delivery_states(ids.clone()).await?, store.deliveries(query).await?),
+                store.monthly_counts(owner, noon().month()).await?,
                 store.delivery_summaries(link.id, noon().day()).await?,
-            )
+            ),
+            (store.delivery_states(ids.clone()).await?, store.deliveries(query).await?),
         ))
+    })
+    .await;
+}
+
+/// Reads without a fault, then with one.
+async fn read<R: Debug>(run: &Run, all: impl AsyncFn() -> Result<R, StoreError>) {
+    let all = async || {
+        run.store.ready().await?;
+        Ok(format!("{:?}", all().await?))
     };
     let before = run.done(all).await;
     assert_eq!(run.disturbed_until_done(all).await, before, "{}", run.name());

@@ -2,6 +2,7 @@
 //!
 //! `SIGNPOST_TEST_CQL_NODES` (`host:port,…`) names one to use instead; its nodes can't be killed.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use scylla::client::session_builder::SessionBuilder;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const NODES_VARIABLE: &str = "SIGNPOST_TEST_CQL_NODES";
@@ -61,6 +63,7 @@ impl Cluster {
 
     fn run(nodes: usize, arguments: &[&OsStr]) -> Result<Self, String> {
         let (engine, contact_points) = Engine::start(nodes, arguments)?;
+        apart(flush_once(&contact_points)).map_err(|error| error.to_string())?;
         Ok(Self { contact_points, engine: Some(Mutex::new(engine)), faults: RwLock::default() })
     }
 
@@ -91,6 +94,28 @@ impl Cluster {
             self.engine.as_ref().unwrap_or_else(|| panic!("{NODES_VARIABLE} names nodes that can't be killed"));
         Faults { engine, dead: Vec::new(), _turn: turn }
     }
+}
+
+/// Has a node write its first file while nobody changes the schema. Cassandra 5.0 tells itself of that file, and of a change
+/// of the schema, under the same two locks: the file of a table that is being emptied takes them in one order, the change in
+/// the other, and where both come at once, the node stands still for ever.
+async fn flush_once(contact_points: &[String]) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let session = SessionBuilder::new().known_nodes(contact_points).fetch_schema_metadata(false).build().await?;
+    for statement in [
+        "CREATE KEYSPACE first WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE first.file (key int PRIMARY KEY)",
+        "TRUNCATE first.file",
+        "DROP KEYSPACE first",
+    ] {
+        session.query_unpaged(statement, ()).await?;
+    }
+    Ok(())
+}
+
+/// Waits for `work` on a thread of its own, since this one may be a runtime's.
+pub fn apart<R: Send>(work: impl Future<Output = R> + Send) -> R {
+    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
 /// The right to kill nodes. Those that are dead at its end are started again.

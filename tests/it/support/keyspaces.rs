@@ -16,7 +16,7 @@ use signpost::store::scylla::ScyllaStore;
 use signpost::store::scylla::migrate::migrate;
 use signpost::store::scylla::session::{self, ScyllaSettings};
 
-use super::cluster::{self, Cluster};
+use super::cluster::{self, Cluster, apart};
 
 /// 32 bytes that are no secret.
 const MASTER_KEY: &str = "dGhpcyBpcyBub3Qgc2VjcmV0LCBpdCBpcyBhIHRlc3Q=";
@@ -184,10 +184,4 @@ impl Drop for Keyspace {
             LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
         }
     }
-}
-
-/// Waits for `work` on a thread of its own, since this one may be a runtime's.
-fn apart<R: Send>(work: impl Future<Output = R> + Send) -> R {
-    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
-    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
