@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::hit::{HitCursor, NodeId};
 use signpost::domain::link::{BaseUrl, LinkData, ShortId, TargetUrl};
-use signpost::domain::qr::{QrOptions, QrParameters, render};
+use signpost::domain::qr::{QrImage, QrOptions, QrParameters, render};
 use signpost::domain::webhook::DeliveryId;
 use signpost::domain::webhook_url::WebhookUrl;
 use signpost::hits::journal::{self, JournalSettings};
@@ -93,15 +93,22 @@ pub fn key_header(bytes: &[u8]) {
     }
 }
 
+/// What all images say.
+pub const DRAWN: &str = "https://sign.example/Abc1234";
+
 /// Format, scale and colours of a QR code, one a line.
 pub fn colours(bytes: &[u8]) {
+    drawn(bytes);
+}
+
+/// The image of these options, where there may be one.
+pub fn drawn(bytes: &[u8]) -> Option<QrImage> {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n').map(|line| Some(line).filter(|line| !line.is_empty()));
     let mut line = || lines.next().flatten();
     let parameters = QrParameters { dark: line(), light: line(), scale: line(), format: line() };
-    if let Ok(options) = QrOptions::parse(&parameters) {
-        render("https://sign.example/Abc1234", &options).expect("what was taken can be drawn");
-    }
+    let options = QrOptions::parse(&parameters).ok()?;
+    Some(render(DRAWN, &options).expect("what was taken can be drawn"))
 }
 
 /// Where a list goes on.

@@ -14,6 +14,7 @@ use signpost::hits::record::HitRecord;
 use self::targets::ALL;
 use crate::faults::load::Random;
 use crate::hits::mmdb::{self, Value};
+use crate::support::picture::read_back;
 
 /// Changes of each seed.
 const CHANGES: u64 = 300;
@@ -59,6 +60,19 @@ fn seeds_and_changes_of_them_find_no_fault_in_any_parser() {
             }
         }
     }
+}
+
+#[test]
+fn every_image_of_seeds_and_changes_of_them_reads_back() {
+    let (mut random, mut drawn) = (Random::with_seed(0x5167_6e70), 0);
+    for (_, seed) in seeds("colours") {
+        let inputs = std::iter::once(seed.clone()).chain((0..CHANGES).map(|_| changed(&seed, &mut random)));
+        for image in inputs.filter_map(|input| targets::drawn(&input)) {
+            assert_eq!(read_back(image.content_type, &image.bytes).unwrap().text, targets::DRAWN);
+            drawn += 1;
+        }
+    }
+    assert!(drawn > 10, "{drawn}");
 }
 
 /// What is changed is read to its end as it stands; else its parsers would hardly be reached.

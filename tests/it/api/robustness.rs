@@ -98,6 +98,9 @@ fn check(sent: &Sent, answer: &Answer) {
     assert!(answer.status < 500, "{answer:?} to {}", request());
     assert!(!answer.header("x-request-id").is_empty(), "{answer:?} to {}", request());
     if answer.status < 400 {
+        // Of whichever link: a code says the URL of that one.
+        let link = || request().split('/').nth(1).unwrap().to_owned();
+        assert!(answer.code.as_ref().is_none_or(|code| code.text.ends_with(&link())), "{answer:?} to {}", request());
         return;
     }
     assert_eq!(answer.header("content-type"), "application/problem+json", "{answer:?} to {}", request());

@@ -4,6 +4,8 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode, redirect};
 use serde_json::{Value, json};
 
+use super::picture::{Code, read_back_at};
+
 /// Sends requests to one server, with one key or none.
 #[derive(Clone)]
 pub struct Client {
@@ -18,6 +20,8 @@ pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
+    /// Where the body is an image.
+    pub code: Option<Code>,
 }
 
 impl Client {
@@ -32,6 +36,7 @@ impl Client {
     }
 
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Answer {
+        let is_head = method == Method::HEAD;
         let mut request = self.http.request(method, format!("{}{path}", self.base));
         if let Some(key) = &self.key {
             request = request.header("X-API-Key", key);
@@ -44,7 +49,11 @@ impl Client {
         }
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Answer { status, headers, body: response.bytes().await.unwrap().to_vec() }
+        let mut answer = Answer { status, headers, body: response.bytes().await.unwrap().to_vec(), code: None };
+        if !is_head {
+            answer.code = read_back_at(path, answer.header("content-type"), &answer.body);
+        }
+        answer
     }
 
     pub async fn get(&self, path: &str) -> Answer {

@@ -4,6 +4,7 @@ pub mod client;
 pub mod cluster;
 pub mod collector;
 pub mod keyspaces;
+pub mod picture;
 pub mod process;
 pub mod raw;
 pub mod receiver;

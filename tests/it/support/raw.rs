@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::client::Answer;
+use super::picture::read_back;
 
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -82,7 +83,7 @@ impl Raw {
                     (name.parse().unwrap(), value.parse().unwrap())
                 })
                 .collect();
-            let mut answer = Answer { status, headers, body: Vec::new() };
+            let mut answer = Answer { status, headers, body: Vec::new(), code: None };
             let length = if is_head || matches!(status, 204 | 304) {
                 0
             } else {
@@ -92,6 +93,9 @@ impl Raw {
                 assert_ne!(self.stream.read_buf(&mut self.received).await.unwrap(), 0, "half a body: {head}");
             }
             answer.body = self.received.drain(..length).collect();
+            if !is_head {
+                answer.code = read_back(answer.header("content-type"), &answer.body);
+            }
             return Some(answer);
         }
     }

@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::picture::{read_back, read_back_at};
+
 /// An answer, read whole.
 #[derive(Debug)]
 pub struct WireAnswer {
@@ -94,7 +96,11 @@ impl Connection {
             text += &[*name, ": ", *value, "\r\n"].concat();
         }
         self.send(format!("{text}\r\n{body}").as_bytes()).map_err(Unanswered::Nothing)?;
-        self.answer(method != "HEAD")
+        let answer = self.answer(method != "HEAD")?;
+        if method != "HEAD" {
+            read_back_at(path, answer.header("content-type"), &answer.body);
+        }
+        Ok(answer)
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -118,6 +124,9 @@ impl Connection {
         }
         answer.body = self.buffer[head_end..head_end + length].to_vec();
         self.buffer.drain(..head_end + length);
+        if with_body {
+            read_back(answer.header("content-type"), &answer.body);
+        }
         Ok(answer)
     }
 
