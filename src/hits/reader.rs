@@ -37,6 +37,8 @@ pub struct JournalReader {
     open: Option<Open>,
     recovery: RecoveryReport,
     garbage_reported: bool,
+    /// Whether it was told that consumed segments can't be deleted.
+    stuck_reported: bool,
 }
 
 #[derive(Debug)]
@@ -94,8 +96,17 @@ impl JournalReader {
                 Unreleased { source: Source::Old(old), last_record, reported: false }
             })
             .collect();
-        let mut reader =
-            Self { shared, cursor, released: cursor, segments, at: 0, open: None, recovery, garbage_reported: false };
+        let mut reader = Self {
+            shared,
+            cursor,
+            released: cursor,
+            segments,
+            at: 0,
+            open: None,
+            recovery,
+            garbage_reported: false,
+            stuck_reported: false,
+        };
         reader.delete_consumed();
         reader
     }
@@ -281,9 +292,14 @@ impl JournalReader {
                 Source::Live(segment) => self.shared.delete_live(segment),
             };
             if let Err(error) = removed {
-                tracing::warn!(%error, "can't delete a consumed journal segment");
+                // Tried again with every batch that is counted, and told once.
+                if !std::mem::replace(&mut self.stuck_reported, true) {
+                    let path = self.shared.directory.display();
+                    tracing::warn!(%path, %error, "can't delete consumed journal segments: trying on");
+                }
                 break;
             }
+            self.stuck_reported = false;
             // The blocks are free once nobody maps them: before writers are told.
             self.segments.pop_front();
             self.at = self.at.saturating_sub(1);

@@ -1,8 +1,9 @@
-//! Sets `cql_engine` where tests can have a CQL engine, and `nginx` where there is one; elsewhere those that need them are
-//! ignored, and say why.
+//! Sets `cql_engine` where tests can have a CQL engine, `nginx` where there is one, and `mount_namespaces` where a process may
+//! have mounts of its own; elsewhere the tests that need them are ignored, and say why.
 //!
 //! It looks again when one of the things below changes. `PATH` is not among them, for it differs from shell to shell and
-//! everything is compiled again when it does: after Java, Maven or nginx has been installed, `touch tests/cluster/build.rs`.
+//! everything is compiled again when it does: after Java, Maven or nginx has been installed, or mount namespaces permitted,
+//! `touch tests/cluster/build.rs`.
 
 use std::env;
 use std::process::Command;
@@ -12,6 +13,11 @@ const NODES_VARIABLE: &str = "SIGNPOST_TEST_CQL_NODES";
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(cql_engine)");
     println!("cargo::rustc-check-cfg=cfg(nginx)");
+    println!("cargo::rustc-check-cfg=cfg(mount_namespaces)");
+    let namespace = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]).output();
+    if namespace.is_ok_and(|tried| tried.status.success()) {
+        println!("cargo::rustc-cfg=mount_namespaces");
+    }
     // Debian puts it where not everybody's path leads.
     if ["nginx", "/usr/sbin/nginx"].iter().any(|nginx| Command::new(nginx).arg("-v").output().is_ok()) {
         println!("cargo::rustc-cfg=nginx");

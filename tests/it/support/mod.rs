@@ -1,5 +1,6 @@
 //! What tests share: a real server on free ports, a client for its API, a receiver of webhooks, a CQL engine.
 
+pub mod children;
 pub mod client;
 pub mod cluster;
 pub mod collector;

@@ -4,33 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use super::*;
-
-const CHILD_DIRECTORY: &str = "SIGNPOST_TEST_JOURNAL";
-
-/// The name by which the test harness knows a test of this module.
-fn test_name(name: &str) -> String {
-    let (_crate, module) = module_path!().split_once("::").unwrap();
-    format!("{module}::{name}")
-}
+use crate::support::children::{self, IN_A_MOUNT_NAMESPACE, assert_passed, child_directory};
 
 /// The command line that runs one test of this module in another process.
 fn child(name: &str, directory: &Path, through: &[&str]) -> Command {
-    let this = std::env::current_exe().unwrap();
-    let mut command = match through {
-        [] => Command::new(this),
-        [program, arguments @ ..] => {
-            let mut command = Command::new(program);
-            command.args(arguments).arg(this);
-            command
-        }
-    };
-    command.args(["--exact", &test_name(name), "--nocapture"]);
-    command.env(CHILD_DIRECTORY, directory).stdin(Stdio::null()).stderr(Stdio::inherit());
-    command
-}
-
-fn child_directory() -> Option<PathBuf> {
-    std::env::var_os(CHILD_DIRECTORY).map(PathBuf::from)
+    children::child(module_path!(), name, directory, through)
 }
 
 #[test]
@@ -121,17 +99,12 @@ fn child_that_may_not_make_long_files() {
 }
 
 #[test]
+#[cfg_attr(not(mount_namespaces), ignore = "this system permits no mount namespaces")]
 fn a_full_disk_refuses_hits_and_they_are_recorded_again_once_there_is_room() {
     let directory = TempDir::new().unwrap();
     // A disk of 256 KiB, in a mount namespace of its own, which ends with the child.
-    let mount = "mount -t tmpfs -o size=256k none \"$SIGNPOST_TEST_JOURNAL\" && exec \"$0\" \"$@\"";
-    let namespace = ["unshare", "--user", "--map-root-user", "--mount"];
-    let permitted = Command::new(namespace[0]).args(&namespace[1..]).arg("true").output();
-    if !permitted.is_ok_and(|it| it.status.success()) {
-        eprintln!("not run: this system permits no mount namespaces");
-        return;
-    }
-    let through: Vec<_> = namespace.into_iter().chain(["sh", "-c", mount]).collect();
+    let mount = "mount -t tmpfs -o size=256k none \"$SIGNPOST_TEST_DIRECTORY\" && exec \"$0\" \"$@\"";
+    let through: Vec<_> = IN_A_MOUNT_NAMESPACE.into_iter().chain(["sh", "-c", mount]).collect();
     assert_passed(child("child_on_a_small_disk", directory.path(), &through));
 }
 
@@ -162,10 +135,4 @@ fn child_on_a_small_disk() {
     }
     assert_eq!(writer.stats().not_recorded, 3);
     assert_eq!(writer.stats().appended, seen.len() as u64);
-}
-
-fn assert_passed(mut child: Command) {
-    let output = child.stdout(Stdio::piped()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
 }
