@@ -139,6 +139,14 @@ pub fn api_document(config: &Config) -> String {
     build::reference(config, &base_url).document_text()
 }
 
+/// Looks into what settings name and a start would refuse, as far as that touches nothing.
+///
+/// # Errors
+/// That of the start.
+pub fn check(config: &Config) -> Result<(), StartError> {
+    build::open_places(config).map(drop)
+}
+
 /// Brings the store's schema up to date, and answers the names of the files that were applied to it. The embedded store has
 /// none.
 pub async fn migrate(config: &Config) -> Result<Vec<&'static str>, StartError> {

@@ -29,13 +29,20 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error),
     };
     match cli.command.unwrap_or_default() {
-        Command::CheckConfig => print(&config.effective()),
+        Command::CheckConfig => check_config(&config),
         Command::Migrate => migrate(&config),
         Command::Export { file } => export(&config, &file),
         Command::Import { file } => import(&config, &file),
         Command::Healthcheck => healthcheck(&config),
         Command::Openapi => print(&app::api_document(&config)),
         Command::Serve => serve(&config),
+    }
+}
+
+fn check_config(config: &Config) -> ExitCode {
+    match app::check(config) {
+        Ok(()) => print(&config.effective()),
+        Err(error) => fail(&error),
     }
 }
 

@@ -380,7 +380,7 @@ pub(super) fn open_embedded(config: &Config) -> Result<EmbeddedStore, StartError
     }
 }
 
-fn open_places(config: &Config) -> Result<Option<Arc<Places>>, StartError> {
+pub(super) fn open_places(config: &Config) -> Result<Option<Arc<Places>>, StartError> {
     let Some(path) = &config.geo.database else { return Ok(None) };
     let places = Places::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
     Ok(Some(Arc::new(places)))

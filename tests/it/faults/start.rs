@@ -72,12 +72,17 @@ fn an_address_in_use_is_named_with_its_setting_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_geo_database_that_is_none_is_named() {
+fn a_geo_database_that_is_none_is_named_by_the_start_and_by_the_check_alike() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("wrong.mmdb"), "this is no database").unwrap();
     for path in ["wrong.mmdb", "missing.mmdb"] {
-        let ended = Program::at(directory.path()).set("SIGNPOST_GEO__DATABASE", path).run();
-        ended.refused(&["geo.database", path, "SIGNPOST_GEO__DATABASE"]);
+        let told = ["serve", "check-config"].map(|command| {
+            let program = Program::at(directory.path()).arguments(&[command]);
+            let ended = program.set("SIGNPOST_GEO__DATABASE", path).run();
+            ended.refused(&["geo.database", path, "SIGNPOST_GEO__DATABASE"]);
+            ended.stderr
+        });
+        assert_eq!(told[0], told[1]);
     }
 }
 
