@@ -58,9 +58,10 @@ fn malformed(detail: &'static str) -> Problem {
     Problem::new(Kind::MalformedBody, detail)
 }
 
-/// `application/json`, `application/*+json`, or no type at all.
+/// `application/json`, `application/*+json`, or no type at all: a field without a value says as much as none.
 fn is_json(request: &HttpRequest) -> bool {
-    let Some(value) = request.headers().get(CONTENT_TYPE) else { return true };
+    let value = request.headers().get(CONTENT_TYPE);
+    let Some(value) = value.filter(|value| !value.as_bytes().trim_ascii().is_empty()) else { return true };
     let Ok(value) = value.to_str() else { return false };
     let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let Some(subtype) = essence.strip_prefix("application/") else { return false };
