@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use actix::Arbiter;
 use actix_web::dev::Server;
+use actix_web::middleware::from_fn;
 use actix_web::{App as Router, HttpServer, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -308,11 +309,9 @@ fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: D
 fn serve_admin(socket: TcpListener, admin: Admin) -> Result<Server, StartError> {
     let address = bound(&socket)?;
     let admin = web::Data::new(admin);
-    let server = HttpServer::new(move || Router::new().app_data(admin.clone()).configure(admin::configure))
-        .workers(1)
-        .shutdown_timeout(1)
-        .disable_signals()
-        .listen(socket);
+    let router =
+        move || Router::new().app_data(admin.clone()).wrap(from_fn(admin::identified)).configure(admin::configure);
+    let server = HttpServer::new(router).workers(1).shutdown_timeout(1).disable_signals().listen(socket);
     Ok(server.map_err(|source| StartError::Bind { address, source })?.run())
 }
 

@@ -1,5 +1,7 @@
 //! `GET /` and the operator's listener.
 
+use reqwest::Method;
+
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
 
@@ -13,4 +15,26 @@ async fn the_health_check_answers_whatever_the_query() {
     );
     server.operator().get("/readyz").await.expect(200);
     server.operator().get("/livez").await.expect(200);
+}
+
+#[apply(on_each_store)]
+async fn the_operators_paths_answer_other_methods_405_and_every_answer_has_an_id() {
+    let server = Server::start();
+    let operator = server.operator();
+    let sent = [("X-Request-Id", "an-id-of-the-operator")];
+    for path in ["/metrics", "/livez", "/readyz"] {
+        for (method, status) in [("GET", 200), ("HEAD", 200), ("POST", 405), ("PUT", 405), ("DELETE", 405)] {
+            let method: Method = method.parse().unwrap();
+            let answer = operator.send(method.clone(), path, &sent, None).await.expect(status);
+            assert_eq!(answer.header("x-request-id"), "an-id-of-the-operator", "{method} {path}");
+            assert_eq!(answer.body.is_empty(), method == Method::HEAD, "{method} {path}");
+            if status == 405 {
+                assert_eq!(answer.header("allow"), "GET, HEAD", "{method} {path}");
+                answer.problem("method-not-allowed");
+            }
+        }
+    }
+    let answer = operator.get("/shorten").await.expect(404);
+    assert!(answer.problem("not-found")["detail"].as_str().unwrap().contains("/metrics"));
+    assert!(!answer.header("x-request-id").is_empty());
 }
