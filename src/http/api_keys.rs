@@ -73,11 +73,10 @@ pub async fn create(
 }
 
 fn new_key(mut fields: Fields<'_>, now: Timestamp) -> Result<NewKey, Problem> {
-    let name = fields.take_required_string("name").inspect(|name| {
-        if !(1..=MAX_NAME).contains(&name.chars().count()) {
-            fields.faults.at("/name", "must have 1 to 100 characters");
-        }
-    });
+    let name = fields.take_required_string("name");
+    if let Some(fault) = name.as_deref().and_then(fault_of_name) {
+        fields.faults.at("/name", fault);
+    }
     let tier = match fields.take_string("tier").map(|tier| Tier::parse(&tier)) {
         None => Tier::Free,
         Some(Some(tier)) => tier,
@@ -103,6 +102,17 @@ fn new_key(mut fields: Fields<'_>, now: Timestamp) -> Result<NewKey, Problem> {
     // `finish` has told of a name that is missing or malformed.
     let name = name.ok_or_else(Problem::internal)?;
     Ok(NewKey { name, tier, scopes, expires_at })
+}
+
+/// A name is for people: in lists, in terminals, in what they copy from there.
+fn fault_of_name(name: &str) -> Option<&'static str> {
+    if !(1..=MAX_NAME).contains(&name.chars().count()) {
+        return Some("must have 1 to 100 characters");
+    }
+    if name.contains(char::is_control) {
+        return Some("must have no control characters");
+    }
+    name.trim().is_empty().then_some("must not be white space alone")
 }
 
 fn scopes(fields: &mut Fields<'_>) -> Option<ScopeSet> {

@@ -80,8 +80,8 @@ pub struct KeyPage {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct NewApiKey {
-    /// What to call it, for people: 1 to 100 characters.
-    #[schema(min_length = 1, max_length = 100)]
+    /// What to call it, for people: 1 to 100 characters, none of them a control character, and not white space alone.
+    #[schema(min_length = 1, max_length = 100, pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$")]
     name: String,
     /// Sets rate limits and quotas. None: `Free`. It can't be higher than that of the key that makes it.
     tier: Option<TierName>,

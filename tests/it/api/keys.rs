@@ -79,8 +79,8 @@ async fn a_key_is_made_as_asked_for() {
     assert_eq!((text(&key["name"]).chars().count(), text(&key["tier"])), (100, "Pro"));
     assert_eq!(key["scopes"], json!(["links:read", "keys:manage"]));
     assert_eq!(key["expires_at"], "2099-01-01T00:00:00.000Z");
-    let none = server.root().new_key(json!({"name": "x", "scopes": []})).await;
-    assert_eq!(none["scopes"], json!([]));
+    let none = server.root().new_key(json!({"name": " a shop ", "scopes": []})).await;
+    assert_eq!((text(&none["name"]), &none["scopes"]), (" a shop ", &json!([])));
 }
 
 #[apply(on_each_store)]
@@ -91,6 +91,11 @@ async fn all_faults_of_a_new_key_are_told_at_once() {
         (json!({}), vec!["/name"]),
         (json!({"name": ""}), vec!["/name"]),
         (json!({"name": "x".repeat(101)}), vec!["/name"]),
+        (json!({"name": "web\nshop"}), vec!["/name"]),
+        (json!({"name": "\0"}), vec!["/name"]),
+        (json!({"name": "shop\u{9b}31m"}), vec!["/name"]),
+        (json!({"name": " "}), vec!["/name"]),
+        (json!({"name": "\u{a0}\u{3000}"}), vec!["/name"]),
         (
             json!({"name": 7, "tier": "Gold", "scopes": ["links:read", "admin", 1]}),
             vec!["/name", "/scopes/1", "/scopes/2", "/tier"],
