@@ -5,6 +5,7 @@ import time
 import urllib.error
 import urllib.request
 
+import codes
 import signpost_client
 from signpost_client.exceptions import ForbiddenException, UnauthorizedException, UnprocessableEntityException
 
@@ -50,7 +51,10 @@ link = made.data
 assert link.redirect_url == target and link.short_url == f"{base_url}/{link.short_id}"
 stored = links.get_shortlink(link.short_id)
 assert stored.data == {"campaign": "summer"} and stored.webhooks == ["https://hooks.example.com/"] and stored.tracked
-assert links.get_qr_code(link.short_id, format=signpost_client.ImageFormat.PNG, scale=3).startswith(b"\x89PNG")
+for image in signpost_client.ImageFormat:
+    drawn = links.get_qr_code_with_http_info(link.short_id, format=image, scale=3)
+    content_type = {name.lower(): value for name, value in drawn.headers.items()}["content-type"]
+    assert codes.read(content_type, drawn.raw_data) == link.short_url, content_type
 
 # Its hits.
 assert follow(link.short_url) == target

@@ -55,6 +55,9 @@ start_server() {
   exit 1
 }
 
+# What codes.py reads QR codes with.
+decoder=(zxing-cpp==3.1.1 pillow==13.0.0 resvg_py==0.5.0)
+
 # A Python environment of its own with exactly these packages, made once: `venv NAME PACKAGE==VERSION…`.
 venv() {
   local path=$cache/$1

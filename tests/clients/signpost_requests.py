@@ -3,6 +3,7 @@
 import datetime
 import string
 
+import codes
 import schemathesis
 from hypothesis import strategies as st
 
@@ -59,3 +60,13 @@ def problem_is_documented(context, response, case) -> None:
     known = described.get("content", {}).get("application/problem+json", {}).get("examples", {})
     assert slug in known, f"{slug} is not listed for {response.status_code}"
     assert (slug == "validation") == ("errors" in problem), problem
+
+
+@schemathesis.check
+def image_reads_back(context, response, case) -> None:
+    """An image is the code of the link that was asked for."""
+    is_image = case.operation.definition.raw["operationId"] == "getQrCode" and response.status_code == 200
+    if is_image and case.method == "GET":
+        [content_type] = response.headers["content-type"]
+        said = codes.read(content_type, response.content)
+        assert said.startswith("http") and said.endswith(f"/{case.path_parameters['short_id']}"), said

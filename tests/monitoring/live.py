@@ -15,6 +15,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+import codes
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE, ROOT_KEY, ADMIN, PID, DIRECTORY = sys.argv[1:]
 # As long as the load goes on before anything is asked: some of the scrapes that a rate is taken over.
@@ -58,9 +60,12 @@ def call(method, path, key=None, body=None):
     request = urllib.request.Request(BASE + path, data=data, headers=headers, method=method)
     try:
         with opener.open(request, timeout=20) as answer:
-            return answer.status, answer.read()
+            status, kind, content = answer.status, answer.headers.get("Content-Type", ""), answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
+    if kind.startswith("image/"):
+        assert codes.read(kind, content) == BASE + path.removesuffix("/qr"), path
+    return status, content
 
 
 def expect(status, answer):
@@ -84,7 +89,7 @@ class Load(threading.Thread):
     def run(self):
         try:
             self.ask_for_everything()
-        except OSError as error:
+        except (OSError, AssertionError) as error:
             self.error = error
 
     def ask_for_everything(self):
