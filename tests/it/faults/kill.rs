@@ -91,7 +91,10 @@ fn whatever_is_answered_outlives_kill_9_and_is_counted_once() {
     // A drain counts all that is in the journal.
     let ended = process.terminate();
     assert!(ended.code() == Some(0) && !ended.stderr.contains("left in the journal"), "{ended:?}");
-    assert!(!ended.stderr.contains("WARN") && !ended.stderr.contains("ERROR"), "{ended:?}");
+    // Who was killed in the middle of writing a record down has left a hole; it was not answered.
+    let others = ended.stderr.lines().filter(|line| !line.contains("stepped over torn records"));
+    let complaints = others.filter(|line| line.contains("WARN") || line.contains("ERROR"));
+    assert_eq!(complaints.collect::<Vec<_>>(), [""; 0], "{ended:?}");
 
     let process = program(directory.path()).serve();
     let mut sum = 0;
