@@ -96,7 +96,7 @@ enum Scenario {
     Hot,
     /// The hot redirect as people run servers.
     Unpinned,
-    /// Unknown ids, each other.
+    /// Unknown ids.
     NotFound,
     /// One client over its limit.
     Limited,

@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
@@ -11,7 +13,9 @@ use signpost::cli::{Cli, Command};
 use signpost::config::{Config, LogFormat, LogLevel, StoreKind};
 use signpost::telemetry::logging;
 use signpost::transfer::Imported;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing::level_filters::LevelFilter;
 
 /// Measured on the delivery of webhooks, a sixth of whose CPU was the system's allocator: this one takes half of that. It
@@ -107,23 +111,18 @@ fn serve(config: &Config) -> ExitCode {
         return fail(&error);
     }
     actix_web::rt::System::new().block_on(async {
-        let mut signals = match EndSignals::listen() {
+        let signals = match EndSignals::listen() {
             Ok(signals) => signals,
             Err(error) => return fail(&error),
         };
-        let built = tokio::select! {
-            built = App::build(config, &tell) => built,
-            // Nothing was promised to anybody yet.
-            () = signals.next() => return ExitCode::SUCCESS,
-        };
-        let app = match built {
+        let app = match App::build(config, &tell).await {
             Ok(app) => app,
             Err(error) => return fail(&error),
         };
         if let Err(error) = greet(&app) {
             return fail(&error);
         }
-        match app.run(signals.first()).await {
+        match app.run(signals.first_while_serving()).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         }
@@ -149,11 +148,13 @@ fn tell(news: News<'_>, base_url: &str) -> io::Result<()> {
                 )?;
             }
         }
-        News::MadeElsewhere => {
-            writeln!(
-                out,
-                "Another node was quicker: what is shown above is of no use, but what that one has shown.\n"
-            )?;
+        News::MadeBefore => {
+            let others = "Another node, or an earlier start, was quicker: what is shown above is of no use, but what was shown there.";
+            writeln!(out, "{others}\n")?;
+        }
+        News::Uncertain => {
+            let hint = "It is not known whether these are kept. If the next start shows others, those are; if it shows none, these are.";
+            writeln!(out, "{hint}\n")?;
         }
     }
     out.flush()
@@ -171,44 +172,58 @@ fn greet(app: &App) -> io::Result<()> {
     out.flush()
 }
 
-/// The signals that end the process: SIGTERM and SIGINT.
+/// The signals that end the process, SIGTERM and SIGINT. They are waited for on a thread of its own, which depends on nothing
+/// that may be what hangs.
 struct EndSignals {
-    terminate: Signal,
-    interrupt: Signal,
+    is_serving: Arc<AtomicBool>,
+    first: oneshot::Receiver<()>,
 }
 
 impl EndSignals {
     /// From here on they no longer end the process by themselves.
     fn listen() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let is_serving = Arc::<AtomicBool>::default();
+        let (ask, first) = oneshot::channel();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (mut terminate, mut interrupt) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+        };
+        let next = async move || {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let obeyed = obey(next, Arc::clone(&is_serving), ask);
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(obeyed))?;
+        Ok(Self { is_serving, first })
     }
 
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+    /// Waits for the first, which is for whoever serves from now on.
+    async fn first_while_serving(self) {
+        self.is_serving.store(true, Ordering::Release);
+        // An error would say that the thread has ended, and then the process has.
+        let _ = self.first.await;
     }
+}
 
-    /// Waits for the first. A second one ends the process at once, and so does a drain that does not come to its end:
-    /// whatever was answered is safe already.
-    async fn first(mut self) {
-        self.next().await;
-        tokio::spawn(async move {
-            self.next().await;
-            tracing::warn!("ended at once by a second signal");
-            std::process::exit(130);
-        });
-        // A thread of its own: it must not depend on anything that may be what hangs.
-        let limit = std::thread::Builder::new().name("drain-limit".into()).spawn(|| {
-            std::thread::sleep(LONGEST_DRAIN);
-            tracing::error!("the drain took too long and was cut short");
-            std::process::exit(0);
-        });
-        if let Err(error) = limit {
-            tracing::warn!(%error, "this drain has no time limit: a thread could not be started");
-        }
+/// A signal during the start ends it at once: nothing was promised to anybody yet. Later the first one asks for a drain; a
+/// second one ends the process at once, and so does a drain that does not come to its end: whatever was answered is safe
+/// already.
+async fn obey(mut next: impl AsyncFnMut(), is_serving: Arc<AtomicBool>, ask: oneshot::Sender<()>) {
+    next().await;
+    if !is_serving.load(Ordering::Acquire) {
+        std::process::exit(0);
     }
+    // Nobody waits for it where the service has ended by itself.
+    let _ = ask.send(());
+    if tokio::time::timeout(LONGEST_DRAIN, next()).await.is_ok() {
+        tracing::warn!("ended at once by a second signal");
+        std::process::exit(130);
+    }
+    tracing::error!("the drain took too long and was cut short");
+    std::process::exit(0);
 }
 
 fn print(text: &str) -> ExitCode {

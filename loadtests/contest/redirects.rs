@@ -134,7 +134,7 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
     let others = [NOT_FOUND, LIMITED, WIDE, CLOSING, PNG, SVG];
     if block.some(&others).next().is_some() {
         report.add(
-            "## Other requests, pinned\n\nIn the same rounds: unknown ids, each other; one client over the default limit; \
+            "## Other requests, pinned\n\nIn the same rounds: 16,384 unknown ids in turns; one client over the default limit; \
              a fifth of the look-ups for the hot links and the others for any of the wide store's, each other; QR codes of \
              the hot links at their defaults, never a 304.\n\n",
         );

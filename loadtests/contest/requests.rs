@@ -147,10 +147,10 @@ impl Requests {
         self.write("one-client", (0..TEXTS).map(|n| browser(&format!("/{}", id(zipf(n))), n, 0, false)))
     }
 
-    /// Unknown ids, each other.
+    /// As many unknown ids as there are requests made in advance: put together while they are sent, they kept the generator so
+    /// busy that the server waited for it. They touch nearly all of the filter that a store of few links has.
     pub fn unknown(&self) -> Load {
-        let texts = (0..TEXTS).map(|n| browser(&format!("/{FRESH}"), n, mix(n) % CLIENTS, false));
-        Self::with_ids(self.write("unknown", texts), |n| NO_LINK + n)
+        self.write("unknown", (0..TEXTS).map(|n| browser(&format!("/{}", id(NO_LINK + n)), n, mix(n) % CLIENTS, false)))
     }
 
     /// Of `links` links: a fifth of the look-ups for the hot ones, the others for any, each other.

@@ -1,6 +1,6 @@
 //! Small files that a node keeps beside its store: its id, and the master key it made.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -36,10 +36,15 @@ pub fn master_key(data_dir: &Path) -> Result<[u8; Vault::KEY_LENGTH], StartError
 
 /// What is in the file; where there is none, one is made, readable by its owner alone. It is whole or not there.
 fn read_or_create(path: &Path, make: impl FnOnce() -> Result<String, StartError>) -> Result<String, StartError> {
-    match fs::read_to_string(path) {
-        Ok(text) => return Ok(text),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file_error(path, error)),
-        Err(_) => {}
+    if let Some(text) = read(path)? {
+        return Ok(text);
+    }
+    let directory = path.parent().map(File::open).transpose().map_err(|error| file_error(path, error))?;
+    // Of two processes that are started at once, one makes it. Not all network file systems can lock a directory; there the one
+    // that comes last has it, and the other does not get the store.
+    let _ = directory.as_ref().map(File::lock);
+    if let Some(text) = read(path)? {
+        return Ok(text);
     }
     let text = make()?;
     let unfinished = path.with_extension("new");
@@ -49,10 +54,18 @@ fn read_or_create(path: &Path, make: impl FnOnce() -> Result<String, StartError>
         writeln!(file, "{text}")?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;
-        path.parent().map_or(Ok(()), |directory| fs::File::open(directory)?.sync_all())
+        directory.as_ref().map_or(Ok(()), File::sync_all)
     };
     write().map_err(|error| file_error(path, error))?;
     Ok(text)
+}
+
+fn read(path: &Path) -> Result<Option<String>, StartError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file_error(path, error)),
+    }
 }
 
 fn file_error(path: &Path, source: io::Error) -> StartError {

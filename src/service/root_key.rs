@@ -35,8 +35,10 @@ pub enum News<'a> {
         secret: Option<&'a KeySecret>,
         webhook_secret: &'a WebhookSecret,
     },
-    /// Another node has made the key meanwhile: what was told is of no use.
-    MadeElsewhere,
+    /// Another node has made the key meanwhile, or a start whose end nobody saw: what was told now is of no use.
+    MadeBefore,
+    /// It is not known whether what was told is kept.
+    Uncertain,
 }
 
 /// Tells the operator, and has done so for certain when it returns.
@@ -111,15 +113,23 @@ async fn create(
         ancestors: Vec::new(),
         revision: 1,
     };
-    let hash = key.secret_hash;
-    let webhook_secret = key.webhook_secret.clone();
-    store.create_key(key).await?;
-    // `create_key` keeps the first.
-    let kept = store.key(id).await?;
-    if kept.is_some_and(|kept| kept.secret_hash == hash && kept.webhook_secret == webhook_secret) {
-        return Ok(());
+    let (hash, webhook_secret) = (key.secret_hash, key.webhook_secret.clone());
+    match keep(store, key).await {
+        // The first one is kept.
+        Ok(kept) if kept.secret_hash == hash && kept.webhook_secret == webhook_secret => Ok(()),
+        Ok(_) => tell(News::MadeBefore).map_err(RootKeyError::NotShown),
+        Err(error) => {
+            tell(News::Uncertain).map_err(RootKeyError::NotShown)?;
+            Err(error.into())
+        }
     }
-    tell(News::MadeElsewhere).map_err(RootKeyError::NotShown)
+}
+
+/// Keeps the key unless there is one already; answers the one that is there then.
+async fn keep(store: &dyn Store, key: ApiKey) -> Result<ApiKey, StoreError> {
+    let id = key.id;
+    store.create_key(key).await?;
+    store.key(id).await?.ok_or_else(|| corrupt(&"the root key is not there"))
 }
 
 /// A wrong master key is noticed at the start, not at the first webhook.

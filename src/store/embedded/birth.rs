@@ -1,48 +1,98 @@
-//! A new store is made beside its place, and put there when it is whole: one that was interrupted in the making, by a crash
-//! or a full disk, is not one that the engine could open.
+//! The making of a new store, which a crash or a full disk may interrupt: what the engine leaves then, it can't open.
+//!
+//! A mark in the directory says that the store there is not whole yet. Where a start finds it, what is there was never used,
+//! and is made anew.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
-
-use uuid::Uuid;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
 
 use crate::store::StoreError;
 
-/// Has `make` make a store where there is nothing at `directory` yet.
-pub fn make_if_absent(directory: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
-    if is_there(directory) {
-        return Ok(());
-    }
+const MARK: &str = "not-whole";
+
+/// Has `make` make a store where there is none in `directory` yet, or one that is not whole.
+pub fn make_if_absent(directory: &Path, make: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
     let failed = |error: io::Error| StoreError::Unavailable(error.to_string());
-    leftovers(directory).try_for_each(fs::remove_dir_all).map_err(failed)?;
-    // No other process has the same: of two that were started by mistake, one puts its own there, whole.
-    let making = beside(directory, &Uuid::new_v4().simple().to_string());
-    make(&making)?;
-    match fs::rename(&making, directory) {
-        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(&making).map_err(failed),
-        renamed => renamed.map_err(failed),
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let Some(mark) = Mark::take(directory)? else { return Ok(()) };
+    make()?;
+    mark.remove().map_err(failed)
+}
+
+/// The mark of a directory in which this process, and no other, makes a store.
+struct Mark<'a> {
+    directory: &'a Path,
+    /// Locked. The kernel drops that with the process, however that ends.
+    file: File,
+}
+
+impl<'a> Mark<'a> {
+    /// `None` where there is a store already, or something else to make do with. Else nothing is in the directory but the mark.
+    fn take(directory: &'a Path) -> Result<Option<Self>, StoreError> {
+        let failed = |error: io::Error| StoreError::Unavailable(error.to_string());
+        let path = directory.join(MARK);
+        let mut opening = OpenOptions::new();
+        opening.write(true);
+        let is_empty = fs::read_dir(directory).map_err(failed)?.next().is_none();
+        let made =
+            if is_empty { opening.clone().create_new(true).open(&path) } else { Err(ErrorKind::AlreadyExists.into()) };
+        let is_new = made.is_ok();
+        let file = match made {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match opening.open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                file => file,
+            },
+            file => file,
+        };
+        let file = file.map_err(failed)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::Unavailable("another process is making it".into()),
+            TryLockError::Error(error) => failed(error),
+        })?;
+        let mark = Self { directory, file };
+        // Whoever made a store here meanwhile has taken the mark away before letting go of the lock.
+        if !mark.is_there().map_err(failed)? {
+            return Ok(None);
+        }
+        let others: Vec<_> = fs::read_dir(directory)
+            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+            .map_err(failed)?
+            .into_iter()
+            .filter(|entry| entry.file_name() != MARK)
+            .collect();
+        if is_new && !others.is_empty() {
+            // It was empty a moment ago: another process has made one and is done.
+            return mark.remove().map(|()| None).map_err(failed);
+        }
+        for other in others {
+            let is_directory = other.file_type().map_err(failed)?.is_dir();
+            let path = other.path();
+            if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) }.map_err(failed)?;
+        }
+        mark.sync().map_err(failed)?;
+        Ok(Some(mark))
     }
-}
 
-/// Whether there is anything; what can't be looked at is for the engine to complain of.
-fn is_there(directory: &Path) -> bool {
-    match fs::read_dir(directory) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(error) => error.kind() != ErrorKind::NotFound,
+    /// Whether the file that is locked is the one that is in the directory.
+    fn is_there(&self) -> io::Result<bool> {
+        match fs::metadata(self.directory.join(MARK)) {
+            Ok(there) => Ok(there.ino() == self.file.metadata()?.ino()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
-}
 
-/// What was interrupted in the making.
-fn leftovers(directory: &Path) -> impl Iterator<Item = PathBuf> {
-    let beginning = beside(directory, "");
-    let entries = directory.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter();
-    let paths = entries.flatten().flatten().map(|entry| entry.path());
-    paths.filter(move |path| path.as_os_str().as_encoded_bytes().starts_with(beginning.as_os_str().as_encoded_bytes()))
-}
+    /// The store is whole. For certain: a mark that came back after a power cut would have it made anew.
+    fn remove(self) -> io::Result<()> {
+        fs::remove_file(self.directory.join(MARK))?;
+        self.sync()
+    }
 
-fn beside(directory: &Path, ending: &str) -> PathBuf {
-    directory.with_extension(format!("new-{ending}"))
+    fn sync(&self) -> io::Result<()> {
+        File::open(self.directory)?.sync_all()
+    }
 }
 
 #[cfg(test)]
@@ -51,45 +101,58 @@ mod tests {
 
     use super::*;
 
-    fn make(directory: &Path) {
-        fs::create_dir(directory).unwrap();
-        fs::write(directory.join("content"), "whole").unwrap();
-    }
-
     fn names(directory: &Path) -> Vec<OsString> {
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     }
 
-    #[test]
-    fn a_store_that_was_interrupted_in_the_making_is_made_anew_and_nothing_is_left_of_it() {
-        let root = tempfile::tempdir().unwrap();
-        let store = root.path().join("store");
-        let refused = make_if_absent(&store, |directory| {
-            fs::create_dir(directory).unwrap();
-            Err(StoreError::Unavailable("interrupted".into()))
-        });
-        assert!(refused.is_err() && !store.exists());
-        make_if_absent(&store, |making| {
-            make(making);
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(fs::read(store.join("content")).unwrap(), b"whole");
-        assert_eq!(names(root.path()), ["store"]);
-        make_if_absent(&store, |_| panic!("there is one")).unwrap();
+    fn interrupted() -> StoreError {
+        StoreError::Unavailable("interrupted".into())
     }
 
     #[test]
-    fn of_two_that_are_made_at_once_the_first_stays() {
+    fn a_store_that_was_interrupted_in_the_making_is_made_anew_from_nothing() {
         let root = tempfile::tempdir().unwrap();
         let store = root.path().join("store");
-        make_if_absent(&store, |late| {
-            fs::create_dir(&store).unwrap();
-            fs::write(store.join("first"), "").unwrap();
-            make(late);
+        let refused = make_if_absent(&store, || {
+            fs::create_dir(store.join("half")).unwrap();
+            fs::write(store.join("half/file"), "").unwrap();
+            Err(interrupted())
+        });
+        assert!(refused.is_err());
+        make_if_absent(&store, || {
+            assert_eq!(names(&store), [MARK]);
+            fs::write(store.join("content"), "whole").unwrap();
             Ok(())
         })
         .unwrap();
-        assert_eq!((names(root.path()), names(&store)), (vec!["store".into()], vec!["first".into()]));
+        assert_eq!(names(&store), ["content"]);
+        make_if_absent(&store, || panic!("there is one")).unwrap();
+        assert_eq!(fs::read(store.join("content")).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn two_that_make_it_at_once_do_not_disturb_each_other() {
+        let root = tempfile::tempdir().unwrap();
+        let store = root.path().join("store");
+        make_if_absent(&store, || {
+            fs::write(store.join("content"), "whole").unwrap();
+            let second = make_if_absent(&store, || panic!("it is being made"));
+            assert!(matches!(second, Err(StoreError::Unavailable(why)) if why.contains("another process")));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(names(&store), ["content"]);
+    }
+
+    #[test]
+    fn what_somebody_else_has_put_there_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("lost+found")).unwrap();
+        make_if_absent(root.path(), || panic!("it is not empty")).unwrap();
+        assert_eq!(names(root.path()), ["lost+found"]);
+        let file = root.path().join("file");
+        fs::write(&file, "content").unwrap();
+        assert!(make_if_absent(&file, || panic!("it is a file")).is_err());
+        assert_eq!(fs::read(file).unwrap(), b"content");
     }
 }

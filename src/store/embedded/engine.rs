@@ -69,7 +69,7 @@ impl Engine {
     /// Opens or creates the database in `directory`.
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
         // Closed again when it is dropped.
-        birth::make_if_absent(directory, |making| Self::open_there(making, cache_bytes).map(drop))?;
+        birth::make_if_absent(directory, || Self::open_there(directory, cache_bytes).map(drop))?;
         Self::open_there(directory, cache_bytes)
     }
 

@@ -3,14 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::support::children::{IN_A_MOUNT_NAMESPACE, assert_passed, child, child_directory};
 use crate::support::process::{Process, Program};
 use crate::support::server::{ROOT_KEY, metric};
-use crate::support::wire::Connection;
+use crate::support::{soon, wire::Connection};
 
-const WITHIN: Duration = Duration::from_secs(20);
 /// Makes a record so long that a few hundred of them fill two segments.
 const AGENT_BYTES: usize = 400;
 
@@ -80,6 +78,7 @@ fn child_whose_journal_becomes_read_only() {
     }
     assert_eq!(recorded() + not_recorded(), visits);
     soon("what was recorded is counted", || total_hits(&process, &link) == recorded());
+    soon("it is told that segments stay", || process.stderr().contains("can't delete"));
     let log = process.stderr();
     assert!(log.contains("hits are not recorded") && log.contains("Read-only file system"), "{log}");
     // As often as the counter looks, it would be of no use to anybody.
@@ -154,14 +153,4 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect();
     files.sort();
     files
-}
-
-/// Asks again and again; for what is promised soon, not at once.
-#[track_caller]
-fn soon(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < WITHIN, "not within {WITHIN:?}: {what}");
-        std::thread::yield_now();
-    }
 }

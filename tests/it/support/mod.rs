@@ -27,3 +27,16 @@ pub async fn eventually<R>(what: &str, within: Duration, mut done: impl AsyncFnM
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// As [`eventually`], for tests without a runtime.
+#[track_caller]
+pub fn soon(what: &str, mut done: impl FnMut() -> bool) {
+    /// On a machine that compiles meanwhile.
+    const WITHIN: Duration = Duration::from_secs(20);
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < WITHIN, "not within {WITHIN:?}: {what}");
+        // What is waited for may need this core.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

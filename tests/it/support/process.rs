@@ -183,6 +183,10 @@ impl Process {
         assert_eq!(self.child.wait().unwrap().signal(), Some(9));
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits until the process has ended.
     #[track_caller]
     pub fn wait(mut self, within: Duration) -> Ended {
