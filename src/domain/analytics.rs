@@ -105,15 +105,19 @@ pub fn shortened(mut labels: Vec<Labelled>) -> Vec<Labelled> {
     first
 }
 
-fn ranked(mut labels: Vec<Labelled>, most: usize) -> Vec<Labelled> {
+/// In one pass: most labels are behind the last of the first, and cost one comparison.
+fn ranked(labels: Vec<Labelled>, most: usize) -> Vec<Labelled> {
     let order = |a: &Labelled, b: &Labelled| by_count((&a.0, a.1), (&b.0, b.1));
-    labels.retain(|(label, _)| label != OTHER_LABEL);
-    if labels.len() > most {
-        labels.select_nth_unstable_by(most, order);
-        labels.truncate(most);
+    let mut first: Vec<Labelled> = Vec::with_capacity(most + 1);
+    for labelled in labels {
+        let is_among = first.len() < most || first.last().is_some_and(|last| order(&labelled, last).is_lt());
+        if is_among && labelled.0 != OTHER_LABEL {
+            let at = first.partition_point(|known| order(known, &labelled).is_lt());
+            first.insert(at, labelled);
+            first.truncate(most);
+        }
     }
-    labels.sort_unstable_by(order);
-    labels
+    first
 }
 
 #[cfg(test)]

@@ -74,7 +74,6 @@ impl Engine {
     }
 
     fn open_there(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
-        let is_new = newest_journal(directory).is_none();
         let database = SingleWriterTxDatabase::builder(directory)
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL)
@@ -92,8 +91,8 @@ impl Engine {
             database.keyspace(name, options).map_err(|error| engine_error(&error))
         };
         let (sender, gone) = oneshot::channel();
-        // What was read from it is in memory again, and it goes on behind that; a new one has its full length at once.
-        let unflushed = AtomicU64::new(newest_journal(directory).filter(|_| !is_new).unwrap_or_default());
+        // What was read from it is in memory again, and it goes on behind that.
+        let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
         let (meta, links) = (keyspace("meta", small)?, keyspace("links", read_by_id)?);
         let known_ids = Arc::new(known_ids::open(&database, &meta, &links, directory)?);
         let engine = Self {
@@ -216,7 +215,7 @@ fn looked_up() -> KeyspaceCreateOptions {
 }
 
 /// Asked by whole key, of which [`KnownIds`] tells nearly all that are absent: no filter on the last level, where nearly all
-/// rows are. A look-up there reads one block and no other: where it is, is in memory whole, less than a byte a link.
+/// rows are. A look-up there reads one block and no other: where it is, is in memory whole, about a byte a link.
 fn read_by_id() -> KeyspaceCreateOptions {
     looked_up()
         .expect_point_read_hits(true)
