@@ -16,7 +16,7 @@ const MARK: &str = "not-whole";
 pub fn make_if_absent(directory: &Path, make: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
     let failed = |error: io::Error| StoreError::Unavailable(error.to_string());
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    let Some(mark) = Mark::take(directory)? else { return Ok(()) };
+    let Some(mark) = Mark::take(directory).map_err(failed)? else { return Ok(()) };
     make()?;
     mark.remove().map_err(failed)
 }
@@ -30,48 +30,39 @@ struct Mark<'a> {
 
 impl<'a> Mark<'a> {
     /// `None` where there is a store already, or something else to make do with. Else nothing is in the directory but the mark.
-    fn take(directory: &'a Path) -> Result<Option<Self>, StoreError> {
-        let failed = |error: io::Error| StoreError::Unavailable(error.to_string());
+    fn take(directory: &'a Path) -> io::Result<Option<Self>> {
         let path = directory.join(MARK);
-        let mut opening = OpenOptions::new();
-        opening.write(true);
-        let is_empty = fs::read_dir(directory).map_err(failed)?.next().is_none();
-        let made =
-            if is_empty { opening.clone().create_new(true).open(&path) } else { Err(ErrorKind::AlreadyExists.into()) };
-        let is_new = made.is_ok();
-        let file = match made {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => match opening.open(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                file => file,
-            },
-            file => file,
+        let is_empty = fs::read_dir(directory)?.next().is_none();
+        let new = if is_empty { File::create_new(&path) } else { Err(ErrorKind::AlreadyExists.into()) };
+        let is_new = new.is_ok();
+        let file = match new {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => OpenOptions::new().write(true).open(&path),
+            new => new,
         };
-        let file = file.map_err(failed)?;
+        let file = match file {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
         file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::Unavailable("another process is making it".into()),
-            TryLockError::Error(error) => failed(error),
+            TryLockError::WouldBlock => io::Error::other("another process is making it"),
+            TryLockError::Error(error) => error,
         })?;
         let mark = Self { directory, file };
         // Whoever made a store here meanwhile has taken the mark away before letting go of the lock.
-        if !mark.is_there().map_err(failed)? {
+        if !mark.is_there()? {
             return Ok(None);
         }
-        let others: Vec<_> = fs::read_dir(directory)
-            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
-            .map_err(failed)?
-            .into_iter()
-            .filter(|entry| entry.file_name() != MARK)
-            .collect();
-        if is_new && !others.is_empty() {
+        let all: Vec<_> = fs::read_dir(directory)?.collect::<io::Result<_>>()?;
+        let mut others = all.iter().filter(|entry| entry.file_name() != MARK).peekable();
+        if is_new && others.peek().is_some() {
             // It was empty a moment ago: another process has made one and is done.
-            return mark.remove().map(|()| None).map_err(failed);
+            return mark.remove().map(|()| None);
         }
         for other in others {
-            let is_directory = other.file_type().map_err(failed)?.is_dir();
             let path = other.path();
-            if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) }.map_err(failed)?;
+            if other.file_type()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }?;
         }
-        mark.sync().map_err(failed)?;
+        mark.sync()?;
         Ok(Some(mark))
     }
 
@@ -105,10 +96,6 @@ mod tests {
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     }
 
-    fn interrupted() -> StoreError {
-        StoreError::Unavailable("interrupted".into())
-    }
-
     #[test]
     fn a_store_that_was_interrupted_in_the_making_is_made_anew_from_nothing() {
         let root = tempfile::tempdir().unwrap();
@@ -116,7 +103,7 @@ mod tests {
         let refused = make_if_absent(&store, || {
             fs::create_dir(store.join("half")).unwrap();
             fs::write(store.join("half/file"), "").unwrap();
-            Err(interrupted())
+            Err(StoreError::Unavailable("interrupted".into()))
         });
         assert!(refused.is_err());
         make_if_absent(&store, || {

@@ -4,13 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use crate::support::process::{Process, Program, shown};
+use crate::support::process::{Process, Program, STARTED_WITHIN, shown};
 use crate::support::soon;
-
-/// On a machine that compiles meanwhile.
-const REACHED_WITHIN: Duration = Duration::from_secs(20);
 
 /// How far a start has come.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +54,7 @@ fn a_first_start_that_is_killed_wherever_it_is_leaves_a_key_that_was_shown() {
         let mut process = Program::at(directory.path()).spawn();
         point.wait(directory.path(), &process);
         process.kill_in_place();
-        let ended = process.wait(REACHED_WITHIN);
+        let ended = process.wait(STARTED_WITHIN);
         the_last_key_works(directory.path(), shown(&ended.stdout, "root key"), &format!("{point:?}"));
     }
 }
@@ -100,7 +96,7 @@ fn a_start_that_hangs_is_ended_by_a_signal_all_the_same() {
             writer.is_some()
         });
         process.signal(signal);
-        let ended = process.wait(REACHED_WITHIN);
+        let ended = process.wait(STARTED_WITHIN);
         assert_eq!(ended.code(), Some(0), "{signal}: {ended:?}");
     }
 }
@@ -118,7 +114,7 @@ fn of_two_first_starts_at_once_none_spoils_the_others_data() {
             if !process.has_ended() {
                 process.kill_in_place();
             }
-            process.wait(REACHED_WITHIN)
+            process.wait(STARTED_WITHIN)
         });
         let key = outputs.iter().find_map(|ended| shown(&ended.stdout, "root key"));
         the_last_key_works(directory.path(), key, &format!("{outputs:?}"));

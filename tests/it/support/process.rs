@@ -15,7 +15,7 @@ use super::server::ROOT_KEY;
 use super::wire::Connection;
 
 /// What a start may take on a machine that compiles meanwhile.
-const STARTED_WITHIN: Duration = Duration::from_secs(20);
+pub const STARTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The value that stands behind `label` in what a first start prints.
 pub fn shown(stdout: &str, label: &str) -> Option<String> {
