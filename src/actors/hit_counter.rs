@@ -15,14 +15,15 @@ use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
+use crate::threads::give_way;
 
 /// Rows in one batch, and deliveries: they bound the memory of the sums and the length of the store's transaction.
 const BATCH_ROWS: usize = 50_000;
 const BATCH_DELIVERIES: usize = 10_000;
 /// Records in one batch, however few rows they come to: they bound how long it takes to make it.
 const BATCH_RECORDS: usize = 500_000;
-/// Records read before the batch is looked at again.
-const PAGE: usize = 500;
+/// Records read before the batch is looked at again, and others may have the core.
+const PAGE: usize = 100;
 /// How long to wait once the journal is read: each hit is counted a fraction of a second after its answer, and hits of
 /// that time share one write a row.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -152,6 +153,7 @@ impl Counting {
             if read.caught_up || tally.rows() >= BATCH_ROWS || tally.deliveries() >= BATCH_DELIVERIES {
                 break;
             }
+            give_way();
             read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
         }
         if read.upto > self.cursor.counted {

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::append_log::{Claim, FrameStart, Log, Memory, Published};
 use super::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, WORD_BYTES};
 use crate::domain::hit::Position;
+use crate::threads::give_way;
 
 /// A file mapped into memory, shared with the page cache.
 #[derive(Debug)]
@@ -162,12 +163,17 @@ impl Mapped {
     fn prefault(&self) {
         /// A page is at least this long everywhere.
         const PAGE_BYTES: usize = 4096;
-        if self.map.advise(Advice::PopulateWrite).is_ok() {
-            return;
-        }
-        // A kernel before 5.14: touch each page. The header's was written to already.
-        for offset in (PAGE_BYTES..self.map.len()).step_by(PAGE_BYTES) {
-            self.word(offset).store(0, Ordering::Relaxed);
+        /// A tenth of a millisecond's work.
+        const STRETCH_BYTES: usize = 64 * PAGE_BYTES;
+        for start in (0..self.map.len()).step_by(STRETCH_BYTES) {
+            let end = self.map.len().min(start + STRETCH_BYTES);
+            if self.map.advise_range(Advice::PopulateWrite, start, end - start).is_err() {
+                // A kernel before 5.14: touch each page. The header's was written to already.
+                for offset in (start.max(PAGE_BYTES)..end).step_by(PAGE_BYTES) {
+                    self.word(offset).store(0, Ordering::Relaxed);
+                }
+            }
+            give_way();
         }
     }
 

@@ -34,7 +34,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("transfer", &["domain", "store"]),
     ("http", &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry"]),
     ("service", &["actors", "cache", "clock", "domain", "hits", "limits", "store"]),
-    ("actors", &["clock", "domain", "hits", "store", "telemetry", "tls"]),
+    ("actors", &["clock", "domain", "hits", "store", "telemetry", "threads", "tls"]),
     ("hits", &["domain", "threads"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),

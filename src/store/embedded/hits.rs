@@ -11,6 +11,7 @@ use crate::domain::calendar::Day;
 use crate::domain::hit::{Dimension, HitBatch, LinkHits, NodeId, Position};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::threads::give_way;
 
 const DAYS: &str = "days";
 const CURSOR: &str = "journal cursor";
@@ -37,6 +38,7 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
         return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
     }
     for row in &batch.days {
+        give_way();
         let key = day_key(row.link, row.day);
         let mut counts = counters::<3>(DAYS, transaction.get(&engine.days, &key).map_err(|e| engine_error(&e))?)?;
         for (count, added) in counts.iter_mut().zip(row.devices) {

@@ -22,6 +22,7 @@ use crate::domain::calendar::Month;
 use crate::domain::hit::{Dimension, LabelCount, MAX_LABELS, OTHER_LABEL};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::threads::give_way;
 
 pub const LABELS: &str = "labels";
 
@@ -245,6 +246,7 @@ impl<'a> List<'a> {
 pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[LabelCount]) -> Result<(), StoreError> {
     for rows in rows.chunk_by(|a, b| (a.link, a.dimension) == (b.link, b.dimension)) {
         let mut list = List::read(engine, &**transaction, rows[0].link, rows[0].dimension)?;
+        give_way();
         for row in rows {
             list.add(transaction, row)?;
         }
