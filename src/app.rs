@@ -88,11 +88,13 @@ pub enum StartError {
 }
 
 /// What each part of a drain may take, so that all of it takes less than 30 s: requests and webhooks end side by side,
-/// then hits are counted, then six more parts are closed one after the other.
+/// then hits are counted, then the store and five more parts are closed one after the other.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(12);
 const WEBHOOKS_END_WITHIN: Duration = Duration::from_secs(11);
 const HITS_COUNTED_WITHIN: Duration = Duration::from_secs(5);
 const PART_CLOSED_WITHIN: Duration = Duration::from_millis(1500);
+/// Longer, for it writes down what the next start would have to read from all links: 10 bytes for each.
+const STORE_CLOSED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a connection may stay idle in a drain before it is closed: its client may be about to ask something, and
 /// learns from the answer that it is the last.
 const FAREWELL: Duration = Duration::from_millis(800);
@@ -238,7 +240,7 @@ impl App {
         .await;
         // Blocking: it joins the journal's thread, which is at most one msync away.
         closed("the journal", async { drop(tokio::task::spawn_blocking(|| journal.stop()).await) }).await;
-        closed("the store", store.close()).await;
+        closed_within(STORE_CLOSED_WITHIN, "the store", store.close()).await;
         if let Some(traces) = traces {
             closed("the traces", traces.stop()).await;
         }
@@ -273,9 +275,13 @@ async fn count_all(counter: &Kept<HitCounter>) -> bool {
     tokio::time::timeout(HITS_COUNTED_WITHIN, counting).await.unwrap_or(false)
 }
 
-/// Waits for a part to close, but not for ever: what it holds is safe by then.
 async fn closed(part: &'static str, closing: impl Future<Output = ()>) {
-    if tokio::time::timeout(PART_CLOSED_WITHIN, closing).await.is_err() {
+    closed_within(PART_CLOSED_WITHIN, part, closing).await;
+}
+
+/// Waits for a part to close, but not for ever: what it holds is safe by then.
+async fn closed_within(patience: Duration, part: &'static str, closing: impl Future<Output = ()>) {
+    if tokio::time::timeout(patience, closing).await.is_err() {
         tracing::warn!(part, "not closed in time");
     }
 }

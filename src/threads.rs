@@ -52,7 +52,8 @@ pub fn give_way() {
     GIVES_WAY_AT.set(Some(back + stretch_after(back - now)));
 }
 
-/// How long to go on after others had the core for so long. Where they never have enough of it, that is a third of the time.
+/// How long to go on after others had the core for so long: a third of the time, where they never have enough of it and the
+/// scheduler lets nobody wait for more than 10 ms.
 fn stretch_after(away: Duration) -> Duration {
     (away / 2).clamp(STRETCH, LONGEST_STRETCH)
 }

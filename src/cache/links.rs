@@ -11,7 +11,7 @@ use moka::sync::Cache;
 use tokio::sync::OnceCell;
 
 use crate::domain::key::KeyId;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Destination, ShortId};
 use crate::store::{Store, StoreError};
 
 /// What a redirect needs of a link, ready to be answered.
@@ -38,19 +38,14 @@ impl CachedLink {
     }
 }
 
-impl TryFrom<Link> for CachedLink {
+impl TryFrom<Destination> for CachedLink {
     type Error = StoreError;
 
-    fn try_from(link: Link) -> Result<Self, StoreError> {
-        let location = HeaderValue::try_from(link.target.as_str())
+    fn try_from(link: Destination) -> Result<Self, StoreError> {
+        let Destination { id, owner, tracked, webhooks, target } = link;
+        let location = HeaderValue::try_from(target)
             .map_err(|error| StoreError::Corrupt { table: "links", reason: error.to_string() })?;
-        Ok(Self {
-            id: link.id,
-            owner: link.owner,
-            tracked: link.tracked,
-            webhooks: u8::try_from(link.webhooks.len()).unwrap_or(u8::MAX),
-            location,
-        })
+        Ok(Self { id, owner, tracked, webhooks, location })
     }
 }
 
@@ -95,6 +90,14 @@ impl LinkCache {
         if self.store.lacks_link(id) { Some(None) } else { self.entries.get(&id) }
     }
 
+    /// What the store tells of a link without waiting, and has the cache know.
+    pub fn take_known(&self, id: ShortId) -> Option<Arc<CachedLink>> {
+        // One that no answer can be made of is told as an error by `load`.
+        let link = CachedLink::try_from(self.store.known_link(id)?).ok().map(Arc::new)?;
+        self.insert(Arc::clone(&link));
+        Some(link)
+    }
+
     /// Asks the store, once however many ask at the same time.
     ///
     /// # Errors
@@ -123,7 +126,11 @@ impl LinkCache {
 
     async fn ask_store(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
         let link = self.store.link(id).await.map_err(Arc::new)?;
-        let entry = link.map(CachedLink::try_from).transpose().map_err(Arc::new)?.map(Arc::new);
+        let entry = link
+            .map(|link| CachedLink::try_from(Destination::from(&link)))
+            .transpose()
+            .map_err(Arc::new)?
+            .map(Arc::new);
         self.entries.insert(id, entry.clone());
         Ok(entry)
     }

@@ -232,6 +232,29 @@ pub struct Link {
     pub created_at: Timestamp,
 }
 
+/// What a redirect needs of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    pub id: ShortId,
+    pub owner: KeyId,
+    pub tracked: bool,
+    /// How many webhooks a hit fires.
+    pub webhooks: u8,
+    pub target: String,
+}
+
+impl From<&Link> for Destination {
+    fn from(link: &Link) -> Self {
+        Self {
+            id: link.id,
+            owner: link.owner,
+            tracked: link.tracked,
+            webhooks: u8::try_from(link.webhooks.len()).unwrap_or(u8::MAX),
+            target: link.target.as_str().to_owned(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

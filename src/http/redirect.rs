@@ -86,13 +86,19 @@ pub enum Resolved {
     NotCached(Admitted),
 }
 
+/// What is told of a link without waiting, and by what.
+pub fn find(api: &Api, id: ShortId) -> Option<(Entry, LookUp)> {
+    let cached = api.redirects.cached(id).map(|entry| (entry, LookUp::Memory));
+    cached.or_else(|| api.redirects.known(id).map(|entry| (entry, LookUp::Store)))
+}
+
 /// Answers from what is in memory.
 pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
     let ask = ask_of(api, head, id);
     match ask.admit(api) {
         Err(retry_after) => Resolved::Answered(Problem::from(retry_after).into_bare_response()),
-        Ok(at) => match api.redirects.cached(id) {
-            Some(entry) => Resolved::Answered(answer(api, &ask, &entry, LookUp::Memory, at)),
+        Ok(at) => match find(api, id) {
+            Some((entry, by)) => Resolved::Answered(answer(api, &ask, &entry, by, at)),
             None => Resolved::NotCached(Admitted(at)),
         },
     }

@@ -11,7 +11,7 @@ use crate::cache::links::{CachedLink, LinkCache};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::ApiKey;
-use crate::domain::link::{Link, LinkData, ShortId, TargetUrl};
+use crate::domain::link::{Destination, Link, LinkData, ShortId, TargetUrl};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, Store, StoreError};
@@ -99,7 +99,7 @@ impl Links {
             match self.store.create_link(link.clone(), limit).await {
                 Ok(links_created) => {
                     self.note_created(caller, now, links_created);
-                    self.cache.insert(Arc::new(CachedLink::try_from(link.clone())?));
+                    self.cache.insert(Arc::new(CachedLink::try_from(Destination::from(&link))?));
                     return Ok(CreatedLink { link, links_created, limit });
                 }
                 Err(CreateLinkError::IdTaken) => {}

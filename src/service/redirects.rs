@@ -61,6 +61,11 @@ impl Redirects {
         self.cache.get(id)
     }
 
+    /// What the store tells without waiting; the cache knows it from then on.
+    pub fn known(&self, id: ShortId) -> Option<Entry> {
+        self.cache.take_known(id).map(Some)
+    }
+
     /// Asks the store, and has the cache know.
     ///
     /// # Errors

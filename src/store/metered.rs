@@ -12,7 +12,7 @@ use super::{
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::WindowLog;
@@ -89,6 +89,10 @@ macro_rules! count_all {
         impl Store for MeteredStore {
             fn lacks_link(&self, id: ShortId) -> bool {
                 self.behind.lacks_link(id)
+            }
+
+            fn known_link(&self, id: ShortId) -> Option<Destination> {
+                self.behind.known_link(id)
             }
 
             $($passed)*

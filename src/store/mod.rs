@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::domain::window::WindowLog;
@@ -143,6 +143,12 @@ pub trait Store: Send + Sync + 'static {
         // Where others make links too, nobody knows without asking.
         let _ = id;
         false
+    }
+
+    /// What a redirect needs of a link, where that is told without waiting; `None` says nothing.
+    fn known_link(&self, id: ShortId) -> Option<Destination> {
+        let _ = id;
+        None
     }
 
     /// Keeps a new key. One with the same id already there stays as it is.

@@ -11,27 +11,53 @@ use signpost::store::Store;
 use signpost::store::embedded::EmbeddedStore;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
-/// A cache over a store with one link.
-async fn cache() -> (tempfile::TempDir, LinkCache, FaultSwitch, ShortId) {
-    let directory = tempfile::tempdir().unwrap();
-    let behind: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 1 << 20).unwrap());
+use crate::support;
+
+fn link() -> Link {
     let this_service = BaseUrl::new(url::Url::parse("https://sign.example").unwrap());
-    let id = ShortId::parse("abcdefg").unwrap();
-    let link = Link {
-        id,
+    Link {
+        id: ShortId::parse("abcdefg").unwrap(),
         target: TargetUrl::parse("https://example.com/", &this_service).unwrap(),
         data: LinkData::default(),
         webhooks: Vec::new(),
         tracked: true,
         owner: KeyId(uuid::Uuid::nil()),
         created_at: Timestamp(0),
-    };
+    }
+}
+
+fn settings() -> LinkCacheSettings {
+    let minute = Duration::from_mins(1);
+    LinkCacheSettings { capacity: 100, found_for: minute, missing_for: minute }
+}
+
+/// A cache over a store with one link.
+async fn cache() -> (tempfile::TempDir, LinkCache, FaultSwitch, ShortId) {
+    let directory = tempfile::tempdir().unwrap();
+    let behind: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 1 << 20).unwrap());
+    let link = link();
+    let id = link.id;
     behind.create_link(link, None).await.unwrap();
     let switch = FaultSwitch::default();
     let store = Arc::new(FaultyStore::new(behind, switch.clone()));
-    let minute = Duration::from_mins(1);
-    let settings = LinkCacheSettings { capacity: 100, found_for: minute, missing_for: minute };
-    (directory, LinkCache::new(store, settings), switch, id)
+    (directory, LinkCache::new(store, settings()), switch, id)
+}
+
+/// The faulty store of the other tests tells nothing without being asked.
+#[tokio::test]
+async fn a_link_that_the_store_tells_at_once_needs_no_load() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 1 << 20).unwrap());
+    store.create_link(link(), None).await.unwrap();
+    let cache = LinkCache::new(store, settings());
+    assert!(cache.get(link().id).is_none());
+    let Some(found) = cache.take_known(link().id) else {
+        assert!(!support::tells_what_is_in_memory(directory.path()));
+        return;
+    };
+    assert_eq!((found.id, found.owner, found.tracked, found.webhooks), (link().id, link().owner, true, 0));
+    assert_eq!(found.location, "https://example.com/");
+    assert!(Arc::ptr_eq(&found, &cache.get(link().id).flatten().unwrap()));
 }
 
 #[tokio::test]

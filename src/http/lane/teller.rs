@@ -18,7 +18,7 @@ use crate::http::client::client_address;
 use crate::http::fields::Fields;
 use crate::http::h1::{CannedProblem, DateText, Stamp, write_redirect};
 use crate::http::problem::Problem;
-use crate::http::redirect::Ask;
+use crate::http::redirect::{Ask, find};
 use crate::http::report::span_of;
 use crate::http::request_id::{new_id, new_request_id, request_id, sent_id, value_of};
 use crate::limits::client::RetryAfter;
@@ -192,19 +192,19 @@ impl Teller {
             }
         };
         let entry;
-        let link = if let Some(link) = near.get(ask.id) {
-            Some(link)
+        let found = if let Some(link) = near.get(ask.id) {
+            (Some(link), LookUp::Memory)
         } else {
-            let Some(cached) = api.redirects.cached(ask.id) else {
+            let Some((told, by)) = find(api, ask.id) else {
                 return Err(Admitted { at, began: *began, request_id: value_of(request_id) });
             };
-            entry = cached;
+            entry = told;
             if let Some(link) = &entry {
                 near.put(link);
             }
-            entry.as_deref()
+            (entry.as_deref(), by)
         };
-        write_answer(api, out, not_found, ask, (link, LookUp::Memory), at, date.stamp(at, request_id, is_last));
+        write_answer(api, out, not_found, ask, found, at, date.stamp(at, request_id, is_last));
         Ok(())
     }
 }

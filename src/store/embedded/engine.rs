@@ -12,7 +12,7 @@ use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWr
 use tokio::sync::oneshot;
 
 use super::birth;
-use super::known_ids::{self, KnownIds};
+use super::known_links::{self, KnownLinks};
 use crate::store::StoreError;
 use crate::threads::in_background;
 
@@ -54,8 +54,8 @@ pub struct Engine {
     /// Deliveries counted by link, day and URL; and which links have any, by day.
     pub delivery_days: SingleWriterTxKeyspace,
     pub database: SingleWriterTxDatabase,
-    /// The ids of all links.
-    pub known_ids: Arc<KnownIds>,
+    /// Which links there are.
+    pub known_links: Arc<KnownLinks>,
     /// Bytes that went to the journal since memory was flushed.
     unflushed: AtomicU64,
     /// Dropped last: tells whoever waits for it that all is closed, and the directory free.
@@ -94,11 +94,11 @@ impl Engine {
         // What was read from it is in memory again, and it goes on behind that.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
         let (meta, links) = (keyspace("meta", small)?, keyspace("links", read_by_id)?);
-        let known_ids = Arc::new(known_ids::open(&database, &meta, &links, directory)?);
+        let known_links = Arc::new(known_links::open(&database, &meta, &links, directory)?);
         let engine = Self {
             meta,
             links,
-            known_ids,
+            known_links,
             keys: keyspace("keys", small)?,
             usage: keyspace("usage", small)?,
             days: keyspace("days", looked_up)?,
@@ -214,7 +214,7 @@ fn looked_up() -> KeyspaceCreateOptions {
         .expect_point_read_hits(false)
 }
 
-/// Asked by whole key, of which [`KnownIds`] tells nearly all that are absent: no filter on the last level, where nearly all
+/// Asked by whole key, of which [`KnownLinks`] tells nearly all that are absent: no filter on the last level, where nearly all
 /// rows are. A look-up there reads one block and no other: where it is, is in memory whole, about a byte a link.
 fn read_by_id() -> KeyspaceCreateOptions {
     looked_up()

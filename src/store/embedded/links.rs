@@ -8,7 +8,7 @@ use super::transaction::Transaction;
 use super::{parts, parts::Head};
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::store::{CreateLinkError, StoreError};
 
@@ -21,9 +21,8 @@ pub fn create(
     link: &Link,
     limit: MonthlyLimit,
 ) -> Result<Result<u64, CreateLinkError>, StoreError> {
-    let row = encode(LINKS, link)?;
     // The id of a new link is one that is known not to be there, nearly always.
-    if !engine.known_ids.lacks(link.id)
+    if !engine.known_links.lacks(link.id)
         && transaction.contains_key(&engine.links, link.id.0).map_err(|e| engine_error(&e))?
     {
         return Ok(Err(CreateLinkError::IdTaken));
@@ -35,15 +34,24 @@ pub fn create(
     {
         return Ok(Err(CreateLinkError::QuotaExceeded { limit, current }));
     }
-    insert(engine, transaction, link.id, &row)?;
+    insert(engine, transaction, link)?;
     set_used(engine, transaction, link.owner, month, Metric::LinksCreated, current + 1)?;
     Ok(Ok(current + 1))
 }
 
-/// Writes a link's row, and has its id known.
-pub fn insert(engine: &Engine, transaction: &mut Transaction<'_>, id: ShortId, row: &[u8]) -> Result<(), StoreError> {
-    engine.known_ids.insert(id);
-    parts::insert(transaction, &engine.links, &id.0, row)
+/// Writes a link's row, and has the link known.
+pub fn insert(engine: &Engine, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
+    let row = encode(LINKS, link)?;
+    transaction.makes_known(engine.known_links.insert(&Destination::from(link)));
+    parts::insert(transaction, &engine.links, &link.id.0, &row)
+}
+
+/// What a redirect needs of the link of a row; `None` where that row is not all of it, or can't be read.
+pub fn of_one_row(row: &[u8]) -> Option<Destination> {
+    match parts::head(LINKS, row) {
+        Ok(Head::Whole(value)) => decode::<Link>(LINKS, value).ok().map(|link| Destination::from(&link)),
+        _ => None,
+    }
 }
 
 /// One look-up for all but the longest links.

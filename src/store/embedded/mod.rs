@@ -1,14 +1,14 @@
 //! The embedded store: everything on this machine's disk, nothing else to run.
 //!
 //! Writes go through one thread that commits them in groups (`writer.rs`); reads run on the blocking pool, so that no
-//! event loop ever waits for the disk.
+//! event loop ever waits for the disk. What memory has of links is told at once (`known_links.rs`).
 
 mod birth;
 mod deliveries;
 mod engine;
 mod hits;
 mod keys;
-mod known_ids;
+mod known_links;
 mod labels;
 mod links;
 mod look_ups;
@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use fjall::Readable;
 
 use self::engine::{Engine, Gone, engine_error};
-use self::known_ids::KnownIds;
+use self::known_links::KnownLinks;
 use self::look_ups::LookUps;
 use self::transaction::Transaction;
 use self::writer::{Writer, closed};
@@ -34,7 +34,7 @@ use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement,
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
@@ -47,7 +47,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct EmbeddedStore {
     open: Mutex<Option<Open>>,
     look_ups: LookUps,
-    known_ids: Arc<KnownIds>,
+    known_links: Arc<KnownLinks>,
 }
 
 struct Open {
@@ -64,10 +64,10 @@ impl EmbeddedStore {
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let (engine, gone) = Engine::open(directory, cache_bytes)?;
         let engine = Arc::new(engine);
-        known_ids::complete(&engine);
-        let known_ids = Arc::clone(&engine.known_ids);
+        known_links::complete(&engine);
+        let known_links = Arc::clone(&engine.known_links);
         let writer = Writer::start(Arc::clone(&engine)).map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups: LookUps::default(), known_ids })
+        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups: LookUps::default(), known_links })
     }
 
     fn with_open<R>(&self, get: impl FnOnce(&Open) -> R) -> Result<R, StoreError> {
@@ -147,7 +147,11 @@ impl Store for EmbeddedStore {
     }
 
     fn lacks_link(&self, id: ShortId) -> bool {
-        self.known_ids.lacks(id)
+        self.known_links.lacks(id)
+    }
+
+    fn known_link(&self, id: ShortId) -> Option<Destination> {
+        self.known_links.get(id)
     }
 
     async fn create_key(&self, key: ApiKey) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use fjall::{PersistMode, SingleWriterTxKeyspace as Keyspace, SingleWriterWriteTx, Slice};
 
 use super::engine::{Engine, engine_error};
+use super::known_links::NewLink;
 use crate::store::StoreError;
 
 /// Bytes of a row, key and value together.
@@ -20,6 +21,7 @@ pub struct Transaction<'a> {
     engine: &'a Engine,
     /// Bytes that it adds to the engine's journal.
     bytes: u64,
+    new_links: Vec<NewLink>,
 }
 
 /// Bytes of a row in the engine's journal besides key and value.
@@ -35,7 +37,12 @@ impl<'a> Transaction<'a> {
     /// # Panics
     /// When a panic has unwound through an earlier transaction.
     pub fn begin(engine: &'a Engine) -> Self {
-        Self { inner: engine.database.write_tx().durability(Some(PersistMode::SyncData)), engine, bytes: 0 }
+        Self {
+            inner: engine.database.write_tx().durability(Some(PersistMode::SyncData)),
+            engine,
+            bytes: 0,
+            new_links: Vec::new(),
+        }
     }
 
     /// Writes a row.
@@ -65,9 +72,15 @@ impl<'a> Transaction<'a> {
         self.inner.remove(keyspace, key);
     }
 
+    /// Has a link known once this is committed, and only then.
+    pub fn makes_known(&mut self, link: Option<NewLink>) {
+        self.new_links.extend(link);
+    }
+
     pub fn commit(self) -> Result<(), StoreError> {
         self.inner.commit().map_err(|error| engine_error(&error))?;
         self.engine.wrote(self.bytes);
+        self.engine.known_links.place(&self.new_links);
         Ok(())
     }
 }

@@ -177,13 +177,13 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
         Record::KeyUse { key, at } => keys::note_uses(engine, transaction, &[(*key, *at)])?,
         Record::Link(link) => {
             // Nearly all are new, and known to be.
-            let there = if engine.known_ids.lacks(link.id) {
+            let there = if engine.known_links.lacks(link.id) {
                 None
             } else {
                 parts::get("links", &**transaction, &engine.links, &link.id.0)?
             };
             match there {
-                None => links::insert(engine, transaction, link.id, &rows::encode("links", link)?)?,
+                None => links::insert(engine, transaction, link)?,
                 Some(there) if decode::<Link>("links", &there)? == *link => {}
                 Some(_) => return Err(SinkError::Taken(format!("link {}", link.id))),
             }

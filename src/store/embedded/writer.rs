@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::engine::Engine;
-use super::known_ids;
+use super::known_links;
 use super::transaction::Transaction;
 use crate::store::StoreError;
 use crate::threads::in_background;
@@ -142,7 +142,7 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) -> Health {
     }
     let ended = engine.sync().and_then(|()| engine.flush());
     // An engine that has failed is not written to.
-    let kept = || if health == Health::Sound { known_ids::keep(engine) } else { Ok(()) };
+    let kept = || if health == Health::Sound { known_links::keep(engine) } else { Ok(()) };
     if let Err(error) = ended.and_then(|()| kept()) {
         tracing::error!(%error, "store: closed with an error; what was answered is durable all the same");
     }
@@ -186,7 +186,8 @@ fn commit_group(engine: &Engine, group: Vec<Box<dyn Job>>, health: &mut Health) 
 }
 
 fn try_commit(engine: &Engine, group: &mut [Box<dyn Job>], health: &mut Health) -> Result<(), Failure> {
-    if *health == Health::Broken {
+    // What is only to be refused must not even be tried: ids of new links would be known that never come to be.
+    if *health == Health::Broken || *health == Health::Failing && engine.probe().is_err() {
         return Err(Failure::OfAll);
     }
     let committed = catch_unwind(AssertUnwindSafe(|| {

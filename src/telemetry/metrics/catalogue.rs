@@ -56,7 +56,7 @@ metrics! {
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
         "Look-ups of short ids: found (302), not_found (404), limited (429), unavailable (503), failed (500)."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]
-        "Look-ups of links for redirects: hit and negative (a link, and that there is none, known from memory), or miss (the store was asked)."
+        "Look-ups of links for redirects: hit and negative (a link, and that there is none, known from memory), or miss (the store was asked, its file of links included)."
     REDIRECT_DURATION: Histogram "signpost_redirect_duration_seconds" []
         "Time from reading a request for a short id to its answer, those that asked the store among them."
     CACHED_LINKS: Gauge "signpost_cached_links" []

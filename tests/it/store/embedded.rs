@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use signpost::domain::hit::{Dimension, HitBatch, OTHER_LABEL};
+use signpost::domain::link::Destination;
 use signpost::store::embedded::EmbeddedStore;
 use signpost::store::{CreateLinkError, Store, StoreError};
 
 use super::Embedded;
 use super::conformance::Ground;
 use super::samples::{batch, key_id, label, link, longest_link, noon, short_id};
+use crate::support::tells_what_is_in_memory;
 
 const PAGE: usize = 4_096;
 
@@ -133,6 +135,28 @@ async fn that_there_is_no_such_link_is_told_from_memory_also_after_a_crash() {
     let left = killed.open_here();
     for store in [store, left] {
         assert_eq!([1, 2, 3].map(|n| store.lacks_link(short_id(n))), [false, false, true]);
+    }
+}
+
+/// Also one that was made in a life before, and not the one whose target is longer than what is kept for this.
+#[tokio::test]
+async fn what_a_redirect_needs_is_told_from_memory_also_after_a_crash() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open_here();
+    assert_eq!(store.known_link(short_id(1)), None);
+    let links = [link(1, key_id(1)), longest_link(2)];
+    for link in &links {
+        store.create_link(link.clone(), None).await.unwrap();
+    }
+    let killed = Embedded::fresh().await;
+    copy(&ground.path(), &killed.path());
+    let left = killed.open_here();
+    for store in [store, left] {
+        let told =
+            Some(Destination::from(&links[0])).filter(|_| tells_what_is_in_memory(ground.path().parent().unwrap()));
+        assert_eq!(store.known_link(short_id(1)), told);
+        assert_eq!(store.known_link(short_id(2)), None);
+        assert_eq!(store.link(short_id(2)).await.unwrap().as_ref(), Some(&links[1]));
     }
 }
 

@@ -14,6 +14,7 @@ pub mod signature;
 pub mod stores;
 pub mod wire;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Asks again and again until `done` says so; for what the service promises to do soon, not at once.
@@ -39,4 +40,12 @@ pub fn soon(what: &str, mut done: impl FnMut() -> bool) {
         // What is waited for may need this core.
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Whether the file system of this directory tells without waiting what was just written there: not every one can.
+pub fn tells_what_is_in_memory(directory: &Path) -> bool {
+    use rustix::io::{ReadWriteFlags, preadv2};
+    let file = tempfile::tempfile_in(directory).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"x", 0).unwrap();
+    preadv2(&file, &mut [std::io::IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT) == Ok(1)
 }

@@ -1,0 +1,186 @@
+//! A hash table that many threads read and write at once, without locks: from an id's hash to where its record is.
+
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The lower bits of a slot: where the record is. Above them are bits of the hash, which are never all zero. So a slot that is
+/// zero is empty.
+const POSITION: u64 = (1 << 40) - 1;
+
+/// An index with room for so many ids; with more, look-ups take longer. Nothing is ever taken out.
+///
+/// Of an id it keeps 24 bits beside the slot: one that is not there is taken for another about once in a million times. Of two that
+/// are there, as rarely, the one has the other's place, and its record is not found.
+pub struct Index {
+    slots: Box<[AtomicU64]>,
+    room: u64,
+    ids: AtomicU64,
+}
+
+impl Index {
+    pub fn new(room: u64) -> Self {
+        let slots = usize::try_from(slots_for(room)).expect("as many slots as there can be memory");
+        // Pages that nothing is written to take no memory: those of an index with few ids.
+        Self { slots: bytemuck::zeroed_slice_box(slots), room, ids: AtomicU64::new(0) }
+    }
+
+    pub fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// How many ids were inserted.
+    pub fn len(&self) -> u64 {
+        self.ids.load(Ordering::Relaxed)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.room
+    }
+
+    /// Knows an id by its hash; where its record is, is told later.
+    pub fn insert(&self, hash: u64) {
+        let tag = tag_of(hash);
+        for slot in self.slots_from(hash) {
+            match slot.compare_exchange(0, tag, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.ids.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Err(there) if there & !POSITION == tag => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Tells where the record of an id is, unless that was told before.
+    pub fn place(&self, hash: u64, position: u64) {
+        let tag = tag_of(hash);
+        if let Some(slot) = self.slot_of(hash)
+            && position <= POSITION
+        {
+            // Where another thread was faster, its record says the same.
+            let _ = slot.compare_exchange(tag, tag | position, Ordering::Release, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the record of an id is, 0 where that was not told; `None` is certain to be an id that was not inserted.
+    pub fn find(&self, hash: u64) -> Option<u64> {
+        self.slot_of(hash).map(|slot| slot.load(Ordering::Acquire) & POSITION)
+    }
+
+    fn slot_of(&self, hash: u64) -> Option<&AtomicU64> {
+        let tag = tag_of(hash);
+        let mut slots = self.slots_from(hash).map(|slot| (slot, slot.load(Ordering::Acquire)));
+        slots
+            .find(|(_, there)| *there == 0 || there & !POSITION == tag)
+            .filter(|(_, there)| *there != 0)
+            .map(|(slot, _)| slot)
+    }
+
+    /// All slots, in the order in which those with this hash are tried.
+    fn slots_from(&self, hash: u64) -> impl Iterator<Item = &AtomicU64> {
+        #[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
+        let first = ((u128::from(hash) * self.slots.len() as u128) >> u64::BITS) as usize;
+        let (before, from) = self.slots.split_at(first);
+        from.iter().chain(before)
+    }
+
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&self.room.to_le_bytes())?;
+        out.write_all(&self.len().to_le_bytes())?;
+        self.slots.iter().try_for_each(|slot| out.write_all(&slot.load(Ordering::Acquire).to_le_bytes()))
+    }
+
+    /// Reads one that was written, at most this long.
+    pub fn read(from: &mut impl Read, most_bytes: u64) -> io::Result<Self> {
+        let room = read_u64(from)?;
+        // More than the file can hold is not even allotted.
+        if room > most_bytes || slots_for(room) * size_of::<u64>() as u64 > most_bytes {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let index = Self { ids: AtomicU64::new(read_u64(from)?), ..Self::new(room) };
+        for slot in &index.slots {
+            let kept = read_u64(from)?;
+            if kept != 0 {
+                slot.store(kept, Ordering::Relaxed);
+            }
+        }
+        Ok(index)
+    }
+}
+
+/// A fifth stays free: full tables are slow to look into.
+fn slots_for(room: u64) -> u64 {
+    room + room / 4 + 1
+}
+
+/// The slot follows from the upper bits of the hash, this from the lower ones.
+fn tag_of(hash: u64) -> u64 {
+    let tag = hash << POSITION.count_ones();
+    if tag == 0 { POSITION + 1 } else { tag }
+}
+
+pub fn read_u64(from: &mut impl Read) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    from.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any hashes, each another one.
+    fn hash(number: u64) -> u64 {
+        number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    #[test]
+    fn all_that_is_inserted_is_found_where_it_was_placed_first() {
+        let index = Index::new(1_000);
+        (1..=1_000).for_each(|number| index.insert(hash(number)));
+        assert!(index.is_full());
+        (1..=500).for_each(|number| index.place(hash(number), number));
+        (1..=500).for_each(|number| index.place(hash(number), 7_000));
+        (1..=500).for_each(|number| index.insert(hash(number)));
+        assert_eq!(index.len(), 1_000);
+        assert!((1..=1_000).all(|number| index.find(hash(number)) == Some(if number > 500 { 0 } else { number })));
+        assert!((1_001..10_000).all(|number| index.find(hash(number)).is_none()));
+        index.place(hash(2_000), 1);
+        assert_eq!(index.find(hash(2_000)), None, "one that was not inserted");
+        index.place(hash(501), POSITION + 1);
+        assert_eq!(index.find(hash(501)), Some(0), "further than a position reaches");
+    }
+
+    #[test]
+    fn one_that_is_too_full_still_ends() {
+        let index = Index::new(4);
+        (0..100).for_each(|number| index.insert(hash(number)));
+        (0..100).for_each(|number| index.place(hash(number), 1));
+        assert!((0..100).filter(|number| index.find(hash(*number)).is_some()).count() == 6);
+    }
+
+    #[test]
+    fn hashes_without_lower_bits_are_known_too() {
+        let index = Index::new(4);
+        index.insert(1 << 63);
+        assert_eq!((index.find(1 << 63), index.find(1 << 62)), (Some(0), None));
+    }
+
+    #[test]
+    fn threads_that_insert_and_place_at_once_lose_nothing() {
+        let index = Index::new(10_000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for number in 1..=10_000 {
+                        index.insert(hash(number));
+                        index.place(hash(number), number);
+                        assert_eq!(index.find(hash(number)), Some(number));
+                    }
+                });
+            }
+        });
+        assert_eq!(index.len(), 10_000);
+    }
+}
