@@ -1,6 +1,7 @@
 //! Redirect look-ups in front of the store: found links, ids that are not there, and one load an id.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,9 @@ impl TryFrom<Destination> for CachedLink {
     }
 }
 
+/// Of so many links that the store has told without waiting, one is kept.
+const KNOWN_FOR_ONE_KEPT: u64 = 8;
+
 /// A link, or the knowledge that there is none.
 pub type Entry = Option<Arc<CachedLink>>;
 type Load = Arc<OnceCell<Result<Entry, Arc<StoreError>>>>;
@@ -70,6 +74,8 @@ pub struct LinkCache {
     entries: Cache<ShortId, Entry, RandomState>,
     /// Loads under way. The lock is held for map operations only, never across a load.
     loads: Mutex<HashMap<ShortId, Load, RandomState>>,
+    /// How many links the store has told without waiting.
+    taken: AtomicU64,
     store: Arc<dyn Store>,
 }
 
@@ -80,7 +86,7 @@ impl LinkCache {
             .weigher(|_, entry: &Entry| entry.as_ref().map_or(1, |link| link.weight()))
             .expire_after(Lifetimes(settings))
             .build_with_hasher(RandomState::default());
-        Self { entries, loads: Mutex::default(), store }
+        Self { entries, loads: Mutex::default(), taken: AtomicU64::new(0), store }
     }
 
     /// What is known of `id` without waiting for the store; outer `None` is nothing.
@@ -90,11 +96,16 @@ impl LinkCache {
         if self.store.lacks_link(id) { Some(None) } else { self.entries.get(&id) }
     }
 
-    /// What the store tells of a link without waiting, and has the cache know.
+    /// What the store tells of a link without waiting.
+    ///
+    /// One in [`KNOWN_FOR_ONE_KEPT`] is kept: that soon has those that are asked for over and over, and the others, which the
+    /// store tells again, do not cost what it takes to keep and to drop them.
     pub fn take_known(&self, id: ShortId) -> Option<Arc<CachedLink>> {
         // One that no answer can be made of is told as an error by `load`.
         let link = CachedLink::try_from(self.store.known_link(id)?).ok().map(Arc::new)?;
-        self.insert(Arc::clone(&link));
+        if self.taken.fetch_add(1, Ordering::Relaxed).is_multiple_of(KNOWN_FOR_ONE_KEPT) {
+            self.insert(Arc::clone(&link));
+        }
         Some(link)
     }
 

@@ -61,7 +61,7 @@ impl Redirects {
         self.cache.get(id)
     }
 
-    /// What the store tells without waiting; the cache knows it from then on.
+    /// What the store tells without waiting.
     pub fn known(&self, id: ShortId) -> Option<Entry> {
         self.cache.take_known(id).map(Some)
     }

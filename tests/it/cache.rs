@@ -49,7 +49,7 @@ async fn a_link_that_the_store_tells_at_once_needs_no_load() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 1 << 20).unwrap());
     store.create_link(link(), None).await.unwrap();
-    let cache = LinkCache::new(store, settings());
+    let cache = LinkCache::new(Arc::clone(&store) as Arc<dyn Store>, settings());
     assert!(cache.get(link().id).is_none());
     let Some(found) = cache.take_known(link().id) else {
         assert!(!support::tells_what_is_in_memory(directory.path()));
@@ -58,6 +58,11 @@ async fn a_link_that_the_store_tells_at_once_needs_no_load() {
     assert_eq!((found.id, found.owner, found.tracked, found.webhooks), (link().id, link().owner, true, 0));
     assert_eq!(found.location, "https://example.com/");
     assert!(Arc::ptr_eq(&found, &cache.get(link().id).flatten().unwrap()));
+    // Not each one is kept, but one that is asked for often soon is.
+    let other = Link { id: ShortId::parse("abcdefh").unwrap(), ..link() };
+    store.create_link(other.clone(), None).await.unwrap();
+    let asked = (1..=8).find(|_| cache.take_known(other.id).is_some() && cache.get(other.id).is_some());
+    assert_eq!(asked, Some(8));
 }
 
 #[tokio::test]
