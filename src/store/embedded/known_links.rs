@@ -26,7 +26,7 @@ use self::records::Records;
 use crate::domain::link::{Destination, ShortId};
 use crate::store::StoreError;
 
-/// Ids that the first index has room for, at the least: 10 MiB, of which what is not used takes no memory.
+/// Ids that the first index has room for, at the least: 10 MiB, most of whose pages take no memory while ids are few.
 const FEWEST: u64 = 1 << 20;
 /// Each index has twice the room of the one before it: more than there are ids.
 const INDICES: usize = 24;

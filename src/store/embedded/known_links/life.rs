@@ -32,23 +32,25 @@ pub fn open(
     links: &SingleWriterTxKeyspace,
     directory: &Path,
 ) -> Result<KnownLinks, StoreError> {
-    if let Some(stamp) = meta.get(STAMP_KEY).map_err(|e| engine_error(&e))? {
-        // From now on there may be links that the files do not have.
-        let mut transaction = database.write_tx().durability(Some(PersistMode::SyncData));
-        transaction.remove(meta, STAMP_KEY);
-        transaction.commit().map_err(|e| engine_error(&e))?;
-        let read = KnownLinks::read(directory, &stamp);
-        // It will be out of date.
-        let _ = fs::remove_file(path(directory));
-        match read {
-            Ok(known) => return Ok(known),
-            Err(error) => tracing::info!(%error, "store: the file of known links is of no use; they are read anew"),
+    let stamp = meta.get(STAMP_KEY).map_err(|e| engine_error(&e))?;
+    let kept = match &stamp {
+        Some(stamp) => {
+            // From now on there may be links that the files do not have.
+            let mut transaction = database.write_tx().durability(Some(PersistMode::SyncData));
+            transaction.remove(meta, STAMP_KEY);
+            transaction.commit().map_err(|e| engine_error(&e))?;
+            let of_no_use = |error: &_| tracing::info!(%error, "store: the file of known links is of no use");
+            KnownLinks::read(directory, stamp).inspect_err(of_no_use).ok()
         }
+        None => None,
+    };
+    // They are out of date, or will be. If that fails, they only take room: without its stamp none is read again.
+    for file in [path(directory), kept::unfinished(&path(directory))] {
+        let _ = fs::remove_file(file);
     }
-    let _ = fs::remove_file(kept::unfinished(&path(directory)));
     // With a quarter more than there seem to be.
     let links = links.approximate_len() as u64;
-    KnownLinks::new(directory, FEWEST.max(links + links / 4))
+    kept.map_or_else(|| KnownLinks::new(directory, FEWEST.max(links + links / 4)), Ok)
 }
 
 /// Makes the links known that are there: a few at once, many in the background. Where that fails, ids are looked up.
