@@ -98,7 +98,7 @@ impl LinkCache {
 
     /// What the store tells of a link without waiting.
     ///
-    /// One in [`KNOWN_FOR_ONE_KEPT`] is kept: that soon has those that are asked for over and over, and the others, which the
+    /// One in eight is kept: that soon has those that are asked for over and over, and the others, which the
     /// store tells again, do not cost what it takes to keep and to drop them.
     pub fn take_known(&self, id: ShortId) -> Option<Arc<CachedLink>> {
         // One that no answer can be made of is told as an error by `load`.
