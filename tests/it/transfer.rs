@@ -65,6 +65,8 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
         days: (0..LINKS)
             .map(|n| day(n, noon(), [1, u64::from(n), 0]))
             .chain([day(0, noon().minus(DAY), [0, 0, 9])])
+            // So much that an embedded store has it in rows of its own.
+            .chain((1..100).map(|n| day(1, noon().minus(n * DAY), [0, 1, n.into()])))
             .collect(),
         labels: (0..LINKS)
             .map(|n| label(n, this, Dimension::City, "Zürich\n\"quoted\"", 3))
@@ -72,6 +74,7 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
                 label(0, this, Dimension::Referrer, OTHER_LABEL, 2),
                 label(0, month("2026-10"), Dimension::Country, "CH", 4),
             ])
+            .chain((0..100).map(|n| label(2, this, Dimension::City, &format!("a city of some name {n}"), 5)))
             .collect(),
         served: vec![ServedCount { key: key_id(1), month: this, count: 4_000_000_000_000 }],
         ..batch(0, 70)

@@ -18,6 +18,9 @@ use crate::threads::in_background;
 
 const MIB: u64 = 1024 * 1024;
 
+const COUNTS: &str = "counts";
+const DAYS: &str = "days";
+
 /// Opening replays the journals: all of the one that is written to, and the older ones that are not flushed from memory yet.
 /// So memory is flushed whenever this much was written since the last time, and an older journal at once; what is replayed
 /// is about one of this length after a clean end, and two at the most after a crash. The engine begins a new journal no
@@ -31,6 +34,11 @@ const BUSY_MEMTABLE: u64 = 64 * MIB;
 /// For keyspaces of few rows, which are written over and over.
 const SMALL_MEMTABLE: u64 = 16 * MIB;
 
+/// Its first thread only flushes, and as long as a merging is asked for that no other thread has taken up, it asks and looks again
+/// without a pause. With one other thread that was so in every merging, and cost half of what merging does; with three it is
+/// seldom so.
+const WORKERS: usize = 4;
+
 /// The database and one handle a keyspace. Keyspaces are few: each has a memory table of its own.
 pub struct Engine {
     /// Singletons by name; last uses of keys; journal cursors; how many deliveries are pending.
@@ -41,6 +49,8 @@ pub struct Engine {
     pub keys: SingleWriterTxKeyspace,
     /// Counts by key, month and metric.
     pub usage: SingleWriterTxKeyspace,
+    /// All hits by link, where they are few. Not in stores that were made without it.
+    pub counts: Option<SingleWriterTxKeyspace>,
     /// Hits by link and day, one counter a device.
     pub days: SingleWriterTxKeyspace,
     /// Hits by link, dimension and label; what is shown of a list, and how many labels it has in a month.
@@ -77,7 +87,7 @@ impl Engine {
         let database = SingleWriterTxDatabase::builder(directory)
             .cache_size(cache_bytes)
             .max_journaling_size(JOURNAL)
-            .worker_threads(2);
+            .worker_threads(WORKERS);
         // Its own threads, which flush and merge, stand back as the one does that starts them.
         let opened = in_background("store-opening", move || database.open())
             .map_err(|error| StoreError::Unavailable(error.to_string()))?
@@ -93,6 +103,7 @@ impl Engine {
         let (sender, gone) = oneshot::channel();
         // What was read from it is in memory again, and it goes on behind that.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
+        let has_counts = database.keyspace_exists(COUNTS) || !database.keyspace_exists(DAYS);
         let (meta, links) = (keyspace("meta", small)?, keyspace("links", read_by_id)?);
         let known_links = Arc::new(known_links::open(&database, &meta, &links, directory)?);
         let engine = Self {
@@ -101,7 +112,8 @@ impl Engine {
             known_links,
             keys: keyspace("keys", small)?,
             usage: keyspace("usage", small)?,
-            days: keyspace("days", looked_up)?,
+            counts: has_counts.then(|| keyspace(COUNTS, looked_up)).transpose()?,
+            days: keyspace(DAYS, looked_up)?,
             labels: keyspace("label_lists", looked_up)?,
             deliveries: keyspace("deliveries", looked_up)?,
             failed: keyspace("failed", small)?,
@@ -146,7 +158,6 @@ impl Engine {
         // An engine that failed would never be done.
         self.probe()?;
         self.keyspaces()
-            .into_iter()
             .try_for_each(|keyspace| keyspace.inner().rotate_memtable_and_wait())
             .map_err(|error| engine_error(&error))
     }
@@ -158,8 +169,8 @@ impl Engine {
         std::mem::forget(self);
     }
 
-    fn keyspaces(&self) -> [&SingleWriterTxKeyspace; 10] {
-        [
+    fn keyspaces(&self) -> impl Iterator<Item = &SingleWriterTxKeyspace> {
+        let in_all_stores = [
             &self.meta,
             &self.links,
             &self.keys,
@@ -170,7 +181,8 @@ impl Engine {
             &self.failed,
             &self.due,
             &self.delivery_days,
-        ]
+        ];
+        in_all_stores.into_iter().chain(&self.counts)
     }
 
     pub fn sync(&self) -> Result<(), StoreError> {

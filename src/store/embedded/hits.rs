@@ -1,19 +1,17 @@
-//! Hit counters. One journal writes to an embedded store, so each counter is one row, and the journal's cursor moves in
+//! Hit counters. One journal writes to an embedded store, so each counter is in one row, and the journal's cursor moves in
 //! the same transaction: a batch is counted wholly and once, or not at all.
 
 use fjall::Readable;
 
 use super::engine::{Engine, engine_error};
-use super::rows::{Metric, corrupt, counters, counters_row, day_key};
+use super::rows::{Metric, corrupt, counters, counters_row};
 use super::transaction::Transaction;
-use super::{deliveries, labels, links};
-use crate::domain::calendar::Day;
-use crate::domain::hit::{Dimension, HitBatch, LinkHits, NodeId, Position};
+use super::{counts, deliveries, links};
+use crate::domain::hit::{DayCount, HitBatch, LabelCount, LinkHits, NodeId, Position};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::threads::give_way;
 
-const DAYS: &str = "days";
 const CURSOR: &str = "journal cursor";
 
 pub fn cursor_key(writer: NodeId) -> Vec<u8> {
@@ -37,16 +35,10 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
     if cursor != batch.from {
         return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
     }
-    for row in &batch.days {
+    for (link, days, labels) in by_link(&batch.days, &batch.labels) {
         give_way();
-        let key = day_key(row.link, row.day);
-        let mut counts = counters::<3>(DAYS, transaction.get(&engine.days, &key).map_err(|e| engine_error(&e))?)?;
-        for (count, added) in counts.iter_mut().zip(row.devices) {
-            *count += added;
-        }
-        transaction.insert(&engine.days, key, counters_row(counts))?;
+        counts::add(engine, transaction, link, (days, labels))?;
     }
-    labels::add(engine, transaction, &batch.labels)?;
     for row in &batch.served {
         let used = links::used(engine, &**transaction, row.key, row.month, Metric::HitsServed)?;
         links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
@@ -55,21 +47,23 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
     transaction.insert(&engine.meta, cursor_key(batch.writer), counters_row([batch.upto.0]))
 }
 
+/// The rows of each link, which stand together in both lists.
+fn by_link<'a>(
+    mut days: &'a [DayCount],
+    mut labels: &'a [LabelCount],
+) -> impl Iterator<Item = (ShortId, &'a [DayCount], &'a [LabelCount])> {
+    std::iter::from_fn(move || {
+        let first = [days.first().map(|row| row.link), labels.first().map(|row| row.link)];
+        let link = first.into_iter().flatten().min()?;
+        let of_link = days.iter().take_while(|row| row.link == link).count();
+        let (its_days, other_days) = days.split_at(of_link);
+        let of_link = labels.iter().take_while(|row| row.link == link).count();
+        let (its_labels, other_labels) = labels.split_at(of_link);
+        (days, labels) = (other_days, other_labels);
+        Some((link, its_days, its_labels))
+    })
+}
+
 pub fn of_link(engine: &Engine, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-    // One snapshot, so that days and labels are of the same moment.
-    let snapshot = engine.database.read_tx();
-    let mut days = Vec::new();
-    for row in snapshot.prefix(&engine.days, id.0) {
-        let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
-        let day = key.get(ShortId::LENGTH..).and_then(|day| day.try_into().ok());
-        let day = Day(u32::from_be_bytes(day.ok_or_else(|| corrupt(DAYS, &"not a day"))?));
-        days.push((day, counters::<3>(DAYS, Some(value))?));
-    }
-    let mut labels = Vec::new();
-    if with_labels {
-        for dimension in Dimension::ALL {
-            labels.push((dimension, labels::shown(engine, &snapshot, id, dimension)?));
-        }
-    }
-    Ok(LinkHits { days, labels })
+    counts::of_link(engine, &engine.database.read_tx(), id, with_labels)
 }

@@ -55,6 +55,11 @@ impl Months {
     }
 }
 
+/// The label under which hits are kept.
+pub fn kept(label: &str) -> &str {
+    if (1..=MAX_LABEL_BYTES).contains(&label.len()) { label } else { OTHER_LABEL }
+}
+
 /// What is shown of a list.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Top {
@@ -129,10 +134,7 @@ impl<'a> List<'a> {
     }
 
     fn add(&mut self, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
-        let mut label = &*row.label;
-        if !(1..=MAX_LABEL_BYTES).contains(&label.len()) {
-            label = OTHER_LABEL;
-        }
+        let mut label = kept(&row.label);
         if let Some(months) = self.in_whole(transaction, label)? {
             months.add(row.month, row.count);
             return Ok(());
@@ -256,15 +258,9 @@ pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[LabelCoun
 }
 
 /// Makes a label's hits in a month what another store has counted.
-pub fn set(
-    engine: &Engine,
-    transaction: &mut Transaction<'_>,
-    (link, dimension): (ShortId, Dimension),
-    label: &str,
-    (month, count): (Month, u64),
-) -> Result<(), StoreError> {
-    let mut list = List::read(engine, &**transaction, link, dimension)?;
-    list.set(transaction, label, month, count)?;
+pub fn set(engine: &Engine, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
+    let mut list = List::read(engine, &**transaction, row.link, row.dimension)?;
+    list.set(transaction, &row.label, row.month, row.count)?;
     list.end(transaction)
 }
 

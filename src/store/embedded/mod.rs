@@ -4,6 +4,8 @@
 //! event loop ever waits for the disk. What memory has of links is told at once (`known_links.rs`).
 
 mod birth;
+mod counts;
+mod days;
 mod deliveries;
 mod engine;
 mod hits;

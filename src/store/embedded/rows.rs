@@ -1,8 +1,7 @@
 //! How rows look on disk: big-endian keys, so that they sort by time, and values with a version in front.
 
 use fjall::Slice;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::Dimension;
@@ -20,7 +19,15 @@ pub fn encode<T: Serialize>(table: &'static str, value: &T) -> Result<Vec<u8>, S
     postcard::to_extend(value, vec![VERSION]).map_err(|error| corrupt(table, &error))
 }
 
-pub fn decode<T: DeserializeOwned>(table: &'static str, bytes: &[u8]) -> Result<T, StoreError> {
+/// The same in a room that is at hand; `None` where it is too short.
+pub fn encode_into<'a, T: Serialize>(room: &'a mut [u8], value: &T) -> Option<&'a [u8]> {
+    let (version, rest) = room.split_first_mut()?;
+    *version = VERSION;
+    let written = postcard::to_slice(value, rest).ok()?.len();
+    room.get(..=written)
+}
+
+pub fn decode<'a, T: Deserialize<'a>>(table: &'static str, bytes: &'a [u8]) -> Result<T, StoreError> {
     match bytes.split_first() {
         Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| corrupt(table, &error)),
         Some((version, _)) => Err(corrupt(table, &format_args!("layout version {version}"))),
@@ -30,6 +37,11 @@ pub fn decode<T: DeserializeOwned>(table: &'static str, bytes: &[u8]) -> Result<
 
 pub fn corrupt(table: &'static str, reason: &dyn std::fmt::Display) -> StoreError {
     StoreError::Corrupt { table, reason: reason.to_string() }
+}
+
+pub fn short_id(bytes: &[u8]) -> Result<ShortId, StoreError> {
+    let id = std::str::from_utf8(bytes).ok().and_then(ShortId::parse);
+    id.ok_or_else(|| corrupt("keys of rows", &"not a short id"))
 }
 
 /// A row of `N` counters.

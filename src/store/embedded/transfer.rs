@@ -7,11 +7,11 @@ use fjall::{Guard, Readable, SingleWriterTxKeyspace as Keyspace, Slice};
 use uuid::Uuid;
 
 use super::engine::{Engine, engine_error};
-use super::rows::{corrupt, counters, counters_row, day_key, decode, timestamp_from};
+use super::rows::{corrupt, counters, counters_row, decode, short_id, timestamp_from};
 use super::transaction::Transaction;
-use super::{EmbeddedStore, deliveries, hits, keys, labels, links, parts, rows};
-use crate::domain::calendar::{Day, Month};
-use crate::domain::hit::{LabelCount, NodeId, Position};
+use super::{EmbeddedStore, counts, days, deliveries, hits, keys, labels, links, parts, rows};
+use crate::domain::calendar::Month;
+use crate::domain::hit::{DayCount, LabelCount, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ShortId};
 use crate::store::StoreError;
@@ -24,7 +24,7 @@ const PAGE: usize = 1_000;
 impl Source for EmbeddedStore {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
         let from = from.map(unhex).transpose()?;
-        self.read(move |engine| read_page(engine, section, from)).await
+        self.read(move |engine| read_page(engine, section, from.as_deref())).await
     }
 
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
@@ -69,35 +69,61 @@ fn unhex(text: &str) -> Result<Vec<u8>, StoreError> {
     bytes.ok_or_else(|| corrupt("places", &"not a place of this store"))
 }
 
-fn read_page(engine: &Engine, section: Section, from: Option<Vec<u8>>) -> Result<Page, StoreError> {
-    let (keyspace, prefix): (&Keyspace, &[u8]) = match section {
-        Section::Keys => (&engine.keys, b"k"),
-        Section::KeyUses => (&engine.meta, b"u"),
-        Section::Links => (&engine.links, b""),
-        Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => (&engine.usage, b""),
-        Section::Days => (&engine.days, b""),
-        Section::Labels => (&engine.labels, b""),
-        Section::Cursors => (&engine.meta, b"c"),
-        Section::Names => (&engine.meta, b"n"),
-    };
+/// The tables that have a section's rows, and how their keys begin there.
+fn tables(engine: &Engine, section: Section) -> Vec<(&Keyspace, &'static [u8])> {
+    match section {
+        Section::Keys => vec![(&engine.keys, b"k")],
+        Section::KeyUses => vec![(&engine.meta, b"u")],
+        Section::Links => vec![(&engine.links, b"")],
+        Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&engine.usage, b"")],
+        Section::Days => engine.counts.iter().chain([&engine.days]).map(|table| (table, &b""[..])).collect(),
+        Section::Labels => engine.counts.iter().chain([&engine.labels]).map(|table| (table, &b""[..])).collect(),
+        Section::Cursors => vec![(&engine.meta, b"c")],
+        Section::Names => vec![(&engine.meta, b"n")],
+    }
+}
+
+/// A place is the number of a table and a key there.
+fn read_page(engine: &Engine, section: Section, place: Option<&[u8]>) -> Result<Page, StoreError> {
+    let place = place.and_then(<[u8]>::split_first);
+    let (begun, mut from) = place.map_or((0, None), |(table, key)| (*table, Some(key.to_vec())));
     let snapshot = engine.database.read_tx();
     let mut page = Page::default();
-    for (number, row) in snapshot.range(keyspace, from.unwrap_or_else(|| prefix.to_vec())..).enumerate() {
-        let (key, value) = Guard::into_inner(row).map_err(|e| engine_error(&e))?;
-        if !key.starts_with(prefix) {
-            break;
-        }
-        if number == PAGE {
-            page.next = Some(hex(&key));
-            break;
-        }
-        if section == Section::Labels {
-            page.records.extend(labels::read(&key, &value)?.into_iter().map(label_record));
-        } else {
-            page.records.extend(record(engine, &snapshot, section, &key, value)?);
+    let mut looked_at = 0;
+    for (table, (keyspace, prefix)) in (0..).zip(tables(engine, section)).skip(usize::from(begun)) {
+        for row in snapshot.range(keyspace, from.take().unwrap_or_else(|| prefix.to_vec())..) {
+            let (key, value) = Guard::into_inner(row).map_err(|e| engine_error(&e))?;
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if looked_at == PAGE {
+                page.next = Some(hex(&[&[table], &*key].concat()));
+                return Ok(page);
+            }
+            looked_at += 1;
+            page.records.extend(records(engine, &snapshot, section, &key, value)?);
         }
     }
     Ok(page)
+}
+
+/// What a row holds of days or labels, and of all else.
+fn records(
+    engine: &Engine,
+    from: &impl Readable,
+    section: Section,
+    key: &[u8],
+    value: Slice,
+) -> Result<Vec<Record>, StoreError> {
+    // The keys of days and labels are longer than a link's.
+    let whole = (key.len() == ShortId::LENGTH).then(|| short_id(key));
+    Ok(match (section, whole.transpose()?) {
+        (Section::Days, Some(link)) => counts::read_days(link, &value)?.into_iter().map(day_record).collect(),
+        (Section::Days, None) => vec![day_record(days::read(key, value)?)],
+        (Section::Labels, Some(link)) => counts::read_labels(link, &value)?.into_iter().map(label_record).collect(),
+        (Section::Labels, None) => labels::read(key, &value)?.into_iter().map(label_record).collect(),
+        _ => record(engine, from, section, key, value)?.into_iter().collect(),
+    })
 }
 
 /// What a row holds; none where it only helps to find others.
@@ -132,14 +158,8 @@ fn record(
         Section::LinksCreated => usage(Metric::LinksCreated, rows::Metric::LinksCreated)?,
         Section::HitsServed => usage(Metric::HitsServed, rows::Metric::HitsServed)?,
         Section::WebhookDeliveries => usage(Metric::WebhookDeliveries, rows::Metric::WebhookDeliveries)?,
-        Section::Days => {
-            let (link, day) = key.split_at_checked(ShortId::LENGTH).ok_or_else(|| corrupt("days", &"a short key"))?;
-            let day = day.try_into().map_err(|_| corrupt("days", &"not a day"))?;
-            let devices = counters::<3>("days", Some(value))?;
-            Some(Record::Day { link: short_id(link)?, day: Day(u32::from_be_bytes(day)), devices })
-        }
-        // A row holds many: see `labels::read`.
-        Section::Labels => None,
+        // Their rows may hold many: see [`records`].
+        Section::Days | Section::Labels => None,
         Section::Cursors => {
             let [counted] = counters::<1>("journal cursor", Some(value))?;
             Some(Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted: Position(counted) })
@@ -151,17 +171,16 @@ fn record(
     })
 }
 
+fn day_record(DayCount { link, day, devices }: DayCount) -> Record {
+    Record::Day { link, day, devices }
+}
+
 fn label_record(LabelCount { link, month, dimension, label, count }: LabelCount) -> Record {
     Record::Label { link, month, dimension, label: label.as_ref().to_owned(), count }
 }
 
 fn uuid(bytes: &[u8]) -> Result<Uuid, StoreError> {
     Uuid::from_slice(bytes).map_err(|error| corrupt("keys of rows", &error))
-}
-
-fn short_id(bytes: &[u8]) -> Result<ShortId, StoreError> {
-    let id = std::str::from_utf8(bytes).ok().and_then(ShortId::parse);
-    id.ok_or_else(|| corrupt("keys of rows", &"not a short id"))
 }
 
 fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> Result<(), SinkError> {
@@ -197,10 +216,12 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             links::set_used(engine, transaction, *key, *month, metric, *count)?;
         }
         Record::Day { link, day, devices } => {
-            transaction.insert(&engine.days, day_key(*link, *day), counters_row(*devices))?;
+            counts::set_day(engine, transaction, &DayCount { link: *link, day: *day, devices: *devices })?;
         }
         Record::Label { link, month, dimension, label, count } => {
-            labels::set(engine, transaction, (*link, *dimension), label, (*month, *count))?;
+            let label = label.as_str().into();
+            let count = LabelCount { link: *link, month: *month, dimension: *dimension, label, count: *count };
+            counts::set_label(engine, transaction, &count)?;
         }
         Record::Cursor { writer, counted } => {
             let there = hits::read_cursor(engine, &**transaction, *writer)?;

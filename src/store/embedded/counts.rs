@@ -1,0 +1,371 @@
+//! What is counted of a link: all of it is one row, while that is short.
+//!
+//! Most links have few hits, and where links are many, most hits are of such a link. One row is then found, written, and merged
+//! for a hit, where else its day and each of its labels would have one. A row that would become longer than [`MOST_BYTES`] is
+//! spread over the tables of days and of labels, and says so from then on.
+//!
+//! Stores that were made before there was this table don't get it: all links are spread there.
+
+use fjall::{Readable, Slice};
+use serde::{Deserialize, Serialize};
+
+use super::days;
+use super::engine::{Engine, engine_error};
+use super::labels;
+use super::rows::{decode, encode, encode_into};
+use super::transaction::Transaction;
+use crate::domain::analytics::shortened;
+use crate::domain::calendar::{Day, Month};
+use crate::domain::hit::{DayCount, Dimension, LabelCount, LinkHits};
+use crate::domain::link::ShortId;
+use crate::store::StoreError;
+
+const COUNTS: &str = "counts";
+
+/// The longest row: as long as those together are that a hit of a spread link with its place would write instead.
+const MOST_BYTES: usize = 512;
+
+/// What the row of a link says.
+#[derive(Serialize, Deserialize)]
+enum Row<'a> {
+    Whole(#[serde(borrow)] Whole<'a>),
+    /// Days and labels have rows of their own.
+    Spread,
+}
+
+/// All that is counted of a link.
+#[derive(Default, Serialize, Deserialize)]
+struct Whole<'a> {
+    /// In the order in which they came, as the labels.
+    days: Vec<(Day, [u64; 3])>,
+    #[serde(borrow)]
+    labels: Vec<(Dimension, Month, &'a str, u64)>,
+}
+
+impl<'a> Row<'a> {
+    fn read(engine: &Engine, row: Option<&'a Slice>) -> Result<Self, StoreError> {
+        match row {
+            Some(row) => decode(COUNTS, row),
+            None if engine.counts.is_some() => Ok(Self::Whole(Whole::default())),
+            None => Ok(Self::Spread),
+        }
+    }
+}
+
+impl<'a> Whole<'a> {
+    fn day(&mut self, day: Day) -> &mut [u64; 3] {
+        let at = self.days.iter().position(|(known, _)| *known == day).unwrap_or_else(|| {
+            self.days.push((day, [0; 3]));
+            self.days.len() - 1
+        });
+        &mut self.days[at].1
+    }
+
+    fn label(&mut self, dimension: Dimension, month: Month, label: &'a str) -> &mut u64 {
+        let is_it = |known: &(Dimension, Month, &str, u64)| (known.0, known.1, known.2) == (dimension, month, label);
+        let at = self.labels.iter().position(is_it).unwrap_or_else(|| {
+            self.labels.push((dimension, month, label, 0));
+            self.labels.len() - 1
+        });
+        &mut self.labels[at].3
+    }
+
+    fn day_counts(&self, link: ShortId) -> Vec<DayCount> {
+        self.days.iter().map(|(day, devices)| DayCount { link, day: *day, devices: *devices }).collect()
+    }
+
+    fn label_counts(&self, link: ShortId) -> Vec<LabelCount> {
+        let count = |(dimension, month, label, count): &(Dimension, Month, &str, u64)| LabelCount {
+            link,
+            month: *month,
+            dimension: *dimension,
+            label: (*label).into(),
+            count: *count,
+        };
+        self.labels.iter().map(count).collect()
+    }
+
+    /// As much of a list as is shown.
+    fn shown(&self, dimension: Dimension) -> Vec<(String, u64)> {
+        let mut totals = Vec::<(&str, u64)>::new();
+        for (_, _, label, count) in self.labels.iter().filter(|(of, ..)| *of == dimension) {
+            match totals.iter_mut().find(|(known, _)| known == label) {
+                Some((_, total)) => *total += count,
+                None => totals.push((label, *count)),
+            }
+        }
+        shortened(totals.into_iter().map(|(label, total)| (label.to_owned(), total)).collect())
+    }
+
+    /// Writes the row; one that would be too long is spread.
+    fn write(self, engine: &Engine, transaction: &mut Transaction<'_>, link: ShortId) -> Result<(), StoreError> {
+        let Some(counts) = &engine.counts else { return self.spread(engine, transaction, link) };
+        let mut bytes = [0; MOST_BYTES];
+        let row = Row::Whole(self);
+        if let Some(written) = encode_into(&mut bytes, &row) {
+            return transaction.insert(counts, link.0, written);
+        }
+        transaction.insert(counts, link.0, encode(COUNTS, &Row::Spread)?)?;
+        let Row::Whole(whole) = row else { return Ok(()) };
+        whole.spread(engine, transaction, link)
+    }
+
+    fn spread(mut self, engine: &Engine, transaction: &mut Transaction<'_>, link: ShortId) -> Result<(), StoreError> {
+        self.labels.sort_by_key(|(dimension, ..)| *dimension);
+        days::add(engine, transaction, &self.day_counts(link))?;
+        labels::add(engine, transaction, &self.label_counts(link))
+    }
+}
+
+/// The row of a link, of which there is none before its first hit.
+fn row(engine: &Engine, from: &impl Readable, link: ShortId) -> Result<Option<Slice>, StoreError> {
+    let Some(counts) = &engine.counts else { return Ok(None) };
+    from.get(counts, link.0).map_err(|error| engine_error(&error))
+}
+
+/// Adds hits of one link.
+pub fn add(
+    engine: &Engine,
+    transaction: &mut Transaction<'_>,
+    link: ShortId,
+    (days, labels): (&[DayCount], &[LabelCount]),
+) -> Result<(), StoreError> {
+    let row = row(engine, &**transaction, link)?;
+    match Row::read(engine, row.as_ref())? {
+        Row::Spread => {
+            days::add(engine, transaction, days)?;
+            labels::add(engine, transaction, labels)
+        }
+        Row::Whole(mut whole) => {
+            for row in days {
+                days::add_up(whole.day(row.day), row.devices);
+            }
+            for row in labels {
+                *whole.label(row.dimension, row.month, labels::kept(&row.label)) += row.count;
+            }
+            whole.write(engine, transaction, link)
+        }
+    }
+}
+
+/// Makes the hits of a day what another store has counted.
+pub fn set_day(engine: &Engine, transaction: &mut Transaction<'_>, count: &DayCount) -> Result<(), StoreError> {
+    let row = row(engine, &**transaction, count.link)?;
+    match Row::read(engine, row.as_ref())? {
+        Row::Spread => days::set(engine, transaction, count),
+        Row::Whole(mut whole) => {
+            *whole.day(count.day) = count.devices;
+            whole.write(engine, transaction, count.link)
+        }
+    }
+}
+
+/// Makes a label's hits in a month what another store has counted.
+pub fn set_label(engine: &Engine, transaction: &mut Transaction<'_>, count: &LabelCount) -> Result<(), StoreError> {
+    let row = row(engine, &**transaction, count.link)?;
+    match Row::read(engine, row.as_ref())? {
+        Row::Spread => labels::set(engine, transaction, count),
+        Row::Whole(mut whole) => {
+            *whole.label(count.dimension, count.month, labels::kept(&count.label)) = count.count;
+            whole.write(engine, transaction, count.link)
+        }
+    }
+}
+
+/// All hits of a link. The snapshot makes what is read in several rows one moment's.
+pub fn of_link(
+    engine: &Engine,
+    snapshot: &impl Readable,
+    link: ShortId,
+    with_labels: bool,
+) -> Result<LinkHits, StoreError> {
+    let row = row(engine, snapshot, link)?;
+    let dimensions = if with_labels { &Dimension::ALL[..] } else { &[] };
+    match Row::read(engine, row.as_ref())? {
+        Row::Spread => {
+            let labels = dimensions.iter().map(|of| labels::shown(engine, snapshot, link, *of).map(|list| (*of, list)));
+            Ok(LinkHits { days: days::of_link(engine, snapshot, link)?, labels: labels.collect::<Result<_, _>>()? })
+        }
+        Row::Whole(mut whole) => {
+            whole.days.sort_unstable_by_key(|(day, _)| *day);
+            let labels = dimensions.iter().map(|of| (*of, whole.shown(*of))).collect();
+            Ok(LinkHits { days: whole.days, labels })
+        }
+    }
+}
+
+/// The days that a link's row holds.
+pub fn read_days(link: ShortId, row: &[u8]) -> Result<Vec<DayCount>, StoreError> {
+    match decode(COUNTS, row)? {
+        Row::Whole(whole) => Ok(whole.day_counts(link)),
+        Row::Spread => Ok(Vec::new()),
+    }
+}
+
+/// The labels that a link's row holds.
+pub fn read_labels(link: ShortId, row: &[u8]) -> Result<Vec<LabelCount>, StoreError> {
+    match decode(COUNTS, row)? {
+        Row::Whole(whole) => Ok(whole.label_counts(link)),
+        Row::Spread => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::domain::hit::{HitBatch, NodeId, Position};
+    use crate::store::embedded::hits;
+
+    type Counted = (BTreeMap<Day, [u64; 3]>, BTreeMap<(Dimension, Month, String), u64>);
+
+    fn open(directory: &tempfile::TempDir) -> Engine {
+        Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0
+    }
+
+    fn link(number: u64) -> ShortId {
+        ShortId::parse(&format!("{number:07}")).unwrap()
+    }
+
+    /// Hits of links on a day: two days of rows, and labels as there are with places, some of them new each day.
+    fn batch(links: u64, day: u32) -> HitBatch {
+        let (day, month) = (Day(20_000 + day), Day(20_000 + day).month());
+        let days = (0..links).map(|n| DayCount { link: link(n), day, devices: [n, 1, u64::from(day.0)] });
+        let labels = (0..links).flat_map(|n| {
+            let of = move |dimension, label: String| LabelCount {
+                link: link(n),
+                month,
+                dimension,
+                label: label.as_str().into(),
+                count: n + 1,
+            };
+            [
+                of(Dimension::Referrer, "direct".into()),
+                of(Dimension::Referrer, format!("{}.example", day.0 % 5)),
+                of(Dimension::City, format!("a city {}", day.0)),
+            ]
+        });
+        HitBatch {
+            writer: NodeId(uuid::Uuid::from_u128(1)),
+            from: Position(u64::from(day.0 - 20_000)),
+            upto: Position(u64::from(day.0 - 20_000 + 1)),
+            days: days.collect(),
+            labels: labels.collect(),
+            served: Vec::new(),
+            deliveries: Vec::new(),
+        }
+    }
+
+    fn write(engine: &Engine, write: impl FnOnce(&mut Transaction<'_>)) {
+        let mut transaction = Transaction::begin(engine);
+        write(&mut transaction);
+        transaction.commit().unwrap();
+    }
+
+    fn add_to(counted: &mut BTreeMap<ShortId, Counted>, batch: &HitBatch) {
+        for row in &batch.days {
+            days::add_up(counted.entry(row.link).or_default().0.entry(row.day).or_default(), row.devices);
+        }
+        for row in &batch.labels {
+            let key = (row.dimension, row.month, row.label.as_ref().to_owned());
+            *counted.entry(row.link).or_default().1.entry(key).or_default() += row.count;
+        }
+    }
+
+    fn told(engine: &Engine, counted: &BTreeMap<ShortId, Counted>) {
+        for (link, (days, labels)) in counted {
+            let hits = hits::of_link(engine, *link, true).unwrap();
+            assert_eq!(hits.days, days.iter().map(|(day, devices)| (*day, *devices)).collect::<Vec<_>>());
+            for (dimension, list) in hits.labels {
+                let mut totals = BTreeMap::<String, u64>::new();
+                let of_it = labels.iter().filter(|((of, ..), _)| *of == dimension);
+                of_it.for_each(|((.., label), count)| *totals.entry(label.clone()).or_default() += count);
+                assert_eq!(list, shortened(totals.into_iter().collect()), "{dimension:?}");
+            }
+            assert_eq!(hits::of_link(engine, *link, false).unwrap().labels, []);
+        }
+    }
+
+    fn is_spread(engine: &Engine, link: ShortId) -> bool {
+        let row = row(engine, &engine.database.read_tx(), link).unwrap();
+        matches!(Row::read(engine, row.as_ref()).unwrap(), Row::Spread)
+    }
+
+    #[test]
+    fn a_link_has_the_same_hits_before_and_after_its_row_is_spread() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(&directory);
+        let mut counted = BTreeMap::new();
+        let mut spread_at = None;
+        for day in 0..40 {
+            let batch = batch(3, day);
+            write(&engine, |transaction| hits::apply(&engine, transaction, &batch).unwrap());
+            add_to(&mut counted, &batch);
+            told(&engine, &counted);
+            if spread_at.is_none() && is_spread(&engine, link(0)) {
+                spread_at = Some(day);
+            }
+        }
+        assert!(spread_at.is_some_and(|day| (10..30).contains(&day)), "{spread_at:?}");
+        // Once it is in the tables, nothing is left of it in the row.
+        let row = row(&engine, &engine.database.read_tx(), link(0)).unwrap().unwrap();
+        assert_eq!(row.len(), 2);
+    }
+
+    #[test]
+    fn what_another_store_has_counted_stands_where_hits_are_added_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(&directory);
+        let mut counted = BTreeMap::new();
+        // Few enough for one row, and too many.
+        for days in [2, 40] {
+            for day in 0..days {
+                let batch = batch(2, day);
+                let is_new = days == 40 && day >= 2;
+                write(&engine, |transaction| {
+                    // Twice: an import that was interrupted goes on a little before the place.
+                    for _ in 0..2 {
+                        batch.days.iter().for_each(|row| set_day(&engine, transaction, row).unwrap());
+                        batch.labels.iter().for_each(|row| set_label(&engine, transaction, row).unwrap());
+                    }
+                });
+                if days == 2 || is_new {
+                    // A label of a month is set to what the last day says.
+                    for row in &batch.labels {
+                        let key = (row.dimension, row.month, row.label.as_ref().to_owned());
+                        counted.entry(row.link).or_insert_with(Counted::default).1.insert(key, row.count);
+                    }
+                    for row in &batch.days {
+                        counted.entry(row.link).or_default().0.insert(row.day, row.devices);
+                    }
+                }
+            }
+            told(&engine, &counted);
+            assert_eq!(is_spread(&engine, link(1)), days == 40);
+            let mut batch = batch(2, days);
+            (batch.from, batch.upto) = (Position(u64::from(days / 40)), Position(u64::from(days / 40 + 1)));
+            write(&engine, |transaction| hits::apply(&engine, transaction, &batch).unwrap());
+            add_to(&mut counted, &batch);
+            told(&engine, &counted);
+        }
+    }
+
+    #[test]
+    fn a_store_that_was_made_without_the_table_goes_on_without() {
+        let directory = tempfile::tempdir().unwrap();
+        let older = fjall::SingleWriterTxDatabase::builder(directory.path().join("store")).open().unwrap();
+        drop(older.keyspace("days", fjall::KeyspaceCreateOptions::default).unwrap());
+        drop(older);
+        let mut counted = BTreeMap::new();
+        for day in 0..3 {
+            // Opened anew each time.
+            let engine = open(&directory);
+            let batch = batch(2, day);
+            write(&engine, |transaction| hits::apply(&engine, transaction, &batch).unwrap());
+            add_to(&mut counted, &batch);
+            told(&engine, &counted);
+            assert!(engine.counts.is_none() && is_spread(&engine, link(0)));
+        }
+    }
+}
