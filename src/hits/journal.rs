@@ -396,7 +396,10 @@ impl Shared {
     /// there any more, even if none has followed it yet.
     pub fn delete_live(&self, segment: &Arc<Segment>) -> io::Result<()> {
         lock_of(&self.live).retain(|live| !Arc::ptr_eq(live, segment));
-        self.delete(segment.path(), segment.header().capacity)
+        let file = OpenOptions::new().write(true).open(segment.path());
+        self.delete(segment.path(), segment.header().capacity)?;
+        let _ = file.map(|file| segment.give_back(&file));
+        Ok(())
     }
 
     /// Deletes a segment's file, and gives its bytes back to the budget.

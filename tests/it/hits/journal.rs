@@ -6,7 +6,7 @@ mod recovery;
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use signpost::hits::format::{self, SegmentHeader};
 use signpost::hits::journal::{Journal, JournalError, JournalSettings, JournalWriter, NotRecorded, open};
 use signpost::hits::reader::JournalReader;
 use signpost::hits::record::HitRecord;
+use signpost::hits::segment::{Prepare, Segment};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -393,3 +394,26 @@ fn settings_that_make_no_sense_are_refused() {
 }
 
 // --- Tests that need a process of their own: this binary again, told by its environment ------------
+
+#[test]
+fn a_segment_that_was_counted_gives_its_blocks_back_while_it_is_still_mapped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("segment");
+    let header = SegmentHeader { sequence: 1, base: START, capacity: 3 << 20, node: NODE, created_at_ms: 0 };
+    let segment = Segment::create(path.clone(), header, Prepare::Ahead).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 >= 3 << 20);
+    segment.give_back(&file);
+    // Where the file system can't, they are there until nobody maps the file any more.
+    let left = file.metadata().unwrap().blocks() * 512;
+    assert!(left == 0 || left >= 3 << 20, "{left}");
+    assert!(left == 0 || !makes_holes(directory.path()));
+}
+
+fn makes_holes(directory: &Path) -> bool {
+    let file = fs::File::create(directory.join("holes")).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, hole, 0, 8192).is_ok()
+}
