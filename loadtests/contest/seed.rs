@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs,
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
@@ -73,9 +73,12 @@ pub fn fill(program: &Program, home: &Path, seed: &Seed) {
     fs::remove_file(file).unwrap();
 }
 
-/// A store with `links` links that stays for the next run.
+/// Counted up whenever new stores are made otherwise: what is kept was made by an older program then.
+const LAYOUT: u32 = 2;
+
+/// A store with `links` links that stays for the next run. The kernel has its files in memory, as just after they were written.
 pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
-    let home = under.join(format!("contest-{links}-links"));
+    let home = under.join(format!("contest-{links}-links-{LAYOUT}"));
     let done = home.join("complete");
     if !done.exists() {
         eprintln!("filling a store with {links} links, once: {}", home.display());
@@ -83,8 +86,21 @@ pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
         fs::create_dir_all(&home).unwrap();
         fill(program, &home, &Seed { links, past: &[] });
         fs::write(done, "").unwrap();
+        // Else that goes on for the first rounds.
+        rustix::fs::sync();
     }
+    read_once(&home);
     home
+}
+
+fn read_once(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            read_once(&entry.path());
+        } else {
+            io::copy(&mut fs::File::open(entry.path()).unwrap(), &mut io::sink()).unwrap();
+        }
+    }
 }
 
 // ------------------------------------------------------------------------- the file
