@@ -78,11 +78,13 @@ const LAYOUT: u32 = 2;
 
 /// A store with `links` links that stays for the next run. The kernel has its files in memory, as just after they were written.
 pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
-    let home = under.join(format!("contest-{links}-links-{LAYOUT}"));
+    let name = |layout: &str| under.join(format!("contest-{links}-links{layout}"));
+    let home = name(&format!("-{LAYOUT}"));
     let done = home.join("complete");
     if !done.exists() {
         eprintln!("filling a store with {links} links, once: {}", home.display());
-        let _ = fs::remove_dir_all(&home);
+        let older = (2..LAYOUT).map(|layout| name(&format!("-{layout}"))).chain([name(""), home.clone()]);
+        older.for_each(|store| drop(fs::remove_dir_all(store)));
         fs::create_dir_all(&home).unwrap();
         fill(program, &home, &Seed { links, past: &[] });
         fs::write(done, "").unwrap();

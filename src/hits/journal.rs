@@ -28,7 +28,7 @@ use super::reader::JournalReader;
 use super::record::{HitRecord, MAX_RECORD_BYTES, hit_id};
 use super::recovery::{LOCK_FILE, segment_path, survey};
 use super::refusal::Refusal;
-use super::segment::{CacheLines, Prepare, Segment};
+use super::segment::{CacheLines, Prepare, Segment, give_back};
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
 pub use super::refusal::NotRecorded;
@@ -396,18 +396,17 @@ impl Shared {
     /// there any more, even if none has followed it yet.
     pub fn delete_live(&self, segment: &Arc<Segment>) -> io::Result<()> {
         lock_of(&self.live).retain(|live| !Arc::ptr_eq(live, segment));
-        let file = OpenOptions::new().write(true).open(segment.path());
-        self.delete(segment.path(), segment.header().capacity)?;
-        let _ = file.map(|file| segment.give_back(&file));
-        Ok(())
+        self.delete(segment.path(), segment.header().capacity)
     }
 
     /// Deletes a segment's file, and gives its bytes back to the budget.
     pub fn delete(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(path);
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+        let _ = file.map(|file| give_back(&file, bytes));
         self.disk.remove(bytes);
         self.directory_changed.store(true, Ordering::Relaxed);
         Ok(())

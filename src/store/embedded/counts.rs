@@ -6,7 +6,7 @@
 //!
 //! Stores that were made before there was this table don't get it: all links are spread there.
 
-use fjall::{Readable, Slice};
+use fjall::{Readable, SingleWriterTxKeyspace as Keyspace, Slice};
 use serde::{Deserialize, Serialize};
 
 use super::days;
@@ -24,6 +24,8 @@ const COUNTS: &str = "counts";
 
 /// The longest row: as long as those together are that a hit of a spread link with its place would write instead.
 const MOST_BYTES: usize = 512;
+/// More days and labels never fit: each takes six bytes at the least.
+const MOST_ENTRIES: usize = MOST_BYTES / 6;
 
 /// What the row of a link says.
 #[derive(Serialize, Deserialize)]
@@ -98,19 +100,30 @@ impl<'a> Whole<'a> {
     }
 
     /// Writes the row; one that would be too long is spread.
-    fn write(self, engine: &Engine, transaction: &mut Transaction<'_>, link: ShortId) -> Result<(), StoreError> {
-        let Some(counts) = &engine.counts else { return self.spread(engine, transaction, link) };
+    fn write(
+        self,
+        engine: &Engine,
+        counts: &Keyspace,
+        transaction: &mut Transaction<'_>,
+        link: ShortId,
+    ) -> Result<(), StoreError> {
         let mut bytes = [0; MOST_BYTES];
         let row = Row::Whole(self);
         if let Some(written) = encode_into(&mut bytes, &row) {
             return transaction.insert(counts, link.0, written);
         }
-        transaction.insert(counts, link.0, encode(COUNTS, &Row::Spread)?)?;
         let Row::Whole(whole) = row else { return Ok(()) };
-        whole.spread(engine, transaction, link)
+        whole.spread(engine, counts, transaction, link)
     }
 
-    fn spread(mut self, engine: &Engine, transaction: &mut Transaction<'_>, link: ShortId) -> Result<(), StoreError> {
+    fn spread(
+        mut self,
+        engine: &Engine,
+        counts: &Keyspace,
+        transaction: &mut Transaction<'_>,
+        link: ShortId,
+    ) -> Result<(), StoreError> {
+        transaction.insert(counts, link.0, encode(COUNTS, &Row::Spread)?)?;
         self.labels.sort_by_key(|(dimension, ..)| *dimension);
         days::add(engine, transaction, &self.day_counts(link))?;
         labels::add(engine, transaction, &self.label_counts(link))
@@ -123,7 +136,7 @@ fn row(engine: &Engine, from: &impl Readable, link: ShortId) -> Result<Option<Sl
     from.get(counts, link.0).map_err(|error| engine_error(&error))
 }
 
-/// Adds hits of one link.
+/// Adds hits of one link, whose rows are of different days and labels.
 pub fn add(
     engine: &Engine,
     transaction: &mut Transaction<'_>,
@@ -131,45 +144,43 @@ pub fn add(
     (days, labels): (&[DayCount], &[LabelCount]),
 ) -> Result<(), StoreError> {
     let row = row(engine, &**transaction, link)?;
-    match Row::read(engine, row.as_ref())? {
-        Row::Spread => {
-            days::add(engine, transaction, days)?;
-            labels::add(engine, transaction, labels)
-        }
-        Row::Whole(mut whole) => {
+    if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
+        if days.len() + labels.len() <= MOST_ENTRIES {
             for row in days {
                 days::add_up(whole.day(row.day), row.devices);
             }
             for row in labels {
                 *whole.label(row.dimension, row.month, labels::kept(&row.label)) += row.count;
             }
-            whole.write(engine, transaction, link)
+            return whole.write(engine, counts, transaction, link);
         }
+        whole.spread(engine, counts, transaction, link)?;
     }
+    days::add(engine, transaction, days)?;
+    labels::add(engine, transaction, labels)
 }
 
 /// Makes the hits of a day what another store has counted.
 pub fn set_day(engine: &Engine, transaction: &mut Transaction<'_>, count: &DayCount) -> Result<(), StoreError> {
     let row = row(engine, &**transaction, count.link)?;
-    match Row::read(engine, row.as_ref())? {
-        Row::Spread => days::set(engine, transaction, count),
-        Row::Whole(mut whole) => {
-            *whole.day(count.day) = count.devices;
-            whole.write(engine, transaction, count.link)
-        }
+    if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
+        *whole.day(count.day) = count.devices;
+        return whole.write(engine, counts, transaction, count.link);
     }
+    days::set(engine, transaction, count)
 }
 
 /// Makes a label's hits in a month what another store has counted.
 pub fn set_label(engine: &Engine, transaction: &mut Transaction<'_>, count: &LabelCount) -> Result<(), StoreError> {
     let row = row(engine, &**transaction, count.link)?;
-    match Row::read(engine, row.as_ref())? {
-        Row::Spread => labels::set(engine, transaction, count),
-        Row::Whole(mut whole) => {
-            *whole.label(count.dimension, count.month, labels::kept(&count.label)) = count.count;
-            whole.write(engine, transaction, count.link)
+    if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
+        if labels::kept(&count.label) == &*count.label {
+            *whole.label(count.dimension, count.month, &count.label) = count.count;
+            return whole.write(engine, counts, transaction, count.link);
         }
+        whole.spread(engine, counts, transaction, count.link)?;
     }
+    labels::set(engine, transaction, count)
 }
 
 /// All hits of a link. The snapshot makes what is read in several rows one moment's.
@@ -277,6 +288,7 @@ mod tests {
         for (link, (days, labels)) in counted {
             let hits = hits::of_link(engine, *link, true).unwrap();
             assert_eq!(hits.days, days.iter().map(|(day, devices)| (*day, *devices)).collect::<Vec<_>>());
+            assert_eq!(hits.labels.iter().map(|(of, _)| *of).collect::<Vec<_>>(), Dimension::ALL);
             for (dimension, list) in hits.labels {
                 let mut totals = BTreeMap::<String, u64>::new();
                 let of_it = labels.iter().filter(|((of, ..), _)| *of == dimension);
@@ -311,6 +323,22 @@ mod tests {
         // Once it is in the tables, nothing is left of it in the row.
         let row = row(&engine, &engine.database.read_tx(), link(0)).unwrap().unwrap();
         assert_eq!(row.len(), 2);
+    }
+
+    #[test]
+    fn a_batch_with_more_labels_than_fit_is_counted_in_rows_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(&directory);
+        let mut counted = BTreeMap::new();
+        let (first, mut second) = (batch(1, 0), batch(1, 1));
+        let few = second.labels[0].clone();
+        second.labels.extend((0..500).map(|n| LabelCount { label: format!("{n}.example.org").into(), ..few.clone() }));
+        for batch in [first, second] {
+            write(&engine, |transaction| hits::apply(&engine, transaction, &batch).unwrap());
+            add_to(&mut counted, &batch);
+            told(&engine, &counted);
+        }
+        assert!(is_spread(&engine, link(0)));
     }
 
     #[test]

@@ -23,8 +23,8 @@ const PAGE: usize = 1_000;
 #[async_trait]
 impl Source for EmbeddedStore {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
-        let from = from.map(unhex).transpose()?;
-        self.read(move |engine| read_page(engine, section, from.as_deref())).await
+        let from = from.map(Place::read).transpose()?;
+        self.read(move |engine| read_page(engine, section, from)).await
     }
 
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
@@ -83,21 +83,44 @@ fn tables(engine: &Engine, section: Section) -> Vec<(&Keyspace, &'static [u8])> 
     }
 }
 
-/// A place is the number of a table and a key there.
-fn read_page(engine: &Engine, section: Section, place: Option<&[u8]>) -> Result<Page, StoreError> {
-    let place = place.and_then(<[u8]>::split_first);
-    let (begun, mut from) = place.map_or((0, None), |(table, key)| (*table, Some(key.to_vec())));
+/// Where to go on in a section: at a key of one of its [`tables`].
+struct Place {
+    table: usize,
+    key: Vec<u8>,
+}
+
+impl Place {
+    /// The key; the table stands in front of it, unless it is the first.
+    fn name(&self) -> String {
+        let key = hex(&self.key);
+        if self.table == 0 { key } else { format!("{}:{key}", self.table) }
+    }
+
+    fn read(name: &str) -> Result<Self, StoreError> {
+        let (table, key) = name.split_once(':').unwrap_or(("0", name));
+        let table = table.parse().map_err(|error| corrupt("places", &error))?;
+        Ok(Self { table, key: unhex(key)? })
+    }
+}
+
+fn read_page(engine: &Engine, section: Section, place: Option<Place>) -> Result<Page, StoreError> {
+    let tables = tables(engine, section);
+    let Place { table: begun, key } = place.unwrap_or_else(|| Place { table: 0, key: tables[0].1.to_vec() });
+    if begun >= tables.len() {
+        return Err(corrupt("places", &"not a place of this section"));
+    }
+    let mut from = Some(key);
     let snapshot = engine.database.read_tx();
     let mut page = Page::default();
     let mut looked_at = 0;
-    for (table, (keyspace, prefix)) in (0..).zip(tables(engine, section)).skip(usize::from(begun)) {
+    for (table, (keyspace, prefix)) in tables.into_iter().enumerate().skip(begun) {
         for row in snapshot.range(keyspace, from.take().unwrap_or_else(|| prefix.to_vec())..) {
             let (key, value) = Guard::into_inner(row).map_err(|e| engine_error(&e))?;
             if !key.starts_with(prefix) {
                 break;
             }
             if looked_at == PAGE {
-                page.next = Some(hex(&[&[table], &*key].concat()));
+                page.next = Some(Place { table, key: key.to_vec() }.name());
                 return Ok(page);
             }
             looked_at += 1;
@@ -115,13 +138,15 @@ fn records(
     key: &[u8],
     value: Slice,
 ) -> Result<Vec<Record>, StoreError> {
-    // The keys of days and labels are longer than a link's.
-    let whole = (key.len() == ShortId::LENGTH).then(|| short_id(key));
-    Ok(match (section, whole.transpose()?) {
-        (Section::Days, Some(link)) => counts::read_days(link, &value)?.into_iter().map(day_record).collect(),
-        (Section::Days, None) => vec![day_record(days::read(key, value)?)],
-        (Section::Labels, Some(link)) => counts::read_labels(link, &value)?.into_iter().map(label_record).collect(),
-        (Section::Labels, None) => labels::read(key, &value)?.into_iter().map(label_record).collect(),
+    // A key as long as an id is that of all counts of a link; those of its days and labels are longer.
+    let is_whole = key.len() == ShortId::LENGTH;
+    Ok(match section {
+        Section::Days if is_whole => counts::read_days(short_id(key)?, &value)?.into_iter().map(day_record).collect(),
+        Section::Days => vec![day_record(days::read(key, value)?)],
+        Section::Labels if is_whole => {
+            counts::read_labels(short_id(key)?, &value)?.into_iter().map(label_record).collect()
+        }
+        Section::Labels => labels::read(key, &value)?.into_iter().map(label_record).collect(),
         _ => record(engine, from, section, key, value)?.into_iter().collect(),
     })
 }
