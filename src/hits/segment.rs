@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -16,6 +17,11 @@ use super::append_log::{Claim, FrameStart, Log, Memory, Published};
 use super::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, WORD_BYTES};
 use crate::domain::hit::Position;
 use crate::threads::give_way;
+
+/// A page is at least this long everywhere.
+const PAGE_BYTES: usize = 4096;
+/// What is written at once of a new file: the longest for which the kernel moves nobody, and some microseconds' work.
+const STRETCH_BYTES: usize = 8 * PAGE_BYTES;
 
 /// A file mapped into memory, shared with the page cache.
 #[derive(Debug)]
@@ -143,7 +149,7 @@ fn allocate_blocks(file: &File, len: u64) -> io::Result<()> {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return write_zeros(file, len),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return write_zeros(file, 0..len),
             Err(error) => return Err(error.into()),
         }
     }
@@ -153,12 +159,12 @@ fn allocate_blocks(file: &File, len: u64) -> io::Result<()> {
 /// the last one lets go of it, took the core from the redirects for six milliseconds.
 pub fn give_back(file: &File, len: u64) {
     /// A tenth of a millisecond's work.
-    const STRETCH_BYTES: u64 = 512 << 10;
+    const HOLE_BYTES: u64 = 512 << 10;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let mut start = 0;
     while start < len {
-        match rustix::fs::fallocate(file, hole, start, STRETCH_BYTES.min(len - start)) {
-            Ok(()) => start += STRETCH_BYTES,
+        match rustix::fs::fallocate(file, hole, start, HOLE_BYTES.min(len - start)) {
+            Ok(()) => start += HOLE_BYTES,
             Err(Errno::INTR) => {}
             // Not on this file system: then all at once.
             Err(_) => return,
@@ -167,11 +173,11 @@ pub fn give_back(file: &File, len: u64) {
     }
 }
 
-fn write_zeros(file: &File, len: u64) -> io::Result<()> {
-    // A segment's length is a multiple of this.
-    let zeros = [0; 4096];
-    for at in (0..len).step_by(zeros.len()) {
-        file.write_all_at(&zeros, at)?;
+fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
+    static ZEROS: [u8; STRETCH_BYTES] = [0; STRETCH_BYTES];
+    for at in range.clone().step_by(ZEROS.len()) {
+        let bytes = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(ZEROS.len());
+        file.write_all_at(&ZEROS[..bytes], at)?;
     }
     Ok(())
 }
@@ -182,17 +188,12 @@ impl Mapped {
     /// They are written first. Where a fault has to make a page of a file, the kernel reads ahead, into pieces of memory as large as
     /// it can have, and may move others out of the way for one: up to 19 ms in which nobody else had the core (Linux 6.18, ext4).
     fn prefault(&self, file: &File) -> io::Result<()> {
-        /// A page is at least this long everywhere.
-        const PAGE_BYTES: usize = 4096;
-        /// The longest for which nobody is moved, and some microseconds' work.
-        const STRETCH_BYTES: usize = 8 * PAGE_BYTES;
-        static ZEROS: [u8; STRETCH_BYTES] = [0; STRETCH_BYTES];
         let mut populates = true;
         for start in (0..self.map.len()).step_by(STRETCH_BYTES) {
             let end = self.map.len().min(start + STRETCH_BYTES);
             // The header's page is written to already.
             let behind_header = start.max(PAGE_BYTES);
-            file.write_all_at(&ZEROS[behind_header - start..end - start], behind_header as u64)?;
+            write_zeros(file, behind_header as u64..end as u64)?;
             populates = populates && self.map.advise_range(Advice::PopulateWrite, start, end - start).is_ok();
             if !populates {
                 // A kernel before 5.14.
