@@ -74,20 +74,18 @@ pub fn fill(program: &Program, home: &Path, seed: &Seed) {
 }
 
 /// Counted up whenever new stores are made otherwise: what is kept was made by an older program then.
-const LAYOUT: u32 = 2;
+const LAYOUT: &str = "2";
 
 /// A store with `links` links that stays for the next run. The kernel has its files in memory, as just after they were written.
 pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
-    let name = |layout: &str| under.join(format!("contest-{links}-links{layout}"));
-    let home = name(&format!("-{LAYOUT}"));
+    let home = under.join(format!("contest-{links}-links"));
     let done = home.join("complete");
-    if !done.exists() {
+    if fs::read_to_string(&done).ok().as_deref() != Some(LAYOUT) {
         eprintln!("filling a store with {links} links, once: {}", home.display());
-        let older = (2..LAYOUT).map(|layout| name(&format!("-{layout}"))).chain([name(""), home.clone()]);
-        older.for_each(|store| drop(fs::remove_dir_all(store)));
+        let _ = fs::remove_dir_all(&home);
         fs::create_dir_all(&home).unwrap();
         fill(program, &home, &Seed { links, past: &[] });
-        fs::write(done, "").unwrap();
+        fs::write(done, LAYOUT).unwrap();
         // Else that goes on for the first rounds.
         rustix::fs::sync();
     }
