@@ -29,6 +29,7 @@ use crate::domain::webhook::first_kept_day;
 use crate::hits::journal::JournalError;
 use crate::hits::keeper::KeeperHandle;
 use crate::http::Api;
+use crate::http::admin::Serving;
 use crate::readiness::Readiness;
 use crate::service::authentication::Authentication;
 use crate::service::root_key::RootKeyError;
@@ -129,7 +130,7 @@ struct Parts {
     journal: KeeperHandle,
     arbiters: Vec<Arbiter>,
     public: Server,
-    admin: Server,
+    admin: Serving,
     api: Arc<Api>,
     clock: Clock,
     traces: Option<Arc<Traces>>,
@@ -209,8 +210,7 @@ impl App {
             clock,
             traces,
         } = self.parts;
-        let (public_handle, admin_handle) = (public.handle(), admin.handle());
-        let (public, admin) = (tokio::spawn(public), tokio::spawn(admin));
+        let (public_handle, public) = (public.handle(), tokio::spawn(public));
         let chores = [
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
             tokio::spawn(drop_old_deliveries(Arc::clone(&store), clock)),
@@ -247,10 +247,9 @@ impl App {
         for arbiter in arbiters {
             arbiter.stop();
         }
-        admin_handle.stop(true).await;
-        let listeners = [public.await, admin.await];
+        let listeners = [admin.stop().await, public.await.unwrap_or_else(|error| Err(io::Error::other(error)))];
         tracing::info!("stopped");
-        listeners.into_iter().try_for_each(|ended| ended.unwrap_or_else(|error| Err(io::Error::other(error))))
+        listeners.into_iter().collect()
     }
 }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use actix::Arbiter;
 use actix_web::dev::Server;
-use actix_web::middleware::from_fn;
-use actix_web::{App as Router, HttpServer, web};
+use actix_web::{App as Router, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::keys_on_disk::{master_key, node_id};
@@ -37,7 +36,7 @@ use crate::hits::enrich::Enricher;
 use crate::hits::journal::{self, HeldDirectory, Journal, JournalSettings, JournalWriter};
 use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
-use crate::http::admin::{self, Admin};
+use crate::http::admin;
 use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
@@ -94,6 +93,12 @@ pub(super) async fn build(
     let (address, admin_address) = (bound(&public_socket)?, bound(&admin_socket)?);
     let base_url = BaseUrl::new(config.http.base_url_at(address).as_url().clone());
 
+    // Before anything that may take its time: whoever looks after the process learns that it lives and starts.
+    let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
+    let readiness = Readiness::default();
+    let admin = admin::serve(admin_socket, readiness.clone(), Arc::clone(&metrics)).await;
+    let admin = admin.map_err(|source| StartError::Bind { address: admin_address, source })?;
+
     make_directory(config)?;
     let master_key = match &config.secrets.master_key {
         Some(key) => *key.expose(),
@@ -108,7 +113,6 @@ pub(super) async fn build(
     };
     let places = open_places(config)?;
 
-    let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
     let traces = start_traces(config, node, &metrics)?;
     let store: Arc<dyn Store> = Arc::new(MeteredStore::new(store, &metrics));
     let on_restart = meters::count_restarts(&metrics);
@@ -151,7 +155,6 @@ pub(super) async fn build(
 
     let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
     let cache = Arc::new(LinkCache::new(Arc::clone(&store), cache_settings(config)));
-    let readiness = Readiness::default();
     meters::show(&metrics, &journal_writer, &cache, &store, &readiness, &clock);
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
@@ -169,16 +172,16 @@ pub(super) async fn build(
         base_url: base_url.clone(),
         webhook_guard: guard,
         clock: clock.clone(),
-        metrics: Arc::clone(&metrics),
+        metrics,
         reference: reference(config, &base_url),
         request_timeout: config.http.request_timeout,
         readiness: readiness.clone(),
         reporting: Reporting { log: config.log.requests, traces: traces.clone() },
     });
-    let admin = Admin { readiness: readiness.clone(), store: Arc::clone(&store), metrics };
+    admin.tell_of(&store);
     let parts = Parts {
         public: serve_public(config, public_socket, Arc::clone(&api), farewell)?,
-        admin: serve_admin(admin_socket, admin)?,
+        admin,
         readiness,
         store,
         authentication,
@@ -304,15 +307,6 @@ fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: D
         FrontFactory::new(Arc::clone(&api), router)
     });
     server.map_err(|source| StartError::Bind { address, source })
-}
-
-fn serve_admin(socket: TcpListener, admin: Admin) -> Result<Server, StartError> {
-    let address = bound(&socket)?;
-    let admin = web::Data::new(admin);
-    let router =
-        move || Router::new().app_data(admin.clone()).wrap(from_fn(admin::identified)).configure(admin::configure);
-    let server = HttpServer::new(router).workers(1).shutdown_timeout(1).disable_signals().listen(socket);
-    Ok(server.map_err(|source| StartError::Bind { address, source })?.run())
 }
 
 fn listen(config: &Config, setting: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -1,7 +1,10 @@
 //! Structured logs on standard error.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
+use std::panic::PanicHookInfo;
 
+use tracing::field::display;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -31,5 +34,17 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
     match format {
         Format::Text => registry.with(lines).try_init(),
         Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
-    }
+    }?;
+    std::panic::set_hook(Box::new(panicked));
+    Ok(())
+}
+
+/// In the place of several lines of plain text, which who reads the log line by line could not.
+fn panicked(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let (reason, location) = (panic.payload_as_str().unwrap_or_default(), panic.location().map(display));
+    // Where the environment asks for it, as without this hook.
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace));
+    tracing::error!(thread = thread.name(), location, backtrace, reason, "panicked");
 }

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use signpost::telemetry::logging::{self, Format};
+use tracing_subscriber::filter::LevelFilter;
 
+use crate::support::children::{child, child_directory};
 use crate::support::process::{Ended, Process, Program, shown};
 use crate::support::server::ROOT_KEY;
 use crate::support::wire::WireAnswer;
@@ -203,6 +206,33 @@ fn json_logs_are_json_line_by_line_without_secrets_or_addresses() {
     // A client's address is in no line; the only addresses are those listened on.
     let others = lines.iter().filter(|line| line["message"] != "serving").map(Value::to_string);
     assert!(others.clone().all(|line| !line.contains("127.0.0.1")), "{:?}", others.collect::<Vec<_>>());
+}
+
+#[test]
+fn child_that_panics() {
+    if child_directory().is_none() {
+        return;
+    }
+    logging::init(LevelFilter::ERROR, Format::Json).unwrap();
+    let thread = std::thread::Builder::new().name("a-part".into());
+    thread.spawn(|| panic!("of a reason\nin two lines")).unwrap().join().unwrap_err();
+}
+
+#[test]
+fn a_panic_is_one_line_of_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = child(module_path!(), "child_that_panics", directory.path(), &[])
+        .stderr(Stdio::piped())
+        .env_remove("RUST_BACKTRACE")
+        .output()
+        .unwrap();
+    let line: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(
+        (&line["message"], &line["level"], &line["thread"]),
+        (&json!("panicked"), &json!("ERROR"), &json!("a-part"))
+    );
+    assert_eq!(line["reason"], "of a reason\nin two lines");
+    assert!(line["location"].as_str().unwrap().contains("process.rs:"), "{line}");
 }
 
 /// From the id of a request to the tries of its webhooks.

@@ -1,10 +1,13 @@
 //! What keeps the program from starting is said in one line that names it.
 
 use std::fs::{self, Permissions};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::process::Program;
 use crate::support::server::ROOT_KEY;
+use crate::support::soon;
+use crate::support::wire::Connection;
 
 #[test]
 fn a_data_directory_that_can_not_be_made_is_named() {
@@ -96,4 +99,27 @@ fn another_master_key_than_before_is_refused() {
     assert!(!ended.stderr.contains(key));
     // The first start's own key still opens them.
     assert_eq!(Program::under_load(directory.path()).serve().terminate().code(), Some(0));
+}
+
+#[test]
+fn while_it_starts_the_operator_is_told_that_it_lives_and_is_not_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    // Who is asked for the store takes the connection, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    // An address that no other test has.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let mut process = Program::at(directory.path())
+        .set("SIGNPOST_MASTER_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+        .set("SIGNPOST_STORE__KIND", "scylla")
+        .set("SIGNPOST_SCYLLA__NODES", &silent.local_addr().unwrap().to_string())
+        .set("SIGNPOST_ADMIN__LISTEN", &format!("127.91.{high}.{low}:8081"))
+        .spawn();
+    process.admin = SocketAddr::from(([127, 91, high, low], 8081));
+    soon("it answers", || process.ready_status().is_some());
+    let mut operator = Connection::open(process.admin).unwrap();
+    operator.get("/readyz", &[]).unwrap().expect(503);
+    operator.get("/livez", &[]).unwrap().expect(200);
+    operator.get("/metrics", &[]).unwrap().expect(200);
+    assert!(!process.has_ended(), "it still waits for the store: {}", process.stderr());
+    process.kill();
 }
