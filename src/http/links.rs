@@ -215,7 +215,6 @@ fn webhooks(api: &Api, fields: &mut Fields<'_>) -> Vec<String> {
     let Some(values) = fields.take_array("webhooks") else { return Vec::new() };
     if values.len() > MAX_WEBHOOKS {
         fields.faults.at("/webhooks", "must have at most 10 entries");
-        return Vec::new();
     }
     let mut urls: Vec<WebhookUrl> = Vec::with_capacity(values.len());
     for (index, value) in values.into_iter().enumerate() {

@@ -52,7 +52,7 @@ pub struct WebhookSummary {
     /// HTTP status of the answer to that try; `null`: there was none.
     #[schema(required = true)]
     pub last_status: Option<u16>,
-    /// Why that try failed; `null`: it did not.
+    /// Why that try failed, or `quota exceeded` where a later delivery was not tried; `null`: neither.
     #[schema(required = true)]
     pub last_error: Option<String>,
 }
@@ -175,15 +175,17 @@ pub async fn status(
 ) -> Result<impl Responder, Problem> {
     let mut query = Query::of(&request);
     let limit = query.page_limit(DEFAULT_PAGE);
+    let link = ShortId::parse(&path);
     let after = query.parse("cursor", |text| {
-        let bytes = URL_SAFE_NO_PAD.decode(text).ok();
-        bytes.and_then(|bytes| DeliveryId::from_bytes(&bytes)).ok_or("must be a next_cursor of this list")
+        let after = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| DeliveryId::from_bytes(&bytes));
+        // That of another link would begin this one's list anew.
+        after.filter(|after| link.is_none_or(|link| link == after.link)).ok_or("must be a next_cursor of this list")
     });
     let parse = |text: &str| DeliveryStatus::parse(text).ok_or("must be pending, delivered or failed");
     let status = query.parse("status", parse);
     query.finish()?;
     let query = StatusQuery { status, after, limit };
-    let found = api.webhook_statuses.of(&caller.key, ShortId::parse(&path), query).await?;
+    let found = api.webhook_statuses.of(&caller.key, link, query).await?;
     Ok(web::Json(WebhookStatusRecord {
         short_id: found.link.id.to_string(),
         webhooks: found.link.webhooks.iter().cloned().zip(found.urls).map(|(url, of)| summary(url, of)).collect(),

@@ -13,6 +13,7 @@ use crate::store::{DeliveryQuery, Store};
 #[derive(Clone, Copy, Debug)]
 pub struct StatusQuery {
     pub status: Option<DeliveryStatus>,
+    /// One of the link's.
     pub after: Option<DeliveryId>,
     pub limit: usize,
 }
@@ -48,10 +49,8 @@ impl WebhookStatuses {
     ) -> Result<WebhookStatus, AccessError> {
         let link = owned_link(&*self.store, caller, id).await?;
         let since = first_kept_day(self.clock.now());
-        // A cursor of another link would show that link's rows.
-        let after = query.after.filter(|after| after.link == link.id);
-        let query = DeliveryQuery { link: link.id, status: query.status, after, since, limit: query.limit + 1 };
-        let limit = query.limit - 1;
+        let StatusQuery { status, after, limit } = query;
+        let query = DeliveryQuery { link: link.id, status, after, since, limit: limit + 1 };
         let mut deliveries = self.store.deliveries(query).await?;
         let more = deliveries.len() > limit;
         deliveries.truncate(limit);

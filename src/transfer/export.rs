@@ -19,8 +19,6 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
     let root_key = root_key(source).await?;
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
-
     let begun = match begun(path, &file)? {
         Some(begun) if begun.header.root_key == root_key => begun,
         Some(_) => return Err(TransferError::OtherStore(path.to_owned())),
@@ -30,6 +28,8 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
             Begun { header, place: None, length: 0, counts: Counts::default(), hash: Context::new(&SHA256) }
         }
     };
+    // It is this store's own from here on: one that is not is left as it was.
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
     file.set_len(begun.length).map_err(failed)?;
     let mut out = Output { file: BufWriter::new(&file), hash: begun.hash };
     out.file.seek(SeekFrom::Start(begun.length)).map_err(failed)?;

@@ -38,8 +38,8 @@ pub struct KeyRecord {
     pub rotated_at: Option<Timestamp>,
 }
 
-/// An API key with the secrets that are shown this one time.
-#[derive(Debug, Serialize, ToSchema)]
+/// An API key with the secrets that are shown this one time; so it has no `Debug`.
+#[derive(Serialize, ToSchema)]
 pub struct IssuedKeyRecord {
     /// The key itself: `sp_` and 43 letters and digits. Shown this once; only its hash is kept.
     #[serde(skip_serializing_if = "Option::is_none")]

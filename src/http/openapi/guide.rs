@@ -67,7 +67,7 @@ A request that is refused for its key, its scope or its rate takes nothing from 
 Quotas, by calendar month in UTC:
 
 {quotas}
-Links past the quota are refused, 403. A creation that is answered 503 made no link and took nothing; only where the store hung for 25 s (the answer comes that late then) it may have, and both are counted. Webhook deliveries past the quota are skipped, and recorded as failed with the error `quota exceeded`. Hits are never limited: a link that exists always redirects.
+Links past the quota are refused, 403. A creation that is answered 503 made no link and took nothing; only where the store did not settle it in time (the answer comes after 10 to 25 s then) it may have, and then the link is counted too. Webhook deliveries past the quota are skipped, and recorded as failed with the error `quota exceeded`. Hits are never limited: a link that exists always redirects.
 
 Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link of 2,048 bytes each; analytics cover 30 days in `daily` and 10 entries in each top list.
 "#,

@@ -296,6 +296,9 @@ async fn webhooks_are_at_most_ten_distinct_public_urls() {
     send(&root, body(json!([]))).await.expect(200);
     send(&root, body(hooks(10))).await.expect(200);
     assert_eq!(faults(&root, body(hooks(11))).await, ["/webhooks"]);
+    let mut one_is_none = hooks(11);
+    one_is_none[2] = json!("ftp://h.example");
+    assert_eq!(faults(&root, body(one_is_none)).await, ["/webhooks", "/webhooks/2"]);
     // The same request in two spellings is one receiver.
     let same = json!(["https://h.example", "https://i.example", "HTTPS://H.example:443/#x"]);
     assert_eq!(faults(&root, body(same)).await, ["/webhooks/2"]);

@@ -173,6 +173,9 @@ async fn the_list_is_filtered_by_status() {
     let rest = status(&root, &id, &format!("?status=delivered&limit=2&cursor={cursor}")).await;
     assert_eq!((first["deliveries"].as_array().unwrap().len(), rest["deliveries"].as_array().unwrap().len()), (2, 1));
     assert_eq!(rest["next_cursor"], Value::Null);
+    let other = root.any_link().await;
+    let refused = root.get(&format!("/{other}/webhooks/status?cursor={cursor}")).await.expect(422);
+    assert_eq!(refused.problem("validation")["errors"][0]["parameter"], "cursor", "of another link");
 
     let found: BTreeSet<_> = ["limit=0&status=done", "cursor=x", "sort=asc"]
         .into_iter()
