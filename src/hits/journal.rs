@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -59,7 +59,7 @@ impl Default for JournalSettings {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
-            disk_budget: 4 << 30,
+            disk_budget: 2 << 30,
             sync_interval: Duration::from_secs(1),
             retry_interval: Duration::from_millis(100),
         }
@@ -406,7 +406,8 @@ impl Shared {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let _ = file.map(|file| give_back(&file, bytes));
+        // Somebody's copy may be the same file by another name.
+        let _ = file.map(|file| file.metadata().is_ok_and(|left| left.nlink() == 0).then(|| give_back(&file, bytes)));
         self.disk.remove(bytes);
         self.directory_changed.store(true, Ordering::Relaxed);
         Ok(())

@@ -267,6 +267,8 @@ impl JournalReader {
             (Reading::Old { .. }, Source::Live(_)) => {}
         }
         self.at += 1;
+        // Deleted, it may be mapped by nobody: then its blocks are free, whatever the file system.
+        drop(open);
         self.delete_consumed();
     }
 
@@ -300,7 +302,6 @@ impl JournalReader {
                 break;
             }
             self.stuck_reported = false;
-            // The blocks are free once nobody maps them: before writers are told.
             self.segments.pop_front();
             self.at = self.at.saturating_sub(1);
             deleted = true;

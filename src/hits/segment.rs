@@ -77,7 +77,7 @@ impl Log<Mapped> {
         // Addresses of people are in it: for the owner's eyes only.
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(unfinished)?;
-        allocate_blocks(&file, header.capacity)?;
+        let has_zeros = allocate_blocks(&file, header.capacity)?;
         file.write_all_at(&header.encode(), 0)?;
         if prepare == Prepare::Ahead {
             file.sync_all()?;
@@ -92,7 +92,7 @@ impl Log<Mapped> {
             settled_upto: AtomicUsize::new(0),
         };
         if prepare == Prepare::Ahead {
-            memory.prefault(&file)?;
+            memory.prefault((!has_zeros).then_some(&file))?;
         }
         Ok(Self::new(memory, header.seed(), capacity))
     }
@@ -143,13 +143,13 @@ impl Log<Mapped> {
 pub const UNFINISHED_EXTENSION: &str = "new";
 
 /// Gives the file real blocks, so that a full disk is an error here and not a signal (`SIGBUS`) at
-/// the first write to a page.
-fn allocate_blocks(file: &File, len: u64) -> io::Result<()> {
+/// the first write to a page. Answers whether it has written zeros for that.
+fn allocate_blocks(file: &File, len: u64) -> io::Result<bool> {
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(false),
             Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return write_zeros(file, 0..len),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return write_zeros(file, 0..len).map(|()| true),
             Err(error) => return Err(error.into()),
         }
     }
@@ -178,6 +178,7 @@ fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
     for at in range.clone().step_by(ZEROS.len()) {
         let bytes = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(ZEROS.len());
         file.write_all_at(&ZEROS[..bytes], at)?;
+        give_way();
     }
     Ok(())
 }
@@ -185,15 +186,17 @@ fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
 impl Mapped {
     /// Brings all pages into memory for writing, so that no redirect waits for it.
     ///
-    /// They are written first. Where a fault has to make a page of a file, the kernel reads ahead, into pieces of memory as large as
+    /// They are written first, to the `unwritten` file if that was not done already. Where a fault has to make a page of a file, the kernel reads ahead, into pieces of memory as large as
     /// it can have, and may move others out of the way for one: up to 19 ms in which nobody else had the core (Linux 6.18, ext4).
-    fn prefault(&self, file: &File) -> io::Result<()> {
+    fn prefault(&self, unwritten: Option<&File>) -> io::Result<()> {
         let mut populates = true;
         for start in (0..self.map.len()).step_by(STRETCH_BYTES) {
             let end = self.map.len().min(start + STRETCH_BYTES);
             // The header's page is written to already.
             let behind_header = start.max(PAGE_BYTES);
-            write_zeros(file, behind_header as u64..end as u64)?;
+            if let Some(file) = unwritten {
+                write_zeros(file, behind_header as u64..end as u64)?;
+            }
             populates = populates && self.map.advise_range(Advice::PopulateWrite, start, end - start).is_ok();
             if !populates {
                 // A kernel before 5.14.

@@ -26,6 +26,8 @@ use crate::support::process::Program;
 
 /// More than one page of each store.
 const LINKS: u32 = 1_100;
+/// Links with so many days and labels that an embedded store spreads them: more than a page of either.
+const SPREAD: u32 = 11;
 
 struct Ground {
     directory: TempDir,
@@ -65,8 +67,7 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
         days: (0..LINKS)
             .map(|n| day(n, noon(), [1, u64::from(n), 0]))
             .chain([day(0, noon().minus(DAY), [0, 0, 9])])
-            // So much that an embedded store has it in rows of its own.
-            .chain((1..100).map(|n| day(1, noon().minus(n * DAY), [0, 1, n.into()])))
+            .chain((1..100 * SPREAD).map(|n| day(1 + n % SPREAD, noon().minus(n / SPREAD * DAY), [0, 1, n.into()])))
             .collect(),
         labels: (0..LINKS)
             .map(|n| label(n, this, Dimension::City, "Zürich\n\"quoted\"", 3))
@@ -74,7 +75,9 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
                 label(0, this, Dimension::Referrer, OTHER_LABEL, 2),
                 label(0, month("2026-10"), Dimension::Country, "CH", 4),
             ])
-            .chain((0..100).map(|n| label(2, this, Dimension::City, &format!("a city of some name {n}"), 5)))
+            .chain((0..100 * SPREAD).map(|n| {
+                label(1 + n % SPREAD, this, Dimension::City, &format!("a city of some name {}", n / SPREAD), 5)
+            }))
             .collect(),
         served: vec![ServedCount { key: key_id(1), month: this, count: 4_000_000_000_000 }],
         ..batch(0, 70)
@@ -176,6 +179,19 @@ async fn an_embedded_store_comes_over_whole() {
 }
 
 #[tokio::test]
+async fn a_store_that_was_made_before_links_were_counted_in_one_row_comes_over_whole() {
+    let ground = Ground::new();
+    let older = fjall::SingleWriterTxDatabase::builder(ground.directory.path().join("filled")).open().unwrap();
+    drop(older.keyspace("days", fjall::KeyspaceCreateOptions::default).unwrap());
+    drop(older);
+    let source = filled(&ground).await;
+    let counts = export(&source, &ground.file(), noon()).await.unwrap();
+    let sink = ground.store("sink");
+    assert_eq!(import(&sink, &ground.file()).await.unwrap(), Imported::Now(counts));
+    assert_eq!(all(&source).await, all(&sink).await);
+}
+
+#[tokio::test]
 async fn what_came_over_goes_on_being_counted() {
     let ground = Ground::new();
     let source = filled(&ground).await;
@@ -185,12 +201,12 @@ async fn what_came_over_goes_on_being_counted() {
 
     // The journal's hits that are in the counts are not counted again, those behind them are.
     assert_eq!(sink.hit_cursor(node(1)).await.unwrap(), source.hit_cursor(node(1)).await.unwrap());
-    let again = HitBatch { days: vec![day(5, noon(), [100, 0, 0])], ..batch(0, 70) };
+    let again = HitBatch { days: vec![day(20, noon(), [100, 0, 0])], ..batch(0, 70) };
     sink.apply_hits(Arc::new(again)).await.unwrap();
     let cursor = sink.hit_cursor(node(1)).await.unwrap().counted.0;
-    let more = HitBatch { days: vec![day(5, noon(), [10, 0, 0])], ..batch(cursor, cursor + 5) };
+    let more = HitBatch { days: vec![day(20, noon(), [10, 0, 0])], ..batch(cursor, cursor + 5) };
     sink.apply_hits(Arc::new(more)).await.unwrap();
-    assert_eq!(sink.link_hits(short_id(5), false).await.unwrap().days, [(noon().day(), [11, 5, 0])]);
+    assert_eq!(sink.link_hits(short_id(20), false).await.unwrap().days, [(noon().day(), [11, 20, 0])]);
 
     let made = sink.create_link(link(LINKS + 1, key_id(0)), None).await.unwrap();
     assert_eq!(made, u64::from(LINKS.div_ceil(3)) + 1);
@@ -234,8 +250,10 @@ async fn an_export_does_not_go_on_with_the_file_of_another_store() {
     assert!(matches!(refused, Err(TransferError::OtherStore(_))), "{refused:?}");
 
     fs::write(ground.file(), "a letter to my aunt\n").unwrap();
+    fs::set_permissions(ground.file(), fs::Permissions::from_mode(0o644)).unwrap();
     let refused = export(&source, &ground.file(), noon()).await;
     assert!(matches!(refused, Err(TransferError::NotAnExport(_))), "{refused:?}");
+    assert_eq!(fs::metadata(ground.file()).unwrap().permissions().mode() & 0o777, 0o644);
     assert_eq!(fs::read_to_string(ground.file()).unwrap(), "a letter to my aunt\n");
 }
 
@@ -247,9 +265,9 @@ async fn an_import_that_ended_early_goes_on_where_it_was() {
     let sink = ground.store("sink");
     import(&Ending(&sink, AtomicUsize::new(3)), &ground.file()).await.unwrap_err();
     assert!(sink.kept("root_key").await.unwrap().is_none(), "a store that is not whole has a root key");
-    // Three writes more do not do for all of it: it must have gone on, and not begun anew.
+    // Five writes do not do for all of it: it must have gone on, and not begun anew.
     import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap_err();
-    import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap();
+    import(&Ending(&sink, AtomicUsize::new(4)), &ground.file()).await.unwrap();
     assert_eq!(all(&sink).await, all(&source).await);
 
     // What one store has reached says nothing of another.

@@ -2,7 +2,8 @@
 //!
 //! Most links have few hits, and where links are many, most hits are of such a link. One row is then found, written, and merged
 //! for a hit, where else its day and each of its labels would have one. A row that would become longer than [`MOST_BYTES`] is
-//! spread over the tables of days and of labels, and says so from then on.
+//! spread over the tables of days and of labels, and says so from then on. How much of that a batch does is bounded by its
+//! [`Spreading`]: what comes to be too long behind that is spread by a later one.
 //!
 //! Stores that were made before there was this table don't get it: all links are spread there.
 
@@ -13,26 +14,36 @@ use super::days;
 use super::engine::{Engine, engine_error};
 use super::labels;
 use super::rows::{decode, encode, encode_into};
-use super::transaction::Transaction;
+use super::transaction::{MAX_ROW, Transaction};
 use crate::domain::analytics::shortened;
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{DayCount, Dimension, LabelCount, LinkHits};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
 
-const COUNTS: &str = "counts";
+pub const COUNTS: &str = "counts";
 
 /// The longest row: as long as those together are that a hit of a spread link with its place would write instead.
 const MOST_BYTES: usize = 512;
 /// More days and labels never fit: each takes six bytes at the least.
 const MOST_ENTRIES: usize = MOST_BYTES / 6;
 
-/// What the row of a link says.
+/// What the row of a link says. `W` is a [`Whole`], or one that is borrowed.
 #[derive(Serialize, Deserialize)]
-enum Row<'a> {
-    Whole(#[serde(borrow)] Whole<'a>),
+enum Row<W> {
+    Whole(W),
     /// Days and labels have rows of their own.
     Spread,
+}
+
+/// How many rows a batch may still make of those that it spreads.
+pub struct Spreading(usize);
+
+impl Spreading {
+    /// As many as the longest batch has by itself.
+    pub const OF_A_BATCH: Self = Self(50_000);
+    /// For few links.
+    const ANY: Self = Self(usize::MAX);
 }
 
 /// All that is counted of a link.
@@ -44,7 +55,7 @@ struct Whole<'a> {
     labels: Vec<(Dimension, Month, &'a str, u64)>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> Row<Whole<'a>> {
     fn read(engine: &Engine, row: Option<&'a Slice>) -> Result<Self, StoreError> {
         match row {
             Some(row) => decode(COUNTS, row),
@@ -99,21 +110,27 @@ impl<'a> Whole<'a> {
         shortened(totals.into_iter().map(|(label, total)| (label.to_owned(), total)).collect())
     }
 
+    fn entries(&self) -> usize {
+        self.days.len() + self.labels.len()
+    }
+
     /// Writes the row; one that would be too long is spread.
     fn write(
         self,
         engine: &Engine,
         counts: &Keyspace,
         transaction: &mut Transaction<'_>,
-        link: ShortId,
+        (link, spreading): (ShortId, &mut Spreading),
     ) -> Result<(), StoreError> {
-        let mut bytes = [0; MOST_BYTES];
-        let row = Row::Whole(self);
-        if let Some(written) = encode_into(&mut bytes, &row) {
-            return transaction.insert(counts, link.0, written);
+        if let Some(row) = encode_into(&mut [0; MOST_BYTES], &Row::Whole(&self)) {
+            return transaction.insert(counts, link.0, row);
         }
-        let Row::Whole(whole) = row else { return Ok(()) };
-        whole.spread(engine, counts, transaction, link)
+        if self.entries() > spreading.0
+            && let Some(row) = encode_into(&mut [0; MAX_ROW - ShortId::LENGTH], &Row::Whole(&self))
+        {
+            return transaction.insert(counts, link.0, row);
+        }
+        self.spread(engine, counts, transaction, (link, spreading))
     }
 
     fn spread(
@@ -121,9 +138,10 @@ impl<'a> Whole<'a> {
         engine: &Engine,
         counts: &Keyspace,
         transaction: &mut Transaction<'_>,
-        link: ShortId,
+        (link, spreading): (ShortId, &mut Spreading),
     ) -> Result<(), StoreError> {
-        transaction.insert(counts, link.0, encode(COUNTS, &Row::Spread)?)?;
+        spreading.0 = spreading.0.saturating_sub(self.entries());
+        transaction.insert(counts, link.0, encode(COUNTS, &Row::<&Whole<'_>>::Spread)?)?;
         self.labels.sort_by_key(|(dimension, ..)| *dimension);
         days::add(engine, transaction, &self.day_counts(link))?;
         labels::add(engine, transaction, &self.label_counts(link))
@@ -140,7 +158,7 @@ fn row(engine: &Engine, from: &impl Readable, link: ShortId) -> Result<Option<Sl
 pub fn add(
     engine: &Engine,
     transaction: &mut Transaction<'_>,
-    link: ShortId,
+    (link, spreading): (ShortId, &mut Spreading),
     (days, labels): (&[DayCount], &[LabelCount]),
 ) -> Result<(), StoreError> {
     let row = row(engine, &**transaction, link)?;
@@ -152,9 +170,9 @@ pub fn add(
             for row in labels {
                 *whole.label(row.dimension, row.month, labels::kept(&row.label)) += row.count;
             }
-            return whole.write(engine, counts, transaction, link);
+            return whole.write(engine, counts, transaction, (link, spreading));
         }
-        whole.spread(engine, counts, transaction, link)?;
+        whole.spread(engine, counts, transaction, (link, spreading))?;
     }
     days::add(engine, transaction, days)?;
     labels::add(engine, transaction, labels)
@@ -165,7 +183,7 @@ pub fn set_day(engine: &Engine, transaction: &mut Transaction<'_>, count: &DayCo
     let row = row(engine, &**transaction, count.link)?;
     if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
         *whole.day(count.day) = count.devices;
-        return whole.write(engine, counts, transaction, count.link);
+        return whole.write(engine, counts, transaction, (count.link, &mut { Spreading::ANY }));
     }
     days::set(engine, transaction, count)
 }
@@ -174,11 +192,12 @@ pub fn set_day(engine: &Engine, transaction: &mut Transaction<'_>, count: &DayCo
 pub fn set_label(engine: &Engine, transaction: &mut Transaction<'_>, count: &LabelCount) -> Result<(), StoreError> {
     let row = row(engine, &**transaction, count.link)?;
     if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
+        let at = (count.link, &mut { Spreading::ANY });
         if labels::kept(&count.label) == &*count.label {
             *whole.label(count.dimension, count.month, &count.label) = count.count;
-            return whole.write(engine, counts, transaction, count.link);
+            return whole.write(engine, counts, transaction, at);
         }
-        whole.spread(engine, counts, transaction, count.link)?;
+        whole.spread(engine, counts, transaction, at)?;
     }
     labels::set(engine, transaction, count)
 }
@@ -205,19 +224,11 @@ pub fn of_link(
     }
 }
 
-/// The days that a link's row holds.
-pub fn read_days(link: ShortId, row: &[u8]) -> Result<Vec<DayCount>, StoreError> {
-    match decode(COUNTS, row)? {
-        Row::Whole(whole) => Ok(whole.day_counts(link)),
-        Row::Spread => Ok(Vec::new()),
-    }
-}
-
-/// The labels that a link's row holds.
-pub fn read_labels(link: ShortId, row: &[u8]) -> Result<Vec<LabelCount>, StoreError> {
-    match decode(COUNTS, row)? {
-        Row::Whole(whole) => Ok(whole.label_counts(link)),
-        Row::Spread => Ok(Vec::new()),
+/// The days and labels that a link's row holds: none where they are spread.
+pub fn read(link: ShortId, row: &[u8]) -> Result<(Vec<DayCount>, Vec<LabelCount>), StoreError> {
+    match decode::<Row<Whole<'_>>>(COUNTS, row)? {
+        Row::Whole(whole) => Ok((whole.day_counts(link), whole.label_counts(link))),
+        Row::Spread => Ok(Default::default()),
     }
 }
 
@@ -323,6 +334,45 @@ mod tests {
         // Once it is in the tables, nothing is left of it in the row.
         let row = row(&engine, &engine.database.read_tx(), link(0)).unwrap().unwrap();
         assert_eq!(row.len(), 2);
+    }
+
+    #[test]
+    fn what_a_batch_may_not_spread_stays_in_its_row_and_a_later_one_spreads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(&directory);
+        let mut counted = BTreeMap::new();
+        let length = |n: u64| row(&engine, &engine.database.read_tx(), link(n)).unwrap().unwrap().len();
+        let mut add_all = |n: u32, spreading: &mut Spreading| {
+            let batch = batch(2, n);
+            write(&engine, |transaction| {
+                for (link, days, labels) in hits::by_link(&batch.days, &batch.labels) {
+                    add(&engine, transaction, (link, spreading), (days, labels)).unwrap();
+                }
+            });
+            add_to(&mut counted, &batch);
+            told(&engine, &counted);
+        };
+        (0..40).for_each(|n| add_all(n, &mut Spreading(0)));
+        assert!((MOST_BYTES + 1..MAX_ROW).contains(&length(1)));
+        // Enough for one of the two.
+        add_all(40, &mut Spreading(150));
+        assert!(is_spread(&engine, link(0)) && !is_spread(&engine, link(1)));
+        // Longer than any row may be.
+        (41..300).for_each(|n| add_all(n, &mut Spreading(0)));
+        assert!(is_spread(&engine, link(1)));
+    }
+
+    #[test]
+    fn a_label_that_no_row_has_by_itself_is_set_in_rows_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(&directory);
+        for (label, count) in [("Jena", 3), ("", 5)] {
+            let count = LabelCount { label: label.into(), count, ..batch(1, 0).labels[0].clone() };
+            write(&engine, |transaction| set_label(&engine, transaction, &count).unwrap());
+        }
+        let hits = hits::of_link(&engine, link(0), true).unwrap();
+        assert_eq!(hits.labels[0], (Dimension::Referrer, shortened(vec![("Jena".into(), 3), (String::new(), 5)])));
+        assert!(is_spread(&engine, link(0)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Hits of links by day, a row each: one counter a device.
+//! Hits of links that are spread (see `counts`) by day, a row each: one counter a device.
 
 use fjall::Readable;
 
@@ -10,7 +10,7 @@ use crate::domain::hit::DayCount;
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
 
-const DAYS: &str = "days";
+pub const DAYS: &str = "days";
 
 /// Adds hits to those that are counted.
 pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[DayCount]) -> Result<(), StoreError> {

@@ -11,15 +11,19 @@ use fjall::config::{
 use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
 use tokio::sync::oneshot;
 
-use super::birth;
+use super::counts::COUNTS;
+use super::days::DAYS;
 use super::known_links::{self, KnownLinks};
+use super::labels::LABELS;
+use super::{birth, rows};
 use crate::store::StoreError;
 use crate::threads::in_background;
 
 const MIB: u64 = 1024 * 1024;
 
-const COUNTS: &str = "counts";
-const DAYS: &str = "days";
+/// Counted up when an older program would misread what this one writes.
+const LAYOUT: u8 = 1;
+const LAYOUT_KEY: &[u8] = b"l";
 
 /// Opening replays the journals: all of the one that is written to, and the older ones that are not flushed from memory yet.
 /// So memory is flushed whenever this much was written since the last time, and an older journal at once; what is replayed
@@ -51,9 +55,9 @@ pub struct Engine {
     pub usage: SingleWriterTxKeyspace,
     /// All hits by link, where they are few. Not in stores that were made without it.
     pub counts: Option<SingleWriterTxKeyspace>,
-    /// Hits by link and day, one counter a device.
+    /// Hits of links that are spread by day, one counter a device.
     pub days: SingleWriterTxKeyspace,
-    /// Hits by link, dimension and label; what is shown of a list, and how many labels it has in a month.
+    /// The same by dimension and label; what is shown of a list, and how many labels it has in a month.
     pub labels: SingleWriterTxKeyspace,
     /// Delivery by link and time, newest first.
     pub deliveries: SingleWriterTxKeyspace,
@@ -104,7 +108,9 @@ impl Engine {
         // What was read from it is in memory again, and it goes on behind that.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
         let has_counts = database.keyspace_exists(COUNTS) || !database.keyspace_exists(DAYS);
-        let (meta, links) = (keyspace("meta", small)?, keyspace("links", read_by_id)?);
+        let meta = keyspace("meta", small)?;
+        check_layout(&database, &meta)?;
+        let links = keyspace("links", read_by_id)?;
         let known_links = Arc::new(known_links::open(&database, &meta, &links, directory)?);
         let engine = Self {
             meta,
@@ -114,7 +120,7 @@ impl Engine {
             usage: keyspace("usage", small)?,
             counts: has_counts.then(|| keyspace(COUNTS, looked_up)).transpose()?,
             days: keyspace(DAYS, looked_up)?,
-            labels: keyspace("label_lists", looked_up)?,
+            labels: keyspace(LABELS, looked_up)?,
             deliveries: keyspace("deliveries", looked_up)?,
             failed: keyspace("failed", small)?,
             due: keyspace("due", small)?,
@@ -187,6 +193,24 @@ impl Engine {
 
     pub fn sync(&self) -> Result<(), StoreError> {
         self.database.persist(PersistMode::SyncAll).map_err(|error| engine_error(&error))
+    }
+}
+
+/// Refuses what a later program has written, and marks what has no mark.
+fn check_layout(database: &SingleWriterTxDatabase, meta: &SingleWriterTxKeyspace) -> Result<(), StoreError> {
+    let written = meta.get(LAYOUT_KEY).map_err(|error| engine_error(&error))?;
+    match written.as_deref() {
+        Some([..=LAYOUT]) => Ok(()),
+        Some(other) => {
+            let layout = rows::hex(other);
+            let reason = format!("a later version has written it, in layout {layout}; this one knows {LAYOUT:02x}");
+            Err(StoreError::Unavailable(reason))
+        }
+        None => {
+            let mut transaction = database.write_tx().durability(Some(PersistMode::SyncData));
+            transaction.insert(meta, LAYOUT_KEY, [LAYOUT]);
+            transaction.commit().map_err(|error| engine_error(&error))
+        }
     }
 }
 
@@ -267,5 +291,17 @@ mod tests {
         // And again only after as much more.
         put(&engine.links);
         assert_eq!(engine.links.inner().table_count(), 1);
+    }
+
+    #[test]
+    fn a_store_of_a_later_layout_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        for written in [LAYOUT, LAYOUT + 1] {
+            let engine = Engine::open(&path, 1 << 20).unwrap().0;
+            engine.meta.insert(LAYOUT_KEY, [written]).unwrap();
+        }
+        let refused = Engine::open(&path, 1 << 20).err().unwrap().to_string();
+        assert!(refused.contains("a later version has written it, in layout 02; this one knows 01"), "{refused}");
     }
 }

@@ -3,6 +3,7 @@
 
 use fjall::Readable;
 
+use super::counts::Spreading;
 use super::engine::{Engine, engine_error};
 use super::rows::{Metric, corrupt, counters, counters_row};
 use super::transaction::Transaction;
@@ -35,9 +36,10 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
     if cursor != batch.from {
         return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
     }
+    let mut spreading = Spreading::OF_A_BATCH;
     for (link, days, labels) in by_link(&batch.days, &batch.labels) {
         give_way();
-        counts::add(engine, transaction, link, (days, labels))?;
+        counts::add(engine, transaction, (link, &mut spreading), (days, labels))?;
     }
     for row in &batch.served {
         let used = links::used(engine, &**transaction, row.key, row.month, Metric::HitsServed)?;
@@ -48,7 +50,7 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
 }
 
 /// The rows of each link, which stand together in both lists.
-fn by_link<'a>(
+pub(super) fn by_link<'a>(
     mut days: &'a [DayCount],
     mut labels: &'a [LabelCount],
 ) -> impl Iterator<Item = (ShortId, &'a [DayCount], &'a [LabelCount])> {

@@ -1,8 +1,8 @@
-//! Labels of hits, in lists: one for each link and dimension.
+//! Labels of hits of links that are spread (see `counts`), in lists: one for each link and dimension.
 //!
-//! A list begins whole in one row, its head, and most end so: the hits of a link come from few places. Once it has more labels
-//! than are shown of a list, or they are long, it is split: each label is one row for all months then, and the head has the first of them, and is
-//! brought up to date with every batch. So what is shown of a list is read in one look-up, however many labels it has.
+//! A list begins whole in one row, its head. Once it has more labels than are shown of a list, or they are long, it is split:
+//! each label is one row for all months then, and the head has the first of them, and is brought up to date with every batch.
+//! So what is shown of a list is read in one look-up, however many labels it has.
 //!
 //! That the first stay the first is exact because counts only grow: a label that is not among them can get there only by
 //! hits of its own, and then it is at hand.
@@ -24,7 +24,8 @@ use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::threads::give_way;
 
-pub const LABELS: &str = "labels";
+/// Lists in another form once had the name that comes to mind.
+pub const LABELS: &str = "label_lists";
 
 /// Hosts have at most 253 bytes; the names of places come from a file of the operator's and may have any length. A longer
 /// one counts as [`OTHER_LABEL`] instead of standing in the way of the whole batch for ever.

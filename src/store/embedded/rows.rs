@@ -1,5 +1,7 @@
 //! How rows look on disk: big-endian keys, so that they sort by time, and values with a version in front.
 
+use std::fmt::Write;
+
 use fjall::Slice;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +44,14 @@ pub fn corrupt(table: &'static str, reason: &dyn std::fmt::Display) -> StoreErro
 pub fn short_id(bytes: &[u8]) -> Result<ShortId, StoreError> {
     let id = std::str::from_utf8(bytes).ok().and_then(ShortId::parse);
     id.ok_or_else(|| corrupt("keys of rows", &"not a short id"))
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// A row of `N` counters.

@@ -1,7 +1,5 @@
 //! Taking all that is kept out of the store, and filling an empty one.
 
-use std::fmt::Write;
-
 use async_trait::async_trait;
 use fjall::{Guard, Readable, SingleWriterTxKeyspace as Keyspace, Slice};
 use uuid::Uuid;
@@ -23,7 +21,7 @@ const PAGE: usize = 1_000;
 #[async_trait]
 impl Source for EmbeddedStore {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
-        let from = from.map(Place::read).transpose()?;
+        let from = from.map(RowPlace::read).transpose()?;
         self.read(move |engine| read_page(engine, section, from)).await
     }
 
@@ -55,14 +53,6 @@ impl Sink for EmbeddedStore {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String never fails.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 fn unhex(text: &str) -> Result<Vec<u8>, StoreError> {
     let digits = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let bytes = (0..text.len()).step_by(2).map(digits).collect::<Option<_>>();
@@ -84,15 +74,15 @@ fn tables(engine: &Engine, section: Section) -> Vec<(&Keyspace, &'static [u8])> 
 }
 
 /// Where to go on in a section: at a key of one of its [`tables`].
-struct Place {
+struct RowPlace {
     table: usize,
     key: Vec<u8>,
 }
 
-impl Place {
+impl RowPlace {
     /// The key; the table stands in front of it, unless it is the first.
     fn name(&self) -> String {
-        let key = hex(&self.key);
+        let key = rows::hex(&self.key);
         if self.table == 0 { key } else { format!("{}:{key}", self.table) }
     }
 
@@ -103,9 +93,9 @@ impl Place {
     }
 }
 
-fn read_page(engine: &Engine, section: Section, place: Option<Place>) -> Result<Page, StoreError> {
+fn read_page(engine: &Engine, section: Section, place: Option<RowPlace>) -> Result<Page, StoreError> {
     let tables = tables(engine, section);
-    let Place { table: begun, key } = place.unwrap_or_else(|| Place { table: 0, key: tables[0].1.to_vec() });
+    let RowPlace { table: begun, key } = place.unwrap_or_else(|| RowPlace { table: 0, key: tables[0].1.to_vec() });
     if begun >= tables.len() {
         return Err(corrupt("places", &"not a place of this section"));
     }
@@ -120,7 +110,7 @@ fn read_page(engine: &Engine, section: Section, place: Option<Place>) -> Result<
                 break;
             }
             if looked_at == PAGE {
-                page.next = Some(Place { table, key: key.to_vec() }.name());
+                page.next = Some(RowPlace { table, key: key.to_vec() }.name());
                 return Ok(page);
             }
             looked_at += 1;
@@ -130,7 +120,7 @@ fn read_page(engine: &Engine, section: Section, place: Option<Place>) -> Result<
     Ok(page)
 }
 
-/// What a row holds of days or labels, and of all else.
+/// What a row holds: of days and labels many may be in one. None where it only helps to find others.
 fn records(
     engine: &Engine,
     from: &impl Readable,
@@ -140,58 +130,41 @@ fn records(
 ) -> Result<Vec<Record>, StoreError> {
     // A key as long as an id is that of all counts of a link; those of its days and labels are longer.
     let is_whole = key.len() == ShortId::LENGTH;
-    Ok(match section {
-        Section::Days if is_whole => counts::read_days(short_id(key)?, &value)?.into_iter().map(day_record).collect(),
-        Section::Days => vec![day_record(days::read(key, value)?)],
-        Section::Labels if is_whole => {
-            counts::read_labels(short_id(key)?, &value)?.into_iter().map(label_record).collect()
-        }
-        Section::Labels => labels::read(key, &value)?.into_iter().map(label_record).collect(),
-        _ => record(engine, from, section, key, value)?.into_iter().collect(),
-    })
-}
-
-/// What a row holds; none where it only helps to find others.
-fn record(
-    engine: &Engine,
-    from: &impl Readable,
-    section: Section,
-    key: &[u8],
-    value: Slice,
-) -> Result<Option<Record>, StoreError> {
     let usage = |metric: Metric, row: rows::Metric| match key {
         [owner @ .., a, b, c, d, metric_byte] if *metric_byte == row as u8 => {
             let [count] = counters::<1>("usage", Some(value.clone()))?;
             let month = Month(u32::from_be_bytes([*a, *b, *c, *d]));
-            Ok::<_, StoreError>(Some(Record::Usage { metric, key: KeyId(uuid(owner)?), month, count }))
+            Ok::<_, StoreError>(vec![Record::Usage { metric, key: KeyId(uuid(owner)?), month, count }])
         }
-        _ => Ok(None),
+        _ => Ok(Vec::new()),
     };
     Ok(match section {
-        Section::Keys => Some(Record::Key(Box::new(decode("keys", &value)?))),
+        Section::Keys => vec![Record::Key(Box::new(decode("keys", &value)?))],
         Section::KeyUses => {
-            Some(Record::KeyUse { key: KeyId(uuid(&key[1..])?), at: timestamp_from("key uses", &value)? })
+            vec![Record::KeyUse { key: KeyId(uuid(&key[1..])?), at: timestamp_from("key uses", &value)? }]
         }
+        // A longer key is that of a link's further parts.
+        Section::Links if key.len() != ShortId::LENGTH => Vec::new(),
         Section::Links => {
-            // A longer key is that of a link's further parts.
-            if key.len() != ShortId::LENGTH {
-                return Ok(None);
-            }
             let value = parts::get("links", from, &engine.links, key)?;
-            value.map(|value| decode::<Link>("links", &value)).transpose()?.map(Record::Link)
+            let link = value.map(|value| decode::<Link>("links", &value)).transpose()?;
+            link.map(Record::Link).into_iter().collect()
         }
         Section::LinksCreated => usage(Metric::LinksCreated, rows::Metric::LinksCreated)?,
         Section::HitsServed => usage(Metric::HitsServed, rows::Metric::HitsServed)?,
         Section::WebhookDeliveries => usage(Metric::WebhookDeliveries, rows::Metric::WebhookDeliveries)?,
-        // Their rows may hold many: see [`records`].
-        Section::Days | Section::Labels => None,
+        Section::Days if is_whole => counts::read(short_id(key)?, &value)?.0.into_iter().map(day_record).collect(),
+        Section::Days => vec![day_record(days::read(key, value)?)],
+        Section::Labels if is_whole => counts::read(short_id(key)?, &value)?.1.into_iter().map(label_record).collect(),
+        Section::Labels => labels::read(key, &value)?.into_iter().map(label_record).collect(),
         Section::Cursors => {
             let [counted] = counters::<1>("journal cursor", Some(value))?;
-            Some(Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted: Position(counted) })
+            vec![Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted: Position(counted) }]
         }
         Section::Names => {
             let name = NAMES.into_iter().find(|name| name.as_bytes() == &key[1..]);
-            name.map(|name| Record::Name { name: name.to_owned(), value: value.to_vec() })
+            let record = |name: &str| Record::Name { name: name.to_owned(), value: value.to_vec() };
+            name.map(record).into_iter().collect()
         }
     })
 }

@@ -395,15 +395,24 @@ fn settings_that_make_no_sense_are_refused() {
 #[test]
 fn a_segment_that_was_counted_gives_its_blocks_back_also_where_somebody_has_its_file() {
     let directory = tempfile::tempdir().unwrap();
-    let Journal { writer, mut reader, .. } = open(directory.path(), &small(10), NODE, START).unwrap();
-    append_all(&writer, 0..50);
-    let first = segments_in(directory.path()).remove(0);
-    let file = OpenOptions::new().read(true).open(first).unwrap();
+    // Of more than one stretch in which blocks are made and given back.
+    let settings = JournalSettings { segment_bytes: 3 << 19, disk_budget: 1 << 30, ..JournalSettings::default() };
+    let Journal { writer, mut reader, keeper } = open(directory.path(), &settings, NODE, START).unwrap();
+    keeper.prepare_spare().unwrap();
+    append_all(&writer, 0..60_000);
+    let mut segments = segments_in(directory.path());
+    assert!(segments.len() > 2);
+    let kept = directory.path().join("a copy");
+    fs::hard_link(segments.remove(1), &kept).unwrap();
+    let file = OpenOptions::new().read(true).open(segments.remove(0)).unwrap();
     let blocks = || file.metadata().unwrap().blocks();
     assert!(blocks() > 0);
     let seen = read_all(&mut reader);
     reader.release(seen.last().unwrap().0);
     assert!(blocks() == 0 || !makes_holes(directory.path()), "{}", blocks());
+    assert_eq!(segments_in(directory.path()).len(), 1);
+    // A backup may be another name of the same file.
+    assert!(fs::read(kept).unwrap().starts_with(b"SPJ"), "what has another name stays as it is");
 }
 
 fn makes_holes(directory: &Path) -> bool {

@@ -14,7 +14,7 @@ use signpost::store::{CreateLinkError, Store, StoreError};
 
 use super::Embedded;
 use super::conformance::Ground;
-use super::samples::{batch, key_id, label, link, longest_link, noon, short_id};
+use super::samples::{DAY, batch, day, key_id, label, link, longest_link, noon, short_id};
 use crate::support::tells_what_is_in_memory;
 
 const PAGE: usize = 4_096;
@@ -216,13 +216,18 @@ async fn a_row_too_long_for_a_page_is_refused_and_nothing_else_suffers() {
 async fn a_label_that_no_row_can_hold_counts_as_other() {
     let ground = Embedded::fresh().await;
     let store = ground.open_here();
-    let city = |label_text: &str, count| label(1, noon().month(), Dimension::City, label_text, count);
-    let labels = vec![city(&"x".repeat(70_000), 1), city("", 2), city(&"x".repeat(4_000), 4), city("Jena", 8)];
-    store.apply_hits(Arc::new(HitBatch { labels, ..batch(0, 1) })).await.unwrap();
-    let hits = store.link_hits(short_id(1), true).await.unwrap();
-    let (_, mut cities) = hits.labels.into_iter().find(|(dimension, _)| *dimension == Dimension::City).unwrap();
-    cities.sort();
-    assert_eq!(cities, [(OTHER_LABEL.to_owned(), 7), ("Jena".to_owned(), 8)]);
+    // In one row, and spread over rows of days and of labels.
+    let days = (0..100).map(|n| day(2, noon().minus(DAY * n), [0, 1, 0])).collect();
+    store.apply_hits(Arc::new(HitBatch { days, ..batch(0, 1) })).await.unwrap();
+    for (link, from) in [(1, 1), (2, 2)] {
+        let city = |label_text: &str, count| label(link, noon().month(), Dimension::City, label_text, count);
+        let labels = vec![city(&"x".repeat(70_000), 1), city("", 2), city(&"x".repeat(4_000), 4), city("Jena", 8)];
+        store.apply_hits(Arc::new(HitBatch { labels, ..batch(from, from + 1) })).await.unwrap();
+        let hits = store.link_hits(short_id(link), true).await.unwrap();
+        let (_, mut cities) = hits.labels.into_iter().find(|(dimension, _)| *dimension == Dimension::City).unwrap();
+        cities.sort();
+        assert_eq!(cities, [(OTHER_LABEL.to_owned(), 7), ("Jena".to_owned(), 8)]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
