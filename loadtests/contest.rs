@@ -138,13 +138,16 @@ pub struct Options {
     /// The program to measure, instead of the one that was just built.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_signpost"))]
     program: PathBuf,
-    /// Report even where the figures can't be trusted, and say so.
+    /// Report even where the figures can't be trusted, or rounds are fewer than five, and say so.
     #[arg(long)]
     even_if_noisy: bool,
     /// What cargo adds.
     #[arg(long, hide = true)]
     bench: bool,
 }
+
+/// Fewer say nothing of how far they lie apart.
+const FEWEST_ROUNDS: u32 = 5;
 
 /// A directory for what contestants keep; it is removed when it is dropped.
 pub struct Home(pub PathBuf);
@@ -190,7 +193,7 @@ impl Contest {
     /// A directory with a store that has the hot links.
     fn hot_links(&self, name: &str) -> PathBuf {
         let home = self.home.directory(&format!("signpost-{name}"));
-        seed::fill(&self.program, &home, &Seed { links: requests::HOT_LINKS, past: &[] });
+        seed::fill(&self.program, &home, &Seed { links: requests::HOT_LINKS, all_hit: false, past: &[] });
         home
     }
 
@@ -212,6 +215,9 @@ impl Contest {
     }
 
     fn run(&self, report: &mut Report) -> Result<(), String> {
+        let rounds = self.options.rounds;
+        let few = || format!("{rounds} rounds are fewer than {FEWEST_ROUNDS}");
+        self.doubt(report, (rounds >= FEWEST_ROUNDS).then_some(()).ok_or_else(few))?;
         let field = redirects::Field::start(self, Way::Pinned);
         let block = redirects::pinned(self, &field, report)?;
         if self.wants(Scenario::Latency) {

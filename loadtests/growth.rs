@@ -69,7 +69,7 @@ struct Options {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
     /// How long `counting` is fed.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Links in `counting`.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -149,6 +149,7 @@ fn main() -> ExitCode {
             .collect();
         text += "\n## More and more links\n\n";
         text += &links::report(&steps);
+        text += &links::bounds(&steps);
         if let Some(out) = &options.out {
             text += &links::plots(&steps, out);
         }

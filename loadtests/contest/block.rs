@@ -7,7 +7,7 @@ use super::{
     measure::Figures,
 };
 
-/// Rounds of the peer of record that lie farther apart in CPU a request say that the machine had other work.
+/// Rounds that lie farther apart in CPU a request say that the machine had other work.
 const MOST_SPREAD: f64 = 0.25;
 /// Not measured: connections, caches, the clock of the CPU.
 const WARM_UP_SECONDS: u32 = 1;
@@ -23,6 +23,8 @@ pub type Figure = fn(&Run) -> f64;
 
 pub const CPU: Figure = |run| run.cpu;
 pub const RATE: Figure = |run| run.per_second;
+pub const RESIDENT: Figure = |run| run.resident;
+pub const P99: Figure = |run| run.percentiles[1];
 
 impl Series {
     pub fn figures(&self, of: impl Fn(&Run) -> f64) -> Figures {
@@ -65,21 +67,25 @@ impl Block {
     }
 
     /// Those of `titles` that were measured.
-    pub fn some<'a>(&'a self, titles: &'a [&str]) -> impl Iterator<Item = &'a Series> {
+    pub fn some<'a>(&'a self, titles: &'a [&str]) -> impl Iterator<Item = &'a Series> + Clone {
         titles.iter().filter_map(|title| self.get(title))
     }
 }
 
-/// `Err` where the rounds of the peer of record lie too far apart.
-pub fn check_spread(peer: &Series) -> Result<(), String> {
-    let spread = peer.figures(CPU).spread();
-    if spread > MOST_SPREAD {
-        return Err(format!(
-            "the rounds of {} lie {:.0} % apart in CPU a request, more than {:.0} %: the machine has other work",
-            peer.title,
-            spread * 100.0,
-            MOST_SPREAD * 100.0
-        ));
+/// `Err` where rounds lie too far apart: those of the peer of record, which say what else the machine did, or those of a ratio to
+/// it, which say that the two did not meet the same machine.
+pub fn check_spread(peer: &Series, own: &Series) -> Result<(), String> {
+    for (whose, figures) in
+        [(peer.title.clone(), peer.figures(CPU)), (format!("{} × it", own.title), own.times(peer, CPU))]
+    {
+        let spread = figures.spread();
+        if spread > MOST_SPREAD {
+            return Err(format!(
+                "the rounds of {whose} lie {:.0} % apart in CPU a request, more than {:.0} %: the machine has other work",
+                spread * 100.0,
+                MOST_SPREAD * 100.0
+            ));
+        }
     }
     Ok(())
 }
@@ -89,30 +95,47 @@ pub fn three(figures: &Figures, decimals: usize) -> String {
     figures.cells(decimals).replace(" | ", " / ")
 }
 
-/// A table of series, each beside `peer`.
-pub fn table<'a>(series: impl Iterator<Item = &'a Series>, peer: &Series) -> String {
+/// Tables of series, each beside `peer`: what they cost, and how fast their answers came.
+pub fn tables<'a>(series: &(impl Iterator<Item = &'a Series> + Clone), peer: &Series) -> String {
+    let columns: [(&str, Figure, usize); 7] = [
+        ("CPU a request, µs", CPU, 2),
+        ("requests/s", RATE, 0),
+        ("resident, MiB", RESIDENT, 0),
+        ("p50, ms", |run| run.percentiles[0], 2),
+        ("p99, ms", P99, 2),
+        ("p99.9, ms", |run| run.percentiles[2], 2),
+        ("resident at most, MiB", |run| run.peak, 0),
+    ];
     let mut text = format!(
-        "Each as min / median / max over the rounds; × is the ratio to \"{}\" within the round.\n\n\
-         | | CPU a request, µs | × | requests/s | × | p50, ms | p99, ms | p99.9, ms | resident, MiB (peak) | busy cores: server, wrk |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "Each as min / median / max over the rounds; × is the ratio to \"{}\" within the round.\n\n",
         peer.title
     );
-    for series in series {
-        let [p50, p99, p999] = [0, 1, 2].map(|at| three(&series.figures(|run| run.percentiles[at]), 2));
-        writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {p50} | {p99} | {p999} | {:.0} ({:.0}) | {:.2}, {:.2} |",
-            series.title,
-            three(&series.figures(CPU), 2),
-            three(&series.times(peer, CPU), 2),
-            three(&series.figures(RATE), 0),
-            three(&series.times(peer, RATE), 2),
-            series.figures(|run| run.resident).median(),
-            series.figures(|run| run.peak).median(),
-            series.figures(|run| run.busy).median(),
-            series.figures(|run| run.generator_busy).median(),
-        )
-        .unwrap();
+    // Those that limit each other beside each other.
+    for (columns, has_busy) in [(&columns[..3], true), (&columns[3..], false)] {
+        let mut rows = vec![
+            columns.iter().fold("|".to_owned(), |row, (name, ..)| row + " | " + name + " | ×"),
+            "|---".repeat(1 + 2 * columns.len()),
+        ];
+        if has_busy {
+            rows[0] += " | busy cores: server, wrk";
+            rows[1] += "|---";
+        }
+        for series in series.clone() {
+            let mut row = format!("| {}", series.title);
+            for (_, of, decimals) in columns {
+                let figures = three(&series.figures(of), *decimals);
+                write!(row, " | {figures} | {}", three(&series.times(peer, of), 2)).unwrap();
+            }
+            if has_busy {
+                let busy = [|run: &Run| run.busy, |run: &Run| run.generator_busy].map(|of| series.figures(of).median());
+                write!(row, " | {:.2}, {:.2}", busy[0], busy[1]).unwrap();
+            }
+            rows.push(row);
+        }
+        for row in rows {
+            writeln!(text, "{row} |").unwrap();
+        }
+        text += "\n";
     }
-    text + "\n"
+    text
 }

@@ -86,10 +86,18 @@ pub fn measure(contest: &Contest, report: &mut Report) -> Result<(), String> {
         .add(&format!("\nA creation costs signpost {} µs of CPU.\n\n", super::block::three(&of_own(|run| run.cpu), 1)));
     // The one or the other has to be reached: a slow disk is no fault of the program.
     if rate.median() >= 5_000.0 {
-        report.at_least("Creations a second (or else half of the bare engine's)", 5_000.0, rate.median());
+        report.at_least("Creations a second (or else half of the bare engine's)", 5_000.0, &rate);
     } else {
-        report.at_least("Creations: × the bare engine (fewer than 5,000 a second)", 0.5, times.median());
+        report.at_least("Creations: × the bare engine (fewer than 5,000 a second)", 0.5, &times);
     }
     report.add(&format!("× the bare engine: {}.\n\n", super::block::three(&times, 2)));
+    let bars = [("bare engine", of_engine(0)), ("signpost", rate)];
+    report.plot(
+        "creation",
+        "Durable creations at 64 in flight",
+        "a second, min / median / max over the rounds",
+        bars.into_iter(),
+        None,
+    );
     Ok(())
 }

@@ -16,8 +16,15 @@ use super::{
 struct Bound {
     what: &'static str,
     wanted: String,
-    /// What was measured, and whether it is reached; `None` where the rounds lie too far apart to tell.
-    figure: Option<(f64, bool)>,
+    /// What was measured; `None` where the rounds lie too far apart to tell.
+    told: Option<Told>,
+}
+
+struct Told {
+    median: f64,
+    is_reached: bool,
+    /// In how many rounds, of how many; one figure of a whole run has none.
+    rounds: Option<(usize, usize)>,
 }
 
 /// The report as it grows.
@@ -38,21 +45,26 @@ impl Report {
         self.text += text;
     }
 
-    /// Notes a figure that is to be at most `bound`.
-    pub fn at_most(&mut self, what: &'static str, bound: f64, figure: f64) {
-        let is_reached = figure <= bound;
-        self.bounds.push(Bound { what, wanted: format!("at most {bound}"), figure: Some((figure, is_reached)) });
+    /// Notes figures of the rounds, whose median is to be at most `bound`.
+    pub fn at_most(&mut self, what: &'static str, bound: f64, figures: &Figures) {
+        self.note(what, format!("at most {bound}"), figures, |figure| figure <= bound);
+    }
+
+    /// Notes figures of the rounds, whose median is to be at least `bound`.
+    pub fn at_least(&mut self, what: &'static str, bound: f64, figures: &Figures) {
+        self.note(what, format!("at least {bound}"), figures, |figure| figure >= bound);
     }
 
     /// Notes that a figure that is to be at most `bound` can't be told from this run.
     pub fn withheld(&mut self, what: &'static str, bound: f64) {
-        self.bounds.push(Bound { what, wanted: format!("at most {bound}"), figure: None });
+        self.bounds.push(Bound { what, wanted: format!("at most {bound}"), told: None });
     }
 
-    /// Notes a figure that is to be at least `bound`.
-    pub fn at_least(&mut self, what: &'static str, bound: f64, figure: f64) {
-        let is_reached = figure >= bound;
-        self.bounds.push(Bound { what, wanted: format!("at least {bound}"), figure: Some((figure, is_reached)) });
+    fn note(&mut self, what: &'static str, wanted: String, figures: &Figures, is_reached: impl Fn(f64) -> bool) {
+        let reached = figures.0.iter().filter(|figure| is_reached(**figure)).count();
+        let rounds = (figures.0.len() > 1).then_some((reached, figures.0.len()));
+        let told = Told { median: figures.median(), is_reached: is_reached(figures.median()), rounds };
+        self.bounds.push(Bound { what, wanted, told: Some(told) });
     }
 
     /// Draws bars of figures over rounds into a file beside the report, and shows it there.
@@ -85,13 +97,15 @@ impl Report {
     }
 
     fn bounds(&self) -> String {
-        let mut text = "## What is to be reached\n\nRatios are medians of the ratios of each round.\n\n\
-                        | | wanted | figure | |\n|---|---|---|---|\n"
+        let mut text = "## What is to be reached\n\nFigures are medians over the rounds, ratios medians of the ratios within each \
+                        round.\n\n| | wanted | figure | | in rounds |\n|---|---|---|---|---|\n"
             .to_owned();
-        for Bound { what, wanted, figure } in &self.bounds {
-            let told = figure.map_or("| not reported".to_owned(), |(figure, is_reached)| {
-                let decimals = if figure.abs() < 100.0 { 2 } else { 0 };
-                format!("{figure:.decimals$} | {}", if is_reached { "reached" } else { "**missed**" })
+        for Bound { what, wanted, told } in &self.bounds {
+            let told = told.as_ref().map_or("| not reported | ".to_owned(), |told| {
+                let decimals = if told.median.abs() < 100.0 { 2 } else { 0 };
+                let rounds = told.rounds.map_or(String::new(), |(reached, all)| format!("{reached} of {all}"));
+                let is_reached = if told.is_reached { "reached" } else { "**missed**" };
+                format!("{:.decimals$} | {is_reached} | {rounds}", told.median)
             });
             writeln!(text, "| {what} | {wanted} | {told} |").unwrap();
         }

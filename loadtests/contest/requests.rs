@@ -148,7 +148,7 @@ impl Requests {
     }
 
     /// As many unknown ids as there are requests made in advance: put together while they are sent, they kept the generator so
-    /// busy that the server waited for it. They touch nearly all of the filter that a store of few links has.
+    /// busy that the server waited for it. They touch all of the index that a store of few links has.
     pub fn unknown(&self) -> Load {
         self.write("unknown", (0..TEXTS).map(|n| browser(&format!("/{}", id(NO_LINK + n)), n, mix(n) % CLIENTS, false)))
     }

@@ -56,6 +56,8 @@ const DAY_SECONDS: i64 = 86_400;
 /// What a store is to have.
 pub struct Seed<'a> {
     pub links: u64,
+    /// Each link has been hit once, a month ago: whoever counts hits of it finds a row.
+    pub all_hit: bool,
     pub past: &'a [Past],
 }
 
@@ -73,19 +75,19 @@ pub fn fill(program: &Program, home: &Path, seed: &Seed) {
     fs::remove_file(file).unwrap();
 }
 
-/// Counted up whenever new stores are made otherwise: what is kept was made by an older program then.
-const LAYOUT: &str = "2";
-
-/// A store with `links` links that stays for the next run. The kernel has its files in memory, as just after they were written.
+/// A store with `links` links that stays for the next run of the same program, worn in: each was hit before. The kernel has its files in memory, as
+/// just after they were written.
 pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
     let home = under.join(format!("contest-{links}-links"));
     let done = home.join("complete");
-    if fs::read_to_string(&done).ok().as_deref() != Some(LAYOUT) {
+    // Another program may keep things otherwise, and would measure what it does not make.
+    let made_by = program.digest();
+    if fs::read_to_string(&done).ok().as_ref() != Some(&made_by) {
         eprintln!("filling a store with {links} links, once: {}", home.display());
         let _ = fs::remove_dir_all(&home);
         fs::create_dir_all(&home).unwrap();
-        fill(program, &home, &Seed { links, past: &[] });
-        fs::write(done, LAYOUT).unwrap();
+        fill(program, &home, &Seed { links, all_hit: true, past: &[] });
+        fs::write(done, made_by).unwrap();
         // Else that goes on for the first rounds.
         rustix::fs::sync();
     }
@@ -120,9 +122,20 @@ impl File {
     }
 
     fn counter(&mut self, record: &Value) {
-        self.line(&record.to_string());
+        self.counted(&record.to_string());
+    }
+
+    fn counted(&mut self, line: &str) {
+        self.line(line);
         self.counters += 1;
     }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
 }
 
 /// Writes the file for `signpost import`: what `exported` says of the root key, with links and counters between.
@@ -141,16 +154,23 @@ fn write_file(exported: &str, path: &Path, seed: &Seed) {
             target(index)
         ));
     }
+    if seed.all_hit {
+        let day = today() - 30;
+        for index in 0..seed.links {
+            file.counted(&format!(r#"{{"day":{{"link":"{}","day":{day},"devices":[1,0,0]}}}}"#, id(index)));
+        }
+    }
     seed.past.iter().for_each(|past| write_past(&mut file, past));
     let names = of("{\"name\":").count();
     of("{\"name\":").for_each(|line| file.line(line));
     let counts = json!({"keys": 1, "links": seed.links, "counters": file.counters, "others": names});
-    let sha256 = file.hash.clone().finish().as_ref().iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap();
-        text
-    });
+    let sha256 = hex(file.hash.clone().finish().as_ref());
     writeln!(file.out, "{}", json!({"end": {"counts": counts, "sha256": sha256}})).unwrap();
     file.out.flush().unwrap();
+}
+
+fn today() -> i64 {
+    chrono::Utc::now().timestamp() / DAY_SECONDS
 }
 
 /// Counters of the link's days, and of each month's labels: a thousand in every list, the first ones more often.
@@ -159,7 +179,7 @@ fn write_past(file: &mut File, past: &Past) {
     let link = id(past.link);
     let each = past.hits / past.days;
     let mut months = std::collections::BTreeMap::<i64, u64>::new();
-    let today = chrono::Utc::now().timestamp() / DAY_SECONDS;
+    let today = today();
     for day in today - past.days as i64 + 1..=today {
         let devices = [each / 2, each / 3, each - each / 2 - each / 3];
         file.counter(&json!({"day": {"link": link, "day": day, "devices": devices}}));

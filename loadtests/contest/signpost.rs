@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    http,
+    http, seed,
     server::{Server, free_address},
     way::{Side, Way},
 };
@@ -32,6 +32,11 @@ pub const WEBHOOKS_TO_LOOPBACK: Setting = ("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS"
 pub struct Program(pub PathBuf);
 
 impl Program {
+    /// Tells it from any other.
+    pub fn digest(&self) -> String {
+        seed::hex(ring::digest::digest(&ring::digest::SHA256, &std::fs::read(&self.0).unwrap()).as_ref())
+    }
+
     /// Starts it on the data in `home`.
     pub fn start(&self, name: &'static str, way: Way, home: &Path, settings: &[Setting]) -> Server {
         self.start_at(name, way, home, (free_address(), free_address()), settings)

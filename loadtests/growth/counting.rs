@@ -57,7 +57,6 @@ struct Work {
     writer: u64,
     engine: u64,
     keeper: u64,
-    feeder: u64,
 }
 
 impl Work {
@@ -67,11 +66,10 @@ impl Work {
             let read = |name| std::fs::read_to_string(task.path().join(name));
             // A thread may end meanwhile.
             let (Ok(name), Ok(stat)) = (read("comm"), read("schedstat")) else { continue };
-            let nanos: u64 = stat.split_whitespace().next().unwrap().parse().unwrap();
+            let nanos = nanos_run(&stat);
             *match name.trim() {
                 "store-writer" => &mut work.writer,
                 "journal-keeper" => &mut work.keeper,
-                "feeder" | "main" | "growth" => &mut work.feeder,
                 name if name.starts_with("fjall") => &mut work.engine,
                 name if name.starts_with("actix") => &mut work.counter,
                 _ => continue,
@@ -79,6 +77,11 @@ impl Work {
         }
         work
     }
+}
+
+/// Nanoseconds that a thread has run, by its `schedstat`.
+fn nanos_run(stat: &str) -> u64 {
+    stat.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 pub fn run(home: &Path, name: &str, load: Load) -> String {
@@ -107,7 +110,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
         std::thread::Builder::new().name("feeder".into()).spawn(move || {
             let late = feed(&writer, load);
             feeding.store(false, Ordering::Release);
-            late
+            (late, nanos_run(&std::fs::read_to_string("/proc/thread-self/schedstat").unwrap()))
         })
     };
     let feeder = feeder.unwrap();
@@ -121,7 +124,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
             appended: stats.appended,
             unread: stats.unread_bytes,
             on_disk: stats.bytes_on_disk,
-            resident: measure::resident_mib(std::process::id(), "RssAnon"),
+            resident: measure::resident_mib(std::process::id(), "VmRSS"),
             store: measure::disk_bytes(&directory.join("store")),
         });
         if !feeding.load(Ordering::Acquire) {
@@ -133,7 +136,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     }
     assert!(counter.kept().ask_once(CountAll).await.unwrap_or(false), "all is counted");
     let counted_after = began.elapsed();
-    let late = feeder.join().unwrap();
+    let (late, fed_with) = feeder.join().unwrap();
     // What the engine puts off is counted to what caused it.
     let mut last = Work::now().engine;
     loop {
@@ -146,7 +149,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     }
     let after = Work::now();
     check(&*store, &writer, load).await;
-    let text = report(load, before, after, &seconds, (fed_after.unwrap(), counted_after, late));
+    let text = report(load, (before, after, fed_with), &seconds, (fed_after.unwrap(), counted_after, late));
     counter.stop().await;
     arbiter.stop();
     keeper.stop();
@@ -269,7 +272,12 @@ impl Zipf {
     }
 }
 
-fn report(load: Load, before: Work, after: Work, seconds: &[Second], times: (Duration, Duration, Duration)) -> String {
+fn report(
+    load: Load,
+    (before, after, fed_with): (Work, Work, u64),
+    seconds: &[Second],
+    times: (Duration, Duration, Duration),
+) -> String {
     const MIB: f64 = 1024.0 * 1024.0;
     let (fed, done, late) = times;
     let mut text = String::new();
@@ -290,17 +298,18 @@ fn report(load: Load, before: Work, after: Work, seconds: &[Second], times: (Dur
     writeln!(
         text,
         "| µs of CPU a hit | |\n|---|---|\n| reading, telling, adding up | {counter:.3} |\n| writing the rows (store's \
-         thread) | {writer:.3} |\n| flushing and merging tables (engine's threads) | {engine:.3} |\n| together | {:.3} \
-         |\n| the journal's own thread | {keeper:.3} |\n| appending (with what draws the hits) | {:.3} |\n",
-        counter + writer + engine,
-        each(|w| w.feeder),
+         thread) | {writer:.3} |\n| flushing and merging tables (engine's threads) | {engine:.3} |\n| making and \
+         syncing the journal's segments (its own thread) | {keeper:.3} |\n| together | {:.3} |\n| appending, with what draws the \
+         hits | {:.3} |\n",
+        counter + writer + engine + keeper,
+        fed_with as f64 / 1e3 / load.hits as f64,
     )
     .unwrap();
     let highest = |of: fn(&Second) -> f64| seconds.iter().map(of).fold(0.0, f64::max);
     writeln!(
         text,
-        "| at most | MiB |\n|---|---|\n| journal, not read | {:.1} |\n| journal on disk | {:.0} |\n| resident | {:.0} \
-         |\n| store on disk | {:.0} |\n",
+        "| at most | MiB |\n|---|---|\n| journal, not read | {:.1} |\n| journal on disk | {:.0} |\n| resident, mapped segments \
+         included | {:.0} |\n| store on disk | {:.0} |\n",
         highest(|s| s.unread as f64) / MIB,
         highest(|s| s.on_disk as f64) / MIB,
         highest(|s| s.resident),

@@ -17,6 +17,9 @@ use crate::contest::way::Way;
 use crate::contest::{http, seed::mix};
 use crate::measure;
 
+/// What the program takes at its defaults, whatever it stores, and what each link adds: see "Bounds" in `ARCHITECTURE.md`.
+const RESIDENT_MIB: f64 = 400.0;
+const RESIDENT_BYTES: f64 = 16.0;
 /// Connections that create links at once.
 const CREATORS: u64 = 16;
 
@@ -67,7 +70,7 @@ pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64) -
     let home = home.join(format!("links-{links}"));
     fs::create_dir_all(&home).unwrap();
     let began = Instant::now();
-    seed::fill(program, &home, &Seed { links, past: &[] });
+    seed::fill(program, &home, &Seed { links, all_hit: false, past: &[] });
     let filled = began.elapsed();
     eprintln!("{links} links: filled in {filled:.0?}");
     // What the import left to be merged is merged by the first start.
@@ -183,6 +186,33 @@ pub fn report(steps: &[Step]) -> String {
     text
 }
 
+/// What they are to be, and whether they are.
+pub fn bounds(steps: &[Step]) -> String {
+    let (Some(fewest), Some(most)) = (steps.first(), steps.last()) else { return String::new() };
+    let highest = |of: &dyn Fn(&Step) -> f64| steps.iter().map(of).fold(0.0, f64::max);
+    let start = |step: &Step| step.start_clean.max(step.start_killed).as_secs_f64() * 1e3;
+    let resident = |step: &Step| step.resident / (RESIDENT_MIB + step.links as f64 * RESIDENT_BYTES / 1_048_576.0);
+    let rows = [
+        ("every start, ms".to_owned(), highest(&start), 2_000.0),
+        (
+            format!("resident after redirects and creations, × {RESIDENT_MIB} MiB and {RESIDENT_BYTES} bytes a link"),
+            highest(&resident),
+            1.0,
+        ),
+        (
+            format!("uncached redirect, p99: {} links × {} links", most.links, fewest.links),
+            most.redirect(0.99) / fewest.redirect(0.99),
+            1.25,
+        ),
+    ];
+    let mut text = "\n| | at most | figure | |\n|---|---|---|---|\n".to_owned();
+    for (what, figure, bound) in rows {
+        let is_reached = if figure <= bound { "reached" } else { "**missed**" };
+        writeln!(text, "| {what} | {bound} | {figure:.2} | {is_reached} |").unwrap();
+    }
+    text
+}
+
 /// Draws how the figures grow, in files beside `out`, and answers what shows them in the report.
 pub fn plots(steps: &[Step], out: &Path) -> String {
     let line = |row: usize, label: &str| Line {
@@ -211,7 +241,7 @@ pub fn analytics(program: &Program, home: &Path, rate: u32, seconds: u32) -> Str
     let home: PathBuf = home.join("analytics");
     fs::create_dir_all(&home).unwrap();
     let past: Vec<Past> = (0..).zip(HITS).map(|(link, hits)| Past { link, hits, days: 400 }).collect();
-    seed::fill(program, &home, &Seed { links: 10, past: &past });
+    seed::fill(program, &home, &Seed { links: 10, all_hit: false, past: &past });
     let (server, _) = started(program, &home);
     server.rest().unwrap();
     let mut text = format!(

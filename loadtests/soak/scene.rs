@@ -84,7 +84,7 @@ pub struct Scene {
 impl Scene {
     /// Fills the store in `home` with the plain links; to be called before the program is started there.
     pub fn fill(program: &Program, home: &Path) {
-        seed::fill(program, home, &Seed { links: PLAIN as u64, past: &[] });
+        seed::fill(program, home, &Seed { links: PLAIN as u64, all_hit: false, past: &[] });
     }
 
     /// Makes the keys and the other links, whose webhooks go to `receiver`.

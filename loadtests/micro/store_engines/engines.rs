@@ -81,7 +81,7 @@ impl Fjall {
         let db = fjall::SingleWriterTxDatabase::builder(path)
             .cache_size(CACHE_BYTES as u64)
             .max_journaling_size(256 * 1024 * 1024)
-            .worker_threads(2)
+            .worker_threads(4)
             .open()
             .unwrap();
         let options = fjall::KeyspaceCreateOptions::default;
@@ -91,7 +91,7 @@ impl Fjall {
 
 impl Engine for Fjall {
     fn commit(&self, work: &mut dyn FnMut(&mut dyn Rows)) {
-        let tx = self.db.write_tx().durability(Some(fjall::PersistMode::SyncAll));
+        let tx = self.db.write_tx().durability(Some(fjall::PersistMode::SyncData));
         let mut rows = FjallRows { tx, store: self };
         work(&mut rows);
         rows.tx.commit().unwrap();
