@@ -1,7 +1,10 @@
 //! One contestant under one closed-loop load: a column of the contest, measured once a round.
 
+use std::path::PathBuf;
+
 use super::{
     requests::Load,
+    seed::Files,
     server::Server,
     way::Way,
     wrk::{self, CONNECTIONS},
@@ -30,6 +33,8 @@ pub struct Cell<'a> {
     pub outcome: Outcome,
     /// Each request comes over a connection of its own.
     pub closing: bool,
+    /// Where the files of the server's store are at the beginning, if that matters.
+    pub files: Option<(PathBuf, Files)>,
 }
 
 /// One run of a cell.
@@ -54,6 +59,9 @@ impl Cell<'_> {
     pub fn run(&self, seconds: u32, round: u32) -> Result<Run, String> {
         let (server, operator) = (self.server, self.server.operator.as_ref());
         server.rest()?;
+        if let Some((store, files)) = &self.files {
+            files.bring(store);
+        }
         let counts = operator.map(super::signpost::Operator::counts);
         let (connected, cpu) = (connections_accepted(), server.cpu());
         // Ids go on where the round before can't have come.

@@ -59,6 +59,7 @@ pub fn measure(contest: &Contest, report: &mut Report) -> Result<(), String> {
         load: contest.requests().creations(),
         outcome: Outcome::Created,
         closing: false,
+        files: None,
     };
     let (rounds, seconds) = (contest.options.rounds, contest.options.seconds);
     cell.run(1, rounds)?;

@@ -7,7 +7,7 @@ use super::{
     nginx::{self, Duty},
     report::{Report, answers},
     requests::Load,
-    seed,
+    seed::{self, Files},
     server::Server,
     signpost::{HIGH_LIMIT, NO_QR_LIMIT},
     way::Way,
@@ -50,7 +50,7 @@ impl Field {
 }
 
 fn redirect<'a>(title: &str, way: Way, server: &'a Server, load: Load) -> Cell<'a> {
-    Cell { title: title.to_owned(), way, server, load, outcome: Outcome::Redirect, closing: false }
+    Cell { title: title.to_owned(), way, server, load, outcome: Outcome::Redirect, closing: false, files: None }
 }
 
 /// Measures the pinned way, and answers its block.
@@ -63,17 +63,21 @@ pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<B
         .then(|| contest.program.start("signpost, limit of 100", way, &contest.hot_links("limited"), &[]));
     let wide = contest.wants(Scenario::Wide).then(|| {
         let home = seed::kept(&contest.program, env!("CARGO_TARGET_TMPDIR").as_ref(), contest.options.links);
-        contest.program.start("signpost, wide", way, &home, &[HIGH_LIMIT])
+        (contest.program.start("signpost, wide", way, &home, &[HIGH_LIMIT]), home)
     });
     let of = |title, server, load, outcome| Cell { outcome, ..redirect(title, way, server, load) };
+    cells.push(redirect(DISPATCHED, way, signpost, requests.dispatched()));
     if contest.wants(Scenario::NotFound) {
         cells.push(of(NOT_FOUND, signpost, requests.unknown(), Outcome::NotFound));
     }
     if let Some(server) = &limited {
         cells.push(of(LIMITED, server, requests.one_client(), Outcome::Limited));
     }
-    if let Some(server) = &wide {
-        cells.push(of(WIDE, server, requests.wide(contest.options.links), Outcome::Redirect));
+    if let Some((server, home)) = &wide {
+        for (title, files, salt) in [(WIDE, Files::InMemory, 3), (WIDE_ON_DISK, Files::OnDisk, 4)] {
+            let load = requests.wide(contest.options.links, salt);
+            cells.push(Cell { files: Some((home.clone(), files)), ..redirect(title, way, server, load) });
+        }
         cells.push(of(WIDE_NOT_FOUND, server, requests.unknown(), Outcome::NotFound));
     }
     if contest.wants(Scenario::Connections) {
@@ -91,10 +95,12 @@ pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<B
     Ok(block)
 }
 
+const DISPATCHED: &str = "signpost: by the dispatcher";
 const NOT_FOUND: &str = "signpost: unknown ids";
 const WIDE_NOT_FOUND: &str = "signpost: wide, unknown ids";
 const LIMITED: &str = "signpost: over the limit";
 const WIDE: &str = "signpost: wide";
+const WIDE_ON_DISK: &str = "signpost: wide, from disk";
 const NGINX_CLOSING: &str = "nginx, limit and log: a connection each";
 const CLOSING: &str = "signpost: a connection each";
 const PNG: &str = "signpost: QR, PNG";
@@ -142,19 +148,17 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
     report.at_most("Hot redirect, pinned: CPU, × nginx", 0.95, &own.times(record, CPU));
     report.at_least("Hot redirect, pinned: throughput, × nginx", 1.0, &own.times(record, RATE));
 
-    let others = [NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, PNG, SVG];
-    if block.some(&others).next().is_some() {
-        report.add(
-            "## Other requests, pinned\n\nIn the same rounds: 16,384 unknown ids in turns; one client over the default limit; \
-             of the wide store, in which each link was hit before, unknown ids, and redirects, a fifth of the look-ups for the hot \
-             links and the others for any, each other; QR codes of the hot links at their defaults, never a 304. The kernel has the \
-             wide store's files in memory: a redirect that is not in cache reads no disk.\n\n",
-        );
-        report.add(&tables(&block.some(&[HOT, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, PNG, SVG]), own));
-        for (name, what, titles) in [
-            ("others", "redirects", &[HOT, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE][..]),
-            ("qr", "QR codes", &[PNG, SVG]),
-        ] {
+    report.add(
+        "## Other requests, pinned\n\nIn the same rounds: hot redirects that are answered behind actix's dispatcher; 16,384 unknown \
+         ids in turns; one client over the default limit; of the wide store, in which each link was hit before, unknown ids, and \
+         redirects, a fifth of the look-ups for the hot links and the others for any, each other; QR codes of the hot links at \
+         their defaults, never a 304. Before each turn of a wide redirect the kernel is brought to have all of the store's files \
+         in memory, or none.\n\n",
+    );
+    let redirects = [HOT, DISPATCHED, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, WIDE_ON_DISK];
+    report.add(&tables(&block.some(&[&redirects[..], &[PNG, SVG]].concat()), own));
+    for (name, what, titles) in [("others", "redirects", &redirects[..]), ("qr", "QR codes", &[PNG, SVG])] {
+        if block.some(titles).next().is_some() {
             report.plot(
                 name,
                 &format!("CPU a request, pinned: {what}"),

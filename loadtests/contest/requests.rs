@@ -62,8 +62,8 @@ const REFERRERS: [Option<&str>; 6] = [
     Some("https://www.facebook.com/"),
 ];
 
-/// A request as browsers send it; `n` chooses who sends it and from where.
-pub fn browser(path: &str, n: u64, client: u64, closing: bool) -> String {
+/// A request as browsers send it, and `more` fields; `n` chooses who sends it and from where.
+pub fn browser(path: &str, n: u64, client: u64, more: &str) -> String {
     let pick = |salt: u64, of: usize| mix(n ^ salt << 40) as usize % of;
     let referrer = REFERRERS[pick(1, REFERRERS.len())];
     let referrer = referrer.map(|url| format!("Referer: {url}\r\n")).unwrap_or_default();
@@ -72,10 +72,9 @@ pub fn browser(path: &str, n: u64, client: u64, closing: bool) -> String {
     format!(
         "GET {path} HTTP/1.1\r\nHost: go.example\r\nUser-Agent: {}\r\n\
          Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8\r\n\
-         Accept-Language: {}\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n{referrer}X-Forwarded-For: {client}\r\n{}\r\n",
+         Accept-Language: {}\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n{referrer}X-Forwarded-For: {client}\r\n{more}\r\n",
         USER_AGENTS[pick(2, USER_AGENTS.len())],
         LANGUAGES[pick(3, LANGUAGES.len())],
-        if closing { "Connection: close\r\n" } else { "" },
     )
 }
 
@@ -127,49 +126,54 @@ impl Requests {
         Load { ids: Some(path), sample, ..load }
     }
 
-    fn to_hot_links(&self, name: &str, closing: bool, path: impl Fn(&str) -> String) -> Load {
-        let text = |n| browser(&path(&id(zipf(n))), n, mix(n) % CLIENTS, closing);
+    fn to_hot_links(&self, name: &str, more: &str, path: impl Fn(&str) -> String) -> Load {
+        let text = |n| browser(&path(&id(zipf(n))), n, mix(n) % CLIENTS, more);
         self.write(name, (0..TEXTS).map(text))
     }
 
     /// Redirects of a thousand links.
     pub fn hot(&self) -> Load {
-        self.to_hot_links("hot", false, |id| format!("/{id}"))
+        self.to_hot_links("hot", "", |id| format!("/{id}"))
+    }
+
+    /// The same with a field that the program's lane leaves to the dispatcher, and means nothing.
+    pub fn dispatched(&self) -> Load {
+        self.to_hot_links("dispatched", "Upgrade: h2c\r\n", |id| format!("/{id}"))
     }
 
     /// The same, each over a connection of its own.
     pub fn closing(&self) -> Load {
-        self.to_hot_links("closing", true, |id| format!("/{id}"))
+        self.to_hot_links("closing", "Connection: close\r\n", |id| format!("/{id}"))
     }
 
     /// The same from a single client.
     pub fn one_client(&self) -> Load {
-        self.write("one-client", (0..TEXTS).map(|n| browser(&format!("/{}", id(zipf(n))), n, 0, false)))
+        self.write("one-client", (0..TEXTS).map(|n| browser(&format!("/{}", id(zipf(n))), n, 0, "")))
     }
 
     /// As many unknown ids as there are requests made in advance: put together while they are sent, they kept the generator so
     /// busy that the server waited for it. They touch all of the index that a store of few links has.
     pub fn unknown(&self) -> Load {
-        self.write("unknown", (0..TEXTS).map(|n| browser(&format!("/{}", id(NO_LINK + n)), n, mix(n) % CLIENTS, false)))
+        self.write("unknown", (0..TEXTS).map(|n| browser(&format!("/{}", id(NO_LINK + n)), n, mix(n) % CLIENTS, "")))
     }
 
-    /// Of `links` links: a fifth of the look-ups for the hot ones, the others for any, each other.
-    pub fn wide(&self, links: u64) -> Load {
+    /// Of `links` links: a fifth of the look-ups for the hot ones, the others for any, each other, and others for each `salt`.
+    pub fn wide(&self, links: u64, salt: u64) -> Load {
         let path = |n: u64| if n.is_multiple_of(5) { format!("/{}", id(zipf(n))) } else { format!("/{FRESH}") };
-        let texts = (0..TEXTS).map(|n| browser(&path(n), n, mix(n) % CLIENTS, false));
+        let texts = (0..TEXTS).map(|n| browser(&path(n), n, mix(n) % CLIENTS, ""));
         // Links whose indexes follow each other lie far apart, and these do not even follow.
-        Self::with_ids(self.write("wide", texts), |n| mix(n ^ 3 << 50) % links)
+        Self::with_ids(self.write(&format!("wide-{salt}"), texts), |n| mix(n ^ salt << 50) % links)
     }
 
     /// Images; `query` says which.
     pub fn qr(&self, name: &str, query: &str) -> Load {
-        self.to_hot_links(name, false, |id| format!("/{id}/qr{query}"))
+        self.to_hot_links(name, "", |id| format!("/{id}/qr{query}"))
     }
 
     /// Hot redirects, one in `every` of them of another link.
     pub fn hot_with(&self, link: &str, every: u64) -> Load {
         let path = |n: u64| if n.is_multiple_of(every) { format!("/{link}") } else { format!("/{}", id(zipf(n))) };
-        self.write("hot-with", (0..TEXTS).map(|n| browser(&path(n), n, mix(n) % CLIENTS, false)))
+        self.write("hot-with", (0..TEXTS).map(|n| browser(&path(n), n, mix(n) % CLIENTS, "")))
     }
 
     /// How many of the first `requests` of that load are of the other link.

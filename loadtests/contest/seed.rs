@@ -75,8 +75,7 @@ pub fn fill(program: &Program, home: &Path, seed: &Seed) {
     fs::remove_file(file).unwrap();
 }
 
-/// A store with `links` links that stays for the next run of the same program, worn in: each was hit before. The kernel has its files in memory, as
-/// just after they were written.
+/// A store with `links` links that stays for the next run of the same program, worn in: each was hit before.
 pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
     let home = under.join(format!("contest-{links}-links"));
     let done = home.join("complete");
@@ -91,16 +90,30 @@ pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
         // Else that goes on for the first rounds.
         rustix::fs::sync();
     }
-    read_once(&home);
     home
 }
 
-fn read_once(directory: &Path) {
-    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
-        if entry.file_type().unwrap().is_dir() {
-            read_once(&entry.path());
-        } else {
-            io::copy(&mut fs::File::open(entry.path()).unwrap(), &mut io::sink()).unwrap();
+/// Where the files of a store are before it is measured. By itself no kernel keeps what is asked for seldom: some drop it after a
+/// minute, however much memory is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    InMemory,
+    OnDisk,
+}
+
+impl Files {
+    /// Brings all of them there.
+    pub fn bring(self, directory: &Path) {
+        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            // The program may merge files meanwhile.
+            let (Ok(kind), Ok(mut file)) = (entry.file_type(), fs::File::open(entry.path())) else { continue };
+            if kind.is_dir() {
+                self.bring(&entry.path());
+            } else if self == Self::InMemory {
+                io::copy(&mut file, &mut io::sink()).unwrap();
+            } else {
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            }
         }
     }
 }

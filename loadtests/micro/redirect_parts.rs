@@ -2,20 +2,29 @@
 //!
 //! `cargo bench --bench redirect_parts`. Each figure is the mean of a sample of calls in a tight loop; shown are the least
 //! and the median of the samples. On two threads it is the time that a call takes each of them.
+//!
+//! Behind them is what would do in the place of a part, and is not taken for what it costs.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement ends where something fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    reason = "a measurement ends where something fails"
+)]
 
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use actix_http::header::{HeaderName, HeaderValue};
+use actix_http::header::{HeaderName, HeaderValue, HttpDate};
 use actix_http::{RequestHead, StatusCode};
+use metrics::{Key, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use signpost::app::App;
 use signpost::cache::near::NearLinks;
 use signpost::clock::Clock;
@@ -25,7 +34,9 @@ use signpost::domain::link::ShortId;
 use signpost::hits::journal::{self, Journal, JournalSettings};
 use signpost::hits::record::HitRecord;
 use signpost::http::Api;
+use signpost::http::h1::{CannedProblem, DateText};
 use signpost::http::lane::{Next, Teller};
+use signpost::http::problem::{Kind, Problem};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
 use signpost::limits::client::{ClientKey, ClientLimiter};
@@ -44,7 +55,65 @@ fn main() {
     println!("| part | 1 thread: min / median, ns | 2 threads: min / median, ns |\n|---|---|---|");
     parts();
     whole();
+    println!("\n| instead | 1 thread: min / median, ns | 2 threads: min / median, ns |\n|---|---|---|");
+    instead();
 }
+
+/// What would do in the place of parts.
+fn instead() {
+    let id = |_: u64| |_| consume(HeaderValue::from_str(&uuid::Uuid::now_v7().to_string()));
+    row("request id, as a UUID", id, || ());
+    row("date, made for each answer", |_| |_| consume(HttpDate::from(SystemTime::now()).to_string()), || ());
+    let problem = || Problem::new(Kind::NotFound, "There is no link with this id.");
+    row("answer to an unknown id, made for each", |_| |_| consume(problem().to_json()), || ());
+    let canned = CannedProblem::new(&problem());
+    let mut date = DateText::default();
+    let date = date.stamp(Clock::system().now(), b"0123456789012345678", false);
+    row(
+        "the same, made once and copied",
+        |_| {
+            let (canned, mut out) = (&canned, Vec::with_capacity(1_024));
+            move |_| {
+                out.clear();
+                canned.write(&mut out, true, date);
+                consume(out.len());
+            }
+        },
+        || (),
+    );
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let (key, metadata) = (Key::from_name("times"), Metadata::new("", Level::INFO, None));
+    let times = recorder.register_histogram(&key, &metadata);
+    // What is observed is kept until somebody asks.
+    row(
+        "metric of a time, the recorder's own",
+        |_| |_| times.record(black_box(0.001)),
+        || consume(recorder.handle().render()),
+    );
+    let one_line = [AtomicU64::new(0), AtomicU64::new(0)];
+    let add = |counter: &AtomicU64| consume(counter.fetch_add(1, Ordering::Relaxed));
+    row(
+        "a counter for each thread, on one cache line",
+        |thread| {
+            let own = &one_line[thread as usize];
+            move |_| add(own)
+        },
+        || (),
+    );
+    let apart = [Apart::default(), Apart::default()];
+    row(
+        "the same, each on lines of its own",
+        |thread| {
+            let own = &apart[thread as usize].0;
+            move |_| add(own)
+        },
+        || (),
+    );
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Apart(AtomicU64);
 
 /// Measures `call`, made anew for each thread, and prints its row. `between` runs after each sample, untimed.
 fn row<C: FnMut(u64)>(name: &str, make: impl Fn(u64) -> C + Sync, mut between: impl FnMut()) {

@@ -143,7 +143,7 @@ impl Mix {
             (Ask::Redirect { link: link as u32, busy: which == 3 }, self.scene.links[link].id.clone())
         };
         let client = if which == 3 { BUSY_CLIENT } else { n };
-        Prepared { ask, text: browser(&format!("/{path}"), n, client, false).into_bytes().into() }
+        Prepared { ask, text: browser(&format!("/{path}"), n, client, "").into_bytes().into() }
     }
 
     /// The `n`-th request to the API; `creations` is how many creations there were before it.
@@ -172,7 +172,7 @@ impl Mix {
                 read(format!("/{hooked}/webhooks/status?limit=1"))
             }
             90..93 => read("/api-keys".to_owned()),
-            _ => (Ask::Qr, browser(&format!("/{}/qr", link(&self.scene)), n, mix(n) % TEXTS, false)),
+            _ => (Ask::Qr, browser(&format!("/{}/qr", link(&self.scene)), n, mix(n) % TEXTS, "")),
         };
         Prepared { ask, text: text.into_bytes().into() }
     }

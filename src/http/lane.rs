@@ -1,7 +1,7 @@
 //! The lane: where every connection begins, and stays as long as it asks for nothing but short links.
 //!
-//! A redirect from cache is what the whole product is for, and half of what it costs in this process is the dispatcher,
-//! which makes a request, a response and two timers of each. In the lane a request is read into the worker's one buffer,
+//! A redirect from cache is what the whole product is for, and the dispatcher makes a request, a response and two timers of
+//! each. The contest tells what one costs behind it (`loadtests/run`, the row "by the dispatcher"). In the lane a request is read into the worker's one buffer,
 //! looked at where it lies, answered into the worker's other one, and nothing of it is kept.
 //!
 //! Whatever else comes (another path, a body, half a head, something malformed) goes to the dispatcher with the
