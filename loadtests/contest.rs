@@ -6,7 +6,7 @@
 //!
 //! Starts every contestant on loopback, loads them by turns, and writes `loadtests/results/<date>-contest.md` with plots
 //! beside it. Bounds that are missed are told in the report; the run fails, without a report, where its figures can't be
-//! trusted: a count that does not add up, an error, or rounds of the peer of record that lie too far apart.
+//! trusted: a count that does not add up, an error, rounds that lie too far apart or are too few, or a late load generator.
 //!
 //! A failed operation ends the program: `unwrap` is right here.
 

@@ -68,7 +68,7 @@ struct Options {
     /// Hits a second.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// How long `counting` is fed.
+    /// How long `counting` is fed, and each link of `analytics` asked.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Links in `counting`.

@@ -23,7 +23,7 @@ struct Bound {
 struct Told {
     median: f64,
     is_reached: bool,
-    /// In how many rounds, of how many; one figure of a whole run has none.
+    /// In how many rounds, of how many; none where there was one.
     rounds: Option<(usize, usize)>,
 }
 

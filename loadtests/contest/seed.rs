@@ -75,12 +75,15 @@ pub fn fill(program: &Program, home: &Path, seed: &Seed) {
     fs::remove_file(file).unwrap();
 }
 
+/// Counted up whenever stores are filled otherwise.
+const FILLING: u32 = 1;
+
 /// A store with `links` links that stays for the next run of the same program, worn in: each was hit before.
 pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
     let home = under.join(format!("contest-{links}-links"));
     let done = home.join("complete");
     // Another program may keep things otherwise, and would measure what it does not make.
-    let made_by = program.digest();
+    let made_by = format!("{FILLING} {}", program.digest());
     if fs::read_to_string(&done).ok().as_ref() != Some(&made_by) {
         eprintln!("filling a store with {links} links, once: {}", home.display());
         let _ = fs::remove_dir_all(&home);
@@ -104,11 +107,17 @@ pub enum Files {
 impl Files {
     /// Brings all of them there.
     pub fn bring(self, directory: &Path) {
+        // Only what is written can be dropped.
+        rustix::fs::sync();
+        self.bring_each(directory);
+    }
+
+    fn bring_each(self, directory: &Path) {
         for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
             // The program may merge files meanwhile.
             let (Ok(kind), Ok(mut file)) = (entry.file_type(), fs::File::open(entry.path())) else { continue };
             if kind.is_dir() {
-                self.bring(&entry.path());
+                self.bring_each(&entry.path());
             } else if self == Self::InMemory {
                 io::copy(&mut file, &mut io::sink()).unwrap();
             } else {

@@ -90,12 +90,12 @@ fn instead() {
         |_| |_| times.record(black_box(0.001)),
         || consume(recorder.handle().render()),
     );
-    let one_line = [AtomicU64::new(0), AtomicU64::new(0)];
+    let one_line = OneLine::default();
     let add = |counter: &AtomicU64| consume(counter.fetch_add(1, Ordering::Relaxed));
     row(
         "a counter for each thread, on one cache line",
         |thread| {
-            let own = &one_line[thread as usize];
+            let own = &one_line.0[thread as usize];
             move |_| add(own)
         },
         || (),
@@ -110,6 +110,10 @@ fn instead() {
         || (),
     );
 }
+
+#[derive(Default)]
+#[repr(align(16))]
+struct OneLine([AtomicU64; 2]);
 
 #[derive(Default)]
 #[repr(align(128))]

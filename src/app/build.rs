@@ -94,10 +94,7 @@ pub(super) async fn build(
     let base_url = BaseUrl::new(config.http.base_url_at(address).as_url().clone());
 
     // Before anything that may take its time: whoever looks after the process learns that it lives and starts.
-    let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
-    let readiness = Readiness::default();
-    let admin = admin::serve(admin_socket, readiness.clone(), Arc::clone(&metrics)).await;
-    let admin = admin.map_err(|source| StartError::Bind { address: admin_address, source })?;
+    let (metrics, readiness, admin) = serve_operators(admin_socket).await?;
 
     make_directory(config)?;
     let master_key = match &config.secrets.master_key {
@@ -155,7 +152,7 @@ pub(super) async fn build(
 
     let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
     let cache = Arc::new(LinkCache::new(Arc::clone(&store), cache_settings(config)));
-    meters::show(&metrics, &journal_writer, &cache, &store, &readiness, &clock);
+    meters::show(&metrics, &journal_writer, &cache, &store, &clock);
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),
@@ -195,6 +192,17 @@ pub(super) async fn build(
         traces,
     };
     Ok(App { parts, address, admin_address, base_url: base_url.as_str().to_owned() })
+}
+
+/// What the operator's listener tells, and the listener.
+async fn serve_operators(socket: TcpListener) -> Result<(Arc<Metrics>, Readiness, admin::Serving), StartError> {
+    let address = bound(&socket)?;
+    let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
+    let readiness = Readiness::default();
+    meters::show_readiness(&metrics, &readiness);
+    let serving = admin::serve(socket, readiness.clone(), Arc::clone(&metrics)).await;
+    let serving = serving.map_err(|source| StartError::Bind { address, source })?;
+    Ok((metrics, readiness, serving))
 }
 
 fn start_traces(config: &Config, node: NodeId, metrics: &Metrics) -> Result<Option<Arc<Traces>>, StartError> {

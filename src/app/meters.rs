@@ -43,15 +43,14 @@ pub fn show_webhooks(metrics: &Metrics, under_way: impl Fn() -> u64 + Send + 'st
     metrics.seconds_of(&of::WEBHOOK_OVERDUE, move || overdue.overdue(clock.now().0));
 }
 
-/// Journal, cache, driver, and whether requests are served.
-pub fn show(
-    metrics: &Metrics,
-    journal: &JournalWriter,
-    cache: &Arc<LinkCache>,
-    store: &Arc<dyn Store>,
-    readiness: &Readiness,
-    clock: &Clock,
-) {
+/// Whether requests are served.
+pub fn show_readiness(metrics: &Metrics, readiness: &Readiness) {
+    let readiness = readiness.clone();
+    metrics.gauge_of(&of::SERVING, &[], move || u64::from(readiness.is_serving()));
+}
+
+/// Journal, cache and driver.
+pub fn show(metrics: &Metrics, journal: &JournalWriter, cache: &Arc<LinkCache>, store: &Arc<dyn Store>, clock: &Clock) {
     let stats = |read: fn(&JournalStats) -> u64| {
         let journal = journal.clone();
         move || read(&journal.stats())
@@ -68,8 +67,6 @@ pub fn show(
 
     let cache = Arc::clone(cache);
     metrics.gauge_of(&of::CACHED_LINKS, &[], move || cache.len());
-    let readiness = readiness.clone();
-    metrics.gauge_of(&of::SERVING, &[], move || u64::from(readiness.is_serving()));
 
     let driver = |read: fn(DriverCounts) -> u64| {
         let store = Arc::clone(store);

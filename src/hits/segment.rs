@@ -180,7 +180,6 @@ fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
     for at in range.clone().step_by(ZEROS.len()) {
         let bytes = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(ZEROS.len());
         file.write_all_at(&ZEROS[..bytes], at)?;
-        give_way();
     }
     Ok(())
 }

@@ -217,7 +217,8 @@ fn webhooks(api: &Api, fields: &mut Fields<'_>) -> Vec<String> {
         fields.faults.at("/webhooks", "must have at most 10 entries");
     }
     let mut urls: Vec<WebhookUrl> = Vec::with_capacity(values.len());
-    for (index, value) in values.into_iter().enumerate() {
+    // With more, the first ones tell enough.
+    for (index, value) in values.into_iter().take(MAX_WEBHOOKS).enumerate() {
         let at = format!("/webhooks/{index}");
         let Ok(text) = serde_json::from_str::<String>(value.get()) else {
             fields.faults.at(at, "must be a string");

@@ -45,6 +45,7 @@ fn panicked(panic: &PanicHookInfo<'_>) {
     let (reason, location) = (panic.payload_as_str().unwrap_or_default(), panic.location().map(display));
     // Where the environment asks for it, as without this hook.
     let backtrace = Backtrace::capture();
-    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| display(backtrace));
-    tracing::error!(thread = thread.name(), location, backtrace, reason, "panicked");
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    // As text, for that is written without breaks of lines.
+    tracing::error!(thread = thread.name(), location, backtrace = backtrace.as_deref(), reason, "panicked");
 }

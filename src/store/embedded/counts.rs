@@ -23,9 +23,9 @@ use crate::store::StoreError;
 
 pub const COUNTS: &str = "counts";
 
-/// The longest row: as long as those together are that a hit of a spread link with its place would write instead.
+/// A longer row is to be spread: this one is as long as those together are that a hit of a spread link with its place writes.
 const MOST_BYTES: usize = 512;
-/// More days and labels never fit: each takes six bytes at the least.
+/// A batch with more days and labels of a link spreads it: each takes six bytes at the least.
 const MOST_ENTRIES: usize = MOST_BYTES / 6;
 
 /// What the row of a link says. `W` is a [`Whole`], or one that is borrowed.
@@ -36,7 +36,7 @@ enum Row<W> {
     Spread,
 }
 
-/// How many rows a batch may still make of those that it spreads.
+/// How many rows a batch may still make of those that it spreads. A link that no longer fits into any row is spread all the same.
 pub struct Spreading(usize);
 
 impl Spreading {

@@ -51,7 +51,7 @@ metrics! {
     BUILD_INFO: Gauge "signpost_build_info" ["version"]
         "Always 1; the label tells the version."
     SERVING: Gauge "signpost_serving" []
-        "1 while requests are served, 0 while the process drains."
+        "1 while requests are served, 0 while the process starts or drains."
 
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
         "Look-ups of short ids: found (302), not_found (404), limited (429), unavailable (503), failed (500)."

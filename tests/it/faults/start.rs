@@ -1,10 +1,11 @@
-//! What keeps the program from starting is said in one line that names it.
+//! What keeps the program from starting is said in one line that names it, and that it starts to whoever looks after it.
 
 use std::fs::{self, Permissions};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
-use crate::support::process::Program;
+use crate::support::process::{Process, Program};
 use crate::support::server::ROOT_KEY;
 use crate::support::soon;
 use crate::support::wire::Connection;
@@ -101,25 +102,44 @@ fn another_master_key_than_before_is_refused() {
     assert_eq!(Program::under_load(directory.path()).serve().terminate().code(), Some(0));
 }
 
-#[test]
-fn while_it_starts_the_operator_is_told_that_it_lives_and_is_not_ready() {
-    let directory = tempfile::tempdir().unwrap();
-    // Who is asked for the store takes the connection, and says nothing.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    // An address that no other test has.
+/// An address for the operator that no other test has.
+fn operators_address() -> SocketAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
-    let mut process = Program::at(directory.path())
-        .set("SIGNPOST_MASTER_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
-        .set("SIGNPOST_STORE__KIND", "scylla")
-        .set("SIGNPOST_SCYLLA__NODES", &silent.local_addr().unwrap().to_string())
-        .set("SIGNPOST_ADMIN__LISTEN", &format!("127.91.{high}.{low}:8081"))
-        .spawn();
-    process.admin = SocketAddr::from(([127, 91, high, low], 8081));
+    TcpListener::bind((Ipv4Addr::new(127, 91, high, low), 0)).unwrap().local_addr().unwrap()
+}
+
+#[track_caller]
+fn lives_and_is_not_ready(program: Program, admin: SocketAddr) -> Process {
+    let mut process = program.set("SIGNPOST_ADMIN__LISTEN", &admin.to_string()).spawn();
+    process.admin = admin;
     soon("it answers", || process.ready_status().is_some());
     let mut operator = Connection::open(process.admin).unwrap();
     operator.get("/readyz", &[]).unwrap().expect(503);
     operator.get("/livez", &[]).unwrap().expect(200);
-    operator.get("/metrics", &[]).unwrap().expect(200);
-    assert!(!process.has_ended(), "it still waits for the store: {}", process.stderr());
-    process.kill();
+    let metrics = String::from_utf8(operator.get("/metrics", &[]).unwrap().expect(200).body).unwrap();
+    assert!(metrics.contains("\nsignpost_serving 0\n"), "{metrics}");
+    assert!(!process.has_ended(), "it still starts: {}", process.stderr());
+    process
+}
+
+#[test]
+fn while_it_waits_for_its_store_it_tells_that_it_lives_and_is_not_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    // Who is asked for the store takes the connection, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let program = Program::at(directory.path())
+        .set("SIGNPOST_MASTER_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+        .set("SIGNPOST_STORE__KIND", "scylla")
+        .set("SIGNPOST_SCYLLA__NODES", &silent.local_addr().unwrap().to_string());
+    lives_and_is_not_ready(program, operators_address()).kill();
+}
+
+#[test]
+fn while_it_reads_its_disk_it_tells_that_it_lives_and_is_not_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("data")).unwrap();
+    // Whoever reads it waits for somebody to write.
+    let fifo = directory.path().join("data/node.id");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    lives_and_is_not_ready(Program::at(directory.path()), operators_address()).kill();
 }
