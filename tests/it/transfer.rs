@@ -181,7 +181,7 @@ async fn an_embedded_store_comes_over_whole() {
 #[tokio::test]
 async fn a_store_that_was_made_before_links_were_counted_in_one_row_comes_over_whole() {
     let ground = Ground::new();
-    let older = fjall::SingleWriterTxDatabase::builder(ground.directory.path().join("filled")).open().unwrap();
+    let older = fjall::Database::builder(ground.directory.path().join("filled")).open().unwrap();
     drop(older.keyspace("days", fjall::KeyspaceCreateOptions::default).unwrap());
     drop(older);
     let source = filled(&ground).await;

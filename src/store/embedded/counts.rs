@@ -7,14 +7,14 @@
 //!
 //! Stores that were made before there was this table don't get it: all links are spread there.
 
-use fjall::{Readable, SingleWriterTxKeyspace as Keyspace, Slice};
+use fjall::{Keyspace, Slice, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::days;
-use super::engine::{Engine, engine_error};
+use super::engine::Engine;
 use super::labels;
 use super::rows::{decode, encode, encode_into};
-use super::transaction::{MAX_ROW, Transaction};
+use super::transaction::{MAX_ROW, Rows, Transaction};
 use crate::domain::analytics::shortened;
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{DayCount, Dimension, LabelCount, LinkHits};
@@ -149,9 +149,9 @@ impl<'a> Whole<'a> {
 }
 
 /// The row of a link, of which there is none before its first hit.
-fn row(engine: &Engine, from: &impl Readable, link: ShortId) -> Result<Option<Slice>, StoreError> {
+fn row(engine: &Engine, from: &impl Rows, link: ShortId) -> Result<Option<Slice>, StoreError> {
     let Some(counts) = &engine.counts else { return Ok(None) };
-    from.get(counts, link.0).map_err(|error| engine_error(&error))
+    from.row(counts, link.0)
 }
 
 /// Adds hits of one link, whose rows are of different days and labels.
@@ -161,7 +161,7 @@ pub fn add(
     (link, spreading): (ShortId, &mut Spreading),
     (days, labels): (&[DayCount], &[LabelCount]),
 ) -> Result<(), StoreError> {
-    let row = row(engine, &**transaction, link)?;
+    let row = row(engine, transaction, link)?;
     if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
         if days.len() + labels.len() <= MOST_ENTRIES {
             for row in days {
@@ -180,7 +180,7 @@ pub fn add(
 
 /// Makes the hits of a day what another store has counted.
 pub fn set_day(engine: &Engine, transaction: &mut Transaction<'_>, count: &DayCount) -> Result<(), StoreError> {
-    let row = row(engine, &**transaction, count.link)?;
+    let row = row(engine, transaction, count.link)?;
     if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
         *whole.day(count.day) = count.devices;
         return whole.write(engine, counts, transaction, (count.link, &mut { Spreading::ANY }));
@@ -190,7 +190,7 @@ pub fn set_day(engine: &Engine, transaction: &mut Transaction<'_>, count: &DayCo
 
 /// Makes a label's hits in a month what another store has counted.
 pub fn set_label(engine: &Engine, transaction: &mut Transaction<'_>, count: &LabelCount) -> Result<(), StoreError> {
-    let row = row(engine, &**transaction, count.link)?;
+    let row = row(engine, transaction, count.link)?;
     if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
         let at = (count.link, &mut { Spreading::ANY });
         if labels::kept(&count.label) == &*count.label {
@@ -203,12 +203,7 @@ pub fn set_label(engine: &Engine, transaction: &mut Transaction<'_>, count: &Lab
 }
 
 /// All hits of a link. The snapshot makes what is read in several rows one moment's.
-pub fn of_link(
-    engine: &Engine,
-    snapshot: &impl Readable,
-    link: ShortId,
-    with_labels: bool,
-) -> Result<LinkHits, StoreError> {
+pub fn of_link(engine: &Engine, snapshot: &Snapshot, link: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
     let row = row(engine, snapshot, link)?;
     let dimensions = if with_labels { &Dimension::ALL[..] } else { &[] };
     match Row::read(engine, row.as_ref())? {
@@ -311,7 +306,7 @@ mod tests {
     }
 
     fn is_spread(engine: &Engine, link: ShortId) -> bool {
-        let row = row(engine, &engine.database.read_tx(), link).unwrap();
+        let row = row(engine, &engine.database.snapshot(), link).unwrap();
         matches!(Row::read(engine, row.as_ref()).unwrap(), Row::Spread)
     }
 
@@ -332,7 +327,7 @@ mod tests {
         }
         assert!(spread_at.is_some_and(|day| (10..30).contains(&day)), "{spread_at:?}");
         // Once it is in the tables, nothing is left of it in the row.
-        let row = row(&engine, &engine.database.read_tx(), link(0)).unwrap().unwrap();
+        let row = row(&engine, &engine.database.snapshot(), link(0)).unwrap().unwrap();
         assert_eq!(row.len(), 2);
     }
 
@@ -341,7 +336,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let engine = open(&directory);
         let mut counted = BTreeMap::new();
-        let length = |n: u64| row(&engine, &engine.database.read_tx(), link(n)).unwrap().unwrap().len();
+        let length = |n: u64| row(&engine, &engine.database.snapshot(), link(n)).unwrap().unwrap().len();
         let mut add_all = |n: u32, spreading: &mut Spreading| {
             let batch = batch(2, n);
             write(&engine, |transaction| {
@@ -432,7 +427,7 @@ mod tests {
     #[test]
     fn a_store_that_was_made_without_the_table_goes_on_without() {
         let directory = tempfile::tempdir().unwrap();
-        let older = fjall::SingleWriterTxDatabase::builder(directory.path().join("store")).open().unwrap();
+        let older = fjall::Database::builder(directory.path().join("store")).open().unwrap();
         drop(older.keyspace("days", fjall::KeyspaceCreateOptions::default).unwrap());
         drop(older);
         let mut counted = BTreeMap::new();

@@ -1,10 +1,10 @@
 //! Hits of links that are spread (see `counts`) by day, a row each: one counter a device.
 
-use fjall::Readable;
+use fjall::{Readable, Snapshot};
 
 use super::engine::{Engine, engine_error};
 use super::rows::{corrupt, counters, counters_row, day_key, short_id};
-use super::transaction::Transaction;
+use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::Day;
 use crate::domain::hit::DayCount;
 use crate::domain::link::ShortId;
@@ -16,7 +16,7 @@ pub const DAYS: &str = "days";
 pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[DayCount]) -> Result<(), StoreError> {
     for row in rows {
         let key = day_key(row.link, row.day);
-        let mut counts = counters::<3>(DAYS, transaction.get(&engine.days, &key).map_err(|e| engine_error(&e))?)?;
+        let mut counts = counters::<3>(DAYS, transaction.row(&engine.days, &key)?)?;
         add_up(&mut counts, row.devices);
         transaction.insert(&engine.days, key, counters_row(counts))?;
     }
@@ -35,7 +35,7 @@ pub fn set(engine: &Engine, transaction: &mut Transaction<'_>, row: &DayCount) -
 }
 
 /// The days of a link, oldest first.
-pub fn of_link(engine: &Engine, from: &impl Readable, link: ShortId) -> Result<Vec<(Day, [u64; 3])>, StoreError> {
+pub fn of_link(engine: &Engine, from: &Snapshot, link: ShortId) -> Result<Vec<(Day, [u64; 3])>, StoreError> {
     let rows = from.prefix(&engine.days, link.0).map(|row| {
         let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
         read(&key, value).map(|row| (row.day, row.devices))

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use fjall::{Guard, Readable};
+use fjall::{Guard, Readable, Snapshot};
 
 use super::engine::{Engine, engine_error};
 use super::links;
 use super::rows::{Metric, corrupt, counters, counters_row, decode, due_key, encode, expiry_key, summary_key};
-use super::transaction::Transaction;
+use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
@@ -26,13 +26,13 @@ const PENDING_KEY: &[u8] = b"d";
 /// Rows that one step of the retention drops: keeps its transaction short.
 const DROP_STEP: usize = 2_000;
 
-fn read(engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
-    let row = from.get(&engine.deliveries, id.to_bytes()).map_err(|e| engine_error(&e))?;
+fn read(engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
+    let row = from.row(&engine.deliveries, id.to_bytes())?;
     row.map(|row| decode(DELIVERIES, &row)).transpose()
 }
 
 /// A row that can't be read is as if it were not there: one such must not hold up all other deliveries.
-fn read_if_sound(engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
+fn read_if_sound(engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
     read(engine, from, id).or_else(|error| match error {
         StoreError::Corrupt { .. } => {
             tracing::error!(%error, delivery = %id, "a webhook delivery is passed over");
@@ -66,11 +66,11 @@ struct Sums {
 }
 
 impl Sums {
-    fn of_day(&mut self, engine: &Engine, from: &impl Readable, id: DeliveryId) -> Result<&mut UrlSummary, StoreError> {
+    fn of_day(&mut self, engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<&mut UrlSummary, StoreError> {
         match self.days.entry(summary_key(id.link, id.url_index, id.hit.at.day())) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(unread) => {
-                let row = from.get(&engine.delivery_days, unread.key()).map_err(|e| engine_error(&e))?;
+                let row = from.row(&engine.delivery_days, unread.key())?;
                 Ok(unread.insert(row.map(|row| decode(SUMMARIES, &row)).transpose()?.unwrap_or_default()))
             }
         }
@@ -81,15 +81,15 @@ impl Sums {
             transaction.insert(&engine.delivery_days, key, encode(SUMMARIES, &sum)?)?;
         }
         if self.pending != 0 {
-            let pending = pending(engine, &**transaction)?.saturating_add_signed(self.pending);
+            let pending = pending(engine, transaction)?.saturating_add_signed(self.pending);
             transaction.insert(&engine.meta, PENDING_KEY, counters_row([pending]))?;
         }
         Ok(())
     }
 }
 
-pub fn pending(engine: &Engine, from: &impl Readable) -> Result<u64, StoreError> {
-    let row = from.get(&engine.meta, PENDING_KEY).map_err(|e| engine_error(&e))?;
+pub fn pending(engine: &Engine, from: &impl Rows) -> Result<u64, StoreError> {
+    let row = from.row(&engine.meta, PENDING_KEY)?;
     counters::<1>(PENDING, row).map(|[pending]| pending)
 }
 
@@ -102,10 +102,10 @@ pub fn enqueue(
     let mut sums = Sums::default();
     for delivery in deliveries {
         let id = delivery.id;
-        if transaction.contains_key(&engine.deliveries, id.to_bytes()).map_err(|e| engine_error(&e))? {
+        if transaction.row(&engine.deliveries, id.to_bytes())?.is_some() {
             continue;
         }
-        let sum = sums.of_day(engine, &**transaction, id)?;
+        let sum = sums.of_day(engine, transaction, id)?;
         if *sum == UrlSummary::default() {
             // The first of its day.
             transaction.insert(&engine.delivery_days, expiry_key(id.hit.at.day(), id.link), [])?;
@@ -128,7 +128,7 @@ pub fn due(
     if first >= end {
         return Ok(Vec::new());
     }
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     let parse = |row: Guard| {
         let key = row.key().map_err(|e| engine_error(&e))?;
         let parsed = key.split_first_chunk::<8>().and_then(|(due_at, id)| {
@@ -140,7 +140,7 @@ pub fn due(
 }
 
 pub fn states(engine: &Engine, ids: &[DeliveryId]) -> Result<Vec<Option<DeliveryState>>, StoreError> {
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     ids.iter().map(|id| read_if_sound(engine, &snapshot, *id)).collect()
 }
 
@@ -152,14 +152,14 @@ pub fn claim_quota(
     let mut granted = Vec::with_capacity(claims.len());
     let mut counts: HashMap<(KeyId, Month), (u64, bool)> = HashMap::new();
     for claim in claims {
-        let Some(mut state) = read_if_sound(engine, &**transaction, claim.id)? else {
+        let Some(mut state) = read_if_sound(engine, transaction, claim.id)? else {
             granted.push(false);
             continue;
         };
         let (used, changed) = match counts.entry((state.owner, claim.month)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unread) => {
-                let used = links::used(engine, &**transaction, state.owner, claim.month, Metric::WebhookDeliveries)?;
+                let used = links::used(engine, transaction, state.owner, claim.month, Metric::WebhookDeliveries)?;
                 unread.insert((used, false))
             }
         };
@@ -191,7 +191,7 @@ pub fn settle(
                 if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 };
             state.status == DeliveryStatus::Pending && is_next
         };
-        let Some(mut state) = read_if_sound(engine, &**transaction, id)?.filter(awaited) else { continue };
+        let Some(mut state) = read_if_sound(engine, transaction, id)?.filter(awaited) else { continue };
         if let Some(due_at) = state.next_attempt_at {
             transaction.remove(&engine.due, due_key(due_at, id));
         }
@@ -201,7 +201,7 @@ pub fn settle(
         if state.status != DeliveryStatus::Pending {
             sums.pending -= 1;
         }
-        let sum = sums.of_day(engine, &**transaction, id)?;
+        let sum = sums.of_day(engine, transaction, id)?;
         sum.pending = sum.pending.saturating_sub(1);
         *sum.count_mut(state.status) += 1;
         sum.last_error.clone_from(&state.error);
@@ -214,7 +214,7 @@ pub fn settle(
 }
 
 pub fn summaries(engine: &Engine, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     let mut sums: Vec<(u8, UrlSummary)> = Vec::new();
     for row in snapshot.range(&engine.delivery_days, sums_since(link, since)) {
         let (_, url_index, sum) = day_sum(row)?;
@@ -234,7 +234,7 @@ fn key_range(link: ShortId, from: Timestamp, until: Timestamp) -> (Vec<u8>, Vec<
 }
 
 pub fn list(engine: &Engine, query: &DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     match query.status {
         Some(DeliveryStatus::Failed) => list_failed(engine, &snapshot, query),
         Some(DeliveryStatus::Pending) if query.after.is_none() => {
@@ -258,7 +258,7 @@ fn page_range(query: &DeliveryQuery, from: Timestamp, until: Timestamp) -> (Vec<
 /// Failed deliveries have an index: few of many are found at once.
 fn list_failed(
     engine: &Engine,
-    from: &impl Readable,
+    from: &Snapshot,
     query: &DeliveryQuery,
 ) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
     let (first, last) = page_range(query, query.since.start(), Timestamp(u64::MAX));
@@ -278,7 +278,7 @@ fn list_failed(
 /// All that have the status that is asked for, by looking at those of the days that have any.
 fn list_all(
     engine: &Engine,
-    from: &impl Readable,
+    from: &Snapshot,
     query: &DeliveryQuery,
 ) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
     let ranges = match query.status {
@@ -308,7 +308,7 @@ fn list_all(
 /// The days that have deliveries of a status, oldest first, and how many.
 fn days_with(
     engine: &Engine,
-    from: &impl Readable,
+    from: &Snapshot,
     link: ShortId,
     since: Day,
     status: DeliveryStatus,
@@ -338,14 +338,10 @@ fn day_sum(row: Guard) -> Result<(Day, u8, UrlSummary), StoreError> {
 }
 
 pub fn drop_before(engine: &Engine, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
-    let expired = transaction
-        .range(&engine.delivery_days, vec![0]..before.0.to_be_bytes().to_vec())
-        .take(DROP_STEP)
-        .map(|row| row.key().map_err(|e| engine_error(&e)))
-        .collect::<Result<Vec<_>, _>>()?;
+    let expired = transaction.range(&engine.delivery_days, vec![0]..before.0.to_be_bytes().to_vec(), DROP_STEP)?;
     let found_some = !expired.is_empty();
     let mut room = DROP_STEP;
-    for expiry in expired {
+    for (expiry, _) in expired {
         let (day, link) = expiry
             .split_first_chunk::<4>()
             .and_then(|(day, link)| {
@@ -376,11 +372,7 @@ fn drop_day(
     limit: usize,
 ) -> Result<(usize, bool), StoreError> {
     let (first, last) = key_range(link, day.start(), Day(day.0 + 1).start());
-    let rows = transaction
-        .range(&engine.deliveries, first..=last)
-        .take(limit)
-        .map(|row| Guard::into_inner(row).map_err(|e| engine_error(&e)))
-        .collect::<Result<Vec<_>, _>>()?;
+    let rows = transaction.range(&engine.deliveries, first..=last, limit)?;
     let dropped = rows.len();
     let mut sums = Sums::default();
     for (key, value) in rows {
@@ -399,11 +391,8 @@ fn drop_day(
     if dropped == limit {
         return Ok((dropped, false));
     }
-    let sums = transaction
-        .range(&engine.delivery_days, summary_key(link, 0, day)..=summary_key(link, u8::MAX, day))
-        .map(|row| row.key().map_err(|e| engine_error(&e)))
-        .collect::<Result<Vec<_>, _>>()?;
-    for sum in sums {
+    let all_of_day = summary_key(link, 0, day)..=summary_key(link, u8::MAX, day);
+    for (sum, _) in transaction.range(&engine.delivery_days, all_of_day, usize::MAX)? {
         transaction.remove(&engine.delivery_days, sum);
     }
     Ok((dropped, true))

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fjall::config::{
     BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy, PartitioningPolicy, PinningPolicy,
 };
-use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use tokio::sync::oneshot;
 
 use super::counts::COUNTS;
@@ -46,28 +46,28 @@ const WORKERS: usize = 4;
 /// The database and one handle a keyspace. Keyspaces are few: each has a memory table of its own.
 pub struct Engine {
     /// Singletons by name; last uses of keys; journal cursors; how many deliveries are pending.
-    pub meta: SingleWriterTxKeyspace,
+    pub meta: Keyspace,
     /// Link by short id.
-    pub links: SingleWriterTxKeyspace,
+    pub links: Keyspace,
     /// Key by id; key id by secret hash; what a key sees: small tables told apart by their first byte.
-    pub keys: SingleWriterTxKeyspace,
+    pub keys: Keyspace,
     /// Counts by key, month and metric.
-    pub usage: SingleWriterTxKeyspace,
+    pub usage: Keyspace,
     /// All hits by link, where they are few. Not in stores that were made without it.
-    pub counts: Option<SingleWriterTxKeyspace>,
+    pub counts: Option<Keyspace>,
     /// Hits of links that are spread by day, one counter a device.
-    pub days: SingleWriterTxKeyspace,
+    pub days: Keyspace,
     /// The same by dimension and label; what is shown of a list, and how many labels it has in a month.
-    pub labels: SingleWriterTxKeyspace,
+    pub labels: Keyspace,
     /// Delivery by link and time, newest first.
-    pub deliveries: SingleWriterTxKeyspace,
+    pub deliveries: Keyspace,
     /// Ids of failed deliveries, by link and time.
-    pub failed: SingleWriterTxKeyspace,
+    pub failed: Keyspace,
     /// Pending deliveries by due time.
-    pub due: SingleWriterTxKeyspace,
+    pub due: Keyspace,
     /// Deliveries counted by link, day and URL; and which links have any, by day.
-    pub delivery_days: SingleWriterTxKeyspace,
-    pub database: SingleWriterTxDatabase,
+    pub delivery_days: Keyspace,
+    pub database: Database,
     /// Which links there are.
     pub known_links: Arc<KnownLinks>,
     /// Bytes that went to the journal since memory was flushed.
@@ -88,10 +88,8 @@ impl Engine {
     }
 
     fn open_there(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
-        let database = SingleWriterTxDatabase::builder(directory)
-            .cache_size(cache_bytes)
-            .max_journaling_size(JOURNAL)
-            .worker_threads(WORKERS);
+        let database =
+            Database::builder(directory).cache_size(cache_bytes).max_journaling_size(JOURNAL).worker_threads(WORKERS);
         // Its own threads, which flush and merge, stand back as the one does that starts them.
         let opened = in_background("store-opening", move || database.open())
             .map_err(|error| StoreError::Unavailable(error.to_string()))?
@@ -118,7 +116,7 @@ impl Engine {
             known_links,
             keys: keyspace("keys", small)?,
             usage: keyspace("usage", small)?,
-            counts: has_counts.then(|| keyspace(COUNTS, looked_up)).transpose()?,
+            counts: has_counts.then(|| keyspace(COUNTS, counted)).transpose()?,
             days: keyspace(DAYS, looked_up)?,
             labels: keyspace(LABELS, looked_up)?,
             deliveries: keyspace("deliveries", looked_up)?,
@@ -149,7 +147,7 @@ impl Engine {
         }
         self.unflushed.store(0, Ordering::Relaxed);
         for keyspace in self.keyspaces() {
-            if let Err(error) = keyspace.inner().rotate_memtable() {
+            if let Err(error) = keyspace.rotate_memtable() {
                 // Writes fail then too, and say more.
                 tracing::debug!(%error, "store: memory is not flushed");
             }
@@ -163,9 +161,7 @@ impl Engine {
         }
         // An engine that failed would never be done.
         self.probe()?;
-        self.keyspaces()
-            .try_for_each(|keyspace| keyspace.inner().rotate_memtable_and_wait())
-            .map_err(|error| engine_error(&error))
+        self.keyspaces().try_for_each(Keyspace::rotate_memtable_and_wait).map_err(|error| engine_error(&error))
     }
 
     /// Leaves an engine that has failed as it is, to the end of the process. Closing it would write what it still has of the
@@ -175,7 +171,7 @@ impl Engine {
         std::mem::forget(self);
     }
 
-    fn keyspaces(&self) -> impl Iterator<Item = &SingleWriterTxKeyspace> {
+    fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
         let in_all_stores = [
             &self.meta,
             &self.links,
@@ -197,7 +193,7 @@ impl Engine {
 }
 
 /// Refuses what a later program has written, and marks what has no mark.
-fn check_layout(database: &SingleWriterTxDatabase, meta: &SingleWriterTxKeyspace) -> Result<(), StoreError> {
+fn check_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> {
     let written = meta.get(LAYOUT_KEY).map_err(|error| engine_error(&error))?;
     match written.as_deref() {
         Some([..=LAYOUT]) => Ok(()),
@@ -207,9 +203,9 @@ fn check_layout(database: &SingleWriterTxDatabase, meta: &SingleWriterTxKeyspace
             Err(StoreError::Unavailable(reason))
         }
         None => {
-            let mut transaction = database.write_tx().durability(Some(PersistMode::SyncData));
-            transaction.insert(meta, LAYOUT_KEY, [LAYOUT]);
-            transaction.commit().map_err(|error| engine_error(&error))
+            let mut batch = database.batch().durability(Some(PersistMode::SyncData));
+            batch.insert(meta, LAYOUT_KEY, [LAYOUT]);
+            batch.commit().map_err(|error| engine_error(&error))
         }
     }
 }
@@ -250,16 +246,21 @@ fn looked_up() -> KeyspaceCreateOptions {
         .expect_point_read_hits(false)
 }
 
-/// Asked by whole key, of which [`KnownLinks`] tells nearly all that are absent: no filter on the last level, where nearly all
-/// rows are. A look-up there reads one block and no other: where it is, is in memory whole, about a byte a link.
-fn read_by_id() -> KeyspaceCreateOptions {
+/// Asked by whole key, once for each link of a batch: filters (ten bits a row) and where each block is stay in memory
+/// whole, so that the cache is asked for one block, and that block is not searched.
+fn counted() -> KeyspaceCreateOptions {
     looked_up()
-        .expect_point_read_hits(true)
         .index_block_partitioning_policy(PartitioningPolicy::all(false))
         .index_block_pinning_policy(PinningPolicy::all(true))
         .filter_block_partitioning_policy(PartitioningPolicy::all(false))
         .filter_block_pinning_policy(PinningPolicy::all(true))
         .data_block_hash_ratio_policy(HashRatioPolicy::all(0.75))
+}
+
+/// Asked by whole key, of which [`KnownLinks`] tells nearly all that are absent: no filter on the last level, where nearly all
+/// rows are. A look-up there reads one block and no other: where it is, is in memory whole, about a byte a link.
+fn read_by_id() -> KeyspaceCreateOptions {
+    counted().expect_point_read_hits(true)
 }
 
 #[cfg(test)]
@@ -273,7 +274,7 @@ mod tests {
     fn memory_is_flushed_whenever_a_journal_is_full_whichever_tables_it_was_written_for() {
         let directory = tempfile::tempdir().unwrap();
         let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
-        let put = |keyspace: &SingleWriterTxKeyspace| {
+        let put = |keyspace: &Keyspace| {
             let mut transaction = Transaction::begin(&engine);
             transaction.insert(keyspace, "key", "value").unwrap();
             transaction.commit().unwrap();
@@ -281,16 +282,16 @@ mod tests {
         put(&engine.links);
         engine.wrote(JOURNAL - 1_000);
         put(&engine.usage);
-        assert_eq!((engine.links.inner().table_count(), engine.usage.inner().table_count()), (0, 0));
+        assert_eq!((engine.links.table_count(), engine.usage.table_count()), (0, 0));
         engine.wrote(1_000);
         let begun = Instant::now();
-        while [&engine.links, &engine.usage].iter().any(|keyspace| keyspace.inner().table_count() == 0) {
+        while [&engine.links, &engine.usage].iter().any(|keyspace| keyspace.table_count() == 0) {
             assert!(begun.elapsed() < Duration::from_secs(10), "what is in memory was not flushed");
             std::thread::yield_now();
         }
         // And again only after as much more.
         put(&engine.links);
-        assert_eq!(engine.links.inner().table_count(), 1);
+        assert_eq!(engine.links.table_count(), 1);
     }
 
     #[test]

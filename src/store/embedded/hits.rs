@@ -1,12 +1,10 @@
 //! Hit counters. One journal writes to an embedded store, so each counter is in one row, and the journal's cursor moves in
 //! the same transaction: a batch is counted wholly and once, or not at all.
 
-use fjall::Readable;
-
 use super::counts::Spreading;
-use super::engine::{Engine, engine_error};
+use super::engine::Engine;
 use super::rows::{Metric, corrupt, counters, counters_row};
-use super::transaction::Transaction;
+use super::transaction::{Rows, Transaction};
 use super::{counts, deliveries, links};
 use crate::domain::hit::{DayCount, HitBatch, LabelCount, LinkHits, NodeId, Position};
 use crate::domain::link::ShortId;
@@ -19,17 +17,17 @@ pub fn cursor_key(writer: NodeId) -> Vec<u8> {
     [b"c", writer.0.as_bytes().as_slice()].concat()
 }
 
-pub fn read_cursor(engine: &Engine, from: &impl Readable, writer: NodeId) -> Result<Position, StoreError> {
-    let row = from.get(&engine.meta, cursor_key(writer)).map_err(|e| engine_error(&e))?;
+pub fn read_cursor(engine: &Engine, from: &impl Rows, writer: NodeId) -> Result<Position, StoreError> {
+    let row = from.row(&engine.meta, cursor_key(writer))?;
     counters::<1>(CURSOR, row).map(|[position]| Position(position))
 }
 
 pub fn cursor(engine: &Engine, writer: NodeId) -> Result<Position, StoreError> {
-    read_cursor(engine, &engine.database.read_tx(), writer)
+    read_cursor(engine, &engine.database.snapshot(), writer)
 }
 
 pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatch) -> Result<(), StoreError> {
-    let cursor = read_cursor(engine, &**transaction, batch.writer)?;
+    let cursor = read_cursor(engine, transaction, batch.writer)?;
     if cursor >= batch.upto {
         return Ok(());
     }
@@ -42,7 +40,7 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
         counts::add(engine, transaction, (link, &mut spreading), (days, labels))?;
     }
     for row in &batch.served {
-        let used = links::used(engine, &**transaction, row.key, row.month, Metric::HitsServed)?;
+        let used = links::used(engine, transaction, row.key, row.month, Metric::HitsServed)?;
         links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
     }
     deliveries::enqueue(engine, transaction, &batch.deliveries)?;
@@ -67,5 +65,5 @@ pub(super) fn by_link<'a>(
 }
 
 pub fn of_link(engine: &Engine, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-    counts::of_link(engine, &engine.database.read_tx(), id, with_labels)
+    counts::of_link(engine, &engine.database.snapshot(), id, with_labels)
 }

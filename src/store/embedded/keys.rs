@@ -4,7 +4,7 @@ use fjall::{Guard, Readable};
 
 use super::engine::{Engine, engine_error};
 use super::rows::{corrupt, decode, encode, timestamp_from, view_key};
-use super::transaction::Transaction;
+use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::store::{StoreError, UpdateKeyError};
@@ -53,7 +53,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Resu
 }
 
 pub fn create(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
-    if transaction.contains_key(&engine.keys, id_key(key.id)).map_err(|e| engine_error(&e))? {
+    if transaction.row(&engine.keys, id_key(key.id))?.is_some() {
         return Ok(());
     }
     put(engine, transaction, key)
@@ -64,7 +64,7 @@ pub fn update(
     transaction: &mut Transaction<'_>,
     key: &ApiKey,
 ) -> Result<Result<(), UpdateKeyError>, StoreError> {
-    let Some(before) = read(engine, &**transaction, key.id)? else {
+    let Some(before) = read(engine, transaction, key.id)? else {
         return Ok(Err(UpdateKeyError::Conflict));
     };
     if before.revision + 1 != key.revision {
@@ -76,17 +76,17 @@ pub fn update(
     put(engine, transaction, key).map(Ok)
 }
 
-fn read(engine: &Engine, from: &impl Readable, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
-    let row = from.get(&engine.keys, id_key(id)).map_err(|e| engine_error(&e))?;
+fn read(engine: &Engine, from: &impl Rows, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
+    let row = from.row(&engine.keys, id_key(id))?;
     row.map(|row| decode(KEYS, &row)).transpose()
 }
 
 pub fn get(engine: &Engine, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
-    read(engine, &engine.database.read_tx(), id)
+    read(engine, &engine.database.snapshot(), id)
 }
 
 pub fn by_secret(engine: &Engine, hash: &SecretHash) -> Result<Option<ApiKey>, StoreError> {
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     match snapshot.get(&engine.keys, secret_key(hash)).map_err(|e| engine_error(&e))? {
         Some(id) => read(engine, &snapshot, key_id(&id)?),
         None => Ok(None),
@@ -94,7 +94,7 @@ pub fn by_secret(engine: &Engine, hash: &SecretHash) -> Result<Option<ApiKey>, S
 }
 
 pub fn seen_by(engine: &Engine, viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError> {
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     let prefix = tagged(b'v', viewer.0.as_bytes());
     let rows = match after {
         Some(after) => snapshot.range(&engine.keys, prefix..viewed_key(viewer, after)),
@@ -116,7 +116,7 @@ pub fn note_uses(
     uses: &[(KeyId, Timestamp)],
 ) -> Result<(), StoreError> {
     for (id, at) in uses {
-        let known = transaction.get(&engine.meta, use_key(*id)).map_err(|e| engine_error(&e))?;
+        let known = transaction.row(&engine.meta, use_key(*id))?;
         let known = known.map(|row| timestamp_from(USES, &row)).transpose()?;
         if known.is_none_or(|known| known < *at) {
             transaction.insert(&engine.meta, use_key(*id), at.0.to_be_bytes())?;

@@ -10,13 +10,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fjall::Readable;
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Engine, engine_error};
+use super::engine::Engine;
 use super::parts;
 use super::rows::{LabelRow, corrupt, counters, counters_row, decode, encode, label_row_key, label_row_of};
-use super::transaction::Transaction;
+use super::transaction::{Rows, Transaction};
 use crate::domain::analytics::{Labelled, TOP, by_count};
 use crate::domain::calendar::Month;
 use crate::domain::hit::{Dimension, LabelCount, MAX_LABELS, OTHER_LABEL};
@@ -102,7 +101,7 @@ enum Head {
 }
 
 impl Head {
-    fn read(engine: &Engine, from: &impl Readable, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
+    fn read(engine: &Engine, from: &impl Rows, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
         let row = parts::get(LABELS, from, &engine.labels, &label_row_key(link, dimension, LabelRow::Head))?;
         row.map_or_else(|| Ok(Self::Whole(Vec::new())), |row| decode(LABELS, &row))
     }
@@ -130,7 +129,7 @@ struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    fn read(engine: &'a Engine, from: &impl Readable, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
+    fn read(engine: &'a Engine, from: &impl Rows, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
         Ok(Self { engine, link, dimension, head: Head::read(engine, from, link, dimension)? })
     }
 
@@ -216,13 +215,13 @@ impl<'a> List<'a> {
     }
 
     fn size(&self, from: &Transaction<'_>, month: Month) -> Result<u64, StoreError> {
-        let row = from.get(&self.engine.labels, self.size_key(month)).map_err(|e| engine_error(&e))?;
+        let row = from.row(&self.engine.labels, self.size_key(month))?;
         counters::<1>(LABELS, row).map(|[size]| size)
     }
 
     fn months(&self, from: &Transaction<'_>, label: &str) -> Result<Months, StoreError> {
         let key = label_row_key(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
-        let row = from.get(&self.engine.labels, key).map_err(|e| engine_error(&e))?;
+        let row = from.row(&self.engine.labels, key)?;
         row.map_or_else(|| Ok(Months::default()), |row| decode(LABELS, &row))
     }
 
@@ -248,7 +247,7 @@ impl<'a> List<'a> {
 /// Adds the labels of a batch; those of one list stand together there.
 pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[LabelCount]) -> Result<(), StoreError> {
     for rows in rows.chunk_by(|a, b| (a.link, a.dimension) == (b.link, b.dimension)) {
-        let mut list = List::read(engine, &**transaction, rows[0].link, rows[0].dimension)?;
+        let mut list = List::read(engine, transaction, rows[0].link, rows[0].dimension)?;
         give_way();
         for row in rows {
             list.add(transaction, row)?;
@@ -260,7 +259,7 @@ pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[LabelCoun
 
 /// Makes a label's hits in a month what another store has counted.
 pub fn set(engine: &Engine, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
-    let mut list = List::read(engine, &**transaction, row.link, row.dimension)?;
+    let mut list = List::read(engine, transaction, row.link, row.dimension)?;
     list.set(transaction, &row.label, row.month, row.count)?;
     list.end(transaction)
 }
@@ -268,7 +267,7 @@ pub fn set(engine: &Engine, transaction: &mut Transaction<'_>, row: &LabelCount)
 /// What is shown of a list: its first labels, and [`OTHER_LABEL`] behind them where it has hits.
 pub fn shown(
     engine: &Engine,
-    from: &impl Readable,
+    from: &impl Rows,
     link: ShortId,
     dimension: Dimension,
 ) -> Result<Vec<Labelled>, StoreError> {
@@ -375,9 +374,9 @@ mod tests {
             let mut expected: Vec<Labelled> = totals.into_iter().map(|(label, count)| (label.into(), count)).collect();
             expected.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
             expected.truncate(TOP);
-            let snapshot = self.engine.database.read_tx();
+            let snapshot = self.engine.database.snapshot();
             assert_eq!(shown(&self.engine, &snapshot, link, dimension).unwrap(), expected);
-            let rows = snapshot.iter(&self.engine.labels).map(|row| row.into_inner().unwrap());
+            let rows = self.engine.labels.iter().map(|row| row.into_inner().unwrap());
             let read = rows.flat_map(|(key, value)| read(&key, &value).unwrap());
             let read: Vec<_> = read.map(|row| ((row.label.as_ref().to_owned(), row.month), row.count)).collect();
             assert_eq!(read.len(), self.months.len(), "each once");
@@ -386,7 +385,7 @@ mod tests {
 
         fn is_split(&self) -> bool {
             let (link, dimension) = Self::LIST;
-            let head = Head::read(&self.engine, &self.engine.database.read_tx(), link, dimension).unwrap();
+            let head = Head::read(&self.engine, &self.engine.database.snapshot(), link, dimension).unwrap();
             matches!(head, Head::Split(_))
         }
     }

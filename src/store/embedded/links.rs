@@ -1,10 +1,8 @@
 //! Links and what keys use in a month.
 
-use fjall::Readable;
-
 use super::engine::{Engine, engine_error};
 use super::rows::{Metric, counters, counters_row, decode, encode, usage_key};
-use super::transaction::Transaction;
+use super::transaction::{Rows, Transaction};
 use super::{parts, parts::Head};
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
@@ -22,13 +20,11 @@ pub fn create(
     limit: MonthlyLimit,
 ) -> Result<Result<u64, CreateLinkError>, StoreError> {
     // The id of a new link is one that is known not to be there, nearly always.
-    if !engine.known_links.lacks(link.id)
-        && transaction.contains_key(&engine.links, link.id.0).map_err(|e| engine_error(&e))?
-    {
+    if !engine.known_links.lacks(link.id) && transaction.row(&engine.links, link.id.0)?.is_some() {
         return Ok(Err(CreateLinkError::IdTaken));
     }
     let month = link.created_at.month();
-    let current = used(engine, &**transaction, link.owner, month, Metric::LinksCreated)?;
+    let current = used(engine, transaction, link.owner, month, Metric::LinksCreated)?;
     if let Some(limit) = limit
         && current >= limit
     {
@@ -61,14 +57,14 @@ pub fn get(engine: &Engine, id: ShortId) -> Result<Option<Link>, StoreError> {
         Head::Whole(value) => decode(LINKS, value).map(Some),
         Head::First { .. } => {
             // A look-up outside a snapshot may see a link whose other rows are only being added.
-            let value = parts::get(LINKS, &engine.database.read_tx(), &engine.links, &id.0)?;
+            let value = parts::get(LINKS, &engine.database.snapshot(), &engine.links, &id.0)?;
             value.map(|value| decode(LINKS, &value)).transpose()
         }
     }
 }
 
 pub fn monthly_counts(engine: &Engine, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     Ok(MonthlyCounts {
         links_created: used(engine, &snapshot, key, month, Metric::LinksCreated)?,
         hits_served: used(engine, &snapshot, key, month, Metric::HitsServed)?,
@@ -76,14 +72,8 @@ pub fn monthly_counts(engine: &Engine, key: KeyId, month: Month) -> Result<Month
     })
 }
 
-pub fn used(
-    engine: &Engine,
-    from: &impl Readable,
-    key: KeyId,
-    month: Month,
-    metric: Metric,
-) -> Result<u64, StoreError> {
-    let row = from.get(&engine.usage, usage_key(key, month, metric)).map_err(|e| engine_error(&e))?;
+pub fn used(engine: &Engine, from: &impl Rows, key: KeyId, month: Month, metric: Metric) -> Result<u64, StoreError> {
+    let row = from.row(&engine.usage, usage_key(key, month, metric))?;
     counters::<1>(USAGE, row).map(|[count]| count)
 }
 

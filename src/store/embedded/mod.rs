@@ -25,12 +25,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fjall::Readable;
 
-use self::engine::{Engine, Gone, engine_error};
+use self::engine::{Engine, Gone};
 use self::known_links::KnownLinks;
 use self::look_ups::LookUps;
-use self::transaction::Transaction;
+use self::transaction::{Rows, Transaction};
 use self::writer::{Writer, closed};
 use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
 use crate::domain::calendar::{Day, Month, Timestamp};
@@ -130,7 +129,7 @@ impl Store for EmbeddedStore {
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         self.put(move |engine, transaction| {
             let key = [b"n", name.as_bytes()].concat();
-            if let Some(kept) = transaction.get(&engine.meta, &key).map_err(|e| engine_error(&e))? {
+            if let Some(kept) = transaction.row(&engine.meta, &key)? {
                 return Ok(kept.to_vec());
             }
             transaction.insert(&engine.meta, key, value.as_slice())?;
@@ -211,7 +210,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn pending_deliveries(&self) -> Result<u64, StoreError> {
-        self.read(|engine| deliveries::pending(engine, &engine.database.read_tx())).await
+        self.read(|engine| deliveries::pending(engine, &engine.database.snapshot())).await
     }
 
     async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {

@@ -3,11 +3,10 @@
 //! The row at the key itself comes first. Where there is more, it begins with [`IN_PARTS`] and the number of the rows that
 //! follow, at the key with a byte counting from 1 behind it. All are written in one transaction.
 
-use fjall::{Readable, SingleWriterTxKeyspace as Keyspace};
+use fjall::Keyspace;
 
-use super::engine::engine_error;
 use super::rows::corrupt;
-use super::transaction::{MAX_ROW, Transaction};
+use super::transaction::{MAX_ROW, Rows, Transaction};
 use crate::store::StoreError;
 
 /// Stands where a value that is one row has its layout version.
@@ -53,18 +52,18 @@ pub fn insert(
 /// Reads a value, whole; `from` is a snapshot or a transaction, so that all its rows are of one moment.
 pub fn get(
     table: &'static str,
-    from: &impl Readable,
+    from: &impl Rows,
     keyspace: &Keyspace,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let Some(row) = from.get(keyspace, key).map_err(|e| engine_error(&e))? else { return Ok(None) };
+    let Some(row) = from.row(keyspace, key)? else { return Ok(None) };
     let (begin, more) = match head(table, &row)? {
         Head::Whole(value) => return Ok(Some(value.to_vec())),
         Head::First { begin, more } => (begin, more),
     };
     let mut value = begin.to_vec();
     for number in 1..=more {
-        let part = from.get(keyspace, [key, &[number]].concat()).map_err(|e| engine_error(&e))?;
+        let part = from.row(keyspace, [key, &[number]].concat())?;
         let part = part.ok_or_else(|| corrupt(table, &format_args!("part {number} of {more} is not there")))?;
         value.extend_from_slice(&part);
     }

@@ -1,8 +1,9 @@
 //! The one way to write rows, and the bound that every row keeps.
 
-use std::ops::Deref;
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 
-use fjall::{PersistMode, SingleWriterTxKeyspace as Keyspace, SingleWriterWriteTx, Slice};
+use fjall::{Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
 
 use super::engine::{Engine, engine_error};
 use super::known_links::NewLink;
@@ -15,12 +16,27 @@ use crate::store::StoreError;
 /// the transaction's checksum, and then the engine refuses to open for good. So no row is as long as a page.
 pub const MAX_ROW: usize = 3_900;
 
-/// A transaction of the writing thread. Reads, which it lends from the engine's, see its own changes.
+/// Where single rows are read: a moment of the store, or a transaction, which sees its own changes.
+pub trait Rows {
+    fn row(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError>;
+}
+
+impl Rows for Snapshot {
+    fn row(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
+        self.get(keyspace, key).map_err(|error| engine_error(&error))
+    }
+}
+
+/// A transaction of the writing thread: what it changes is gathered here, and committed as one batch of the engine's. Nobody else
+/// writes, so what it reads stays as it is until then.
+///
+/// The engine has transactions too. Theirs gather changes in a table like the one that a commit fills, which costs each row that
+/// insertion twice.
 pub struct Transaction<'a> {
-    inner: SingleWriterWriteTx<'a>,
     engine: &'a Engine,
-    /// Bytes that it adds to the engine's journal.
-    bytes: u64,
+    /// By keyspace, of which there are few: what each row comes to be, in the order of their keys, in which the engine is
+    /// quickest to take them. `None` where it is removed.
+    changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
     new_links: Vec<NewLink>,
 }
 
@@ -28,21 +44,8 @@ pub struct Transaction<'a> {
 const ROW_HEAD: usize = 21;
 
 impl<'a> Transaction<'a> {
-    /// Begins a transaction that is durable once it is committed.
-    ///
-    /// `fdatasync` is enough for that: it leaves out only what is not needed to read the data back (times, owner, mode),
-    /// and a file's size and blocks are needed. The engine allots a new journal its size at once and syncs that file and
-    /// its directory before the first use (`fsync`), so nothing else is pending when a transaction is written.
-    ///
-    /// # Panics
-    /// When a panic has unwound through an earlier transaction.
     pub fn begin(engine: &'a Engine) -> Self {
-        Self {
-            inner: engine.database.write_tx().durability(Some(PersistMode::SyncData)),
-            engine,
-            bytes: 0,
-            new_links: Vec::new(),
-        }
+        Self { engine, changes: Vec::new(), new_links: Vec::new() }
     }
 
     /// Writes a row.
@@ -61,15 +64,46 @@ impl<'a> Transaction<'a> {
             let reason = format!("a new row would have {bytes} bytes, at most {MAX_ROW} are safe");
             return Err(StoreError::Corrupt { table: "new rows", reason });
         }
-        self.bytes += (ROW_HEAD + bytes) as u64;
-        self.inner.insert(keyspace, key, value);
+        self.change(keyspace, key, Some(value));
         Ok(())
     }
 
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl Into<Slice>) {
-        let key = key.into();
-        self.bytes += (ROW_HEAD + key.len()) as u64;
-        self.inner.remove(keyspace, key);
+        self.change(keyspace, key.into(), None);
+    }
+
+    fn change(&mut self, keyspace: &Keyspace, key: Slice, row: Option<Slice>) {
+        let at = self.changes.iter().position(|(known, _)| known == keyspace).unwrap_or_else(|| {
+            self.changes.push((keyspace.clone(), BTreeMap::new()));
+            self.changes.len() - 1
+        });
+        self.changes[at].1.insert(key, row);
+    }
+
+    /// The first rows of a range, in the order of their keys, with what this transaction has made of them.
+    pub fn range(
+        &self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<Vec<u8>>,
+        limit: usize,
+    ) -> Result<Vec<(Slice, Slice)>, StoreError> {
+        let range = (range.start_bound().map(Vec::as_slice), range.end_bound().map(Vec::as_slice));
+        let changes = self.changes_of(keyspace);
+        let is_changed = |key: &Slice| changes.is_some_and(|rows| rows.contains_key(key));
+        let committed = keyspace.range::<&[u8], _>(range).map(Guard::into_inner);
+        let unchanged = committed
+            .filter(|row| !row.as_ref().is_ok_and(|(key, _)| is_changed(key)))
+            .map(|row| row.map_err(|error| engine_error(&error)));
+        let own = changes.into_iter().flat_map(|rows| rows.range::<[u8], _>(range));
+        let own = own.filter_map(|(key, row)| Some(Ok((key.clone(), row.clone()?))));
+        let mut rows = unchanged.take(limit).chain(own.take(limit)).collect::<Result<Vec<_>, StoreError>>()?;
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    fn changes_of(&self, keyspace: &Keyspace) -> Option<&BTreeMap<Slice, Option<Slice>>> {
+        self.changes.iter().find(|(known, _)| known == keyspace).map(|(_, rows)| rows)
     }
 
     /// Has a link known once this is committed, and only then.
@@ -77,19 +111,93 @@ impl<'a> Transaction<'a> {
         self.new_links.extend(link);
     }
 
+    /// Durable once it is answered.
+    ///
+    /// `fdatasync` is enough for that: it leaves out only what is not needed to read the data back (times, owner, mode),
+    /// and a file's size and blocks are needed. The engine allots a new journal its size at once and syncs that file and
+    /// its directory before the first use (`fsync`), so nothing else is pending when a transaction is written.
     pub fn commit(self) -> Result<(), StoreError> {
-        self.inner.commit().map_err(|error| engine_error(&error))?;
-        self.engine.wrote(self.bytes);
+        let rows = self.changes.iter().map(|(_, rows)| rows.len()).sum();
+        let mut batch =
+            OwnedWriteBatch::with_capacity(self.engine.database.clone(), rows).durability(Some(PersistMode::SyncData));
+        let mut bytes = 0;
+        for (keyspace, rows) in self.changes {
+            for (key, row) in rows {
+                bytes += ROW_HEAD + key.len() + row.as_ref().map_or(0, |row| row.len());
+                match row {
+                    Some(row) => batch.insert(&keyspace, key, row),
+                    None => batch.remove(&keyspace, key),
+                }
+            }
+        }
+        batch.commit().map_err(|error| engine_error(&error))?;
+        self.engine.wrote(bytes as u64);
         self.engine.known_links.place(&self.new_links);
         Ok(())
     }
 }
 
-/// For reads only: the engine's own `insert` needs a `&mut`, which is not to be had.
-impl<'a> Deref for Transaction<'a> {
-    type Target = SingleWriterWriteTx<'a>;
+impl Rows for Transaction<'_> {
+    fn row(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
+        match self.changes_of(keyspace).and_then(|rows| rows.get(key.as_ref())) {
+            Some(row) => Ok(row.clone()),
+            None => keyspace.get(key).map_err(|error| engine_error(&error)),
+        }
+    }
+}
 
-    fn deref(&self) -> &Self::Target {
-        &self.inner
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of two tables, as they are to be.
+    type Model = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
+
+    fn told(transaction: &Transaction<'_>, tables: [&Keyspace; 2], model: &Model) {
+        for (table, rows) in tables.into_iter().zip(model) {
+            for key in 0..=u8::MAX {
+                let row = transaction.row(table, [b'k', key]).unwrap();
+                assert_eq!(row.as_deref(), rows.get([b'k', key].as_slice()).map(Vec::as_slice), "{key}");
+            }
+            for (first, last, limit) in [(0, 255, usize::MAX), (10, 200, 7), (30, 29, 5), (250, 255, 0)] {
+                let range = vec![b'k', first]..vec![b'k', last.max(first)];
+                let expected = rows.range(range.clone()).take(limit).map(|(key, row)| (key.clone(), row.clone()));
+                let read = transaction.range(table, range, limit).unwrap();
+                let read = read.into_iter().map(|(key, row)| (key.to_vec(), row.to_vec()));
+                assert_eq!(read.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{first} to {last}, {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_transaction_reads_what_it_has_changed_and_only_a_commit_keeps_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
+        let tables = [&engine.days, &engine.labels];
+        let mut model = Model::default();
+        for round in 0..8_u8 {
+            let mut transaction = Transaction::begin(&engine);
+            let mut changed = model.clone();
+            for step in 0..200_u8 {
+                // Many of them twice in a round, and some in both tables.
+                let number = step.wrapping_mul(37).wrapping_add(round.wrapping_mul(11)) % 128;
+                let at = usize::from(step % 3 == 0);
+                if (step + round) % 4 == 0 {
+                    transaction.remove(tables[at], [b'k', number]);
+                    changed[at].remove([b'k', number].as_slice());
+                } else {
+                    transaction.insert(tables[at], [b'k', number], [round, step]).unwrap();
+                    changed[at].insert(vec![b'k', number], vec![round, step]);
+                }
+            }
+            told(&transaction, tables, &changed);
+            if round % 3 == 2 {
+                drop(transaction);
+            } else {
+                transaction.commit().unwrap();
+                model = changed;
+            }
+            told(&Transaction::begin(&engine), tables, &model);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Taking all that is kept out of the store, and filling an empty one.
 
 use async_trait::async_trait;
-use fjall::{Guard, Readable, SingleWriterTxKeyspace as Keyspace, Slice};
+use fjall::{Guard, Keyspace, Readable, Slice};
 use uuid::Uuid;
 
 use super::engine::{Engine, engine_error};
 use super::rows::{corrupt, counters, counters_row, decode, short_id, timestamp_from};
-use super::transaction::Transaction;
+use super::transaction::{Rows, Transaction};
 use super::{EmbeddedStore, counts, days, deliveries, hits, keys, labels, links, parts, rows};
 use crate::domain::calendar::Month;
 use crate::domain::hit::{DayCount, LabelCount, NodeId, Position};
@@ -26,7 +26,7 @@ impl Source for EmbeddedStore {
     }
 
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
-        self.read(|engine| Ok(deliveries::pending(engine, &engine.database.read_tx())? > 0)).await
+        self.read(|engine| Ok(deliveries::pending(engine, &engine.database.snapshot())? > 0)).await
     }
 }
 
@@ -100,7 +100,7 @@ fn read_page(engine: &Engine, section: Section, place: Option<RowPlace>) -> Resu
         return Err(corrupt("places", &"not a place of this section"));
     }
     let mut from = Some(key);
-    let snapshot = engine.database.read_tx();
+    let snapshot = engine.database.snapshot();
     let mut page = Page::default();
     let mut looked_at = 0;
     for (table, (keyspace, prefix)) in tables.into_iter().enumerate().skip(begun) {
@@ -123,7 +123,7 @@ fn read_page(engine: &Engine, section: Section, place: Option<RowPlace>) -> Resu
 /// What a row holds: of days and labels many may be in one. None where it only helps to find others.
 fn records(
     engine: &Engine,
-    from: &impl Readable,
+    from: &impl Rows,
     section: Section,
     key: &[u8],
     value: Slice,
@@ -186,7 +186,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
         Record::Key(key) => {
             keys::create(engine, transaction, key)?;
             // What stays where one is there already has to be the same.
-            let there = transaction.get(&engine.keys, keys::id_key(key.id)).map_err(|e| engine_error(&e))?;
+            let there = transaction.row(&engine.keys, keys::id_key(key.id))?;
             if there.map(|row| decode("keys", &row)).transpose()?.as_ref() != Some(&**key) {
                 return Err(SinkError::Taken(format!("key {}", key.id)));
             }
@@ -197,7 +197,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             let there = if engine.known_links.lacks(link.id) {
                 None
             } else {
-                parts::get("links", &**transaction, &engine.links, &link.id.0)?
+                parts::get("links", transaction, &engine.links, &link.id.0)?
             };
             match there {
                 None => links::insert(engine, transaction, link)?,
@@ -222,13 +222,13 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             counts::set_label(engine, transaction, &count)?;
         }
         Record::Cursor { writer, counted } => {
-            let there = hits::read_cursor(engine, &**transaction, *writer)?;
+            let there = hits::read_cursor(engine, transaction, *writer)?;
             let counted = counted.0.max(there.0);
             transaction.insert(&engine.meta, hits::cursor_key(*writer), counters_row([counted]))?;
         }
         Record::Name { name, value } => {
             let key = [b"n", name.as_bytes()].concat();
-            match transaction.get(&engine.meta, &key).map_err(|e| engine_error(&e))? {
+            match transaction.row(&engine.meta, &key)? {
                 None => transaction.insert(&engine.meta, key, value.as_slice())?,
                 Some(there) if *there == **value => {}
                 Some(_) => return Err(SinkError::Taken(name.clone())),

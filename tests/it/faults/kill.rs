@@ -213,7 +213,7 @@ fn hit_id(event: &Value) -> String {
 
 /// Links as the store has them, below everything that could hide one.
 fn links_in_store(directory: &Path) -> u64 {
-    let database = fjall::SingleWriterTxDatabase::builder(directory.join("data/store")).open().unwrap();
+    let database = fjall::Database::builder(directory.join("data/store")).open().unwrap();
     let links = database.keyspace("links", fjall::KeyspaceCreateOptions::default).unwrap();
-    links.inner().iter().count() as u64
+    links.iter().count() as u64
 }

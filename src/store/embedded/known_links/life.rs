@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fjall::{PersistMode, Readable, SingleWriterTxDatabase, SingleWriterTxKeyspace};
+use fjall::{Database, Keyspace, PersistMode, Readable};
 
 use super::super::engine::{Engine, engine_error};
 use super::super::links;
@@ -27,18 +27,18 @@ const STAMP_KEY: &[u8] = b"i";
 
 /// What is known of the links of this store, before anything is written to it.
 pub fn open(
-    database: &SingleWriterTxDatabase,
-    meta: &SingleWriterTxKeyspace,
-    links: &SingleWriterTxKeyspace,
+    database: &Database,
+    meta: &Keyspace,
+    links: &Keyspace,
     directory: &Path,
 ) -> Result<KnownLinks, StoreError> {
     let stamp = meta.get(STAMP_KEY).map_err(|e| engine_error(&e))?;
     let kept = match &stamp {
         Some(stamp) => {
             // From now on there may be links that the files do not have.
-            let mut transaction = database.write_tx().durability(Some(PersistMode::SyncData));
-            transaction.remove(meta, STAMP_KEY);
-            transaction.commit().map_err(|e| engine_error(&e))?;
+            let mut batch = database.batch().durability(Some(PersistMode::SyncData));
+            batch.remove(meta, STAMP_KEY);
+            batch.commit().map_err(|e| engine_error(&e))?;
             let of_no_use = |error: &_| tracing::info!(%error, "store: the file of known links is of no use");
             KnownLinks::read(directory, stamp).inspect_err(of_no_use).ok()
         }
@@ -94,7 +94,7 @@ pub fn complete(engine: &Arc<Engine>) {
 fn read_page(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>, StoreError> {
     let known = &engine.known_links;
     let from = after.map_or(Bound::Unbounded, |id| Bound::Excluded(id.0));
-    let rows = engine.database.read_tx().range(&engine.links, (from, Bound::Unbounded));
+    let rows = engine.database.snapshot().range(&engine.links, (from, Bound::Unbounded));
     let (mut rows_read, mut last, mut found) = (0, None, Vec::new());
     for row in rows.take(PAGE) {
         give_way();

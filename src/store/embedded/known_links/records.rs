@@ -15,8 +15,11 @@ use crate::domain::link::{Destination, ShortId};
 /// How a file begins; its generation follows. So no record is at 0.
 const MAGIC: [u8; 8] = *b"SP-LNK\x00\x01";
 const HEAD: usize = MAGIC.len() + size_of::<Generation>();
-/// What one look reads. Longer records are not written.
+/// Longer records are not written.
 const MAX_BYTES: usize = 512;
+/// What the first look reads, which is all of nearly every record: each further 64 bytes would be one more wait for memory that no
+/// cache has.
+const FIRST_LOOK: usize = 192;
 
 /// ```text
 /// 0   checksum of all behind it (CRC-32)
@@ -41,10 +44,14 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
     Some([&crc32fast::hash(&content).to_le_bytes()[..], &content].concat())
 }
 
+/// Bytes of the record that `bytes` begin with, as it says itself.
+fn length(bytes: &[u8]) -> Option<usize> {
+    Some(TARGET + usize::from(u16::from_le_bytes(*bytes.get(4..)?.first_chunk()?)))
+}
+
 /// The record that `bytes` begin with, if it is whole and of this link.
 fn decode(id: ShortId, bytes: &[u8]) -> Option<Destination> {
-    let length = usize::from(u16::from_le_bytes(*bytes.get(4..)?.first_chunk()?));
-    let (sum, content) = bytes.get(..TARGET + length)?.split_first_chunk()?;
+    let (sum, content) = bytes.get(..length(bytes)?)?.split_first_chunk()?;
     if content[20..27] != id.0 || crc32fast::hash(content) != u32::from_le_bytes(*sum) {
         return None;
     }
@@ -139,9 +146,14 @@ impl Records {
     /// asked to read it (Linux 5.9 and later), so that it is the next time.
     pub fn read(&self, id: ShortId, position: u64) -> Option<Destination> {
         let file = self.file.as_ref().filter(|_| !self.always_waits.load(Ordering::Relaxed))?;
+        let look =
+            |into: &mut [u8]| rustix::io::preadv2(file, &mut [IoSliceMut::new(into)], position, ReadWriteFlags::NOWAIT);
         let mut bytes = [0; MAX_BYTES];
-        let into = &mut [IoSliceMut::new(&mut bytes)];
-        match rustix::io::preadv2(file, into, position, ReadWriteFlags::NOWAIT) {
+        let mut read = look(&mut bytes[..FIRST_LOOK]);
+        if read.is_ok_and(|read| length(&bytes[..read]).is_some_and(|length| length > FIRST_LOOK)) {
+            read = look(&mut bytes);
+        }
+        match read {
             Ok(length) => decode(id, &bytes[..length]),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 if !self.always_waits.swap(true, Ordering::Relaxed) {
@@ -228,6 +240,22 @@ mod tests {
         std::fs::write(&path, b"something else").unwrap();
         assert!(Records::up_to(&path, [2; 16], 8).is_err());
         assert!(Records::up_to(&directory.path().join("none"), [2; 16], 8).is_err());
+    }
+
+    #[test]
+    fn records_of_all_lengths_are_read_with_others_behind_them_and_as_the_last_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records::create(&directory.path().join("records"), [1; 16]);
+        let told = are_told_in(directory.path());
+        let at_the_edges = [FIRST_LOOK - 1, FIRST_LOOK, FIRST_LOOK + 1, MAX_BYTES].map(|bytes| bytes - TARGET);
+        let links: Vec<_> = at_the_edges.into_iter().chain([0, 1]).map(|bytes| link(&"x".repeat(bytes))).collect();
+        let mut written = Vec::new();
+        for link in &links {
+            written.push((link, records.append(&encode(link).unwrap()).unwrap()));
+            for (link, at) in &written {
+                assert_eq!(records.read(link.id, *at).as_ref(), told.then_some(*link));
+            }
+        }
     }
 
     #[test]
