@@ -70,6 +70,8 @@ pub struct Engine {
     pub database: Database,
     /// Which links there are.
     pub known_links: Arc<KnownLinks>,
+    /// Held by a transaction.
+    pub writing: Mutex<()>,
     /// Bytes that went to the journal since memory was flushed.
     unflushed: AtomicU64,
     /// Dropped last: tells whoever waits for it that all is closed, and the directory free.
@@ -124,6 +126,7 @@ impl Engine {
             due: keyspace("due", small)?,
             delivery_days: keyspace("delivery_days", small)?,
             database,
+            writing: Mutex::default(),
             unflushed,
             gone: Mutex::new(Some(sender)),
         };
@@ -246,8 +249,8 @@ fn looked_up() -> KeyspaceCreateOptions {
         .expect_point_read_hits(false)
 }
 
-/// Asked by whole key, once for each link of a batch: filters (ten bits a row) and where each block is stay in memory
-/// whole, so that the cache is asked for one block, and that block is not searched.
+/// Asked by whole key, once for each link of a batch: filters and where each block is, some two bytes a row, are in memory whole, so
+/// that the cache is asked for one block and no other.
 fn counted() -> KeyspaceCreateOptions {
     looked_up()
         .index_block_partitioning_policy(PartitioningPolicy::all(false))

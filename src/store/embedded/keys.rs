@@ -87,7 +87,7 @@ pub fn get(engine: &Engine, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
 
 pub fn by_secret(engine: &Engine, hash: &SecretHash) -> Result<Option<ApiKey>, StoreError> {
     let snapshot = engine.database.snapshot();
-    match snapshot.get(&engine.keys, secret_key(hash)).map_err(|e| engine_error(&e))? {
+    match snapshot.row(&engine.keys, secret_key(hash))? {
         Some(id) => read(engine, &snapshot, key_id(&id)?),
         None => Ok(None),
     }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
+use std::sync::{MutexGuard, PoisonError};
 
 use fjall::{Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
 
 use super::engine::{Engine, engine_error};
 use super::known_links::NewLink;
+use super::rows::corrupt;
 use crate::store::StoreError;
 
 /// Bytes of a row, key and value together.
@@ -27,13 +29,15 @@ impl Rows for Snapshot {
     }
 }
 
-/// A transaction of the writing thread: what it changes is gathered here, and committed as one batch of the engine's. Nobody else
-/// writes, so what it reads stays as it is until then.
+/// A transaction: what it changes is gathered here, and committed as one batch of the engine's. There is one at a time, so what it
+/// reads stays as it is until then.
 ///
 /// The engine has transactions too. Theirs gather changes in a table like the one that a commit fills, which costs each row that
 /// insertion twice.
 pub struct Transaction<'a> {
     engine: &'a Engine,
+    /// Held to the end. There is nothing in it that a panic could leave half done.
+    _alone: MutexGuard<'a, ()>,
     /// By keyspace, of which there are few: what each row comes to be, in the order of their keys, in which the engine is
     /// quickest to take them. `None` where it is removed.
     changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
@@ -44,14 +48,16 @@ pub struct Transaction<'a> {
 const ROW_HEAD: usize = 21;
 
 impl<'a> Transaction<'a> {
+    /// Waits for the end of the one before.
     pub fn begin(engine: &'a Engine) -> Self {
-        Self { engine, changes: Vec::new(), new_links: Vec::new() }
+        let alone = engine.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { engine, _alone: alone, changes: Vec::new(), new_links: Vec::new() }
     }
 
     /// Writes a row.
     ///
     /// # Errors
-    /// When the row is longer than [`MAX_ROW`]; nothing is written then.
+    /// When the row is longer than [`MAX_ROW`] or has no key, which the engine would not bear; nothing is written then.
     pub fn insert(
         &mut self,
         keyspace: &Keyspace,
@@ -62,14 +68,21 @@ impl<'a> Transaction<'a> {
         let bytes = key.len() + value.len();
         if bytes > MAX_ROW {
             let reason = format!("a new row would have {bytes} bytes, at most {MAX_ROW} are safe");
-            return Err(StoreError::Corrupt { table: "new rows", reason });
+            return Err(corrupt("new rows", &reason));
+        }
+        if key.is_empty() {
+            return Err(corrupt("new rows", &"a new row would have no key"));
         }
         self.change(keyspace, key, Some(value));
         Ok(())
     }
 
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl Into<Slice>) {
-        self.change(keyspace, key.into(), None);
+        let key = key.into();
+        // Of no row, and the engine would not bear it.
+        if !key.is_empty() && key.len() <= MAX_ROW {
+            self.change(keyspace, key, None);
+        }
     }
 
     fn change(&mut self, keyspace: &Keyspace, key: Slice, row: Option<Slice>) {
@@ -153,6 +166,19 @@ mod tests {
     /// Rows of two tables, as they are to be.
     type Model = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
 
+    fn agrees(
+        transaction: &Transaction<'_>,
+        table: &Keyspace,
+        rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+        range: impl RangeBounds<Vec<u8>> + Clone,
+        limit: usize,
+    ) {
+        let expected = rows.range(range.clone()).take(limit).map(|(key, row)| (key.clone(), row.clone()));
+        let read = transaction.range(table, range, limit).unwrap();
+        let read = read.into_iter().map(|(key, row)| (key.to_vec(), row.to_vec()));
+        assert_eq!(read.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+
     fn told(transaction: &Transaction<'_>, tables: [&Keyspace; 2], model: &Model) {
         for (table, rows) in tables.into_iter().zip(model) {
             for key in 0..=u8::MAX {
@@ -160,11 +186,9 @@ mod tests {
                 assert_eq!(row.as_deref(), rows.get([b'k', key].as_slice()).map(Vec::as_slice), "{key}");
             }
             for (first, last, limit) in [(0, 255, usize::MAX), (10, 200, 7), (30, 29, 5), (250, 255, 0)] {
-                let range = vec![b'k', first]..vec![b'k', last.max(first)];
-                let expected = rows.range(range.clone()).take(limit).map(|(key, row)| (key.clone(), row.clone()));
-                let read = transaction.range(table, range, limit).unwrap();
-                let read = read.into_iter().map(|(key, row)| (key.to_vec(), row.to_vec()));
-                assert_eq!(read.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{first} to {last}, {limit}");
+                let (first, last) = (vec![b'k', first], vec![b'k', last.max(first)]);
+                agrees(transaction, table, rows, first.clone()..last.clone(), limit);
+                agrees(transaction, table, rows, first..=last, limit);
             }
         }
     }
@@ -196,6 +220,10 @@ mod tests {
             } else {
                 transaction.commit().unwrap();
                 model = changed;
+            }
+            if round % 4 == 1 {
+                // From memory to a table on disk.
+                engine.days.rotate_memtable_and_wait().unwrap();
             }
             told(&Transaction::begin(&engine), tables, &model);
         }

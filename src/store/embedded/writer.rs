@@ -140,7 +140,7 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) -> Health {
         }
         commit_group(engine, group, &mut health);
     }
-    let ended = engine.sync().and_then(|()| engine.flush());
+    let ended = if health == Health::Broken { Ok(()) } else { engine.sync().and_then(|()| engine.flush()) };
     // An engine that has failed is not written to.
     let kept = || if health == Health::Sound { known_links::keep(engine) } else { Ok(()) };
     if let Err(error) = ended.and_then(|()| kept()) {
@@ -336,14 +336,31 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_that_panicked_answers_unavailable_and_is_not_asked_again() {
-        let (_directory, _engine, writer) = open();
-        // It takes no row without a key, and says so by a panic in the commit.
-        let keyless =
-            writer.run(|engine, transaction| transaction.insert(&engine.meta, "", "value").map(Ok::<_, Infallible>));
-        assert!(matches!(keyless.await, Err(StoreError::Unavailable(_))));
+        let (_directory, engine, writer) = open();
+        // Poisons a lock that every commit takes.
+        let poisoner = Arc::clone(&engine);
+        let panicked = std::thread::spawn(move || {
+            poisoner.database.keyspace("another", || panic!("as the test wants it")).is_ok()
+        });
+        assert!(panicked.join().is_err());
         for _ in 0..2 {
             assert!(matches!(writer.run(put("key")).await, Err(StoreError::Unavailable(_))));
         }
+    }
+
+    #[tokio::test]
+    async fn a_row_without_a_key_is_not_written_and_the_engine_goes_on() {
+        let (_directory, _engine, writer) = open();
+        let keyless =
+            writer.run(|engine, transaction| transaction.insert(&engine.meta, "", "value").map(Ok::<_, Infallible>));
+        assert!(matches!(keyless.await, Err(StoreError::Corrupt { .. })));
+        let none = writer.run(|engine, transaction| {
+            transaction.remove(&engine.meta, "");
+            transaction.remove(&engine.meta, vec![b'x'; 100_000]);
+            Ok(Ok::<_, Infallible>(()))
+        });
+        assert!(none.await.is_ok());
+        assert!(writer.run(put("key")).await.is_ok());
     }
 
     #[tokio::test]

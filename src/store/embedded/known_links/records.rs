@@ -154,7 +154,7 @@ impl Records {
             read = look(&mut bytes);
         }
         match read {
-            Ok(length) => decode(id, &bytes[..length]),
+            Ok(read) => decode(id, &bytes[..read]),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 if !self.always_waits.swap(true, Ordering::Relaxed) {
                     tracing::info!("store: this file system does not tell what is in memory; {SLOWER}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_kept_that_one_look_reads() {
+    fn targets_are_kept_that_a_record_has_room_for() {
         let longest = link(&"x".repeat(MAX_BYTES - TARGET));
         assert_eq!(decode(longest.id, &encode(&longest).unwrap()), Some(longest));
         assert_eq!(encode(&link(&"x".repeat(MAX_BYTES - TARGET + 1))), None);
