@@ -109,13 +109,12 @@ impl Options {
     }
 }
 
-fn head(begun: &str, load: &str) -> String {
+fn head(begun: &str, commit: &str, load: &str) -> String {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     format!(
-        "# Growth\n\n- Command: `cargo bench --bench growth -- {}`\n- Date: {begun}. Commit: {}\n- Machine: {}; {}\n- Load \
+        "# Growth\n\n- Command: `cargo bench --bench growth -- {}`\n- Date: {begun}. Commit: {commit}\n- Machine: {}; {}\n- Load \
          average before / after: {load} / {}\n\n",
         arguments.join(" "),
-        measure::commit(),
         measure::machine(env!("CARGO_TARGET_TMPDIR").as_ref()),
         measure::output_of("rustc", &["--version"]),
         measure::load(),
@@ -125,6 +124,8 @@ fn head(begun: &str, load: &str) -> String {
 fn main() -> ExitCode {
     let options = Options::parse();
     let (begun, load) = (measure::output_of("date", &["-u", "+%Y-%m-%d %H:%M UTC"]), measure::load());
+    // Before the plots, which are a change.
+    let commit = measure::commit();
     let home = product::Home::new("growth");
     let mut text = String::new();
     let Options { rate, referrers, .. } = options;
@@ -158,7 +159,7 @@ fn main() -> ExitCode {
         text += "\n## Analytics of a link with many hits\n\n";
         text += &links::analytics(&program, &home.0, options.analytics_rate, options.seconds as u32);
     }
-    let report = head(&begun, &load) + &text;
+    let report = head(&begun, &commit, &load) + &text;
     println!("{report}");
     if let Some(out) = &options.out {
         std::fs::write(out, report).unwrap();

@@ -15,6 +15,7 @@ use super::counts::COUNTS;
 use super::days::DAYS;
 use super::known_links::{self, KnownLinks};
 use super::labels::LABELS;
+use super::transaction::durable_batch;
 use super::{birth, rows};
 use crate::store::StoreError;
 use crate::threads::in_background;
@@ -206,7 +207,7 @@ fn check_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> 
             Err(StoreError::Unavailable(reason))
         }
         None => {
-            let mut batch = database.batch().durability(Some(PersistMode::SyncData));
+            let mut batch = durable_batch(database, 1);
             batch.insert(meta, LAYOUT_KEY, [LAYOUT]);
             batch.commit().map_err(|error| engine_error(&error))
         }

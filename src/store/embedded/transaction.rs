@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::{MutexGuard, PoisonError};
 
-use fjall::{Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
+use fjall::{Database, Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
 
 use super::engine::{Engine, engine_error};
 use super::known_links::NewLink;
@@ -38,8 +38,8 @@ pub struct Transaction<'a> {
     engine: &'a Engine,
     /// Held to the end. There is nothing in it that a panic could leave half done.
     _alone: MutexGuard<'a, ()>,
-    /// By keyspace, of which there are few: what each row comes to be, in the order of their keys, in which the engine is
-    /// quickest to take them. `None` where it is removed.
+    /// By keyspace, of which there are few: what each row comes to be, in the order of their keys, as ranges are read. `None`
+    /// where it is removed.
     changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
     new_links: Vec<NewLink>,
 }
@@ -125,14 +125,9 @@ impl<'a> Transaction<'a> {
     }
 
     /// Durable once it is answered.
-    ///
-    /// `fdatasync` is enough for that: it leaves out only what is not needed to read the data back (times, owner, mode),
-    /// and a file's size and blocks are needed. The engine allots a new journal its size at once and syncs that file and
-    /// its directory before the first use (`fsync`), so nothing else is pending when a transaction is written.
     pub fn commit(self) -> Result<(), StoreError> {
         let rows = self.changes.iter().map(|(_, rows)| rows.len()).sum();
-        let mut batch =
-            OwnedWriteBatch::with_capacity(self.engine.database.clone(), rows).durability(Some(PersistMode::SyncData));
+        let mut batch = durable_batch(&self.engine.database, rows);
         let mut bytes = 0;
         for (keyspace, rows) in self.changes {
             for (key, row) in rows {
@@ -148,6 +143,15 @@ impl<'a> Transaction<'a> {
         self.engine.known_links.place(&self.new_links);
         Ok(())
     }
+}
+
+/// Room for so many rows, which are durable once they are committed.
+///
+/// `fdatasync` is enough for that: it leaves out only what is not needed to read the data back (times, owner, mode),
+/// and a file's size and blocks are needed. The engine allots a new journal its size at once and syncs that file and
+/// its directory before the first use (`fsync`), so nothing else is pending when a batch is written.
+pub fn durable_batch(database: &Database, rows: usize) -> OwnedWriteBatch {
+    OwnedWriteBatch::with_capacity(database.clone(), rows).durability(Some(PersistMode::SyncData))
 }
 
 impl Rows for Transaction<'_> {

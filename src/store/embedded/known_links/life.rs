@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fjall::{Database, Keyspace, PersistMode, Readable};
+use fjall::{Database, Keyspace, Readable};
 
 use super::super::engine::{Engine, engine_error};
 use super::super::links;
-use super::super::transaction::Transaction;
+use super::super::transaction::{Transaction, durable_batch};
 use super::{FEWEST, KnownLinks, MOST_KEPT, Stamp, kept, path, random};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
@@ -36,7 +36,7 @@ pub fn open(
     let kept = match &stamp {
         Some(stamp) => {
             // From now on there may be links that the files do not have.
-            let mut batch = database.batch().durability(Some(PersistMode::SyncData));
+            let mut batch = durable_batch(database, 1);
             batch.remove(meta, STAMP_KEY);
             batch.commit().map_err(|e| engine_error(&e))?;
             let of_no_use = |error: &_| tracing::info!(%error, "store: the file of known links is of no use");

@@ -17,8 +17,8 @@ const MAGIC: [u8; 8] = *b"SP-LNK\x00\x01";
 const HEAD: usize = MAGIC.len() + size_of::<Generation>();
 /// Longer records are not written.
 const MAX_BYTES: usize = 512;
-/// What the first look reads, which is all of nearly every record: each further 64 bytes would be one more wait for memory that no
-/// cache has.
+/// What the first look reads, which is all of nearly every record. More would be read for nothing, and mostly from memory that no
+/// cache of the processor has.
 const FIRST_LOOK: usize = 192;
 
 /// ```text
