@@ -1,6 +1,9 @@
 //! Links: the short id is settled by an LWT on it, then the month counts the link.
 //!
 //! In this order a crash in between leaves a link that nobody knows, and never takes one from the quota.
+//!
+//! What was made and is not counted loses all but its id and its claim. A row that is gone would let in an insert of it that
+//! the network delivers late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +22,9 @@ use crate::store::{CreateLinkError, StoreError};
 
 const LINKS: &str = "links";
 
-type LinkRow = (String, Uuid, CqlTimestamp, String, String, Option<Vec<String>>, bool);
+/// Only the id is there where the link was removed.
+pub type LinkRow =
+    (String, Option<Uuid>, Option<CqlTimestamp>, Option<String>, Option<String>, Option<Vec<String>>, Option<bool>);
 
 /// Whether anybody waits for a creation.
 struct Awaited(Arc<AtomicBool>);
@@ -101,10 +106,8 @@ impl Tables {
 
     /// Removes a link that its maker was never told of.
     async fn remove_link(&self, id: ShortId, claim: Uuid) -> Result<(), StoreError> {
-        let attempt = || async { self.cql.lwt(&self.statements.drop_link, (id.as_str(), claim)).await };
-        // Still there: send it again. Gone, or another's by now: done.
-        let settle = || async { Ok(if self.link_claim(id).await? == Some(claim) { None } else { Some(true) }) };
-        self.until_closed(|| self.cql.settled(&attempt, &settle)).await.map(drop)
+        // The claim stays, so it can be sent any number of times.
+        self.until_closed(|| self.cql.lwt(&self.statements.drop_link, (id.as_str(), claim))).await.map(drop)
     }
 
     async fn link_claim(&self, id: ShortId) -> Result<Option<Uuid>, CqlError> {
@@ -114,12 +117,20 @@ impl Tables {
 
     pub(super) async fn read_link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let row = self.cql.read_one::<LinkRow>(&self.statements.link, (id.as_str(),)).await?;
-        row.map(link_from).transpose()
+        row.map_or(Ok(None), link_from)
     }
 }
 
-pub fn link_from((id, owner, created_at, target, data, webhooks, tracked): LinkRow) -> Result<Link, StoreError> {
-    Ok(Link {
+/// The link of a row; none where it was removed.
+pub fn link_from(
+    (id, owner, created_at, target, data, webhooks, tracked): LinkRow,
+) -> Result<Option<Link>, StoreError> {
+    let (Some(owner), Some(created_at), Some(target), Some(data), Some(tracked)) =
+        (owner, created_at, target, data, tracked)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(Link {
         id: ShortId::parse(&id).ok_or_else(|| corrupt(LINKS, &"not a short id"))?,
         target: checked(LINKS, target)?,
         data: checked(LINKS, data)?,
@@ -127,5 +138,5 @@ pub fn link_from((id, owner, created_at, target, data, webhooks, tracked): LinkR
         tracked,
         owner: KeyId(owner),
         created_at: timestamp_from(created_at),
-    })
+    }))
 }

@@ -34,7 +34,8 @@ statements! {
     SettlingRead link_claim: "SELECT claim FROM links WHERE id = ?";
     Lwt create_link: "INSERT INTO links (id, claim, owner, created_at, target, data, webhooks, tracked) \
                       VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS";
-    Lwt drop_link: "DELETE FROM links WHERE id = ? IF claim = ?";
+    // Not the row: it keeps out an insert of the same link that comes late.
+    Lwt drop_link: "DELETE owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ? IF claim = ?";
     Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";
     Lwt claim_links: "UPDATE link_quotas SET used = ?, claim = ? WHERE owner = ? AND month = ? AND process = ? IF used = ?";

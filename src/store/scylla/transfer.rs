@@ -226,7 +226,17 @@ fn short_id(text: &str) -> Result<ShortId, StoreError> {
     ShortId::parse(text).ok_or_else(|| corrupt("links", &"not a short id"))
 }
 
-type LinkRow = (i64, String, Uuid, CqlTimestamp, String, String, Option<Vec<String>>, bool);
+/// A [`LinkRow`](super::links::LinkRow) behind its token.
+type PlacedLinkRow = (
+    i64,
+    String,
+    Option<Uuid>,
+    Option<CqlTimestamp>,
+    Option<String>,
+    Option<String>,
+    Option<Vec<String>>,
+    Option<bool>,
+);
 
 #[async_trait]
 impl Source for ScyllaTransfer {
@@ -242,14 +252,13 @@ impl Source for ScyllaTransfer {
                 page(rows, |row| row.0, |row| Ok(Record::KeyUse { key: KeyId(row.1), at: at(row.2) }))
             }
             Section::Links => {
-                let rows: Vec<LinkRow> = self.scan(&self.scans.links, from).await?;
-                page(
-                    rows,
-                    |row| row.0,
-                    |(_, id, owner, at, target, data, webhooks, tracked)| {
-                        link_from((id, owner, at, target, data, webhooks, tracked)).map(Record::Link)
-                    },
-                )
+                let rows: Vec<PlacedLinkRow> = self.scan(&self.scans.links, from).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0));
+                let links = rows.into_iter().map(|(_, id, owner, at, target, data, webhooks, tracked)| {
+                    link_from((id, owner, at, target, data, webhooks, tracked)).transpose()
+                });
+                let records = links.flatten().map(|link| link.map(Record::Link));
+                Ok(Page { records: records.collect::<Result<_, _>>()?, next })
             }
             Section::LinksCreated | Section::WebhookDeliveries => {
                 let (statement, metric) = match section {

@@ -1,11 +1,17 @@
 //! What is the store's own on a CQL cluster.
 
+use std::time::Duration;
+
 use scylla::client::session_builder::SessionBuilder;
 use scylla::routing::Token;
 use signpost::store::scylla::session;
+use signpost::store::scylla::transfer::ScyllaTransfer;
+use signpost::store::transfer::{Section, Source};
+use signpost::store::{CreateLinkError, Store};
 
+use super::samples::{key_id, link, node, short_id};
 use crate::support::cluster;
-use crate::support::keyspaces::Place;
+use crate::support::keyspaces::{Keyspace, Place};
 
 #[tokio::test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
@@ -30,4 +36,29 @@ async fn the_stores_session_knows_which_nodes_have_a_row() {
 
     let nodes = session.get_cluster_state().get_token_endpoints(&place.name, "links", Token::new(0));
     assert_eq!(nodes.len(), place.replication_factor);
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn what_is_left_of_a_link_that_was_given_up_is_no_link_and_keeps_its_id() {
+    let keyspace = tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap();
+    let store = keyspace.open_store(node(1)).await;
+    // It has begun, and goes on without its caller.
+    let given_up = tokio::time::timeout(Duration::ZERO, store.create_link(link(1, key_id(1)), Some(5))).await;
+    assert!(given_up.is_err());
+    // Waits for it.
+    store.close().await;
+    let rows = keyspace.rows().await;
+    let mut links = rows.iter().filter(|(table, _)| table == "links").map(|(_, row)| String::from_utf8_lossy(row));
+    assert!(links.any(|row| row.contains(short_id(1).as_str())), "its row stays");
+
+    let store = keyspace.open_store(node(1)).await;
+    assert_eq!(store.link(short_id(1)).await.unwrap(), None);
+    assert!(matches!(store.create_link(link(1, key_id(2)), None).await, Err(CreateLinkError::IdTaken)));
+    assert_eq!(store.create_link(link(2, key_id(1)), Some(1)).await.unwrap(), 1);
+    store.close().await;
+    let transfer = ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap();
+    let exported = transfer.read_page(Section::Links, None).await.unwrap().records;
+    let exported: Vec<String> = exported.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
+    assert!(exported.len() == 1 && exported[0].contains(short_id(2).as_str()), "{exported:?}");
 }

@@ -149,6 +149,7 @@ under_every_fault! {
     // Links.
     a_name_is_given_once: put_if_absent;
     a_link_is_made_and_counted_or_neither: create_link;
+    a_link_that_nobody_waits_for_is_not_made: create_link_that_nobody_waits_for;
     a_link_past_the_quota_is_not_made: create_link_past_the_quota;
     a_link_whose_id_is_taken_is_not_counted: create_link_with_a_taken_id;
     // Keys.
@@ -202,6 +203,25 @@ async fn create_link(run: &Run) {
         (run.links_created(owner).await == there).then_some(())
     })
     .await;
+}
+
+async fn create_link_that_nobody_waits_for(run: &Run) {
+    let owner = key_id(run.n);
+    run.disturbed(async {
+        let creation = run.store.create_link(link(run.n, owner), Some(50));
+        // It has begun, and goes on without its caller.
+        assert!(tokio::time::timeout(Duration::ZERO, creation).await.is_err(), "{}", run.name());
+        tokio::time::sleep(LATE).await;
+    })
+    .await;
+    // What was late has come before this is made, wherever it was sent.
+    let next = async || run.store.create_link(link(1_000_000 + run.n, owner), Some(50)).await.ok();
+    assert_eq!(eventually("another link", AT_LAST, next).await, 1, "{}", run.name());
+    eventually(&format!("only that link: {}", run.name()), AT_LAST, async || {
+        run.clean.link(short_id(run.n)).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(run.links_created(owner).await, 1, "{}", run.name());
 }
 
 async fn create_link_past_the_quota(run: &Run) {
