@@ -295,8 +295,9 @@ impl Two {
                 let session = self.keyspace.session().await;
                 let all = format!("SELECT id, owner FROM {}.links", self.keyspace.name);
                 let rows = session.query_unpaged(all, ()).await.unwrap().into_rows_result().unwrap();
-                let rows = rows.rows::<(String, uuid::Uuid)>().unwrap().map(Result::unwrap);
-                rows.filter(|(_, of)| *of == owner).map(|(id, _)| id).collect::<HashSet<_>>()
+                // What was given up has an id and no owner.
+                let rows = rows.rows::<(String, Option<uuid::Uuid>)>().unwrap().map(Result::unwrap);
+                rows.filter(|(_, of)| *of == Some(owner)).map(|(id, _)| id).collect::<HashSet<_>>()
             })
         };
         // What nobody waited for is brought to an end a moment later.
