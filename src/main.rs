@@ -201,11 +201,11 @@ impl EndSignals {
         Ok(Self { is_serving, first })
     }
 
-    /// Waits for the first, which is for whoever serves from now on.
-    async fn first_while_serving(self) {
+    /// Waits for the first, which is for whoever serves from this call on.
+    fn first_while_serving(self) -> impl Future<Output = ()> {
         self.is_serving.store(true, Ordering::Release);
         // An error would say that the thread has ended, and then the process has.
-        let _ = self.first.await;
+        async { drop(self.first.await) }
     }
 }
 

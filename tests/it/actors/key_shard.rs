@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::System;
 use signpost::actors::keeper::{AskError, RestartHook};
@@ -91,7 +91,6 @@ fn a_panic_under_load_loses_no_count_and_leaves_no_request_unanswered() {
         let (shards, restarts) = start(4);
         let mut admitted = 0;
         for _ in 0..3 {
-            let began = Instant::now();
             let before = ask_at_once(&shards, admit(100), 40);
             let panic = actix::spawn({
                 let shards = Arc::clone(&shards);
@@ -101,7 +100,6 @@ fn a_panic_under_load_loses_no_count_and_leaves_no_request_unanswered() {
             assert_eq!(panic.await.unwrap(), Ok(()));
             admitted += count_admitted(&answers(before).await);
             admitted += count_admitted(&answers(after).await);
-            assert!(began.elapsed() < Duration::from_secs(1));
         }
         assert_eq!(admitted, 100);
         assert_eq!(restarts.load(Ordering::SeqCst), 3);

@@ -5,12 +5,10 @@ use std::time::Duration;
 use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 
+use crate::support::SOON;
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder, metric};
 use crate::support::wire::Connection;
-
-/// Far less than the time-out of a try, which is what those would wait for that are held up.
-const SOON: Duration = Duration::from_secs(4);
 
 /// A link with ten webhooks of one receiver.
 async fn link_ten_times_to(server: &Server, receiver: &Receiver) -> String {
@@ -32,14 +30,16 @@ async fn click(server: &Server, link: &str, times: usize) {
 
 /// Waits until the store has this many pending deliveries or more.
 async fn pending(server: &Server, count: f64) {
-    crate::support::eventually("a backlog", Duration::from_secs(10), async || {
+    crate::support::eventually("a backlog", SOON, async || {
         (metric(&server.metrics().await, "signpost_webhook_pending")? >= count).then_some(())
     })
     .await;
 }
 
 async fn server_and_one_that_answers(builder: ServerBuilder) -> (Server, Receiver, String) {
-    let (server, receiver) = (builder.start(), Receiver::start().await);
+    // Much longer than what is to happen soon: those that are held up would wait for it.
+    let server = builder.set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m").start();
+    let receiver = Receiver::start().await;
     let link = link_ten_times_to(&server, &receiver).await;
     click(&server, &link, 2).await;
     receiver.wait_for(20, SOON).await;
@@ -126,7 +126,7 @@ async fn a_clock_that_is_set_back_by_an_hour_holds_up_no_delivery_for_an_hour() 
     pending(&server, 3_000.0).await;
     clock.turn_back(Duration::from_hours(1));
     receiver.holds_answers(false);
-    receiver.wait_for(3_000, 5 * SOON).await;
+    receiver.wait_for(3_000, SOON).await;
     click(&server, &link, 1).await;
     receiver.wait_for(3_010, SOON).await;
     let mut ids: Vec<_> = receiver.received().iter().map(|one| one.header("webhook-id").to_owned()).collect();

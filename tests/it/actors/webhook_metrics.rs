@@ -1,14 +1,10 @@
 //! What the metrics tell of webhooks.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use crate::support::eventually;
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, metric};
-
-const SOON: Duration = Duration::from_secs(5);
+use crate::support::{SOON, eventually};
 
 #[tokio::test]
 async fn metrics_tell_what_became_of_deliveries_and_what_waits() {

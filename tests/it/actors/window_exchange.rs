@@ -70,14 +70,17 @@ struct Guest {
 impl WindowExchange for Guest {
     async fn exchange(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         let published = &self.meeting.0;
-        published.exchanges.fetch_add(1, Ordering::SeqCst);
-        assert!(!published.panics.swap(false, Ordering::SeqCst), "a test wants this panic");
-        if published.fails.load(Ordering::SeqCst) {
-            return Err(StoreError::Unavailable("switched off by a test".into()));
+        let panics = published.panics.swap(false, Ordering::SeqCst);
+        let fails = published.fails.load(Ordering::SeqCst);
+        if !panics && !fails {
+            let mut logs = published.logs.lock().unwrap();
+            logs.extend(own.iter().map(|log| ((self.node, log.key, log.endpoint), log.admitted_ms.clone())));
         }
-        for log in &own {
-            let window = (self.node, log.key, log.endpoint);
-            published.logs.lock().unwrap().insert(window, log.admitted_ms.clone());
+        // Who is told of it finds what was published.
+        published.exchanges.fetch_add(1, Ordering::SeqCst);
+        assert!(!panics, "a test wants this panic");
+        if fails {
+            return Err(StoreError::Unavailable("switched off by a test".into()));
         }
         let mut holds = published.holds.subscribe();
         holds.wait_for(|holds| !holds).await.unwrap();

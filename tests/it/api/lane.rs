@@ -5,12 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::client::Answer;
-use crate::support::eventually;
 use crate::support::raw::Raw;
 use crate::support::server::{Server, metric};
-
-/// Longer than anything here takes.
-const SOON: Duration = Duration::from_secs(10);
+use crate::support::{SOON, eventually};
 
 /// A server whose connections begin in the lane, or (as it writes a line for each request) with the dispatcher.
 async fn server(has_lane: bool) -> (Server, String) {
@@ -185,10 +182,8 @@ async fn a_client_that_reads_late_gets_every_answer() {
 
 #[tokio::test]
 async fn idle_connections_are_closed_after_their_time_and_silent_ones_are_told() {
-    let server = Server::builder()
-        .set("SIGNPOST_HTTP__KEEP_ALIVE", "100ms")
-        .set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "100ms")
-        .start();
+    let server =
+        Server::builder().set("SIGNPOST_HTTP__KEEP_ALIVE", "100ms").set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
     let link = server.root().any_link().await;
     let mut raw = Raw::connect(server.address).await;
     raw.send(format!("GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;

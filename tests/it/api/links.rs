@@ -1,7 +1,5 @@
 //! `POST /shorten` and `GET /links/{short_id}`.
 
-use std::time::Duration;
-
 use reqwest::Method;
 use serde_json::{Value, json};
 use signpost::clock::Clock;
@@ -394,7 +392,8 @@ async fn a_link_is_read_by_its_owner_and_the_root_alone() {
 
 #[apply(on_each_store)]
 async fn an_untracked_link_redirects_and_has_no_analytics() {
-    let server = Server::start();
+    // Asked again and again.
+    let server = Server::builder().set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "0").start();
     let root = server.root();
     let key = async |name: &str| server.with_key(root.new_key(json!({"name": name})).await["key"].as_str().unwrap());
     let (owner, other) = (key("owner").await, key("other").await);
@@ -407,7 +406,7 @@ async fn an_untracked_link_redirects_and_has_no_analytics() {
     }
     owner.get(&format!("/{id}/webhooks/status")).await.expect(200);
     // Its hits count in the key's usage.
-    crate::support::eventually("the hit in the usage", Duration::from_secs(2), async || {
+    crate::support::eventually("the hit in the usage", crate::support::SOON, async || {
         let usage = owner.get("/usage").await.expect(200).json();
         (usage["usage"]["hits_served"]["current"] == 1).then_some(())
     })

@@ -1,16 +1,11 @@
 //! What the metrics tell of requests, redirects, hits and the store.
 
-use std::time::Duration;
-
 use serde_json::json;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 use signpost::telemetry::metrics::catalogue;
 
-use crate::support::eventually;
 use crate::support::server::{Server, metric};
-
-/// Longer than anything here takes.
-const SOON: Duration = Duration::from_secs(10);
+use crate::support::{SOON, eventually};
 
 /// What each series has grown by, in turn.
 async fn growth(server: &Server, names: &[&str], act: impl AsyncFnOnce()) -> Vec<f64> {

@@ -158,7 +158,7 @@ async fn a_code_is_no_hit() {
     let (id, probe) = (root.any_link().await, root.any_link().await);
     server.anonymous().get(&format!("/{id}/qr")).await.expect(200);
     server.anonymous().get(&format!("/{probe}")).await.expect(302);
-    crate::support::eventually("the hit of the other link", std::time::Duration::from_secs(2), async || {
+    crate::support::eventually("the hit of the other link", crate::support::SOON, async || {
         let usage = root.get("/usage").await.expect(200).json();
         (usage["usage"]["hits_served"]["current"] == 1).then_some(())
     })

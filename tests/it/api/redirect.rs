@@ -3,19 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::{Answer, Client};
-use crate::support::eventually;
-use crate::support::receiver::{Receiver, Reply};
+use crate::support::receiver::Receiver;
 use crate::support::server::{Server, ServerBuilder};
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
 
 const TARGET: &str = "https://example.com/";
-const SOON: Duration = Duration::from_secs(2);
 
 /// A server behind a proxy at loopback, with a limit and a clock that stands.
 fn limited(per_minute: u32) -> ServerBuilder {
@@ -85,10 +83,16 @@ async fn a_hit_shows_in_analytics_and_usage_within_two_seconds() {
     let server = Server::start();
     let root = server.root();
     let id = root.any_link().await;
+    let mut took = Vec::new();
     for count in 1..=3 {
         server.anonymous().get(&format!("/{id}?utm_source=x")).await.expect(302);
+        let began = Instant::now();
         hits(&root, &id, count).await;
+        took.push(began.elapsed());
     }
+    took.sort_unstable();
+    // Not the longest: what the machine has to do meanwhile is not the service's.
+    assert!(took[1] < Duration::from_secs(2), "{took:?}");
     let usage = root.get("/usage").await.expect(200).json();
     assert_eq!(usage["usage"]["hits_served"]["current"], 3);
 }
@@ -150,16 +154,16 @@ async fn a_redirect_from_cache_waits_for_no_store() {
 
 #[apply(on_each_store)]
 async fn a_redirect_does_not_wait_for_its_webhooks() {
-    // Long enough to be noticed, short enough for the server's end to wait for.
-    let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1s").start();
-    let receiver = Receiver::start().await;
-    receiver.reply_with([Reply::Silence]);
-    let id = server.root().shorten(json!({"redirect_url": TARGET, "webhooks": [receiver.url("/slow")]})).await;
-    let began = Instant::now();
+    let (server, receiver) = (Server::start(), Receiver::start().await);
+    receiver.holds_answers(true);
+    let root = server.root();
+    let id = root.link_with_webhooks(&[receiver.url("/slow")]).await;
     server.anonymous().get(&format!("/{id}")).await.expect(302);
-    assert!(began.elapsed() < Duration::from_secs(1));
-    // It is asked all the same, in the background.
+    // It is asked all the same, in the background, and has not answered yet.
     receiver.wait_for(1, SOON).await;
+    let status = root.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
+    assert_eq!(status["deliveries"][0]["attempts"], 0, "{status}");
+    receiver.holds_answers(false);
 }
 
 #[apply(on_each_store)]

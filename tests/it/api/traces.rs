@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::collector::{Collector, Span, SpanKind, StatusCode, texts};
-use crate::support::eventually;
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{ROOT_KEY, Server, metric};
+use crate::support::{SOON, eventually};
 
-const SOON: Duration = Duration::from_secs(10);
 /// Of the examples of W3C Trace Context.
 const CALLER: [u128; 2] = [0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7];
 

@@ -7,10 +7,10 @@ use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::Client;
-use crate::support::eventually;
 use crate::support::receiver::Receiver;
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
@@ -18,7 +18,7 @@ fn text(value: &Value) -> &str {
 
 /// Waits until `metric` stands at `count`; hits are counted soon after their redirect.
 async fn usage_with(client: &Client, metric: &str, count: u64) -> Value {
-    eventually("usage", Duration::from_secs(2), async || {
+    eventually("usage", SOON, async || {
         let usage = client.get("/usage").await.expect(200).json();
         (usage["usage"][metric]["current"] == count).then_some(usage)
     })
@@ -50,7 +50,9 @@ async fn usage_has_its_three_metrics_and_the_limits_of_the_tier() {
 
 #[apply(on_each_store)]
 async fn a_key_is_told_what_it_used_itself() {
-    let (server, receiver) = (Server::start(), Receiver::start().await);
+    // Asked again and again.
+    let server = Server::builder().set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "0").start();
+    let receiver = Receiver::start().await;
     let root = server.root();
     let key = root.new_key(json!({"name": "shop"})).await;
     let shop = server.with_key(text(&key["key"]));

@@ -1,20 +1,17 @@
 //! When a failed delivery is tried again, and what the status tells of it meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::Client;
-use crate::support::eventually;
 use crate::support::receiver::{Received, Receiver, Reply};
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
 
-const SOON: Duration = Duration::from_secs(3);
-/// The way there and back on a machine that has other things to do.
-const WAY: Duration = Duration::from_millis(300);
 const FIRST_PAUSE: [u64; 2] = [900, 1_100];
 const SECOND_PAUSE: [u64; 2] = [4_500, 5_500];
 
@@ -39,47 +36,29 @@ fn due(delivery: &Value, [earliest, latest]: [u64; 2]) -> Timestamp {
     due
 }
 
-/// The contract's own delays, measured once.
+/// By the system's clock; how much later than due a try may come is a question to the machine.
 #[apply(on_each_store)]
-async fn a_failed_delivery_is_tried_again_after_1_s_and_then_after_5_s_and_the_status_says_so() {
+async fn a_failed_delivery_comes_again_as_it_was_once_its_pause_is_over() {
     let (server, receiver) = (Server::start(), Receiver::start().await);
     let root = server.root();
     receiver.reply_with([Reply::Status(500), Reply::Status(500), Reply::Status(200)]);
     let id = root.link_with_webhooks(&[receiver.url("/")]).await;
-    // Arrivals are measured by one clock and told by another.
-    let (clicked, clicked_at) = (Instant::now(), server.clock.now());
-    let arrival = |request: &Received| clicked_at.plus(request.at - clicked);
     server.click(&id, 1).await;
-    assert!(receiver.wait_for(1, SOON).await[0].at - clicked < Duration::from_secs(1));
-
-    for (tries, window) in [(1, FIRST_PAUSE), (2, SECOND_PAUSE)] {
-        let delivery = status_after(&root, &id, tries).await["deliveries"][0].take();
-        let told = ["status", "response_status", "error"].map(|field| delivery[field].clone());
-        assert_eq!(told, [json!("pending"), json!(500), json!("http 500")]);
-        let due = due(&delivery, window);
-
-        let count = usize::try_from(tries).unwrap() + 1;
-        let requests = receiver.wait_for(count, Duration::from_secs(8)).await;
-        let at = arrival(&requests[count - 1]);
-        assert!((due..=due.plus(WAY)).contains(&at), "came at {at}, told for {due}");
-        let pause = requests[count - 1].at - requests[count - 2].at;
-        let latest = Duration::from_millis(window[1]) + WAY;
-        assert!((Duration::from_millis(window[0])..latest).contains(&pause), "{pause:?} after the one before");
-    }
-
-    let requests = receiver.received();
-    for request in &requests[1..] {
-        assert_eq!(request.body, requests[0].body, "the same hit_id");
-        assert_eq!(request.header("webhook-id"), requests[0].header("webhook-id"));
+    let requests = receiver.wait_for(3, SOON).await;
+    for (pair, [earliest, _]) in requests.windows(2).zip([FIRST_PAUSE, SECOND_PAUSE]) {
+        let pause = pair[1].at - pair[0].at;
+        assert!(pause >= Duration::from_millis(earliest), "{pause:?} after the one before");
+        assert_eq!(pair[1].body, pair[0].body, "the same hit_id");
+        assert_eq!(pair[1].header("webhook-id"), pair[0].header("webhook-id"));
     }
     let stamp = |request: &Received| request.header("webhook-timestamp").parse::<u64>().unwrap();
-    assert!((5..=7).contains(&(stamp(&requests[2]) - stamp(&requests[0]))), "each try is signed anew");
+    assert!(stamp(&requests[2]) - stamp(&requests[0]) >= 5, "each try is signed anew");
     let delivery = status_after(&root, &id, 3).await["deliveries"][0].take();
     let told = ["status", "response_status", "error", "next_attempt_at"].map(|field| delivery[field].clone());
     assert_eq!(told, [json!("delivered"), json!(200), Value::Null, Value::Null]);
 }
 
-/// The same under a clock that stands: every field, at every moment, and not a millisecond too early.
+/// Under a clock that stands: every field, at every moment, and not a millisecond too early.
 #[apply(on_each_store)]
 async fn the_status_tells_every_moment_of_a_delivery() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());

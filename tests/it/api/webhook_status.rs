@@ -8,10 +8,10 @@ use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::Client;
-use crate::support::eventually;
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder};
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
@@ -32,7 +32,7 @@ async fn status(client: &Client, id: &str, query: &str) -> Value {
 
 /// Waits until the link has `count` deliveries with this status.
 async fn wait_for(client: &Client, id: &str, is: &str, count: u64) -> Value {
-    eventually("deliveries", Duration::from_secs(3), async || {
+    eventually("deliveries", SOON, async || {
         let status = status(client, id, "?limit=100").await;
         let sum: u64 = status["webhooks"].as_array().unwrap().iter().map(|url| url[is].as_u64().unwrap()).sum();
         // Sums and list are read one after the other: both must have come to it.
@@ -71,7 +71,7 @@ async fn deliveries_are_shown_as_they_go() {
     let id = root.shorten(json!({"redirect_url": "https://example.com/", "webhooks": [url]})).await;
     server.click(&id, 1).await;
 
-    let tried = eventually("the first try", Duration::from_secs(3), async || {
+    let tried = eventually("the first try", SOON, async || {
         let status = status(&root, &id, "").await;
         (status["deliveries"][0]["attempts"] == 1).then_some(status)
     })

@@ -5,15 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
+use tokio::net::TcpSocket;
 
 use crate::support::client::Client;
-use crate::support::eventually;
 use crate::support::receiver::{Received, Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder};
 use crate::support::signature::Verifier;
 use crate::support::stores::{apply, on_each_store};
-
-const SOON: Duration = Duration::from_secs(3);
+use crate::support::{SOON, eventually};
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()
@@ -24,9 +23,9 @@ fn impatient() -> ServerBuilder {
     Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,100ms")
 }
 
-/// Waits until none of the link's deliveries is pending; answers them.
+/// Waits until none of the link's deliveries is pending; answers them. For the root: how often others may ask is limited.
 async fn settled(client: &Client, id: &str, count: usize) -> Vec<Value> {
-    eventually("settled deliveries", Duration::from_secs(5), async || {
+    eventually("settled deliveries", SOON, async || {
         let status = client.get(&format!("/{id}/webhooks/status?limit=100")).await.expect(200).json();
         let deliveries = status["deliveries"].as_array().unwrap().clone();
         let done = deliveries.len() == count && deliveries.iter().all(|delivery| delivery["status"] != "pending");
@@ -131,27 +130,28 @@ async fn after_three_failures_a_delivery_has_failed_for_good() {
 
 #[apply(on_each_store)]
 async fn the_reason_of_a_failure_is_told() {
-    let server = Server::builder()
-        .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "0s")
-        .set("SIGNPOST_WEBHOOKS__TIMEOUT", "150ms")
-        .start();
+    let server = |timeout| {
+        let builder = Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "0s");
+        builder.set("SIGNPOST_WEBHOOKS__TIMEOUT", timeout).start()
+    };
+    let (patient, impatient) = (server("10s"), server("150ms"));
     let receiver = Receiver::start().await;
-    let closed = Receiver::start().await;
-    let refused_url = closed.url("/");
-    drop(closed);
-    let root = server.root();
-    let cases: [(String, Option<Reply>, &str, Value); 5] = [
-        (receiver.url("/"), Some(Reply::Status(302)), "http 302", json!(302)),
-        (receiver.url("/"), Some(Reply::Status(404)), "http 404", json!(404)),
-        (receiver.url("/"), Some(Reply::Silence), "timed out", Value::Null),
-        (refused_url, None, "connection refused", Value::Null),
-        ("http://no-such-host.invalid/".into(), None, "dns", Value::Null),
+    // Nobody listens there, and nobody else gets the port.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let refused_url = format!("http://{}/", closed.local_addr().unwrap());
+    let cases: [(&Server, String, Option<Reply>, &str, Value); 5] = [
+        (&patient, receiver.url("/"), Some(Reply::Status(302)), "http 302", json!(302)),
+        (&patient, receiver.url("/"), Some(Reply::Status(404)), "http 404", json!(404)),
+        (&impatient, receiver.url("/"), Some(Reply::Silence), "timed out", Value::Null),
+        (&patient, refused_url, None, "connection refused", Value::Null),
+        (&patient, "http://no-such-host.invalid/".into(), None, "dns", Value::Null),
     ];
-    for (url, reply, error, response_status) in cases {
+    for (server, url, reply, error, response_status) in cases {
         receiver.reply_with(reply.into_iter().chain(reply));
-        let id = root.link_with_webhooks(&[url]).await;
+        let id = server.root().link_with_webhooks(&[url]).await;
         server.click(&id, 1).await;
-        let delivery = settled(&root, &id, 1).await.remove(0);
+        let delivery = settled(&server.root(), &id, 1).await.remove(0);
         assert_eq!((&delivery["error"], &delivery["response_status"]), (&json!(error), &response_status));
         assert_eq!((&delivery["status"], &delivery["attempts"]), (&json!("failed"), &json!(2)), "{error}");
     }
@@ -189,7 +189,7 @@ async fn past_the_quota_nothing_is_sent_and_the_count_is_exact() {
     for _ in 0..10 {
         server.click(&id, 1).await;
     }
-    let deliveries = settled(&shop, &id, 20).await;
+    let deliveries = settled(&server.root(), &id, 20).await;
     let (sent, refused): (Vec<_>, Vec<_>) = deliveries.iter().partition(|delivery| delivery["status"] == "delivered");
     assert_eq!((sent.len(), refused.len(), receiver.received().len()), (5, 15, 5));
     for delivery in refused {
@@ -202,7 +202,7 @@ async fn past_the_quota_nothing_is_sent_and_the_count_is_exact() {
     // The next month begins anew.
     clock.advance(Duration::from_hours(24));
     server.click(&id, 1).await;
-    settled(&shop, &id, 22).await;
+    settled(&server.root(), &id, 22).await;
     assert_eq!(receiver.received().len(), 7);
 }
 
@@ -215,7 +215,7 @@ async fn a_retry_takes_no_more_of_the_quota() {
     let shop = server.with_key(text(&key["key"]));
     let id = shop.link_with_webhooks(&[receiver.url("/")]).await;
     server.click(&id, 1).await;
-    let delivery = settled(&shop, &id, 1).await.remove(0);
+    let delivery = settled(&server.root(), &id, 1).await.remove(0);
     assert_eq!((&delivery["status"], &delivery["attempts"]), (&json!("delivered"), &json!(3)));
 }
 
@@ -269,7 +269,7 @@ async fn webhooks_of_a_revoked_key_and_of_untracked_links_go_on() {
     let id = shop.shorten(body).await;
     server.click(&id, 1).await;
     receiver.wait_for(1, SOON).await;
-    assert_eq!(settled(&shop, &id, 1).await[0]["status"], "delivered");
+    assert_eq!(settled(&server.root(), &id, 1).await[0]["status"], "delivered");
     root.delete(&format!("/api-keys/{}", text(&key["key_id"]))).await.expect(204);
     server.click(&id, 1).await;
     receiver.wait_for(2, SOON).await;

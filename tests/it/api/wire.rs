@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
+use crate::support::SOON;
 use crate::support::client::Answer;
 use crate::support::raw::Raw;
 use crate::support::server::{ROOT_KEY, Server};
@@ -176,7 +177,7 @@ async fn a_connection_that_ends_early_is_answered_400() {
 
 #[apply(on_each_store)]
 async fn slow_heads_and_slow_bodies_are_answered_408() {
-    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "300ms").start();
+    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
     let began = Instant::now();
     let slow_head = async {
         let mut raw = Raw::connect(server.address).await;
@@ -199,7 +200,7 @@ async fn slow_heads_and_slow_bodies_are_answered_408() {
         raw.answer().await.unwrap().expect(200);
         raw.send(b"GET / HTTP/1.1\r\nX: ").await;
         let mut answer = None;
-        while answer.is_none() && began.elapsed() < Duration::from_secs(3) {
+        while answer.is_none() && began.elapsed() < SOON {
             raw.send(b"x").await;
             answer = timeout(Duration::from_millis(50), raw.answer()).await.ok();
         }
@@ -211,23 +212,23 @@ async fn slow_heads_and_slow_bodies_are_answered_408() {
         check(&raw.answer().await.unwrap(), 408, "request-timeout");
     };
     tokio::join!(slow_head, slow_second_head, trickled_second_head, slow_body);
-    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert!(began.elapsed() >= Duration::from_secs(1));
 }
 
 #[apply(on_each_store)]
 async fn a_connection_in_use_outlives_the_time_for_a_head() {
-    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "100ms").start();
+    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
     let mut raw = Raw::connect(server.address).await;
     let began = Instant::now();
     // Requests in halves, so that there is always one begun when the watch looks.
-    while began.elapsed() < Duration::from_millis(500) {
+    while began.elapsed() < Duration::from_millis(2_500) {
         raw.send(b"GET / HTTP/1.1\r\n").await;
         tokio::time::sleep(Duration::from_millis(15)).await;
         raw.send(b"Host: x\r\n\r\n").await;
         raw.answer().await.unwrap().expect(200);
     }
     // And idle.
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
     raw.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
     raw.answer().await.unwrap().expect(200);
 }

@@ -1,18 +1,15 @@
 //! A journal that has no room while the store takes nothing.
 
-use std::time::Duration;
-
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
-use crate::support::eventually;
 use crate::support::server::Server;
+use crate::support::{SOON, eventually};
 
 const VISITS: u64 = 1_000;
 /// Two segments.
 const BUDGET: u64 = 2 * 65_536;
 /// Makes a record so long that a few hundred of them fill the budget.
 const AGENT_BYTES: usize = 400;
-const WITHIN: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn without_room_redirects_go_on_and_what_is_not_recorded_is_counted() {
@@ -41,15 +38,15 @@ async fn without_room_redirects_go_on_and_what_is_not_recorded_is_counted() {
         let summary = server.root().get(&format!("/links/{link}/analytics/summary")).await.expect(200).json();
         summary["total_hits"].as_u64().unwrap()
     };
-    eventually("recorded hits are counted", WITHIN, async || (counted().await == recorded).then_some(())).await;
+    eventually("recorded hits are counted", SOON, async || (counted().await == recorded).then_some(())).await;
 
     // Room is made once they are counted, not in the same moment. From there on nothing is lost.
     let has_room = async || (metric(&server, "signpost_journal_bytes").await < BUDGET).then_some(());
-    eventually("there is room", WITHIN, has_room).await;
+    eventually("there is room", SOON, has_room).await;
     for _ in 0..100 {
         visit().await;
     }
-    eventually("later hits too", WITHIN, async || (counted().await == recorded + 100).then_some(())).await;
+    eventually("later hits too", SOON, async || (counted().await == recorded + 100).then_some(())).await;
     assert_eq!(metric(&server, "signpost_journal_hits_not_recorded_total").await, not_recorded);
 }
 

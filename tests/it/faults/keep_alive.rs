@@ -92,6 +92,7 @@ fn two_hundred_connections_of_mixed_work_see_no_5xx_and_no_reset() {
     }
     eprintln!("{} requests, {} hits, {} refused", total.requests, total.hits + total.hooked_hits, total.refused);
     assert!(total.refused * 4 < total.requests, "most is let in");
+    crate::support::soon("all hits are counted", || process.has_counted_all());
     let ended = drained(process);
     assert!(!ended.contains("ERROR") && !ended.contains("panicked"), "{ended}");
 

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use signpost::domain::hit::{Dimension, HitBatch, OTHER_LABEL};
@@ -15,7 +14,7 @@ use signpost::store::{CreateLinkError, Store, StoreError};
 use super::Embedded;
 use super::conformance::Ground;
 use super::samples::{DAY, batch, day, key_id, label, link, longest_link, noon, short_id};
-use crate::support::tells_what_is_in_memory;
+use crate::support::{SOON, tells_what_is_in_memory};
 
 const PAGE: usize = 4_096;
 
@@ -244,7 +243,7 @@ async fn a_failing_write_takes_no_other_along() {
             created.unwrap()
         }
     });
-    let mut counts = tokio::time::timeout(Duration::from_secs(10), join_all(gap)).await.unwrap();
+    let mut counts = tokio::time::timeout(SOON, join_all(gap)).await.unwrap();
     counts.sort_unstable();
     assert_eq!(counts, (1..=20).collect::<Vec<_>>());
 }

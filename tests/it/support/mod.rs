@@ -17,6 +17,10 @@ pub mod wire;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// How long to wait for what must happen: only what never happens takes longer, also on a machine that compiles meanwhile.
+/// What is promised within a time has a test of its own.
+pub const SOON: Duration = Duration::from_secs(20);
+
 /// Asks again and again until `done` says so; for what the service promises to do soon, not at once.
 pub async fn eventually<R>(what: &str, within: Duration, mut done: impl AsyncFnMut() -> Option<R>) -> R {
     let began = Instant::now();
@@ -32,11 +36,9 @@ pub async fn eventually<R>(what: &str, within: Duration, mut done: impl AsyncFnM
 /// As [`eventually`], for tests without a runtime.
 #[track_caller]
 pub fn soon(what: &str, mut done: impl FnMut() -> bool) {
-    /// On a machine that compiles meanwhile.
-    const WITHIN: Duration = Duration::from_secs(20);
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < WITHIN, "not within {WITHIN:?}: {what}");
+        assert!(began.elapsed() < SOON, "not within {SOON:?}: {what}");
         // What is waited for may need this core.
         std::thread::sleep(Duration::from_millis(1));
     }

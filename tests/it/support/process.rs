@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::keyspaces::Place;
-use super::server::ROOT_KEY;
+use super::server::{ROOT_KEY, metric};
 use super::wire::Connection;
 
 /// What a start may take on a machine that compiles meanwhile.
@@ -156,6 +156,18 @@ impl Process {
     pub fn ready_status(&self) -> Option<u16> {
         let mut operator = Connection::open(self.admin).ok()?;
         operator.get("/readyz", &[]).ok().map(|answer| answer.status)
+    }
+
+    /// The value of one metric, labels and all in its name.
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut operator = Connection::open(self.admin).unwrap();
+        let answer = operator.get("/metrics", &[]).unwrap().expect(200);
+        metric(std::str::from_utf8(&answer.body).unwrap(), name).unwrap_or_else(|| panic!("no {name}"))
+    }
+
+    /// Whether each hit is counted that was answered before this.
+    pub fn has_counted_all(&self) -> bool {
+        self.metric("signpost_journal_oldest_hit_age_seconds") == 0.0
     }
 
     pub fn stdout(&self) -> String {

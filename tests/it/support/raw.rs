@@ -1,17 +1,14 @@
 //! Bytes on a connection: for what no HTTP client would send.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::SOON;
 use super::client::Answer;
 use super::picture::read_back;
-
-/// Longer than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to a server.
 pub struct Raw {
@@ -46,7 +43,7 @@ impl Raw {
     }
 
     pub async fn answer_to(&mut self, is_head: bool) -> Option<Answer> {
-        timeout(PATIENCE, self.read_answer(is_head)).await.expect("no answer within 5 s")
+        timeout(SOON, self.read_answer(is_head)).await.expect("no answer")
     }
 
     /// All answers until the server closes.

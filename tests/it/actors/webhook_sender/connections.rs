@@ -1,5 +1,7 @@
 //! Connections that are kept, and those that end otherwise than well.
 
+use tokio::net::TcpSocket;
+
 use super::*;
 
 #[tokio::test]
@@ -90,7 +92,7 @@ async fn a_receiver_that_does_not_answer_in_time_has_timed_out() {
     let trickling = Receiver::start(Behaviour::Answer("HTTP/1.1 200 OK\r\nx-slow: ".into())).await;
     for receiver in [receiver, trickling] {
         let mut settings = settings();
-        settings.timeout = Duration::from_millis(100);
+        settings.timeout = Duration::from_secs(1);
         let failure = sender(settings).send(request(&receiver.url())).await;
         assert_eq!(failure, Err(SendFailure::TimedOut));
         assert_eq!(receiver.requests().len(), 1);
@@ -110,9 +112,10 @@ async fn the_time_for_looking_up_the_name_counts_too() {
 
 #[tokio::test]
 async fn a_closed_port_is_connection_refused() {
-    let closed = TcpListener::bind((OPEN, 0)).await.unwrap();
+    // Nobody listens there, and nobody else gets the port.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind((OPEN, 0).into()).unwrap();
     let url = format!("http://{}/", closed.local_addr().unwrap());
-    drop(closed);
     let failure = sender(settings()).send(request(&url)).await.unwrap_err();
     assert_eq!(failure.to_string(), "connection refused");
 }
