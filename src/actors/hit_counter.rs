@@ -139,16 +139,14 @@ impl Counting {
 
     /// Makes the next batch of what there is; answers whether that is all there is.
     fn gather(&mut self) -> bool {
-        let tally = &mut self.tally;
-        let mut oldest = None;
+        let (tally, meters) = (&mut self.tally, &self.meters);
+        let mut is_first = true;
         let mut read = self.reader.read(PAGE, &mut |position, hit| {
-            oldest.get_or_insert(hit.at_ms);
+            if std::mem::take(&mut is_first) {
+                meters.began_at(hit.at_ms);
+            }
             tally.add(position, &hit);
         });
-        if let Some(oldest) = oldest {
-            // After a pause of the whole process, hits may wait for longer than this one runs.
-            self.meters.counted_upto(oldest);
-        }
         for _ in 1..BATCH_RECORDS / PAGE {
             if read.caught_up || tally.rows() >= BATCH_ROWS || tally.deliveries() >= BATCH_DELIVERIES {
                 break;
@@ -165,12 +163,14 @@ impl Counting {
 
     /// Makes the batch again that an earlier life had begun: the same records, whatever came behind them since.
     fn gather_begun(&mut self) {
-        let (tally, HitCursor { counted, begun }) = (&mut self.tally, self.cursor);
-        let mut oldest = None;
+        let (tally, meters, HitCursor { counted, begun }) = (&mut self.tally, &self.meters, self.cursor);
+        let mut is_first = true;
         loop {
             let read = self.reader.read(PAGE, &mut |position, hit| {
                 if position <= begun {
-                    oldest.get_or_insert(hit.at_ms);
+                    if std::mem::take(&mut is_first) {
+                        meters.began_at(hit.at_ms);
+                    }
                     tally.add(position, &hit);
                 }
             });
@@ -179,9 +179,6 @@ impl Counting {
             }
         }
         self.reader.rewind(begun);
-        if let Some(oldest) = oldest {
-            self.meters.counted_upto(oldest);
-        }
         self.meters.consumed(tally.records());
         self.offered = Some(Arc::new(tally.take(counted, begun)));
     }

@@ -148,6 +148,7 @@ impl JournalReader {
             segment.last_record = None;
         }
         self.at = 0;
+        self.tell_progress();
     }
 
     /// What was found at the start, and since then while reading what an earlier life wrote.

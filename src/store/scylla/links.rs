@@ -125,10 +125,9 @@ impl Tables {
 pub fn link_from(
     (id, owner, created_at, target, data, webhooks, tracked): LinkRow,
 ) -> Result<Option<Link>, StoreError> {
-    let (Some(owner), Some(created_at), Some(target), Some(data), Some(tracked)) =
-        (owner, created_at, target, data, tracked)
-    else {
-        return Ok(None);
+    let Some(owner) = owner else { return Ok(None) };
+    let (Some(created_at), Some(target), Some(data), Some(tracked)) = (created_at, target, data, tracked) else {
+        return Err(corrupt(LINKS, &"a column is missing"));
     };
     Ok(Some(Link {
         id: ShortId::parse(&id).ok_or_else(|| corrupt(LINKS, &"not a short id"))?,

@@ -43,6 +43,13 @@ impl CountingMeters {
         }
     }
 
+    /// The first hit of a batch was read, which came at this moment; it is not counted before the batch is.
+    pub fn began_at(&self, moment_ms: u64) {
+        // After a pause of the whole process, hits may wait for longer than this one runs.
+        self.counted_upto(moment_ms);
+        self.in_hand.store(1, Ordering::Relaxed);
+    }
+
     /// So many hits were read, and are to be counted next.
     pub fn consumed(&self, hits: u64) {
         self.in_hand.store(hits, Ordering::Relaxed);
@@ -60,11 +67,12 @@ impl CountingMeters {
         self.counted_upto_ms.store(moment_ms, Ordering::Relaxed);
     }
 
-    /// How long, at `now_ms`, the oldest hit waits that is not counted, where there are such in the journal (`unread`).
+    /// How long, at `now_ms`, the oldest hit waits that is not counted, where there are such in the journal (`unread`). Zero
+    /// only where none waits.
     pub fn oldest_age(&self, unread: bool, now_ms: u64) -> Duration {
         if !unread && self.in_hand.load(Ordering::Relaxed) == 0 {
             return Duration::ZERO;
         }
-        Duration::from_millis(now_ms.saturating_sub(self.counted_upto_ms.load(Ordering::Relaxed)))
+        Duration::from_millis(now_ms.saturating_sub(self.counted_upto_ms.load(Ordering::Relaxed)).max(1))
     }
 }

@@ -57,6 +57,8 @@ async fn a_long_backlog_of_a_receiver_that_fails_at_once_holds_up_nobody() {
     pending(&server, 25_000.0).await;
     click(&server, &link, 30).await;
     receiver.wait_for(320, SOON).await;
+    let first_tries = metric(&server.metrics().await, "signpost_webhook_first_attempt_delay_seconds_count").unwrap();
+    assert!(first_tries < 320.0 + 30_000.0, "all before them were tried first");
 }
 
 /// Far more receivers hang than their share of the workers and places allows, each with a backlog.
