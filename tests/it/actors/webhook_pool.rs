@@ -30,7 +30,7 @@ async fn sums(client: &Client, id: &str) -> [u64; 3] {
 
 async fn wait_for_sums(client: &Client, id: &str, expected: [u64; 3]) {
     let mut last = [0; 3];
-    eventually("deliveries", Duration::from_secs(10), async || {
+    eventually("deliveries", SOON, async || {
         let sums = sums(client, id).await;
         if sums != last {
             last = sums;
@@ -253,7 +253,11 @@ async fn a_drain_waits_for_the_tries_under_way_and_hands_back_the_rest() {
 async fn while_the_store_is_out_of_reach_deliveries_wait() {
     let switch = FaultSwitch::default();
     let faults = switch.clone();
-    let server = impatient().wrap_store(move |store| Arc::new(FaultyStore::new(store, faults))).start();
+    // More tries than there are failures: none makes a delivery fail, also where all meet the same one.
+    let server = Server::builder()
+        .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,50ms,50ms,50ms,50ms")
+        .wrap_store(move |store| Arc::new(FaultyStore::new(store, faults)))
+        .start();
     let receiver = Receiver::start().await;
     receiver.reply_with([Reply::Status(500); 5]);
     receiver.holds_answers(true);
@@ -287,7 +291,8 @@ async fn a_try_whose_writing_down_was_not_answered_counts_once() {
     receiver.reply_with([Reply::Status(500); 2]);
     receiver.holds_answers(true);
     server.click(&id, 1).await;
-    receiver.wait_for(1, SOON).await;
+    // Both, so that each meets one of the failures.
+    receiver.wait_for(2, SOON).await;
     switch.loses_answers(true);
     receiver.holds_answers(false);
     refused(&switch, "settle_deliveries", 3).await;
