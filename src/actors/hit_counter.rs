@@ -140,9 +140,8 @@ impl Counting {
     /// Makes the next batch of what there is; answers whether that is all there is.
     fn gather(&mut self) -> bool {
         let (tally, meters) = (&mut self.tally, &self.meters);
-        let mut is_first = true;
         let mut read = self.reader.read(PAGE, &mut |position, hit| {
-            if std::mem::take(&mut is_first) {
+            if tally.records() == 0 {
                 meters.began_at(hit.at_ms);
             }
             tally.add(position, &hit);
@@ -164,11 +163,10 @@ impl Counting {
     /// Makes the batch again that an earlier life had begun: the same records, whatever came behind them since.
     fn gather_begun(&mut self) {
         let (tally, meters, HitCursor { counted, begun }) = (&mut self.tally, &self.meters, self.cursor);
-        let mut is_first = true;
         loop {
             let read = self.reader.read(PAGE, &mut |position, hit| {
                 if position <= begun {
-                    if std::mem::take(&mut is_first) {
+                    if tally.records() == 0 {
                         meters.began_at(hit.at_ms);
                     }
                     tally.add(position, &hit);

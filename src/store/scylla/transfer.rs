@@ -254,10 +254,10 @@ impl Source for ScyllaTransfer {
             Section::Links => {
                 let rows: Vec<PlacedLinkRow> = self.scan(&self.scans.links, from).await?;
                 let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                let links = rows.into_iter().map(|(_, id, owner, at, target, data, webhooks, tracked)| {
+                let links = rows.into_iter().filter_map(|(_, id, owner, at, target, data, webhooks, tracked)| {
                     link_from((id, owner, at, target, data, webhooks, tracked)).transpose()
                 });
-                let records = links.flatten().map(|link| link.map(Record::Link));
+                let records = links.map(|link| link.map(Record::Link));
                 Ok(Page { records: records.collect::<Result<_, _>>()?, next })
             }
             Section::LinksCreated | Section::WebhookDeliveries => {

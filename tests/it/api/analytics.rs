@@ -10,7 +10,7 @@ use crate::hits::mmdb::{self, Value::Map, Value::Text};
 use crate::support::client::Client;
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
-use crate::support::{SOON, eventually};
+use crate::support::{SOON, eventually, middle};
 
 const PHONE: &str = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
                      Version/17.0 Mobile/15E148 Safari/604.1";
@@ -124,9 +124,7 @@ async fn hits_are_shown_within_two_seconds() {
         analytics_of(&root, &id, count).await;
         took.push(began.elapsed());
     }
-    took.sort_unstable();
-    // Not the longest: what the machine has to do meanwhile is not the service's.
-    assert!(took[1] < Duration::from_secs(2), "{took:?}");
+    assert!(middle(&took) < Duration::from_secs(2), "{took:?}");
 }
 
 #[apply(on_each_store)]

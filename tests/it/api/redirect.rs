@@ -11,7 +11,7 @@ use crate::support::client::{Answer, Client};
 use crate::support::receiver::Receiver;
 use crate::support::server::{Server, ServerBuilder};
 use crate::support::stores::{apply, on_each_store};
-use crate::support::{SOON, eventually};
+use crate::support::{SOON, eventually, middle};
 
 const TARGET: &str = "https://example.com/";
 
@@ -90,9 +90,7 @@ async fn a_hit_shows_in_analytics_and_usage_within_two_seconds() {
         hits(&root, &id, count).await;
         took.push(began.elapsed());
     }
-    took.sort_unstable();
-    // Not the longest: what the machine has to do meanwhile is not the service's.
-    assert!(took[1] < Duration::from_secs(2), "{took:?}");
+    assert!(middle(&took) < Duration::from_secs(2), "{took:?}");
     let usage = root.get("/usage").await.expect(200).json();
     assert_eq!(usage["usage"]["hits_served"]["current"], 3);
 }

@@ -2,7 +2,7 @@
 
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
-use crate::support::server::Server;
+use crate::support::server::{Server, count};
 use crate::support::{SOON, eventually};
 
 const VISITS: u64 = 1_000;
@@ -23,15 +23,16 @@ async fn without_room_redirects_go_on_and_what_is_not_recorded_is_counted() {
     let link = server.root().any_link().await;
     let (visitor, agent) = (server.anonymous(), "a".repeat(AGENT_BYTES));
     let visit = async || visitor.get_with(&format!("/{link}"), &[("User-Agent", &agent)]).await.expect(302);
+    let told = async |name| count(&server.metrics().await, name);
     switch.out_of_reach(true);
     for _ in 0..VISITS {
         visit().await;
     }
-    let not_recorded = metric(&server, "signpost_journal_hits_not_recorded_total").await;
-    let recorded = metric(&server, "signpost_journal_hits_appended_total").await;
+    let not_recorded = told("signpost_journal_hits_not_recorded_total").await;
+    let recorded = told("signpost_journal_hits_appended_total").await;
     assert!(not_recorded > 0 && recorded > 0, "{recorded} recorded, {not_recorded} not");
     assert_eq!(recorded + not_recorded, VISITS);
-    assert!(metric(&server, "signpost_journal_bytes").await <= BUDGET);
+    assert!(told("signpost_journal_bytes").await <= BUDGET);
 
     switch.out_of_reach(false);
     let counted = async || {
@@ -41,17 +42,11 @@ async fn without_room_redirects_go_on_and_what_is_not_recorded_is_counted() {
     eventually("recorded hits are counted", SOON, async || (counted().await == recorded).then_some(())).await;
 
     // Room is made once they are counted, not in the same moment. From there on nothing is lost.
-    let has_room = async || (metric(&server, "signpost_journal_bytes").await < BUDGET).then_some(());
+    let has_room = async || (told("signpost_journal_bytes").await < BUDGET).then_some(());
     eventually("there is room", SOON, has_room).await;
     for _ in 0..100 {
         visit().await;
     }
     eventually("later hits too", SOON, async || (counted().await == recorded + 100).then_some(())).await;
-    assert_eq!(metric(&server, "signpost_journal_hits_not_recorded_total").await, not_recorded);
-}
-
-async fn metric(server: &Server, name: &str) -> u64 {
-    let text = server.metrics().await;
-    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
-    line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+    assert_eq!(told("signpost_journal_hits_not_recorded_total").await, not_recorded);
 }

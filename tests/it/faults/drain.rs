@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::load::{Random, Visits, visit_until_the_end};
 use crate::support::process::{Ended, Process, Program};
-use crate::support::server::ROOT_KEY;
+use crate::support::server::{ROOT_KEY, count};
 use crate::support::soon;
 use crate::support::wire::Connection;
 
@@ -52,7 +52,7 @@ fn end_under_load(process: Process, link: &str, signals: &[&str]) -> (Ended, Dur
             .map(|_| random.fork())
             .map(|random| scope.spawn(|| visit_until_the_end(address, &links, usize::MAX, Duration::ZERO, random)))
             .collect();
-        soon("all visitors are at it", || process.metric("signpost_journal_hits_appended_total") > 1_000.0);
+        soon("all visitors are at it", || count(&process.metrics(), "signpost_journal_hits_appended_total") > 1_000);
         let began = Instant::now();
         for signal in signals {
             process.signal(signal);

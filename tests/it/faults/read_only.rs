@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::children::{IN_A_MOUNT_NAMESPACE, assert_passed, child, child_directory};
 use crate::support::process::{Process, Program};
-use crate::support::server::{ROOT_KEY, metric};
+use crate::support::server::{ROOT_KEY, count};
 use crate::support::{soon, wire::Connection};
 
 /// Makes a record so long that a few hundred of them fill two segments.
@@ -62,8 +62,8 @@ fn child_whose_journal_becomes_read_only() {
     let link = any_link(&process);
     let mut visitor = process.connect().unwrap();
     let mut visits = 0;
-    let not_recorded = || told(&process, "signpost_journal_hits_not_recorded_total");
-    let recorded = || told(&process, "signpost_journal_hits_appended_total");
+    let not_recorded = || count(&process.metrics(), "signpost_journal_hits_not_recorded_total");
+    let recorded = || count(&process.metrics(), "signpost_journal_hits_appended_total");
 
     // Segments that are there can still be filled; others can't be made, nor old ones deleted.
     let disk = ReadOnly::mount_over(&directory.join("data/journal"));
@@ -99,7 +99,7 @@ fn child_whose_journal_becomes_read_only() {
     assert_eq!((not_recorded(), recorded()), (lost, visits - lost));
     soon("they are counted", || total_hits(&process, &link) == visits - lost);
     // That which is written to, and the next.
-    soon("consumed segments are deleted", || told(&process, "signpost_journal_bytes") <= 2 * 65_536);
+    soon("consumed segments are deleted", || count(&process.metrics(), "signpost_journal_bytes") <= 2 * 65_536);
     let ended = process.terminate();
     assert!(ended.code() == Some(0) && ended.stderr.contains("hits are recorded again"), "{ended:?}");
 }
@@ -138,14 +138,6 @@ fn total_hits(process: &Process, link: &str) -> u64 {
     let path = format!("/links/{link}/analytics/summary");
     let summary = process.connect().unwrap().get(&path, &[("X-API-Key", ROOT_KEY)]).unwrap().expect(200).json();
     summary["total_hits"].as_u64().unwrap()
-}
-
-fn told(process: &Process, name: &str) -> u64 {
-    let answer = Connection::open(process.admin).unwrap().get("/metrics", &[]).unwrap().expect(200);
-    let value = metric(&String::from_utf8(answer.body).unwrap(), name).unwrap();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
-    let count = value as u64;
-    count
 }
 
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {

@@ -116,7 +116,7 @@ fn lives_and_is_not_ready(program: Program, admin: SocketAddr) -> Process {
     let mut operator = Connection::open(process.admin).unwrap();
     operator.get("/readyz", &[]).unwrap().expect(503);
     operator.get("/livez", &[]).unwrap().expect(200);
-    let metrics = String::from_utf8(operator.get("/metrics", &[]).unwrap().expect(200).body).unwrap();
+    let metrics = process.metrics();
     assert!(metrics.contains("\nsignpost_serving 0\n"), "{metrics}");
     assert!(!process.has_ended(), "it still starts: {}", process.stderr());
     process

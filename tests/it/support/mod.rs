@@ -44,6 +44,13 @@ pub fn soon(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// What was the middle of some times: what the machine has to do meanwhile makes single ones longer, and is not the service's.
+pub fn middle(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
 /// Whether the file system of this directory tells without waiting what was just written there: not every one can.
 pub fn tells_what_is_in_memory(directory: &Path) -> bool {
     use rustix::io::{ReadWriteFlags, preadv2};

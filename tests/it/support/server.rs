@@ -229,6 +229,15 @@ impl Drop for Server {
 
 /// The value of one metric, labels and all in its name; none where there is no such line.
 pub fn metric(metrics: &str, name: &str) -> Option<f64> {
-    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-    Some(value.parse().unwrap())
+    value(metrics, name).map(|value| value.parse().unwrap())
+}
+
+/// As [`metric`], of one that counts and is there.
+#[track_caller]
+pub fn count(metrics: &str, name: &str) -> u64 {
+    value(metrics, name).unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+}
+
+fn value<'a>(metrics: &'a str, name: &str) -> Option<&'a str> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
