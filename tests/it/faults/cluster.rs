@@ -63,10 +63,9 @@ on_a_cluster! {
         let two = Two::start(&runtime);
         let key = two.new_key();
 
-        let mut answers = std::thread::scope(|scope| {
-            let creations = scope.spawn(|| two.create(&key, 300));
+        let mut answers = two.create_while(&key, 300, |begun| {
+            until("the quota is being used up", AT_LAST, || begun.load(Ordering::Relaxed) > LINK_LIMIT / 2);
             faults.kill(2);
-            creations.join().unwrap()
         });
         // Those that were not settled in time may be asked for again, and others take their place.
         let began = Instant::now();
@@ -80,6 +79,8 @@ on_a_cluster! {
         eprintln!("{:?}", statuses(&answers));
         // One that was answered 503 and counted all the same is there, but nobody knows its id.
         assert!(made.len() as u64 <= LINK_LIMIT, "{}", made.len());
+        // A node that does not miss the dead one yet waits for it to read a whole table, and then gives up.
+        faults.start(2);
         two.count_what_is_there(&runtime, &key, &made);
     }
 
@@ -252,6 +253,11 @@ impl Two {
 
     /// Creations at once, split over both.
     fn create(&self, key: &str, count: usize) -> Vec<WireAnswer> {
+        self.create_while(key, count, |_| ())
+    }
+
+    /// As [`Self::create`]; `meanwhile` is told how many are begun.
+    fn create_while(&self, key: &str, count: usize, meanwhile: impl FnOnce(&AtomicU64)) -> Vec<WireAnswer> {
         const AT_ONCE: usize = 50;
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -269,6 +275,7 @@ impl Two {
                     })
                 })
                 .collect();
+            meanwhile(&next);
             clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
         })
     }
