@@ -67,7 +67,7 @@ impl Report {
                 id: self.id.to_str().unwrap_or_default(),
                 hit: hit.map(|hit| hit.0.as_u128()),
                 caller: self.caller.as_ref(),
-                took,
+                began: self.began,
                 calls: &self.calls,
             });
         }

@@ -7,7 +7,7 @@ mod caller;
 mod export;
 mod store_calls;
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
@@ -33,7 +33,7 @@ pub struct Answered<'a> {
     /// The id of the hit that it was.
     pub hit: Option<u128>,
     pub caller: Option<&'a Caller>,
-    pub took: Duration,
+    pub began: Instant,
     pub calls: &'a StoreCalls,
 }
 
@@ -84,7 +84,9 @@ impl Traces {
             return;
         }
         let trace = callers.map_or(of_its_own, Caller::trace);
+        // In this order: its calls of the store may seem to begin later than they did, so it may only seem to begin earlier.
         let ended = SystemTime::now();
+        let took = request.began.elapsed();
         let id = request.hit.map_or_else(|| self.ids.new_span_id(), redirect_span);
         for call in request.calls.take() {
             let name = format!("store {}", call.operation);
@@ -100,7 +102,7 @@ impl Traces {
         let method = known_method(request.method);
         let name = method.unwrap_or("HTTP");
         let name = request.route.map_or_else(|| name.to_owned(), |route| format!("{name} {route}"));
-        let mut span = self.span(trace, id, name, ended, request.took);
+        let mut span = self.span(trace, id, name, ended, took);
         span.span_kind = SpanKind::Server;
         span.attributes = vec![
             KeyValue::new("http.request.method", method.unwrap_or("_OTHER")),
