@@ -15,7 +15,7 @@ use actix::dev::channel::{AddressReceiver, AddressSender, channel};
 use actix::dev::{ContextFut, SendError as MailboxError, ToEnvelope};
 use actix::{Actor, ActorContext, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// The longest an [`ask`](Kept::ask) takes, restarts of the actor included.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -264,7 +264,18 @@ impl<A: Actor<Context = Context<A>>> Kept<A> {
 }
 
 async fn within_ask_timeout<T>(answered: impl Future<Output = Result<T, AskError>>) -> Result<T, AskError> {
-    timeout(ASK_TIMEOUT, answered).await.unwrap_or(Err(AskError::Unavailable))
+    // In parts: if the whole process stands still, as with its machine, that takes up one of them, and there is time left for
+    // who is asked to answer.
+    let patience = async {
+        for _ in 0..4 {
+            sleep(ASK_TIMEOUT / 4).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = answered => answer,
+        () = patience => Err(AskError::Unavailable),
+    }
 }
 
 /// The lives of one keeper's actors, one after the other, on their arbiter.
