@@ -12,6 +12,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::support::children::{child, child_directory};
 use crate::support::process::{Ended, Process, Program, shown};
 use crate::support::server::ROOT_KEY;
+use crate::support::soon;
 use crate::support::wire::WireAnswer;
 
 const MASTER_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -117,10 +118,7 @@ fn an_unknown_setting_is_named_with_the_place_it_came_from() {
 
 fn started(directory: &Path) -> (Process, String) {
     let process = Program::at(directory).serve();
-    let began = Instant::now();
-    while !process.stdout().contains("serves on") {
-        assert!(began.elapsed() < Duration::from_secs(5), "nothing printed");
-    }
+    soon("what a start prints", || process.stdout().contains("serves on"));
     let stdout = process.stdout();
     (process, stdout)
 }

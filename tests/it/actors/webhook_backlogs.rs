@@ -121,7 +121,9 @@ async fn one_slow_receiver_does_not_take_all_of_a_few_workers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_back_by_an_hour_holds_up_no_delivery_for_an_hour() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
-    let (server, receiver) = (Server::builder().clock(clock.clone()).start(), Receiver::start().await);
+    // No try ends by itself meanwhile.
+    let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m").clock(clock.clone()).start();
+    let receiver = Receiver::start().await;
     let link = link_ten_times_to(&server, &receiver).await;
     receiver.holds_answers(true);
     click(&server, &link, 300).await;
@@ -143,7 +145,9 @@ async fn a_clock_that_is_set_back_by_an_hour_holds_up_no_delivery_for_an_hour() 
 async fn a_clock_that_is_set_back_and_forth_loses_sight_of_nothing() {
     let seconds = Duration::from_secs(5);
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
-    let (server, receiver) = (Server::builder().clock(clock.clone()).start(), Receiver::start().await);
+    // No try ends by itself meanwhile.
+    let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m").clock(clock.clone()).start();
+    let receiver = Receiver::start().await;
     let link = link_ten_times_to(&server, &receiver).await;
     receiver.holds_answers(true);
     click(&server, &link, 1).await;

@@ -4,6 +4,13 @@ use reqwest::Method;
 
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
+
+/// Waits until it is: while the store is slow to say that it is there, it need not be.
+async fn ready(server: &Server) {
+    let operator = server.operator();
+    eventually("a ready server", SOON, async || (operator.get("/readyz").await.status == 200).then_some(())).await;
+}
 
 #[apply(on_each_store)]
 async fn the_health_check_answers_whatever_the_query() {
@@ -13,13 +20,14 @@ async fn the_health_check_answers_whatever_the_query() {
         answer.text(),
         format!(r#"{{"status":"ok","service":"signpost","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
     );
-    server.operator().get("/readyz").await.expect(200);
+    ready(&server).await;
     server.operator().get("/livez").await.expect(200);
 }
 
 #[apply(on_each_store)]
 async fn the_operators_paths_answer_other_methods_405_and_every_answer_has_an_id() {
     let server = Server::start();
+    ready(&server).await;
     let operator = server.operator();
     let sent = [("X-Request-Id", "an-id-of-the-operator")];
     for path in ["/metrics", "/livez", "/readyz"] {

@@ -182,9 +182,13 @@ async fn a_client_that_reads_late_gets_every_answer() {
 
 #[tokio::test]
 async fn idle_connections_are_closed_after_their_time_and_silent_ones_are_told() {
-    let server =
-        Server::builder().set("SIGNPOST_HTTP__KEEP_ALIVE", "100ms").set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
-    let link = server.root().any_link().await;
+    // The link is made where there is more time for it.
+    let (patient, link) = server(true).await;
+    let server = Server::builder()
+        .set("SIGNPOST_HTTP__KEEP_ALIVE", "100ms")
+        .set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s")
+        .directory(patient.stop())
+        .start();
     let mut raw = Raw::connect(server.address).await;
     raw.send(format!("GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
     assert_eq!(raw.answer().await.unwrap().status, 302);

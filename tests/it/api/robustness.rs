@@ -17,6 +17,7 @@ use crate::support::client::Answer;
 use crate::support::raw::Raw;
 use crate::support::server::{ROOT_KEY, Server};
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
 
 const REQUESTS: usize = 10_000;
 const CONNECTIONS: usize = 8;
@@ -65,7 +66,8 @@ async fn ten_thousand_random_requests_find_no_fault_of_the_server() {
     let id = root.any_link().await;
     server.anonymous().get(&format!("/{id}")).await.expect(302);
     root.get("/usage").await.expect(200);
-    server.operator().get("/readyz").await.expect(200);
+    let operator = server.operator();
+    eventually("a ready server", SOON, async || (operator.get("/readyz").await.status == 200).then_some(())).await;
     let metrics = server.metrics().await;
     assert!(!metrics.lines().any(|line| line.contains("restart") && !line.starts_with('#') && !line.ends_with(" 0")));
 }

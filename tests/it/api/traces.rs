@@ -38,6 +38,15 @@ fn named<'a>(spans: &'a [Span], name: &str) -> Vec<&'a Span> {
     spans.iter().filter(|span| span.name == name).collect()
 }
 
+/// Waits until the collector has as many spans of each name: those that are left for an end may be too late.
+async fn wait_for_spans(collector: &Collector, expected: &[(&str, usize)]) {
+    eventually("spans", SOON, async || {
+        let spans = collector.spans();
+        expected.iter().all(|(name, count)| named(&spans, name).len() >= *count).then_some(())
+    })
+    .await;
+}
+
 fn one<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     let [span] = named(spans, name)[..] else { panic!("{name}: {spans:#?}") };
     span
@@ -52,6 +61,7 @@ async fn a_click_is_one_trace_from_its_redirect_to_the_tries_of_its_webhooks() {
     let headers = [("X-Request-Id", "id-of-the-click"), ("traceparent", &*traceparent("01"))];
     server.anonymous().get_with(&format!("/{link}"), &headers).await.expect(302);
     let tries = receiver.wait_for(2, SOON).await;
+    wait_for_spans(&collector, &[("GET /{short_id}", 1), ("webhook attempt", 2)]).await;
     end(server).await;
 
     let hit: uuid::Uuid = tries[0].json()["hit_id"].as_str().unwrap().parse().unwrap();
@@ -105,6 +115,7 @@ async fn a_request_of_the_api_is_part_of_its_callers_trace_and_has_its_calls_of_
     // Its caller does not trace this one.
     send("00", "{}").await.expect(422);
     server.anonymous().get("/nothing/here").await.expect(404);
+    wait_for_spans(&collector, &[("POST /shorten", 1), ("store create_link", 1), ("GET", 1)]).await;
     end(server).await;
 
     let spans = collector.spans();

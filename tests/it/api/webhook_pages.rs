@@ -28,6 +28,9 @@ const ROUNDS: usize = 15;
 /// A page that is found by its key costs the same in a small and in a big table, but for a few levels of the tree. One that
 /// is found by passing over others costs hundreds of times as much.
 const SLOWER_AT_MOST: f64 = 5.0;
+const PAGE: usize = 100;
+/// The last pages of a walk, which are compared with as many of the first; a median of fewer says nothing.
+const DEEPEST: usize = 100;
 
 /// A cluster takes minutes for as many as the embedded store takes in some seconds.
 fn many_hits() -> u32 {
@@ -131,11 +134,17 @@ async fn walk(root: &Client, n: u32, hits: u32) -> String {
     let of = |id: DeliveryId| (id.hit.id.to_string(), urls[usize::from(id.url_index)].clone());
     let mut awaited: HashSet<(String, String)> = ids(n, hits).into_iter().map(of).collect();
     let half = awaited.len() / 2;
-    let (mut query, mut times) = ("limit=100".to_owned(), Vec::new());
+    let has_others = awaited.len() > PAGE * DEEPEST;
+    let mut queries = vec![format!("limit={PAGE}")];
+    let (mut first, mut deepest) = (Vec::new(), Vec::new());
     let (mut middle, mut before) = (None, None);
     loop {
-        let (page, took) = timed(root, &path(n, &query)).await;
-        times.push(took);
+        let (page, took) = timed(root, &path(n, &queries[queries.len() - 1])).await;
+        if has_others && awaited.len() <= PAGE * DEEPEST {
+            // In turn, so that what the machine does besides falls on both.
+            first.push(timed(root, &path(n, &queries[deepest.len()])).await.1);
+            deepest.push(took);
+        }
         for delivery in page["deliveries"].as_array().unwrap() {
             let text = |field: &str| delivery[field].as_str().unwrap().to_owned();
             assert!(awaited.remove(&(text("hit_id"), text("url"))), "twice, or of nobody: {delivery}");
@@ -147,14 +156,12 @@ async fn walk(root: &Client, n: u32, hits: u32) -> String {
         if awaited.len() <= half {
             middle.get_or_insert_with(|| cursor.to_owned());
         }
-        query = format!("limit=100&cursor={cursor}");
+        queries.push(format!("limit={PAGE}&cursor={cursor}"));
     }
     assert!(awaited.is_empty(), "{} were never seen", awaited.len());
-    let pages = times.len();
-    // A median of a few says nothing.
-    if let Some(others) = pages.checked_sub(100) {
-        let [first, deepest] = [0..100, others..pages].map(|range| median(&mut times[range]));
-        eprintln!("{pages} pages: {first:.1?} at the beginning, {deepest:.1?} at the end");
+    if has_others {
+        let [first, deepest] = [first, deepest].map(|mut times| median(&mut times));
+        eprintln!("{} pages: {first:.1?} at the beginning, {deepest:.1?} at the end", queries.len());
         assert!(deepest.as_secs_f64() < first.as_secs_f64() * SLOWER_AT_MOST, "{first:?}, {deepest:?}");
     }
     middle.unwrap()

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::load::Over;
 use crate::support::cluster::cluster_blocking;
 use crate::support::keyspaces::Keyspace;
 use crate::support::process::{Process, Program};
@@ -29,7 +30,8 @@ fn a_rolling_restart_behind_nginx_fails_no_request() {
     let keyspace = Keyspace::empty(3);
     runtime.block_on(keyspace.migrate());
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let addresses = [(); 2].map(|()| free_address());
+    let [balancer, first, second] = free_addresses();
+    let addresses = [first, second];
     let start = |node: usize| {
         Program::under_load(directories[node].path())
             .sharing(&keyspace)
@@ -37,7 +39,7 @@ fn a_rolling_restart_behind_nginx_fails_no_request() {
             .serve()
     };
     let mut nodes: [Option<Process>; 2] = [Some(start(0)), Some(start(1))];
-    let nginx = Nginx::before(addresses);
+    let nginx = Nginx::before(addresses, balancer);
     let created = Connection::open(nginx.address).unwrap();
     let link = create(created);
 
@@ -78,15 +80,6 @@ fn a_rolling_restart_behind_nginx_fails_no_request() {
     assert_eq!(counted(), redirects);
 }
 
-/// Ends the clients, also where the test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Redirects, and a creation now and then, over a connection that nginx keeps.
 fn ask_all_the_time(nginx: SocketAddr, link: &str, over: &AtomicBool, redirects: &AtomicU64, creations: &AtomicU64) {
     let mut connection = Connection::open(nginx).unwrap();
@@ -110,9 +103,11 @@ fn create(mut connection: Connection) -> String {
     answer.json()["short_id"].as_str().unwrap().to_owned()
 }
 
-/// An address that no other test uses, also while nobody listens there.
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.7.1:0").unwrap().local_addr().unwrap()
+/// Addresses that no other test uses, also while nobody listens there.
+fn free_addresses() -> [SocketAddr; 3] {
+    // None is let go of before all are there.
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.7.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap())
 }
 
 /// An nginx, configured as `docs/cluster.md` says. It ends when it is dropped.
@@ -123,8 +118,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    fn before(nodes: [SocketAddr; 2]) -> Self {
-        let address = free_address();
+    fn before(nodes: [SocketAddr; 2], address: SocketAddr) -> Self {
         let home = tempfile::tempdir().unwrap();
         let servers = documented()
             .replace("10.0.0.11:8080", &nodes[0].to_string())

@@ -130,6 +130,7 @@ fn while_it_waits_for_its_store_it_tells_that_it_lives_and_is_not_ready() {
     let program = Program::at(directory.path())
         .set("SIGNPOST_MASTER_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
         .set("SIGNPOST_STORE__KIND", "scylla")
+        .set("SIGNPOST_SCYLLA__REQUEST_TIMEOUT", "1m")
         .set("SIGNPOST_SCYLLA__NODES", &silent.local_addr().unwrap().to_string());
     lives_and_is_not_ready(program, operators_address()).kill();
 }

@@ -2,7 +2,10 @@
 //!
 //! The first record holds for the addresses below 128.0.0.0, the second for the others.
 
-use std::{fs, path::PathBuf};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 /// A value of the format, as far as databases of places use it.
 pub enum Value {
@@ -92,7 +95,11 @@ pub fn write(name: &str, low: &Value, high: &Value) -> PathBuf {
     ])
     .encode(&mut file);
 
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, file).expect("the tests' folder takes files");
+    // Tests that run at the same time may write the same one: whoever opens it finds it whole.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut written = NamedTempFile::new_in(folder).expect("the tests' folder takes files");
+    written.write_all(&file).unwrap();
+    let path = folder.join(name);
+    written.persist(&path).unwrap();
     path
 }

@@ -7,11 +7,12 @@ use scylla::client::session_builder::SessionBuilder;
 use signpost::store::scylla::migrate::{self, Applied, FILES, MigrateError};
 use uuid::Uuid;
 
-use crate::support::cluster::{cluster, fresh_keyspace_name};
+use crate::support::cluster::{ANSWERED_WITHIN, cluster, fresh_keyspace_name};
 use crate::support::process::Program;
 
 async fn connect() -> Session {
     let builder = SessionBuilder::new().known_nodes(cluster(1).await.contact_points());
+    let builder = builder.connection_timeout(ANSWERED_WITHIN);
     builder.fetch_schema_metadata(false).refresh_metadata_on_auto_schema_agreement(false).build().await.unwrap()
 }
 

@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use scylla::client::session_builder::SessionBuilder;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const NODES_VARIABLE: &str = "SIGNPOST_TEST_CQL_NODES";
+/// What an engine may take for what a test asks of it itself, such as emptying a table, on a machine that compiles meanwhile.
+pub const ANSWERED_WITHIN: Duration = Duration::from_mins(1);
 
 /// What tests of one process share: each has a keyspace of its own in it.
 pub struct Cluster {
@@ -100,7 +103,12 @@ impl Cluster {
 /// of the schema, under the same two locks: the file of a table that is being emptied takes them in one order, the change in
 /// the other, and where both come at once, the node stands still for ever.
 async fn flush_once(contact_points: &[String]) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let session = SessionBuilder::new().known_nodes(contact_points).fetch_schema_metadata(false).build().await?;
+    let session = SessionBuilder::new()
+        .known_nodes(contact_points)
+        .connection_timeout(ANSWERED_WITHIN)
+        .fetch_schema_metadata(false)
+        .build()
+        .await?;
     for statement in [
         "CREATE KEYSPACE first WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE first.file (key int PRIMARY KEY)",
@@ -127,10 +135,16 @@ pub struct Faults<'a> {
 
 impl Faults<'_> {
     /// `kill -9` of node 1, 2 or 3; not of the one node that tests share, which would forget all tables.
-    /// The others hold it for up until they miss it, some seconds later.
+    /// The others hold it for up until they miss it, some seconds later: whoever asks them to read a whole table meanwhile may
+    /// wait for it until they give up.
     pub fn kill(&mut self, node: usize) {
         self.engine.lock().unwrap().tell(&format!("kill {node}"), &format!("killed {node}")).unwrap();
         self.dead.push(node);
+    }
+
+    /// Blocks until the others miss it.
+    pub fn missed(&mut self, node: usize) {
+        self.engine.lock().unwrap().tell(&format!("miss {node}"), &format!("missed {node}")).unwrap();
     }
 
     /// Starts it again with the data it had. Blocks until it serves CQL and the others know: some seconds; in a test

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
@@ -16,14 +15,12 @@ use signpost::store::scylla::ScyllaStore;
 use signpost::store::scylla::migrate::migrate;
 use signpost::store::scylla::session::{self, ScyllaSettings};
 
-use super::cluster::{self, Cluster, apart};
+use super::cluster::{self, ANSWERED_WITHIN, Cluster, apart};
 
 /// 32 bytes that are no secret.
 const MASTER_KEY: &str = "dGhpcyBpcyBub3Qgc2VjcmV0LCBpdCBpcyBhIHRlc3Q=";
 /// What the schema's own keeping needs: it is the same for all tests.
 const KEPT_TABLES: [&str; 2] = ["migrations", "migration_lock"];
-/// What emptying a table may take on a machine that compiles meanwhile.
-const EMPTIED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Those that tests of this process have done with.
 static LEFT: Mutex<Vec<Keyspace>> = Mutex::new(Vec::new());
@@ -92,9 +89,10 @@ impl Place {
 
     /// A connection of the test's own, in this keyspace if it is there.
     pub async fn session(&self) -> Session {
-        let profile = ExecutionProfile::builder().request_timeout(Some(EMPTIED_WITHIN)).build();
+        let profile = ExecutionProfile::builder().request_timeout(Some(ANSWERED_WITHIN)).build();
         let session = SessionBuilder::new()
             .known_nodes(&self.contact_points)
+            .connection_timeout(ANSWERED_WITHIN)
             .fetch_schema_metadata(false)
             .default_execution_profile_handle(profile.into_handle());
         let session = session.build().await.unwrap();

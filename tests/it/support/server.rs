@@ -128,8 +128,13 @@ impl ServerBuilder {
                 };
                 let handles = app.test_handles();
                 let addresses = (app.address, app.admin_address);
-                started.send(Ok((addresses, handles, first_secret.take()))).unwrap();
-                app.run(async { drop(stopped.await) }).await.unwrap();
+                let answer = (addresses, handles, first_secret.take());
+                // First looked at when it is ready.
+                let end = async {
+                    started.send(Ok(answer)).unwrap();
+                    drop(stopped.await);
+                };
+                app.run(end).await.unwrap();
             });
         });
         let answer = starting.recv().unwrap_or_else(|_| Err("the server's thread panicked".into()));
@@ -207,6 +212,9 @@ impl Server {
     /// Drains and ends the server; its data stay for the next one, see [`ServerBuilder::directory`].
     pub fn stop(mut self) -> Arc<Home> {
         self.end();
+        // Its workers' threads let go of it when they end, a moment later; a process that ends takes them along.
+        let journal = self.data_dir().join("journal");
+        super::soon("the journal is let go of", || signpost::hits::journal::hold(&journal).is_ok());
         Arc::clone(&self.directory)
     }
 

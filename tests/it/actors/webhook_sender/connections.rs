@@ -33,7 +33,10 @@ async fn a_body_of_64_kib_is_read_and_a_longer_one_costs_the_connection() {
         let body = "x".repeat(length);
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
         let receiver = Receiver::start(Behaviour::Answer(answer)).await;
-        let sender = sender(settings());
+        let mut settings = settings();
+        // Only the limit on the size can end it.
+        settings.drain_timeout = Duration::from_hours(1);
+        let sender = sender(settings);
         for _ in 0..2 {
             assert_eq!(sender.send(request(&receiver.url())).await, Ok(200));
         }
@@ -95,7 +98,8 @@ async fn a_receiver_that_does_not_answer_in_time_has_timed_out() {
         settings.timeout = Duration::from_secs(1);
         let failure = sender(settings).send(request(&receiver.url())).await;
         assert_eq!(failure, Err(SendFailure::TimedOut));
-        assert_eq!(receiver.requests().len(), 1);
+        // None where the machine took that time before the request was out.
+        assert!(receiver.requests().len() <= 1, "a try that nobody was told of");
     }
     assert_eq!(SendFailure::TimedOut.to_string(), "timed out");
     assert_eq!(SendFailure::TimedOut.response_status(), None);

@@ -3,7 +3,10 @@
 use std::net::Ipv6Addr;
 use std::process::Command;
 
+use tokio::net::TcpSocket;
+
 use super::*;
+use crate::support::{SOON, eventually};
 
 /// Hosts in URLs, none of them public, in all notations in which a URL may have an address.
 const REFUSED_HOSTS: &[&str] = &[
@@ -118,11 +121,12 @@ async fn of_a_names_addresses_only_the_permitted_are_dialled() {
 
 #[tokio::test]
 async fn a_permitted_address_that_is_down_does_not_lead_to_a_refused_one() {
-    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
-    let trap = Receiver::trap(&receiver).await;
-    let url = receiver.url_of("example.com");
-    receiver.serving.abort();
-    while TcpStream::connect(receiver.address).await.is_ok() {}
+    // Nobody listens there, and nobody else gets the port.
+    let down = TcpSocket::new_v4().unwrap();
+    down.bind((OPEN, 0).into()).unwrap();
+    let port = down.local_addr().unwrap().port();
+    let trap = Receiver::start_at((BLOCKED, port).into(), None, Behaviour::Answer(OK.into())).await;
+    let url = format!("http://example.com:{port}/hook");
     let mut settings = settings();
     settings.lookup = ScriptedLookup::new([&[OPEN, BLOCKED]]);
     assert_eq!(sender(settings).send(request(&url)).await, Err(SendFailure::ConnectionRefused));
@@ -189,5 +193,7 @@ async fn a_proxy_in_the_environment_is_not_used() {
     let ran = ran.unwrap().unwrap();
 
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    // The second one was given up by its sender, whether it was accepted by then or not.
+    eventually("both connections", SOON, async || (receiver.connections() >= 2).then_some(())).await;
     assert_eq!((receiver.connections(), proxy.connections()), (2, 0));
 }

@@ -19,7 +19,7 @@ use signpost::domain::guard::AddressGuard;
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_url::WebhookUrl;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +36,16 @@ impl Fault {
     pub const ALL: [Self; 6] = [Self::Lost, Self::Late, Self::AnswerLost, Self::AnswerLate, Self::Twice, Self::Cut];
 }
 
+/// Whether a fault came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    Yes,
+    /// Fewer requests were made.
+    No,
+    /// The request was made, and its answer did not come in time by itself.
+    NotAnswered,
+}
+
 /// A stream that the driver does not come to use: it takes the lowest that is free.
 const NOBODYS_STREAM: i16 = i16::MAX;
 /// What may take long on a machine that compiles meanwhile.
@@ -51,9 +61,13 @@ pub struct Wire {
     faults: Faults,
 }
 
-/// Whether the fault that was asked for has come about.
+/// What tells whether the fault that was asked for has come about.
 #[derive(Default)]
 struct Faults {
+    /// Requests until then, the one that meets it among them.
+    number: usize,
+    /// Those that were made, where it is an answer that meets it.
+    made: Option<Arc<AtomicUsize>>,
     of_requests: Option<UnboundedReceiver<(RequestFrame, Option<u16>)>>,
     of_answers: Option<UnboundedReceiver<(ResponseFrame, Option<u16>)>>,
     /// Whether what was late is there by now.
@@ -73,7 +87,7 @@ impl Wire {
     /// From now on the request of this number, counted from 1, meets the fault, or its answer does. What the driver asks
     /// for itself does not count.
     pub fn disturb(&mut self, number: usize, fault: Fault) {
-        self.faults = Faults::default();
+        self.faults = Faults { number, ..Faults::default() };
         match fault {
             Fault::Lost => self.disturb_request(number, RequestReaction::drop_frame()),
             Fault::Late => {
@@ -91,7 +105,11 @@ impl Wire {
             Fault::AnswerLate => self.disturb_answer(number, ResponseReaction::delay(self.late)),
             Fault::Cut => self.disturb_answer(number, ResponseReaction::drop_connection()),
             Fault::Twice => {
-                let asked = self.note_requests();
+                let asked = Arc::<Mutex<HashMap<i16, RequestFrame>>>::default();
+                let notes = Arc::clone(&asked);
+                self.watch_requests(move |request| {
+                    notes.lock().unwrap().insert(request.params.stream, request.clone());
+                });
                 let ask_again = move |answer: ResponseFrame| {
                     let request = asked.lock().unwrap().get(&answer.params.stream).cloned();
                     // One from before the notes began is of the store's own: then it is the driver's question that comes.
@@ -102,22 +120,27 @@ impl Wire {
                     request
                 };
                 let again = Action { delay: None, msg_processor: Some(Arc::new(ask_again) as _) };
-                self.disturb_answer(number, ResponseReaction { to_sender: Some(again), ..ResponseReaction::noop() });
+                let reaction = ResponseReaction { to_sender: Some(again), ..ResponseReaction::noop() };
+                self.answers_meet(number, reaction);
             }
         }
     }
 
     /// Everything goes through as it is again. Answers whether the fault came about; what was late is there then.
-    pub async fn mend(&mut self) -> bool {
+    pub async fn mend(&mut self) -> Met {
         self.proxy.turn_off_rules();
-        let Faults { of_requests, of_answers, arrived } = std::mem::take(&mut self.faults);
+        let Faults { number, made, of_requests, of_answers, arrived } = std::mem::take(&mut self.faults);
         let came = of_requests.is_some_and(|mut faults| faults.try_recv().is_ok())
             || of_answers.is_some_and(|mut faults| faults.try_recv().is_ok());
         if let (true, Some(arrived)) = (came, arrived) {
             let has_arrived = async || arrived.load(Ordering::SeqCst).then_some(());
             eventually("what was late is there", LONG, has_arrived).await;
         }
-        came
+        match made {
+            _ if came => Met::Yes,
+            Some(made) if made.load(Ordering::SeqCst) >= number => Met::NotAnswered,
+            _ => Met::No,
+        }
     }
 
     fn disturb_request(&mut self, number: usize, reaction: RequestReaction) {
@@ -129,6 +152,11 @@ impl Wire {
     }
 
     fn disturb_answer(&mut self, number: usize, reaction: ResponseReaction) {
+        self.watch_requests(|_| ());
+        self.answers_meet(number, reaction);
+    }
+
+    fn answers_meet(&mut self, number: usize, reaction: ResponseReaction) {
         let (met, faults) = unbounded_channel();
         self.faults.of_answers = Some(faults);
         let rules = [(number - 1, ResponseReaction::noop()), (1, reaction.with_feedback_when_performed(met))];
@@ -136,18 +164,18 @@ impl Wire {
         self.proxy.running_nodes[0].change_response_rules(Some(rules.into()));
     }
 
-    /// The last request on each stream, from now on.
-    fn note_requests(&mut self) -> Arc<Mutex<HashMap<i16, RequestFrame>>> {
-        let asked = Arc::<Mutex<HashMap<i16, RequestFrame>>>::default();
-        let notes = Arc::clone(&asked);
+    /// Counts requests from now on, and shows them to `watch`.
+    fn watch_requests(&mut self, watch: impl Fn(&RequestFrame) + Send + Sync + 'static) {
+        let made = Arc::<AtomicUsize>::default();
+        self.faults.made = Some(Arc::clone(&made));
         let note = move |request: RequestFrame| {
-            notes.lock().unwrap().insert(request.params.stream, request.clone());
+            made.fetch_add(1, Ordering::SeqCst);
+            watch(&request);
             request
         };
         let pass = Action { delay: None, msg_processor: Some(Arc::new(note) as _) };
         let reaction = RequestReaction { to_addressee: Some(pass), ..RequestReaction::noop() };
         self.proxy.running_nodes[0].change_request_rules(Some(vec![RequestRule(a_request(), reaction)]));
-        asked
     }
 }
 
