@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tempfile::TempDir;
+
 use super::measure;
 
 /// What is known before the run.
@@ -12,8 +14,9 @@ pub struct Head {
     pub out: PathBuf,
     begun: chrono::DateTime<chrono::Utc>,
     load: String,
-    /// Before there are plots in its tree.
     commit: String,
+    /// Plots wait here for their report: one that is refused leaves the last one's as they are.
+    plots: TempDir,
 }
 
 impl Head {
@@ -22,7 +25,7 @@ impl Head {
         let begun = chrono::Utc::now();
         let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("loadtests/results");
         let out = out.unwrap_or_else(|| results.join(format!("{}-{name}.md", begun.format("%Y-%m-%d"))));
-        Self { out, begun, load: measure::load(), commit: measure::commit() }
+        Self { out, begun, load: measure::load(), commit: measure::commit(), plots: TempDir::new().unwrap() }
     }
 
     /// The head. `command` is what was run, but for its arguments; the data was in `home`; `tools` are those besides the
@@ -44,17 +47,20 @@ impl Head {
         )
     }
 
-    /// The file of a plot beside the report: how the report names it, and where it is.
+    /// The file of a plot: how the report names it, and where it is to be drawn.
     pub fn plot(&self, name: &str) -> (String, PathBuf) {
         let file = format!("{}-{name}.svg", self.out.file_stem().unwrap().to_string_lossy());
-        fs::create_dir_all(self.out.parent().unwrap()).unwrap();
-        let path = self.out.with_file_name(&file);
+        let path = self.plots.path().join(&file);
         (file, path)
     }
 
-    /// Writes the whole report.
+    /// Writes the whole report, and its plots beside it.
     pub fn write(&self, text: &str) {
-        fs::create_dir_all(self.out.parent().unwrap()).unwrap();
+        let results = self.out.parent().unwrap();
+        fs::create_dir_all(results).unwrap();
+        for plot in fs::read_dir(&self.plots).unwrap().map(Result::unwrap) {
+            fs::copy(plot.path(), results.join(plot.file_name())).unwrap();
+        }
         fs::write(&self.out, text).unwrap();
     }
 }
