@@ -41,6 +41,8 @@ mod deliveries;
 #[path = "micro/store_engines/engines.rs"]
 #[allow(dead_code, clippy::trivially_copy_pass_by_ref, reason = "shared")]
 mod engines;
+#[path = "contest/files.rs"]
+mod files;
 #[path = "contest/head.rs"]
 mod head;
 #[path = "contest/http.rs"]

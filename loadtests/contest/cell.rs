@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
+    files::Files,
     requests::Load,
-    seed::Files,
     server::Server,
     way::Way,
     wrk::{self, CONNECTIONS},
@@ -59,9 +59,7 @@ impl Cell<'_> {
     pub fn run(&self, seconds: u32, round: u32) -> Result<Run, String> {
         let (server, operator) = (self.server, self.server.operator.as_ref());
         server.rest()?;
-        if let Some((store, files)) = &self.files {
-            files.bring(store);
-        }
+        let _locked = self.files.as_ref().map(|(store, files)| files.bring(store));
         let counts = operator.map(super::signpost::Operator::counts);
         let (connected, cpu) = (connections_accepted(), server.cpu());
         // Ids go on where the round before can't have come.

@@ -4,10 +4,11 @@ use super::{
     Contest, Scenario,
     block::{Block, CPU, P99, RATE, RESIDENT, check_spread, tables, three},
     cell::{Cell, Outcome},
+    files::Files,
     nginx::{self, Duty},
     report::{Report, answers},
     requests::Load,
-    seed::{self, Files},
+    seed,
     server::Server,
     signpost::{HIGH_LIMIT, NO_QR_LIMIT},
     way::Way,
@@ -153,7 +154,7 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
          ids in turns; one client over the default limit; of the wide store, in which each link was hit before, unknown ids, and \
          redirects, a fifth of the look-ups for the hot links and the others for any, each other; QR codes of the hot links at \
          their defaults, never a 304. Before each turn of a wide redirect the kernel is brought to have all of the store's files \
-         in memory, or none.\n\n",
+         in memory, where they are locked until it ends if `ulimit -l` allows that, or none.\n\n",
     );
     let redirects = [HOT, DISPATCHED, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, WIDE_ON_DISK];
     report.add(&tables(&block.some(&[&redirects[..], &[PNG, SVG]].concat()), own));

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs,
-    io::{self, BufWriter, Write},
+    io::{BufWriter, Write},
     path::{Path, PathBuf},
 };
 
@@ -94,37 +94,6 @@ pub fn kept(program: &Program, under: &Path, links: u64) -> PathBuf {
         rustix::fs::sync();
     }
     home
-}
-
-/// Where the files of a store are before it is measured. By itself no kernel keeps what is asked for seldom: some drop it after a
-/// minute, however much memory is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Files {
-    InMemory,
-    OnDisk,
-}
-
-impl Files {
-    /// Brings all of them there.
-    pub fn bring(self, directory: &Path) {
-        // Only what is written can be dropped.
-        rustix::fs::sync();
-        self.bring_each(directory);
-    }
-
-    fn bring_each(self, directory: &Path) {
-        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
-            // The program may merge files meanwhile.
-            let (Ok(kind), Ok(mut file)) = (entry.file_type(), fs::File::open(entry.path())) else { continue };
-            if kind.is_dir() {
-                self.bring_each(&entry.path());
-            } else if self == Self::InMemory {
-                io::copy(&mut file, &mut io::sink()).unwrap();
-            } else {
-                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-            }
-        }
-    }
 }
 
 // ------------------------------------------------------------------------- the file
