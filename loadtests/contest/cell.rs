@@ -52,6 +52,8 @@ pub struct Run {
     pub busy: f64,
     /// The same of the load generator: where it is at 1 and the server is not, the throughput is the generator's.
     pub generator_busy: f64,
+    /// Whether files that were to be in memory were locked there, so that the kernel dropped none.
+    pub locked: bool,
 }
 
 impl Cell<'_> {
@@ -59,7 +61,7 @@ impl Cell<'_> {
     pub fn run(&self, seconds: u32, round: u32) -> Result<Run, String> {
         let (server, operator) = (self.server, self.server.operator.as_ref());
         server.rest()?;
-        let _locked = self.files.as_ref().map(|(store, files)| files.bring(store));
+        let locked = self.files.as_ref().and_then(|(store, files)| files.bring(store));
         let counts = operator.map(super::signpost::Operator::counts);
         let (connected, cpu) = (connections_accepted(), server.cpu());
         // Ids go on where the round before can't have come.
@@ -107,6 +109,7 @@ impl Cell<'_> {
             peak: server.resident_mib("VmHWM"),
             busy: cpu as f64 / answered.micros as f64,
             generator_busy: answered.own_cpu as f64 / answered.micros as f64,
+            locked: locked.is_some(),
         };
         eprintln!("{}: {:.2} µs, {:.0}/s, p99 {:.2} ms", self.title, run.cpu, run.per_second, run.percentiles[1]);
         Ok(run)

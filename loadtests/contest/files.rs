@@ -54,9 +54,7 @@ impl Locked {
         let mut said = String::new();
         BufReader::new(locked.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
         if !said.starts_with("LOCKED") {
-            eprintln!(
-                "the store's files are not locked in memory, so the kernel may drop some: is `ulimit -l` too low?"
-            );
+            eprintln!("`vmtouch` has not locked the store's files in memory: is `ulimit -l` too low?");
             return None;
         }
         Some(locked)

@@ -154,8 +154,13 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
          ids in turns; one client over the default limit; of the wide store, in which each link was hit before, unknown ids, and \
          redirects, a fifth of the look-ups for the hot links and the others for any, each other; QR codes of the hot links at \
          their defaults, never a 304. Before each turn of a wide redirect the kernel is brought to have all of the store's files \
-         in memory, where they are locked until it ends if `ulimit -l` allows that, or none.\n\n",
+         in memory, or none.",
     );
+    if let Some(wide) = block.some(&[WIDE]).next() {
+        let locked = wide.runs.iter().filter(|run| run.locked).count();
+        report.add(&format!(" In memory they were locked until its end in {locked} of {} rounds.", wide.runs.len()));
+    }
+    report.add("\n\n");
     let redirects = [HOT, DISPATCHED, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, WIDE_ON_DISK];
     report.add(&tables(&block.some(&[&redirects[..], &[PNG, SVG]].concat()), own));
     for (name, what, titles) in [("others", "redirects", &redirects[..]), ("qr", "QR codes", &[PNG, SVG])] {

@@ -17,7 +17,8 @@ use actix::{Actor, ActorContext, Addr, ArbiterHandle, AsyncContext, Context, Han
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-/// The longest an [`ask`](Kept::ask) takes, restarts of the actor included.
+/// How long an [`ask`](Kept::ask) waits, restarts of the actor included. A time in which the whole process stands still counts as
+/// a quarter of it at most.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A message that may be handled twice: where an actor ended without answering, the message is sent

@@ -21,7 +21,7 @@ const RECEIVERS: usize = 50;
 const HITS: u32 = 40;
 const SPAN: Duration = Duration::from_secs(6);
 /// Parts of the span that are compared one by one; the middle one of what they say counts. Hanging receivers would slow
-/// every part, a pause of the machine that falls on one of the servers only a few of so many.
+/// most parts, a pause of the machine that falls on one of the servers only a few of so many.
 const PARTS: usize = 12;
 /// Those that are not measured have had some before the others get any.
 const HITS_BEFORE: u32 = 2;

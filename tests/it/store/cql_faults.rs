@@ -114,7 +114,7 @@ async fn with_every_fault(test: impl AsyncFn(&Run)) {
         let open = async || Box::pin(ScyllaStore::open(&settings, node(2 + fault as u32))).await.ok();
         let store: Arc<dyn Store> = Arc::new(eventually("a store", AT_LAST, open).await);
         let mut wire = Mutex::new(wire);
-        let mut number = 1;
+        let (mut number, mut not_answered) = (1, 0);
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let (store, clean) = (Arc::clone(&store), Arc::clone(&clean));
@@ -125,7 +125,10 @@ async fn with_every_fault(test: impl AsyncFn(&Run)) {
             match met {
                 Met::Yes => number += 1,
                 // Once more: the cluster was slow by itself.
-                Met::NotAnswered => {}
+                Met::NotAnswered => {
+                    not_answered += 1;
+                    assert!(not_answered < 100, "nobody waits for the answer of request {number}: {fault:?}");
+                }
                 Met::No => {
                     assert!(number > 1, "it asks the cluster nothing: {fault:?}");
                     break;
