@@ -14,6 +14,7 @@ use signpost::store::Store;
 
 use crate::store::samples::{delivered, delivery, enqueue, failed, key_id, link, noon, settlement, short_id};
 use crate::support::client::Client;
+use crate::support::middle;
 use crate::support::server::Server;
 use crate::support::stores::{Home, StoreKind, apply, on_each_store};
 
@@ -89,16 +90,11 @@ async fn timed(root: &Client, path: &str) -> (Value, Duration) {
     (answer.json(), took)
 }
 
-fn median(times: &mut [Duration]) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
 #[apply(on_each_store)]
 async fn a_page_of_very_many_deliveries_is_as_quick_as_one_of_two_hundred() {
     let server = server().await;
     let root = server.root();
-    let middles = [(MANY, walk(&root, MANY, many_hits()).await), (FEW, walk(&root, FEW, FEW_HITS).await)];
+    let halfways = [(MANY, walk(&root, MANY, many_hits()).await), (FEW, walk(&root, FEW, FEW_HITS).await)];
     let mut slow = Vec::new();
     for (query, expected) in [
         ("limit=50", 50),
@@ -111,15 +107,15 @@ async fn a_page_of_very_many_deliveries_is_as_quick_as_one_of_two_hundred() {
     ] {
         let mut times = [Vec::new(), Vec::new()];
         for round in 0..=ROUNDS {
-            for ((n, middle), times) in middles.iter().zip(&mut times) {
-                let query = if query.ends_with('=') { format!("{query}{middle}") } else { query.to_owned() };
+            for ((n, halfway), times) in halfways.iter().zip(&mut times) {
+                let query = if query.ends_with('=') { format!("{query}{halfway}") } else { query.to_owned() };
                 let (page, took) = timed(&root, &path(*n, &query)).await;
                 assert_eq!(page["deliveries"].as_array().unwrap().len(), expected, "{query}");
                 // The first warms the caches.
                 times.extend((round > 0).then_some(took));
             }
         }
-        let [many, few] = times.each_mut().map(|times| median(times));
+        let [many, few] = times.map(|times| middle(&times));
         eprintln!("{query}: {many:.1?} of many, {few:.1?} of few");
         if many.as_secs_f64() > few.as_secs_f64() * SLOWER_AT_MOST {
             slow.push((query, many, few));
@@ -137,13 +133,14 @@ async fn walk(root: &Client, n: u32, hits: u32) -> String {
     let has_others = awaited.len() > PAGE * DEEPEST;
     let mut queries = vec![format!("limit={PAGE}")];
     let (mut first, mut deepest) = (Vec::new(), Vec::new());
-    let (mut middle, mut before) = (None, None);
+    let (mut halfway, mut before) = (None, None);
     loop {
-        let (page, took) = timed(root, &path(n, &queries[queries.len() - 1])).await;
+        let this = path(n, &queries[queries.len() - 1]);
+        let (page, _) = timed(root, &this).await;
         if has_others && awaited.len() <= PAGE * DEEPEST {
-            // In turn, so that what the machine does besides falls on both.
+            // In turn, so that what the machine does besides falls on both; and each was asked for before.
             first.push(timed(root, &path(n, &queries[deepest.len()])).await.1);
-            deepest.push(took);
+            deepest.push(timed(root, &this).await.1);
         }
         for delivery in page["deliveries"].as_array().unwrap() {
             let text = |field: &str| delivery[field].as_str().unwrap().to_owned();
@@ -154,15 +151,15 @@ async fn walk(root: &Client, n: u32, hits: u32) -> String {
         }
         let Some(cursor) = page["next_cursor"].as_str() else { break };
         if awaited.len() <= half {
-            middle.get_or_insert_with(|| cursor.to_owned());
+            halfway.get_or_insert_with(|| cursor.to_owned());
         }
         queries.push(format!("limit={PAGE}&cursor={cursor}"));
     }
     assert!(awaited.is_empty(), "{} were never seen", awaited.len());
     if has_others {
-        let [first, deepest] = [first, deepest].map(|mut times| median(&mut times));
+        let [first, deepest] = [first, deepest].map(|times| middle(&times));
         eprintln!("{} pages: {first:.1?} at the beginning, {deepest:.1?} at the end", queries.len());
         assert!(deepest.as_secs_f64() < first.as_secs_f64() * SLOWER_AT_MOST, "{first:?}, {deepest:?}");
     }
-    middle.unwrap()
+    halfway.unwrap()
 }

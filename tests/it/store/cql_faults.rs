@@ -5,142 +5,27 @@
 //! the call is answered right, or [`StoreError::Unavailable`]; and what the caller does then, as the service does it, comes
 //! to what it would have come to without the fault. That is looked up through another store, which nothing disturbs.
 
+mod run;
 mod wire;
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use signpost::clock::Clock;
 use signpost::domain::endpoint::Endpoint;
 use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
-use signpost::domain::key::{ApiKey, KeyId};
+use signpost::domain::key::ApiKey;
 use signpost::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
 use signpost::domain::window::WindowLog;
-use signpost::store::scylla::ScyllaStore;
-use signpost::store::scylla::session::ScyllaSettings;
-use signpost::store::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Store, StoreError, UpdateKeyError};
-use tokio::sync::Mutex;
+use signpost::store::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, StoreError, UpdateKeyError};
 
-use self::wire::{Fault, Met, Wire};
+use self::run::{LATE, Run, with_every_fault};
 use super::samples::{
     MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
 };
-use crate::support::eventually;
-use crate::support::keyspaces::Keyspace;
-
-/// How long the disturbed store waits for an answer.
-const PATIENCE: Duration = Duration::from_millis(400);
-/// What is late comes after all that the store has tried in the meantime.
-const LATE: Duration = Duration::from_millis(1_200);
-/// What the service may take to come right on a machine that compiles meanwhile.
-const AT_LAST: Duration = Duration::from_secs(20);
-
-/// One fault, at one request of a call.
-struct Run {
-    /// For rows of this run's own.
-    n: u32,
-    fault: Fault,
-    /// Which request meets it, from 1 on.
-    number: usize,
-    wire: Mutex<Wire>,
-    met: std::sync::Mutex<Option<Met>>,
-    /// The store that the fault meets.
-    store: Arc<dyn Store>,
-    /// One that nothing meets.
-    clean: Arc<dyn Store>,
-}
-
-impl Run {
-    /// Makes the call that meets the fault.
-    async fn disturbed<R>(&self, call: impl Future<Output = R>) -> R {
-        let mut wire = self.wire.lock().await;
-        wire.disturb(self.number, self.fault);
-        let answer = call.await;
-        let met = wire.mend().await;
-        *self.met.lock().unwrap() = Some(met);
-        answer
-    }
-
-    /// As [`Run::disturbed`], and then without a fault until it is answered, as the service goes on with what must be done.
-    async fn disturbed_until_done<R>(&self, call: impl AsyncFn() -> Result<R, StoreError>) -> R {
-        match self.answered(self.disturbed(call()).await) {
-            Some(answer) => answer,
-            None => self.done(call).await,
-        }
-    }
-
-    /// Calls until there is an answer: after a fault, the driver may have to connect again.
-    async fn done<R>(&self, call: impl AsyncFn() -> Result<R, StoreError>) -> R {
-        eventually("an answer", AT_LAST, async || self.answered(call().await)).await
-    }
-
-    /// Whatever the fault, an answer is right or there is none.
-    #[track_caller]
-    fn answered<R>(&self, answer: Result<R, StoreError>) -> Option<R> {
-        match answer {
-            Ok(answer) => Some(answer),
-            Err(StoreError::Unavailable(_)) => None,
-            Err(error) => panic!("{error}: {}", self.name()),
-        }
-    }
-
-    fn name(&self) -> String {
-        format!("{:?} at request {}", self.fault, self.number)
-    }
-
-    async fn links_created(&self, key: KeyId) -> u64 {
-        self.clean.monthly_counts(key, noon().month()).await.unwrap().links_created
-    }
-}
-
-/// Runs `test` with each fault at each request of what it disturbs.
-async fn with_every_fault(test: impl AsyncFn(&Run)) {
-    let keyspace = tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap();
-    let clean: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
-    let node_address: SocketAddr = keyspace.contact_points[0].parse().unwrap();
-    let next = AtomicU32::new(1);
-    join_all(Fault::ALL.map(async |fault| {
-        let wire = Wire::to(node_address, LATE).await;
-        let settings = ScyllaSettings {
-            request_timeout: PATIENCE,
-            ..ScyllaSettings::new(vec![wire.address.to_string()], keyspace.name.clone())
-        };
-        // Its patience may be too short for the first connection.
-        let open = async || Box::pin(ScyllaStore::open(&settings, node(2 + fault as u32))).await.ok();
-        let store: Arc<dyn Store> = Arc::new(eventually("a store", AT_LAST, open).await);
-        let mut wire = Mutex::new(wire);
-        let (mut number, mut not_answered) = (1, 0);
-        loop {
-            let n = next.fetch_add(1, Ordering::Relaxed);
-            let (store, clean) = (Arc::clone(&store), Arc::clone(&clean));
-            let run = Run { n, fault, number, wire, met: std::sync::Mutex::default(), store, clean };
-            // Such a future is too big for a test's stack.
-            Box::pin(test(&run)).await;
-            let met = run.met.lock().unwrap().expect("something is disturbed");
-            match met {
-                Met::Yes => number += 1,
-                // Once more: the cluster was slow by itself.
-                Met::NotAnswered => {
-                    not_answered += 1;
-                    assert!(not_answered < 100, "nobody waits for the answer of request {number}: {fault:?}");
-                }
-                Met::No => {
-                    assert!(number > 1, "it asks the cluster nothing: {fault:?}");
-                    break;
-                }
-            }
-            wire = run.wire;
-        }
-        store.close().await;
-    }))
-    .await;
-    clean.close().await;
-}
+use crate::support::{SOON, eventually};
 
 /// A test of one method under every fault.
 macro_rules! under_every_fault {
@@ -217,7 +102,7 @@ async fn create_link_that_nobody_waits_for(run: &Run) {
 async fn create_another_and_count_all(run: &Run) {
     let owner = key_id(run.n);
     let mut asked = vec![short_id(run.n)];
-    let count = eventually("another link", AT_LAST, async || {
+    let count = eventually("another link", SOON, async || {
         let next = link(run.n + 1_000_000 * u32::try_from(asked.len()).unwrap(), owner);
         asked.push(next.id);
         run.store.create_link(next, Some(50)).await.ok()
@@ -225,7 +110,7 @@ async fn create_another_and_count_all(run: &Run) {
     .await;
     assert!(run.links_created(owner).await >= count, "{}", run.name());
     // What nobody waited for is brought to an end a moment later: made and counted, or neither.
-    eventually(&format!("all links are counted and no other: {}", run.name()), AT_LAST, async || {
+    eventually(&format!("all links are counted and no other: {}", run.name()), SOON, async || {
         let found = join_all(asked.iter().map(|id| run.clean.link(*id))).await;
         let there = found.into_iter().filter(|found| found.as_ref().unwrap().is_some()).count() as u64;
         (run.links_created(owner).await == there).then_some(())
@@ -243,10 +128,8 @@ async fn create_link_past_the_quota(run: &Run) {
         ) => {}
         other => panic!("{other:?}: {}", run.name()),
     }
-    eventually("no second link", AT_LAST, async || {
-        run.clean.link(short_id(run.n)).await.unwrap().is_none().then_some(())
-    })
-    .await;
+    eventually("no second link", SOON, async || run.clean.link(short_id(run.n)).await.unwrap().is_none().then_some(()))
+        .await;
     assert_eq!(run.links_created(owner).await, 1, "{}", run.name());
 }
 
@@ -360,7 +243,7 @@ async fn batches_are_counted(run: &Run, count: u64) {
 /// begins no work on its queue.
 async fn due_once(run: &Run, now: signpost::domain::calendar::Timestamp, count: usize) -> Vec<DueDelivery> {
     let what = format!("{count} deliveries are due: {}", run.name());
-    eventually(&what, AT_LAST, async || Some(due(run, now).await).filter(|due| due.len() == count)).await
+    eventually(&what, SOON, async || Some(due(run, now).await).filter(|due| due.len() == count)).await
 }
 
 /// Deliveries of this run's link that are due at `now`. Only the store that has them in its queue knows.
