@@ -4,8 +4,10 @@ use std::{
     fs,
     io::{self, BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
+
+use super::way::ends_with_this_program;
 
 /// By itself it may be either: some machines drop what is asked for seldom, after a minute or after seconds, however much memory
 /// is free.
@@ -44,8 +46,9 @@ pub struct Locked(Child);
 
 impl Locked {
     fn all_of(directory: &Path) -> Option<Self> {
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "TERM", "stdbuf", "--output=L", "vmtouch", "-l"])
+        let child = ends_with_this_program()
+            // It tells that all is locked, and does not end: by itself, what it tells into a pipe would stay in its buffer.
+            .args(["stdbuf", "--output=L", "vmtouch", "-l"])
             .arg(directory)
             .stdout(Stdio::piped())
             .spawn()

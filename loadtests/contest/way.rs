@@ -19,11 +19,17 @@ pub enum Side {
     Generator,
 }
 
+/// A command before another one, which ends with this program then, however that ends.
+pub fn ends_with_this_program() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM"]);
+    command
+}
+
 impl Way {
     /// A command whose process and threads stay where they belong. It ends with this program, however that ends.
     pub fn command(self, side: Side, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM"]);
+        let mut command = ends_with_this_program();
         if self.is_pinned() {
             command.args(["taskset", "--cpu-list", &(side as usize).to_string()]);
         }

@@ -13,11 +13,11 @@ use super::load::{Over, Random, Visits, visit_until_the_end};
 use crate::store::samples::{key_id, link, node, short_id};
 use crate::support::cluster::{Cluster, cluster_blocking};
 use crate::support::keyspaces::{Keyspace, Place};
-use crate::support::middle;
 use crate::support::process::{Process, Program};
 use crate::support::receiver::Receiver;
 use crate::support::server::ROOT_KEY;
 use crate::support::wire::{Connection, WireAnswer};
+use crate::support::{middle, until};
 
 const LINK_LIMIT: u64 = 100;
 const CREATIONS: usize = 1_000;
@@ -375,15 +375,6 @@ fn visit_until_it_is_over(
         visits.merge(some);
     }
     visits
-}
-
-#[track_caller]
-fn until(what: &str, within: Duration, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < within, "not within {within:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[track_caller]

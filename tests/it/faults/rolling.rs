@@ -11,6 +11,7 @@ use crate::support::cluster::cluster_blocking;
 use crate::support::keyspaces::Keyspace;
 use crate::support::process::{Process, Program};
 use crate::support::server::ROOT_KEY;
+use crate::support::until;
 use crate::support::wire::Connection;
 
 /// How often both are restarted.
@@ -141,11 +142,7 @@ impl Nginx {
             .spawn()
             .unwrap();
         let nginx = Self { child, address, _home: home };
-        let began = Instant::now();
-        while Connection::open(address).is_err() {
-            assert!(began.elapsed() < AT_LAST, "nginx does not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("nginx listens", AT_LAST, || Connection::open(address).is_ok());
         nginx
     }
 }

@@ -35,12 +35,23 @@ pub async fn eventually<R>(what: &str, within: Duration, mut done: impl AsyncFnM
 
 /// As [`eventually`], for tests without a runtime.
 #[track_caller]
-pub fn soon(what: &str, mut done: impl FnMut() -> bool) {
+pub fn until(what: &str, within: Duration, done: impl FnMut() -> bool) {
+    poll(what, within, Duration::from_millis(20), done);
+}
+
+/// As [`until`], for what takes no time to look at, or must be seen at once.
+#[track_caller]
+pub fn soon(what: &str, done: impl FnMut() -> bool) {
+    poll(what, SOON, Duration::from_millis(1), done);
+}
+
+#[track_caller]
+fn poll(what: &str, within: Duration, pause: Duration, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < SOON, "not within {SOON:?}: {what}");
+        assert!(began.elapsed() < within, "not within {within:?}: {what}");
         // What is waited for may need this core.
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(pause);
     }
 }
 
