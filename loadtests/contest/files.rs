@@ -9,8 +9,8 @@ use std::{
 
 use super::way::ends_with_this_program;
 
-/// By itself it may be either: some machines drop what is asked for seldom, after a minute or after seconds, however much memory
-/// is free.
+/// By itself it may be either: some machines drop what is asked for seldom, after a minute or after seconds, however much
+/// memory is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     InMemory,
