@@ -47,3 +47,21 @@ fn new_ids_are_unique_over_threads() {
     let different: HashSet<&[u8]> = ids.iter().map(HeaderValue::as_bytes).collect();
     assert_eq!(different.len(), 20_000);
 }
+
+/// The permuted counter: the last seven digits.
+fn number_of(id: &HeaderValue) -> i64 {
+    const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let text = id.to_str().unwrap();
+    text[text.len() - 7..]
+        .chars()
+        .fold(0, |number, digit| number * 64 + i64::try_from(DIGITS.find(digit).unwrap()).unwrap())
+}
+
+#[test]
+fn ids_do_not_tell_how_many_were_made() {
+    let numbers: Vec<i64> = (0..1_000).map(|_| number_of(&new_request_id())).collect();
+    let steps: HashSet<i64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(steps.len() > 990, "only {} different steps", steps.len());
+    let rising = numbers.windows(2).filter(|pair| pair[1] > pair[0]).count();
+    assert!((300..700).contains(&rising), "{rising} of 999 steps go up");
+}
