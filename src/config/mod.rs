@@ -15,6 +15,7 @@ mod layers;
 mod limits;
 mod log;
 mod read;
+mod redact;
 mod scylla;
 mod secrets;
 mod store;

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use super::{
     error::{Origin, SettingError},
     layers::{Setting, Settings, Value},
+    redact::shown,
 };
 
 impl Settings {
@@ -22,7 +23,8 @@ impl Settings {
     pub(super) fn boolean(&mut self, name: &str) -> Result<bool, SettingError> {
         let setting = self.setting(name)?;
         if let Value::Untyped(text) = &setting.value {
-            let parsed = bool::from_str(text).map_err(|_| setting.refuse(format!("{text:?} is not true or false")))?;
+            let parsed =
+                bool::from_str(text).map_err(|_| setting.refuse(format!("{} is not true or false", shown(text))))?;
             setting.value = Value::Boolean(parsed);
         }
         match setting.value {
@@ -38,7 +40,8 @@ impl Settings {
     {
         let setting = self.setting(name)?;
         if let Value::Untyped(text) = &setting.value {
-            let parsed = i64::from_str(text).map_err(|_| setting.refuse(format!("{text:?} is not a whole number")))?;
+            let parsed =
+                i64::from_str(text).map_err(|_| setting.refuse(format!("{} is not a whole number", shown(text))))?;
             setting.value = Value::Integer(parsed);
         }
         let Value::Integer(value) = setting.value else {
@@ -62,7 +65,7 @@ impl Settings {
                 Ok(count) => return Ok(Some(count)),
                 Err(_) => count.to_string(),
             },
-            Value::Text(text) => format!("{text:?}"),
+            Value::Text(text) => shown(text),
             _ => return Err(mismatch(setting, "a whole number or \"unlimited\"")),
         };
         Err(setting.refuse(format!("{refused} is neither a count from 0 up nor \"unlimited\"")))
@@ -81,7 +84,9 @@ impl Settings {
             setting.value = Value::Text(text.clone());
         }
         match &setting.value {
-            Value::Text(text) => parse(text).ok_or_else(|| setting.refuse(format!("{text:?} is not {expected}"))),
+            Value::Text(text) => {
+                parse(text).ok_or_else(|| setting.refuse(format!("{} is not {expected}", shown(text))))
+            }
             _ => Err(mismatch(setting, "a string")),
         }
     }
@@ -146,7 +151,7 @@ impl Settings {
         };
         items
             .iter()
-            .map(|item| parse(item).ok_or_else(|| setting.refuse(format!("{item:?} is not {expected}"))))
+            .map(|item| parse(item).ok_or_else(|| setting.refuse(format!("{} is not {expected}", shown(item)))))
             .collect()
     }
 

@@ -216,3 +216,25 @@ fn settings_that_do_not_go_together_are_blamed_on_the_one_set_last() {
         assert!(line.ends_with(&format!("(from environment {variable})")), "{line}");
     }
 }
+
+#[test]
+fn a_bad_value_is_refused_without_the_password_in_it() {
+    for setting in ["http.base_url", "telemetry.otlp_endpoint", "http.listen", "scylla.nodes", "http.trusted_proxies"] {
+        for value in [
+            "http://ada:sekrit@host.example/",
+            "http://ada:sek@rit/sekrit@host/",
+            "ada:sekrit@host:x",
+            "http://h/?key=sekrit",
+        ] {
+            let by_environment = refusal(with_environment(&[(&variable(setting), value)]));
+            let (section, key) = setting.split_once('.').unwrap();
+            let is_list = ["scylla.nodes", "http.trusted_proxies"].contains(&setting);
+            let literal = if is_list { format!("[\"{value}\"]") } else { format!("\"{value}\"") };
+            let by_file = refusal(with_file(&format!("[{section}]\n{key} = {literal}\n")));
+            for line in [by_environment, by_file] {
+                assert!(line.starts_with(setting) && line.contains("***"), "{line}");
+                assert!(!line.contains("sekrit") && !line.contains("ada") && !line.contains("rit/"), "{line}");
+            }
+        }
+    }
+}
