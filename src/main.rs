@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use signpost::app::{self, App, News};
@@ -192,8 +192,8 @@ impl EndSignals {
         };
         let next = async move || {
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+                _ = terminate.recv() => EndSignal::Terminate,
+                _ = interrupt.recv() => EndSignal::Interrupt,
             }
         };
         let obeyed = obey(next, Arc::clone(&is_serving), ask);
@@ -209,17 +209,31 @@ impl EndSignals {
     }
 }
 
+/// A signal that ends the process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EndSignal {
+    Terminate,
+    Interrupt,
+}
+
+/// SIGTERM again within this time is the same one: supervisors send it to the process and to its group.
+const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
+
 /// A signal during the start ends it at once: nothing was promised to anybody yet. Later the first one asks for a drain; a
 /// second one ends the process at once, and so does a drain that does not come to its end: whatever was answered is safe
 /// already.
-async fn obey(mut next: impl AsyncFnMut(), is_serving: Arc<AtomicBool>, ask: oneshot::Sender<()>) {
-    next().await;
+async fn obey(mut next: impl AsyncFnMut() -> EndSignal, is_serving: Arc<AtomicBool>, ask: oneshot::Sender<()>) {
+    let first = next().await;
+    let began = Instant::now();
     if !is_serving.load(Ordering::Acquire) {
         std::process::exit(0);
     }
     // Nobody waits for it where the service has ended by itself.
     let _ = ask.send(());
-    if tokio::time::timeout(LONGEST_DRAIN, next()).await.is_ok() {
+    let second = async {
+        while next().await == first && first == EndSignal::Terminate && began.elapsed() < SAME_SIGNAL_WITHIN {}
+    };
+    if tokio::time::timeout(LONGEST_DRAIN, second).await.is_ok() {
         tracing::warn!("ended at once by a second signal");
         std::process::exit(130);
     }

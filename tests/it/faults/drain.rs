@@ -94,6 +94,31 @@ fn a_second_signal_ends_the_process_at_once_and_loses_no_hit() {
 }
 
 #[test]
+fn two_sigterms_within_a_second_are_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Program::under_load(directory.path()).serve();
+    let mut slow = half_a_request(&process);
+    // The kernel merges signals that wait; the second is sent when the first was heard.
+    process.signal("TERM");
+    soon("the drain has begun", || process.ready_status() == Some(503));
+    process.signal("TERM");
+    slow.send(&SLOW_BODY.as_bytes()[10..]).unwrap();
+    slow.answer(true).unwrap().expect(200);
+    assert_eq!(process.wait(Duration::from_secs(30)).code(), Some(0));
+}
+
+#[test]
+fn a_second_sigterm_after_a_second_ends_the_process_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Program::under_load(directory.path()).serve();
+    let _slow = half_a_request(&process);
+    process.signal("TERM");
+    std::thread::sleep(Duration::from_millis(1_500));
+    process.signal("TERM");
+    assert_eq!(process.wait(AT_ONCE).code(), Some(130));
+}
+
+#[test]
 fn a_request_under_way_is_finished_while_the_process_says_that_it_is_not_ready() {
     let directory = tempfile::tempdir().unwrap();
     let process = Program::under_load(directory.path()).serve();
