@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 use url::{Host, Url};
@@ -36,18 +36,23 @@ pub enum WebhookUrlError {
     Credentials,
     #[error("must point at a public address, not at {0}")]
     BlockedAddress(IpAddr),
+    #[error("must point at a public address, not at localhost")]
+    Localhost,
 }
 
 impl WebhookUrl {
     /// Parses what a user sent, and refuses a literal address that `guard` refuses, in any notation
     /// (`http://0x7f.1/` and `http://2130706433/` are `127.0.0.1`).
     ///
-    /// A host name is not judged here, `localhost` no more than another: what it stands for is known
-    /// only when it is dialled, and is judged then.
+    /// `localhost` and the names below it are loopback addresses (RFC 6761), and refused where `guard` refuses these. What
+    /// another name stands for is known only when it is dialled, and is judged then.
     pub fn parse(text: &str, guard: &AddressGuard) -> Result<Self, WebhookUrlError> {
         let parsed = Self::parse_stored(text)?;
         match parsed.literal_address() {
             Some(address) if !guard.permits(address) => Err(WebhookUrlError::BlockedAddress(address)),
+            None if parsed.is_localhost() && !LOOPBACK.into_iter().any(|address| guard.permits(address)) => {
+                Err(WebhookUrlError::Localhost)
+            }
             _ => Ok(parsed),
         }
     }
@@ -83,6 +88,13 @@ impl WebhookUrl {
         &self.target
     }
 
+    fn is_localhost(&self) -> bool {
+        // The parser has made it lower case.
+        let Some(Host::Domain(name)) = self.target.host() else { return false };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        name == "localhost" || name.ends_with(".localhost")
+    }
+
     /// The address that stands in the URL in place of a host name.
     pub fn literal_address(&self) -> Option<IpAddr> {
         match self.target.host()? {
@@ -92,6 +104,9 @@ impl WebhookUrl {
         }
     }
 }
+
+/// What `localhost` may stand for.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 fn authority_as_sent(text: &str) -> Option<&str> {
     let (scheme, rest) = text.split_once("://")?;
@@ -212,8 +227,23 @@ mod tests {
 
     #[test]
     fn a_name_is_left_to_be_judged_when_it_is_dialled() {
-        for text in ["http://localhost/", "http://metadata.google.internal/"] {
+        for text in ["http://metadata.google.internal/", "http://localhost.example/", "http://mylocalhost/"] {
             assert!(parse(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn localhost_and_names_below_it_are_refused_unless_loopback_is_allowed() {
+        let open = AddressGuard::new(vec!["127.0.0.0/8".parse().unwrap()]);
+        for text in [
+            "http://localhost/",
+            "http://LOCALHOST:8080/x",
+            "http://localhost./",
+            "http://a.b.localhost/",
+            "http://%6cocalhost/",
+        ] {
+            assert_eq!(parse(text), Err(WebhookUrlError::Localhost), "{text}");
+            assert!(WebhookUrl::parse(text, &open).is_ok(), "{text}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Webhook requests: what a receiver gets, when it is tried again, and what is never sent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -161,18 +162,31 @@ async fn the_reason_of_a_failure_is_told() {
 
 #[apply(on_each_store)]
 async fn addresses_inside_are_not_called_unless_allowed() {
-    let server = impatient().set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "").start();
+    let mut server = impatient().set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "").start();
     let receiver = Receiver::start().await;
     let root = server.root();
-    for literal in
-        ["http://127.0.0.1/", "http://[::1]/", "http://0x7f.1/", "http://169.254.169.254/", "http://10.0.0.1/"]
-    {
+    for literal in [
+        "http://127.0.0.1/",
+        "http://[::1]/",
+        "http://0x7f.1/",
+        "http://169.254.169.254/",
+        "http://10.0.0.1/",
+        "http://localhost/",
+    ] {
         let body = json!({"redirect_url": "https://example.com/", "webhooks": ["https://example.com/", literal]});
         let problem = root.post("/shorten", body).await.expect(422).problem("validation");
         assert_eq!(problem["errors"][0]["pointer"], "/webhooks/1", "{literal}");
     }
-    // A name is judged when it is dialled.
-    let id = root.link_with_webhooks(&[format!("http://localhost:{}/", receiver.address.port())]).await;
+    // Allowed when the link was made, and no longer: it is judged when it is dialled.
+    let id = {
+        let home = Arc::clone(&server.stop());
+        let open = impatient().directory(Arc::clone(&home)).start();
+        let id = open.root().link_with_webhooks(&[format!("http://localhost:{}/", receiver.address.port())]).await;
+        open.stop();
+        server = impatient().set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "").directory(home).start();
+        id
+    };
+    let root = server.root();
     server.click(&id, 1).await;
     let delivery = settled(&root, &id, 1).await.remove(0);
     assert_eq!((&delivery["status"], &delivery["error"]), (&json!("failed"), &json!("blocked address")));
