@@ -14,6 +14,7 @@ mod http;
 mod layering;
 mod limits;
 mod process;
+mod scripts;
 mod security;
 mod store;
 mod support;
