@@ -25,6 +25,8 @@ pub struct Http {
     pub workers: Option<NonZeroUsize>,
     /// Longest time to receive a request's head and body.
     pub request_timeout: Duration,
+    /// Longest time in which a client takes no byte of an answer.
+    pub send_timeout: Duration,
     /// How long an idle connection stays open; zero: closed after each answer.
     pub keep_alive: Duration,
     /// Most connections at once on each worker.
@@ -42,6 +44,8 @@ impl Http {
             workers: NonZeroUsize::new(settings.integer("http.workers", 0..=512)?),
             request_timeout: settings
                 .duration("http.request_timeout", Duration::from_millis(100)..=Duration::from_mins(5))?,
+            send_timeout: settings
+                .duration("http.send_timeout", Duration::from_millis(100)..=Duration::from_hours(1))?,
             keep_alive: settings.duration("http.keep_alive", Duration::ZERO..=Duration::from_hours(1))?,
             max_connections: settings.integer("http.max_connections", 1..=1_000_000)?,
             client_limit_cells: settings.integer("http.client_limit_cells", 1024..=1 << 28)?,

@@ -34,3 +34,8 @@ impl Fields for [httparse::Header<'_>] {
         self.iter().find(is_it).map_or(&[], |line| line.value)
     }
 }
+
+/// Whether a `Host` field's value can name a host and port (RFC 3986, section 3.2.2).
+pub fn is_host(value: &[u8]) -> bool {
+    !value.is_empty() && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
+}

@@ -17,18 +17,19 @@ use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::Error;
 use actix_web::dev::{AppConfig, ServiceResponse};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use actix_web::http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use tracing::Instrument;
 
 use super::Api;
-use super::problem::{PROBLEM_JSON, Problem};
+use super::fields::is_host;
+use super::problem::{Kind, PROBLEM_JSON, Problem};
 use super::redirect::{self, Admitted, CountedAsRedirect, Resolved};
 use super::report::{Report, span_of, watched};
 use super::request_id::{X_REQUEST_ID, request_id};
 use super::routes::{self, REDIRECT};
-use super::wire::Handlers;
+use super::wire::{HandlerGuard, Handlers};
 use crate::domain::hit::HitId;
 use crate::domain::link::ShortId;
 use crate::readiness::Readiness;
@@ -90,13 +91,15 @@ where
     }
 
     fn call(&self, request: Request) -> FrontFuture<B> {
+        let at_work = request.conn_data::<Handlers>().map(Handlers::enter);
         // Once the service was told to stop, every answer is its connection's last: a client that is told sends its next
         // request elsewhere, and none is lost on its way to a connection that is being closed.
-        match self.answer(request) {
-            Answering::Now(answer) if self.api.readiness.is_serving() => FrontFuture::Now(ready(Ok(answer))),
-            Answering::Now(answer) => FrontFuture::Now(ready(Ok(answer.into_last()))),
-            Answering::Later(answer) => FrontFuture::Later(answer, self.api.readiness.clone()),
-        }
+        let answer = match self.answer(request) {
+            Answering::Now(answer) if self.api.readiness.is_serving() => Answer::Now(ready(Ok(answer))),
+            Answering::Now(answer) => Answer::Now(ready(Ok(answer.into_last()))),
+            Answering::Later(answer) => Answer::Later(answer, self.api.readiness.clone()),
+        };
+        FrontFuture { answer, _at_work: at_work }
     }
 }
 
@@ -108,6 +111,15 @@ where
     fn answer(&self, request: Request) -> Answering<B> {
         let id = request_id(request.headers());
         let report = self.api.reporting.begin(request.head(), &id);
+        if request.headers().get(HOST).is_some_and(|host| !is_host(host.as_bytes())) {
+            let problem =
+                Problem::new(Kind::MalformedBody, "The Host header is empty, or has a character that no host has.");
+            let answer = problem.into_bare_response();
+            if let Some(report) = report {
+                report.answered(None, answer.status(), None);
+            }
+            return Answering::Now(FrontResponse::Bare(with_request_id(answer, id)));
+        }
         let Some(short_id) = redirect::short_id_of(request.head()) else {
             return Answering::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
         };
@@ -136,7 +148,6 @@ async fn load<B>(
     admitted: Admitted,
     began: Instant,
 ) -> Result<FrontResponse<B>, Error> {
-    let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
     let loading = AssertUnwindSafe(redirect::load(&api, request.head(), short_id, admitted)).catch_unwind();
     let loading = watched(report.as_ref(), loading.instrument(span_of(&id)));
     let answer = loading.await.unwrap_or_else(|_| redirect_panicked(&api));
@@ -157,7 +168,6 @@ where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
 {
     let began = Instant::now();
-    let _at_work = request.conn_data::<Handlers>().map(Handlers::enter);
     let route = routes::pattern_of(request.path());
     // In a block of its own, so that a panic of the router's own is caught too.
     let answering = AssertUnwindSafe(async { app.call(request).await }).catch_unwind();
@@ -270,8 +280,14 @@ enum Answering<B> {
     Later(LocalBoxFuture<'static, Result<FrontResponse<B>, Error>>),
 }
 
+/// An answer, and the note that a request is at work until it is there.
+pub struct FrontFuture<B> {
+    answer: Answer<B>,
+    _at_work: Option<HandlerGuard>,
+}
+
 /// Ready at once for redirects from cache, without a box.
-pub enum FrontFuture<B> {
+enum Answer<B> {
     Now(Ready<Result<FrontResponse<B>, Error>>),
     /// Whether the service is told to stop is seen when the answer is there.
     Later(LocalBoxFuture<'static, Result<FrontResponse<B>, Error>>, Readiness),
@@ -281,9 +297,9 @@ impl<B> Future for FrontFuture<B> {
     type Output = Result<FrontResponse<B>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Now(answer) => answer.poll_unpin(context),
-            Self::Later(answer, readiness) => {
+        match &mut self.answer {
+            Answer::Now(answer) => answer.poll_unpin(context),
+            Answer::Later(answer, readiness) => {
                 let answer = answer.as_mut().poll(context);
                 if readiness.is_serving() { answer } else { answer.map_ok(FrontResponse::into_last) }
             }

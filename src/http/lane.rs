@@ -33,6 +33,7 @@ use tracing::Instrument;
 use self::teller::Loaded;
 pub use self::teller::{Next, Teller};
 use super::Api;
+use super::stall::Stall;
 use super::wire::{last_answer, too_slow};
 
 /// Bytes read at once. A request has some 500.
@@ -43,6 +44,8 @@ const INBOX_BYTES: usize = 16 * 1024;
 pub struct Patience {
     /// Before the first request.
     pub head_timeout: Duration,
+    /// For a client that takes no byte of its answers.
+    pub send_timeout: Duration,
     /// Between requests; `None`: closed after each answer.
     pub keep_alive: Option<Duration>,
 }
@@ -96,6 +99,7 @@ enum State {
     Writing {
         unsent: Vec<u8>,
         next: Next,
+        stall: Stall,
     },
 }
 
@@ -158,14 +162,15 @@ impl Lane {
         if sent == answers.len() {
             return Poll::Ready(next);
         }
-        self.state = State::Writing { unsent: answers[sent..].to_vec(), next };
+        self.state = State::Writing { unsent: answers[sent..].to_vec(), next, stall: Stall::default() };
         self.poll_writing(context)
     }
 
     fn poll_writing(&mut self, context: &mut Context<'_>) -> Poll<Next> {
-        let State::Writing { unsent, next } = &mut self.state else { return Poll::Ready(Next::Read) };
+        let limit = self.worker.patience.send_timeout;
+        let State::Writing { unsent, next, stall } = &mut self.state else { return Poll::Ready(Next::Read) };
         while !unsent.is_empty() {
-            match ready!(Pin::new(&mut self.stream).poll_write(context, unsent)) {
+            match ready!(stall.poll_write(&mut self.stream, limit, context, unsent)) {
                 Ok(sent @ 1..) => drop(unsent.drain(..sent)),
                 Ok(0) | Err(_) => return Poll::Ready(Next::Close),
             }
@@ -196,11 +201,11 @@ impl Lane {
 
     /// How the connection ends while there is nothing to do; also what wakes it then.
     fn poll_ending(&mut self, context: &mut Context<'_>) -> Poll<Next> {
-        if matches!(self.state, State::Loading { .. }) {
+        // A write that stalls ends by itself.
+        if !matches!(self.state, State::Reading) {
             return Poll::Pending;
         }
-        let is_reading = matches!(self.state, State::Reading);
-        if is_reading && (!self.awaits_farewell || !self.worker.api.readiness.is_serving()) {
+        if !self.awaits_farewell || !self.worker.api.readiness.is_serving() {
             self.awaits_farewell = true;
             // Whatever this connection has done in this turn: it must be heard when the time has come.
             if pin!(unconstrained(&mut self.farewell)).poll(context).is_ready() {
@@ -210,8 +215,9 @@ impl Lane {
         if !self.idle.is_over(self.worker.patience, context) {
             return Poll::Pending;
         }
-        if is_reading && self.idle.moves == 0 {
-            self.state = State::Writing { unsent: last_answer(&too_slow()), next: Next::Close };
+        if self.idle.moves == 0 {
+            self.state =
+                State::Writing { unsent: last_answer(&too_slow()), next: Next::Close, stall: Stall::default() };
             self.idle.has_moved();
             return self.poll_writing(context);
         }
@@ -290,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_has_used_up_its_turn_is_still_given_up_when_nothing_moves() {
         let second = Duration::from_secs(1);
-        let patience = Patience { head_timeout: second, keep_alive: Some(second) };
+        let patience = Patience { head_timeout: second, send_timeout: second, keep_alive: Some(second) };
         let mut idle = Idle::default();
         let mut first = true;
         let over = poll_fn(|context| {

@@ -36,6 +36,8 @@ pub struct Settings {
     pub keep_alive: Option<Duration>,
     /// Longest time for the head of a request.
     pub head_timeout: Duration,
+    /// Longest time in which a client takes no byte of an answer.
+    pub send_timeout: Duration,
     /// Longest time for a client to take note that its connection is closed.
     pub disconnect_timeout: Duration,
     /// How long connections may stay idle after the server was told to stop: time for their next request, whose answer
@@ -129,14 +131,14 @@ where
 
     fn new_service(&self, (): ()) -> Self::Future {
         let dispatcher = self.dispatcher.new_service(());
-        let Settings { head_timeout, keep_alive, .. } = self.settings;
-        let lanes = LaneWorker::new(Arc::clone(&self.api), Patience { head_timeout, keep_alive });
+        let Settings { head_timeout, send_timeout, keep_alive, .. } = self.settings;
+        let lanes = LaneWorker::new(Arc::clone(&self.api), Patience { head_timeout, send_timeout, keep_alive });
         // The lane tells nobody of requests.
         let has_lane = !self.api.reporting.is_on();
         let leave = self.leave.clone();
         Box::pin(async move {
             let dispatcher = Rc::new(dispatcher.await?);
-            Ok(Connections { dispatcher, lanes: Rc::new(lanes), has_lane, head_timeout, leave })
+            Ok(Connections { dispatcher, lanes: Rc::new(lanes), has_lane, head_timeout, send_timeout, leave })
         })
     }
 }
@@ -147,6 +149,7 @@ struct Connections<D> {
     lanes: Rc<LaneWorker>,
     has_lane: bool,
     head_timeout: Duration,
+    send_timeout: Duration,
     leave: Leave,
 }
 
@@ -165,7 +168,7 @@ where
     fn call(&self, mut stream: TcpStream) -> Self::Future {
         let peer = stream.peer_addr().ok();
         let (dispatcher, lanes, leave) = (Rc::clone(&self.dispatcher), Rc::clone(&self.lanes), self.leave.clone());
-        let (has_lane, head_timeout) = (self.has_lane, self.head_timeout);
+        let (has_lane, head_timeout, send_timeout) = (self.has_lane, self.head_timeout, self.send_timeout);
         Box::pin(async move {
             let mut already_read = Vec::new();
             if has_lane {
@@ -176,7 +179,7 @@ where
                 }
                 stream = lane.into_stream();
             }
-            let wire = Wire::new(stream, already_read, head_timeout, leave.has_begun);
+            let wire = Wire::new(stream, already_read, (head_timeout, send_timeout), leave.has_begun);
             // In a box of its own: most connections never need the dispatcher's room.
             Box::pin(dispatcher.call((wire, peer))).await
         })

@@ -7,41 +7,58 @@
 //! - puts a whole problem document in the place of such a bare answer, and waits a moment for the client to have it;
 //! - answers a connection that ends in the middle of its first head;
 //! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
-//! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped.
+//! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
+//! - hands over one request at a time, the next when the one before is answered (see [`framing`](super::framing)).
 
 use std::cell::Cell;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, SystemTime};
 
 use actix_web::http::header::HttpDate;
-use bytes::{Buf, Bytes};
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::framing::Framing;
 use super::h1::{CannedProblem, Stamp};
 use super::problem::{Kind, Problem};
 use super::request_id::new_id;
+use super::stall::Stall;
 
 /// How many requests of a connection are with their handlers: while there are any, the time is theirs, not the client's.
 #[derive(Clone, Debug, Default)]
-pub struct Handlers(Rc<Cell<usize>>);
+pub struct Handlers(Rc<HandlerCounts>);
+
+#[derive(Debug, Default)]
+struct HandlerCounts {
+    at_work: Cell<usize>,
+    /// Those that ever came, around and around.
+    begun: Cell<u64>,
+}
 
 impl Handlers {
     /// Counts one until the guard is dropped.
     pub fn enter(&self) -> HandlerGuard {
-        self.0.set(self.0.get() + 1);
+        self.0.at_work.set(self.0.at_work.get() + 1);
+        self.0.begun.set(self.0.begun.get().wrapping_add(1));
         HandlerGuard(self.clone())
     }
 
     fn are_at_work(&self) -> bool {
-        self.0.get() > 0
+        self.0.at_work.get() > 0
+    }
+
+    /// Whether all of so many requests came, and are with no handler any more.
+    fn are_done_with(&self, requests: u64) -> bool {
+        self.0.begun.get() == requests && !self.are_at_work()
     }
 }
 
@@ -51,7 +68,7 @@ pub struct HandlerGuard(Handlers);
 
 impl Drop for HandlerGuard {
     fn drop(&mut self) {
-        let count = &self.0.0;
+        let count = &self.0.0.at_work;
         count.set(count.get().saturating_sub(1));
     }
 }
@@ -59,17 +76,37 @@ impl Drop for HandlerGuard {
 /// A connection.
 pub struct Wire {
     stream: TcpStream,
-    /// What was read before the dispatcher came.
-    already_read: Bytes,
+    /// What was read, before the dispatcher came too, and not yet handed over.
+    inbox: BytesMut,
+    /// What the dispatcher may have: of one request, until it is answered.
+    handed_over: BytesMut,
+    framing: Framing,
+    /// Requests that were handed over, around and around.
+    requests: u64,
+    /// Who waits for the next request while one is at work.
+    reader: Option<Waker>,
     handlers: Handlers,
     /// Whether bytes have come since something was last written.
     unanswered: bool,
     /// How often something was written, around and around.
     answers: u64,
     head_timeout: Duration,
+    send_timeout: Duration,
+    stall: Stall,
     is_stopping: Arc<AtomicBool>,
     watch: Option<Watch>,
     ending: Option<Ending>,
+}
+
+/// Bytes read at once. Requests of the API have some 500.
+const READ_AT_ONCE: usize = 8 * 1024;
+
+/// What came of reading.
+enum Read {
+    /// The dispatcher may have something.
+    Some,
+    /// The client sends no more.
+    End,
 }
 
 /// Looks, once in a head's time and at no cost to the requests in between, whether the connection has moved on.
@@ -101,14 +138,26 @@ impl Wire {
     const LINGER: Duration = Duration::from_secs(1);
     const LINGER_BYTES: usize = 1 << 20;
 
-    pub fn new(stream: TcpStream, already_read: Vec<u8>, head_timeout: Duration, is_stopping: Arc<AtomicBool>) -> Self {
+    /// The times are those of a head, and of a client that takes no byte of its answers.
+    pub fn new(
+        stream: TcpStream,
+        already_read: Vec<u8>,
+        (head_timeout, send_timeout): (Duration, Duration),
+        is_stopping: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             stream,
-            already_read: already_read.into(),
+            inbox: BytesMut::from(already_read.as_slice()),
+            handed_over: BytesMut::new(),
+            framing: Framing::default(),
+            requests: 0,
+            reader: None,
             handlers: Handlers::default(),
             unanswered: false,
             answers: 0,
             head_timeout,
+            send_timeout,
+            stall: Stall::default(),
             is_stopping,
             watch: None,
             ending: None,
@@ -120,10 +169,64 @@ impl Wire {
         self.handlers.clone()
     }
 
+    /// Reads until there is something that the dispatcher may have.
+    fn poll_request(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Read>> {
+        loop {
+            if self.framing.advance(&mut self.inbox, &mut self.handed_over) {
+                self.requests = self.requests.wrapping_add(1);
+            }
+            if !self.handed_over.is_empty() {
+                self.unanswered = true;
+                return Poll::Ready(Ok(Read::Some));
+            }
+            if self.framing.is_whole() {
+                self.reader = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            let mut bytes = [const { MaybeUninit::uninit() }; READ_AT_ONCE];
+            let mut read = ReadBuf::uninit(&mut bytes);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut read))?;
+            if read.filled().is_empty() {
+                if self.inbox.is_empty() {
+                    return Poll::Ready(Ok(Read::End));
+                }
+                // A request that ends early is the dispatcher's to refuse.
+                self.unanswered = true;
+                self.handed_over.unsplit(self.inbox.split());
+                return Poll::Ready(Ok(Read::Some));
+            }
+            self.unanswered = true;
+            self.inbox.extend_from_slice(read.filled());
+        }
+    }
+
+    /// The request that was handed over is answered, and the answer written: the next one may come.
+    fn answered(&mut self) {
+        if self.framing.is_whole() && self.handed_over.is_empty() && self.handlers.are_done_with(self.requests) {
+            self.framing.answered();
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
+        }
+    }
+
     /// Makes `problem` the last answer of this connection.
     fn end_with(&mut self, problem: &Problem) {
+        self.end_with_bytes(last_answer(problem));
+    }
+
+    /// Whether the client has sent something that is never looked at. To close then would reset the connection, and could take
+    /// the last answer away from the client.
+    fn has_unread(&mut self, context: &mut Context<'_>) -> bool {
+        let mut byte = [0];
+        let peeked = self.stream.poll_peek(context, &mut ReadBuf::new(&mut byte));
+        !self.inbox.is_empty() || matches!(peeked, Poll::Ready(Ok(1..)))
+    }
+
+    /// Makes `document` the last that is written to this connection.
+    fn end_with_bytes(&mut self, document: Vec<u8>) {
         self.ending = Some(Ending {
-            document: last_answer(problem),
+            document,
             written: 0,
             stage: Stage::Writing,
             deadline: Box::pin(sleep(Self::LINGER)),
@@ -213,23 +316,20 @@ impl AsyncRead for Wire {
         if self.ending.is_some() {
             return Poll::Ready(Ok(()));
         }
-        if !self.already_read.is_empty() {
-            let count = self.already_read.len().min(buffer.remaining());
-            buffer.put_slice(&self.already_read[..count]);
-            self.already_read.advance(count);
-            self.unanswered = true;
-            return Poll::Ready(Ok(()));
+        match self.poll_request(context) {
+            Poll::Ready(Ok(Read::Some)) => {
+                let count = self.handed_over.len().min(buffer.remaining());
+                buffer.put_slice(&self.handed_over.split_to(count));
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(read) => Poll::Ready(read.map(|_| ())),
+            Poll::Pending if self.unanswered && self.is_overdue(context) => {
+                self.end_with(&too_slow());
+                // To the dispatcher, the client has closed; `poll_shutdown` has the last word.
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => Poll::Pending,
         }
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if read.is_ready() {
-            self.unanswered |= buffer.filled().len() > before;
-        } else if self.unanswered && self.is_overdue(context) {
-            self.end_with(&too_slow());
-            // To the dispatcher, the client has closed; `poll_shutdown` has the last word.
-            return Poll::Ready(Ok(()));
-        }
-        read
     }
 }
 
@@ -249,19 +349,25 @@ impl AsyncWrite for Wire {
             ready!(self.poll_end(context));
             return Poll::Ready(Ok(bytes.len()));
         }
-        let written = ready!(Pin::new(&mut self.stream).poll_write(context, now));
+        let Self { stream, stall, send_timeout, .. } = &mut *self;
+        let written = ready!(stall.poll_write(stream, *send_timeout, context, now));
         self.unanswered = false;
         self.answers = self.answers.wrapping_add(1);
         Poll::Ready(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The dispatcher flushes when all that it had to write is written.
+        self.answered();
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.ending.is_none() && self.unanswered && self.answers == 0 {
             self.end_with(&Problem::new(Kind::MalformedBody, "The connection ended in the middle of a request."));
+        }
+        if self.ending.is_none() && self.has_unread(context) {
+            self.end_with_bytes(Vec::new());
         }
         if self.ending.is_some() {
             ready!(self.poll_end(context));

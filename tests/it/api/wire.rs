@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::support::SOON;
 use crate::support::client::Answer;
 use crate::support::raw::Raw;
 use crate::support::server::{ROOT_KEY, Server};
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, soon};
 
 /// The only answer to `bytes`, after which the server closes.
 async fn only_answer(server: &Server, bytes: &[u8]) -> Answer {
@@ -335,4 +336,177 @@ async fn header_fields_that_are_no_text_do_no_harm() {
     let bytes = [&shorten("Content-Length: 2\r\nContent-Type: ", "")[..], b"\xff\r\n\r\n{}"].concat();
     let bytes = String::from_utf8_lossy(&bytes).replace("Content-Type: \r\n", "Content-Type: x").into_bytes();
     check(&only_answer(&server, &bytes).await, 415, "unsupported-media-type");
+}
+
+fn plain(line: &str, fields: &str) -> String {
+    format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+}
+
+#[apply(on_each_store)]
+async fn pipelined_requests_are_each_answered_as_if_they_had_come_alone() {
+    let server = Server::start();
+    let (qr, root) = (format!("GET /{}/qr", server.root().any_link().await), format!("X-API-Key: {ROOT_KEY}\r\n"));
+    let body = r#"{"redirect_url":"https://example.com/"}"#;
+    let length = format!("{root}Content-Length: {}\r\n", body.len());
+    // Each request, whether it is a HEAD, and the status of its answer.
+    let requests = [
+        (plain(&qr, ""), false, 200),
+        (plain("HEAD /", ""), true, 200),
+        (plain("HEAD /usage", &root), true, 200),
+        (plain("GET /", ""), false, 200),
+        (plain("POST /shorten", &length) + body, false, 200),
+        (plain("GET /usage", &root), false, 200),
+        (
+            plain("POST /shorten", &format!("{root}Transfer-Encoding: chunked\r\n"))
+                + "27\r\n"
+                + body
+                + "\r\n0\r\n\r\n",
+            false,
+            200,
+        ),
+        (plain("GET /docs", ""), false, 200),
+        (plain("GET /usage", &format!("{root}Connection: close\r\n")), false, 200),
+        // Never looked at.
+        (plain("POST /api-keys", &format!("{root}Content-Length: 12\r\n")) + r#"{"name":"a"}"#, false, 0),
+    ];
+    for cut in [1, 7, 64, 100_000] {
+        let mut raw = Raw::connect(server.address).await;
+        let all: String = requests.iter().map(|(request, ..)| request.as_str()).collect();
+        for piece in all.as_bytes().chunks(cut) {
+            // The server closes before it has read the last one.
+            if raw.stream.write_all(piece).await.is_err() {
+                break;
+            }
+        }
+        for (request, is_head, status) in &requests[..9] {
+            let answer = raw.answer_to(*is_head).await.unwrap_or_else(|| panic!("no answer to {request}"));
+            assert_eq!(answer.status, *status, "{request}: {}", answer.text());
+            let closes = answer.headers.get("connection").is_some_and(|it| it == "close");
+            assert_eq!(closes, request.contains("close"), "{request}: {answer:?}");
+        }
+    }
+    let keys = server.root().get("/api-keys").await.expect(200).json();
+    assert_eq!(keys["api_keys"].as_array().unwrap().len(), 1, "a request behind a close was executed: {keys}");
+}
+
+#[apply(on_each_store)]
+async fn requests_that_wait_are_answered_though_the_client_sends_no_more() {
+    let server = Server::start();
+    let mut raw = Raw::connect(server.address).await;
+    raw.send(plain("GET /docs", "").repeat(3).as_bytes()).await;
+    raw.send(plain("GET /", "Connection: close\r\n").as_bytes()).await;
+    raw.finish().await;
+    let statuses: Vec<u16> = raw.answers().await.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [200; 4]);
+}
+
+#[apply(on_each_store)]
+async fn a_host_that_is_empty_or_odd_is_answered_400() {
+    let server = Server::start();
+    let id = server.root().any_link().await;
+    for path in ["/", "/usage", &format!("/{id}")] {
+        for host in ["", "a b", "a/b", "a\"", "<a>", "a@b", "a?b"] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            let answer = Raw::exchange(server.address, request.as_bytes()).await.remove(0);
+            answer.expect(400).problem("malformed-body");
+        }
+        let request = format!("GET {path} HTTP/1.1\r\nHost: [::1]:8080\r\nConnection: close\r\n\r\n");
+        assert_ne!(Raw::exchange(server.address, request.as_bytes()).await[0].status, 400);
+    }
+}
+
+#[apply(on_each_store)]
+async fn what_other_sites_append_to_a_short_link_costs_no_visitor_the_redirect() {
+    let server = Server::start();
+    let id = server.root().any_link().await;
+    for query in [&b"q=\"<b>\"&x={|}^`\\"[..], "q=ü".as_bytes(), b"q=\xfc\xff", b"?a=%zz&&"] {
+        // On a connection of its own, and on one that has left the lane.
+        for first in ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
+            let request =
+                [format!("{first}GET /{id}?").as_bytes(), query, b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
+                    .concat();
+            let answers = Raw::exchange(server.address, &request).await;
+            assert_eq!(answers.last().unwrap().status, 302, "{:?}", String::from_utf8_lossy(&request));
+        }
+    }
+    let began = Instant::now();
+    let path = format!("/links/{id}/analytics/summary");
+    while server.root().get(&path).await.expect(200).json()["total_hits"] != 8 {
+        assert!(began.elapsed() < SOON, "the hits are not counted");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[apply(on_each_store)]
+async fn an_upgrade_is_not_echoed() {
+    let server = Server::start();
+    let id = server.root().any_link().await;
+    for fields in
+        ["Connection: Upgrade\r\n", "Connection: upgrade\r\nUpgrade: h2c\r\n", "Connection: keep-alive, Upgrade\r\n"]
+    {
+        for path in ["/", &format!("/{id}")] {
+            let mut raw = Raw::connect(server.address).await;
+            raw.send(plain(&format!("GET {path}"), fields).as_bytes()).await;
+            let answer = raw.answer().await.unwrap();
+            assert!(!answer.headers.contains_key("upgrade"));
+            assert!(answer.headers.get("connection").is_none_or(|it| it != "upgrade"), "{:?}", answer.headers);
+        }
+    }
+}
+
+/// A client whose kernel takes little.
+async fn connect_with_a_small_buffer(server: &Server) -> tokio::net::TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    socket.connect(server.address).await.unwrap()
+}
+
+#[apply(on_each_store)]
+async fn a_client_that_takes_nothing_is_disconnected() {
+    let server = Server::builder().set("SIGNPOST_HTTP__SEND_TIMEOUT", "1s").start();
+    let id = server.root().any_link().await;
+    for request in [plain("GET /docs", ""), plain(&format!("GET /{id}"), "")] {
+        let mut stream = connect_with_a_small_buffer(&server).await;
+        // More than both kernels take; the rest can't be sent.
+        let all = request.repeat(20_000);
+        let sending = stream.write_all(all.as_bytes());
+        let _ = tokio::time::timeout(Duration::from_millis(500), sending).await;
+        soon("the client is disconnected", || stream.take_error().unwrap().is_some());
+    }
+}
+
+#[apply(on_each_store)]
+async fn a_slow_but_steady_client_gets_all_of_its_answers() {
+    let server = Server::builder().set("SIGNPOST_HTTP__SEND_TIMEOUT", "3s").start();
+    let mut stream = connect_with_a_small_buffer(&server).await;
+    let asked = [plain("GET /docs", "").repeat(20), plain("GET /", "Connection: close\r\n")].concat();
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    let (began, mut received, mut bytes) = (Instant::now(), Vec::new(), vec![0; 8 * 1024]);
+    // For longer than the time-out, and what the kernels hold.
+    while began.elapsed() < Duration::from_secs(8) {
+        let count = stream.read(&mut bytes).await.unwrap();
+        assert_ne!(count, 0, "cut off");
+        received.extend_from_slice(&bytes[..count]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stream.read_to_end(&mut received).await.unwrap();
+    let answers = received.windows(12).filter(|window| *window == b"HTTP/1.1 200").count();
+    assert_eq!(answers, 21);
+}
+
+#[apply(on_each_store)]
+async fn an_answer_arrives_whole_though_much_is_sent_behind_its_request() {
+    let server = Server::start();
+    let mut raw = Raw::connect(server.address).await;
+    raw.send(plain("GET /docs", "Connection: close\r\n").as_bytes()).await;
+    let (mut reading, mut writing) = raw.stream.split();
+    let behind = plain("GET /", "").repeat(4_000);
+    let mut received = Vec::new();
+    let (_, read) = tokio::join!(writing.write_all(behind.as_bytes()), reading.read_to_end(&mut received));
+    read.unwrap();
+    let head = received.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let length = String::from_utf8_lossy(&received[..head])
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: ").map(str::to_owned));
+    assert_eq!(received.len() - head - 4, length.unwrap().parse::<usize>().unwrap());
 }
