@@ -205,3 +205,58 @@ async fn errors_tell_nothing_of_what_was_asked_or_of_the_inside() {
     let answer = server.root().send(Method::POST, "/shorten", &[], Some(body.into())).await.expect(400);
     assert!(!answer.text().contains(ROOT_KEY));
 }
+
+#[apply(on_each_store)]
+async fn an_answer_tells_at_most_a_hundred_faults_in_32_kib() {
+    let server = Server::start();
+    let long = "n".repeat(30_000);
+    let control = "\\u0001".repeat(5_000);
+    let queries = [format!("/{}/qr?{}", "a".repeat(7), "a&".repeat(30_000)), format!("/api-keys?{long}=1&{long}b=1")];
+    for path in queries {
+        let answer = server.root().get(&path).await.expect(422);
+        assert!(answer.text().len() <= 32 * 1024, "{} bytes", answer.text().len());
+        let faults = answer.problem("validation")["errors"].as_array().unwrap().len();
+        assert!((1..=100).contains(&faults), "{faults}");
+    }
+    let names = |name: &str| (0..2_000).map(|at| format!("\"{name}{at}\":0")).collect::<Vec<_>>().join(",");
+    for body in [
+        format!("{{\"name\":\"a\",\"scopes\":[{}0]}}", "0,".repeat(30_000)),
+        format!("{{{}}}", names("a")),
+        format!("{{\"{long}\":0,\"{control}\":0}}"),
+        format!(
+            "{{{}}}",
+            (0..9).map(|at| format!("\"{at}{}\":0", "\\u0001".repeat(1_000))).collect::<Vec<_>>().join(",")
+        ),
+    ] {
+        let answer = server.root().send(Method::POST, "/api-keys", &[], Some(body.into())).await.expect(422);
+        assert!(answer.text().len() <= 32 * 1024, "{} bytes", answer.text().len());
+        let faults = answer.problem("validation")["errors"].as_array().unwrap().len();
+        assert!((1..=100).contains(&faults), "{faults}");
+    }
+}
+
+#[apply(on_each_store)]
+async fn lone_surrogates_are_faults_where_they_stand() {
+    let server = Server::start();
+    for (body, pointer) in [
+        (r#"{"redirect_url":"https://example.com/\ud800"}"#, "/redirect_url"),
+        (r#"{"redirect_url":"https://example.com/","data":{"a":["\udc00x"]}}"#, "/data"),
+        (r#"{"redirect_url":"https://example.com/","data":{"\ud800\ud800":1}}"#, "/data"),
+        (
+            r#"{"redirect_url":"https://example.com/","webhooks":["https://a.example/","https://a.example/\udfff"]}"#,
+            "/webhooks/1",
+        ),
+        (r#"{"redirect_url":"https://example.com/","\ud800":1}"#, ""),
+    ] {
+        let answer = server.root().send(Method::POST, "/shorten", &[], Some(body.into())).await.expect(422);
+        let problem = answer.problem("validation");
+        assert_eq!(problem["errors"].as_array().unwrap().len(), 1, "{problem}");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+    }
+    for body in [
+        r#"{"redirect_url":"https://example.com/","data":{"pair":"\ud83e\udd80","escaped":"\\ud800"}}"#,
+        r#"{"redirect_url":"https://example.com/","data":{"\u0041":"\\\\ud800"}}"#,
+    ] {
+        server.root().send(Method::POST, "/shorten", &[], Some(body.into())).await.expect(200);
+    }
+}
