@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::body::BoxBody;
 use actix_web::http::header::{
@@ -22,6 +23,7 @@ use crate::service::authentication::AuthenticationError;
 use crate::service::keys::KeyError;
 use crate::service::links::CreateError;
 use crate::store::StoreError;
+use crate::telemetry::log_limit::LogLimit;
 
 /// `type` of every problem, with the slug behind it.
 const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
@@ -380,7 +382,7 @@ impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
         match error {
             StoreError::Unavailable(_) => {
-                tracing::warn!(%error, "answered 503");
+                tell_of_unavailable(error);
                 Self::unavailable()
             }
             StoreError::Corrupt { .. } => {
@@ -397,9 +399,17 @@ impl From<Arc<StoreError>> for Problem {
     }
 }
 
+/// One line a second: where the store is out of reach, every request is answered so.
+fn tell_of_unavailable(error: &dyn fmt::Display) {
+    static LINES: LogLimit = LogLimit::new(Duration::from_secs(1));
+    if let Some(answers) = LINES.admit() {
+        tracing::warn!(%error, answers, "answered 503");
+    }
+}
+
 impl From<AskError> for Problem {
     fn from(error: AskError) -> Self {
-        tracing::warn!(%error, "answered 503");
+        tell_of_unavailable(&error);
         Self::unavailable()
     }
 }

@@ -1,5 +1,6 @@
 //! What operators see: metrics, logs and traces.
 
+pub mod log_limit;
 pub mod logging;
 pub mod metrics;
 pub mod traces;
