@@ -18,7 +18,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::fut::wrap_future;
-use actix::{Actor, Arbiter, AsyncContext, Context, Handler, Message, MessageResult, ResponseActFuture, System};
+use actix::{Actor, Arbiter, AsyncContext, Context, Handler, Message, Response, ResponseActFuture, System};
 
 use self::exchange::Sharing;
 use self::state::ShardState;
@@ -128,12 +128,32 @@ impl KeyShard {
         async move {
             let Some(sharing) = sharing else { return };
             let begun = lock(&state).begin_exchange(sharing.clock.now());
-            if let Some(own) = begun {
+            if let Some(telling) = begun {
                 // The state is not held meanwhile: requests go on.
-                let answer = sharing.exchange(own).await;
+                let answer = sharing.exchange(telling).await;
                 lock(&state).end_exchange(answer, sharing.clock.now());
             }
         }
+    }
+
+    /// Hears what the other nodes have let in at the window that `request` asks for, once for all who ask
+    /// meanwhile; then the request is answered.
+    fn hear_and_admit(&self, sharing: &Arc<Sharing>, request: AdmitRequest) -> Response<Admitting> {
+        let (mut hearing, reader) = self.state().join_hearing((request.key, request.endpoint));
+        if let Some(reader) = reader {
+            let (state, sharing) = (Arc::clone(&self.state), Arc::clone(sharing));
+            actix::spawn(async move {
+                let answer = sharing.hear((request.key, request.endpoint)).await;
+                lock(&state).end_hearing(&request, answer, sharing.clock.now());
+                drop(reader);
+            });
+        }
+        let state = Arc::clone(&self.state);
+        Response::fut(async move {
+            // It ends with an error: nothing is ever sent.
+            let _ = hearing.changed().await;
+            lock(&state).admit(&request)
+        })
     }
 }
 
@@ -151,10 +171,17 @@ impl Actor for KeyShard {
 }
 
 impl Handler<AdmitRequest> for KeyShard {
-    type Result = MessageResult<AdmitRequest>;
+    type Result = Response<Admitting>;
 
     fn handle(&mut self, request: AdmitRequest, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.state().admit(&request))
+        let mut state = self.state();
+        match &self.sharing {
+            Some(sharing) if !state.is_at_hand(&request) => {
+                drop(state);
+                self.hear_and_admit(sharing, request)
+            }
+            _ => Response::reply(state.admit(&request)),
+        }
     }
 }
 

@@ -37,6 +37,9 @@ pub struct WindowLog {
     pub admitted_ms: Vec<u64>,
 }
 
+/// A window: that of a key at an endpoint.
+pub type WindowId = (KeyId, Endpoint);
+
 /// The length of the window in seconds: the `w` of `RateLimit-Policy`.
 pub const WINDOW_SECONDS: u32 = 60;
 
@@ -123,6 +126,11 @@ impl SlidingWindow {
             remaining: u32::try_from(limit - counted - 1).unwrap_or(u32::MAX),
             reset_seconds: seconds_until_it_leaves(self.oldest_but(0), now_ms),
         }
+    }
+
+    /// Says with which limit it will be asked, so that as much of other nodes is kept.
+    pub fn expect_limit(&mut self, limit: u32) {
+        self.highest_limit = self.highest_limit.max(limit as usize);
     }
 
     /// When the requests that are counted at `now_ms` were let in here, oldest first.

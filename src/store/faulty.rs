@@ -17,7 +17,7 @@ use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
-use crate::domain::window::WindowLog;
+use crate::domain::window::{WindowId, WindowLog};
 
 /// Switches the faults of a [`FaultyStore`] on and off.
 #[derive(Clone, Debug, Default)]

@@ -15,7 +15,7 @@ use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
-use crate::domain::window::WindowLog;
+use crate::domain::window::{WindowId, WindowLog};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::store::{OperationMeters, Outcome};
 use crate::telemetry::traces::note_store_call;

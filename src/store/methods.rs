@@ -20,6 +20,7 @@ macro_rules! store_methods {
                 delivery_states(ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
                 delivery_summaries(link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;
                 deliveries(query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;
+                windows_elsewhere(windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError>;
             }
             writes {
                 put_if_absent(name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;

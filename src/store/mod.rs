@@ -20,7 +20,7 @@ use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
-use crate::domain::window::WindowLog;
+use crate::domain::window::{WindowId, WindowLog};
 
 /// The store did not do what it was asked.
 #[derive(Debug, Error)]
@@ -237,6 +237,12 @@ pub trait Store: Send + Sync + 'static {
     /// by itself once no window can hold it any more. After an error what was published may be seen all the same.
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         drop(own);
+        Ok(Vec::new())
+    }
+
+    /// What the other nodes have published of these windows: a log for each process that has something. Publishes nothing.
+    async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+        drop(windows);
         Ok(Vec::new())
     }
 }

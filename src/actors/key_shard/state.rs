@@ -3,12 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 
-use super::exchange::{Turn, WindowId};
+use tokio::sync::watch;
+
+use super::exchange::{Telling, Turn};
 use super::{AdmitRequest, Admitting, NoteLinksCreated};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
-use crate::domain::window::{SlidingWindow, WindowLog};
+use crate::domain::window::{SlidingWindow, WindowId, WindowLog};
 use crate::store::StoreError;
 
 /// How long the shard believes what it was told about a key's links, and the shortest time for
@@ -27,6 +29,8 @@ pub struct ShardState {
     checks: VecDeque<(u64, KeyId)>,
     /// `None` where no other node has to know of the windows.
     turn: Option<Turn>,
+    /// Windows that are being read for requests that wait for them. Each ends when its sender is gone.
+    hearings: HashMap<WindowId, watch::Receiver<()>>,
 }
 
 #[derive(Default)]
@@ -59,7 +63,7 @@ impl ShardState {
             && let Some(turn) = &mut self.turn
         {
             // One that is refused, too: it wants to know of what others let in, and what has left there.
-            turn.note((request.key, request.endpoint));
+            turn.note((request.key, request.endpoint), now_ms);
         }
         let key = self.key(request.key, now_ms);
         // Before the request is counted: once it is, nothing may keep the answer back.
@@ -68,16 +72,52 @@ impl ShardState {
         Admitting { admission: limit.map(|limit| window.admit(now_ms, limit)), links_created }
     }
 
-    /// Begins an exchange with the other nodes: what is to be told. `None` where there is nothing to
-    /// tell, or one is under way.
-    pub fn begin_exchange(&mut self, now: Timestamp) -> Option<Vec<WindowLog>> {
+    /// Whether it is known of late what other nodes have let in at the window that is asked for.
+    pub fn is_at_hand(&self, request: &AdmitRequest) -> bool {
+        let window = (request.key, request.endpoint);
+        request.limit == 0 || self.turn.as_ref().is_none_or(|turn| turn.is_at_hand(&window))
+    }
+
+    /// Joins the reading of a window: what tells when it has ended; and where none was under way, what
+    /// the one who is to read it drops then.
+    pub fn join_hearing(&mut self, window: WindowId) -> (watch::Receiver<()>, Option<watch::Sender<()>>) {
+        // One whose reader panicked has ended, too.
+        if let Some(under_way) = self.hearings.get(&window).filter(|hearing| hearing.has_changed().is_ok()) {
+            return (under_way.clone(), None);
+        }
+        let (reader, hearing) = watch::channel(());
+        self.hearings.insert(window, hearing.clone());
+        (hearing, Some(reader))
+    }
+
+    /// Ends the reading of the window that `request` asks for. It is at hand from now on, also where it
+    /// could not be read: the next exchange tells.
+    pub fn end_hearing(&mut self, request: &AdmitRequest, answer: Result<Vec<WindowLog>, StoreError>, now: Timestamp) {
+        let window = (request.key, request.endpoint);
+        self.hearings.remove(&window);
+        match answer {
+            Ok(others) => {
+                let elsewhere = &mut self.key(request.key, now.0).windows[request.endpoint.index()];
+                elsewhere.expect_limit(request.limit);
+                elsewhere.count_elsewhere(now.0, others.into_iter().flat_map(|log| log.admitted_ms).collect());
+            }
+            Err(error) => tracing::debug!(%error, "a window is counted without what other nodes have let in"),
+        }
+        if let Some(turn) = &mut self.turn {
+            turn.note(window, now.0);
+        }
+    }
+
+    /// Begins an exchange with the other nodes: what is to be told and heard. `None` where there is
+    /// nothing of both, or one is under way.
+    pub fn begin_exchange(&mut self, now: Timestamp) -> Option<Telling> {
         let keys = &mut self.keys;
-        let windows = self.turn.as_mut()?.begin(|(key, _)| keys.contains_key(key))?;
+        let (asked, idle) = self.turn.as_mut()?.begin(now.0, |(key, _)| keys.contains_key(key))?;
         let log_of = |&(key, endpoint): &WindowId| {
             let window = &mut keys.get_mut(&key)?.windows[endpoint.index()];
             Some(WindowLog { key, endpoint, admitted_ms: window.admitted_here(now.0) })
         };
-        Some(windows.iter().filter_map(log_of).collect())
+        Some(Telling { own: asked.iter().filter_map(log_of).collect(), idle })
     }
 
     /// Ends the exchange that was begun. What was let in meanwhile is told by the next one.

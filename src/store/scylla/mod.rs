@@ -62,7 +62,7 @@ use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
-use crate::domain::window::WindowLog;
+use crate::domain::window::{WindowId, WindowLog};
 
 /// Requests of one operation that are under way at once: enough to keep a cluster busy, and not to flood it.
 const AT_ONCE: usize = 128;
@@ -377,5 +377,9 @@ impl Store for ScyllaStore {
 
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         self.open_tables()?.exchange_windows(own).await
+    }
+
+    async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+        self.open_tables()?.read_windows(windows).await
     }
 }

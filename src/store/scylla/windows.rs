@@ -15,7 +15,7 @@ use super::Tables;
 use super::rows::corrupt;
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
-use crate::domain::window::WindowLog;
+use crate::domain::window::{WindowId, WindowLog};
 use crate::store::StoreError;
 
 /// Keys exchanged at once. Each shard of keys has an exchange of its own, beside all else that is asked of the cluster.
@@ -27,17 +27,15 @@ impl Tables {
         for log in own {
             by_key.entry(log.key).or_default().push(log);
         }
-        let exchanges = by_key.into_iter().map(|(key, logs)| self.exchange_windows_of(key, logs));
-        let mut answers = stream::iter(exchanges).buffer_unordered(KEYS_AT_ONCE);
-        let (mut others, mut failed) = (Vec::new(), None);
-        // After a failure, too: the other keys' windows are to be seen all the same.
-        while let Some(answer) = answers.next().await {
-            match answer {
-                Ok(logs) => others.extend(logs),
-                Err(error) => failed = failed.or(Some(error)),
-            }
+        all_keys(by_key.into_iter().map(|(key, logs)| self.exchange_windows_of(key, logs))).await
+    }
+
+    pub(super) async fn read_windows(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+        let mut by_key: HashMap<KeyId, Vec<Endpoint>> = HashMap::new();
+        for (key, endpoint) in windows {
+            by_key.entry(key).or_default().push(endpoint);
         }
-        failed.map_or(Ok(others), Err)
+        all_keys(by_key.into_iter().map(|(key, endpoints)| self.read_windows_of(key, endpoints))).await
     }
 
     /// Published first and looked up then: of two that do so at once, one sees the other.
@@ -49,18 +47,38 @@ impl Tables {
         };
         let rows = own.iter().map(row).collect();
         self.cql.write_partition(&self.statements.put_window, rows).await?;
+        self.read_windows_of(key, own.into_iter().map(|log| log.endpoint).collect()).await
+    }
 
+    async fn read_windows_of(&self, key: KeyId, asked: Vec<Endpoint>) -> Result<Vec<WindowLog>, StoreError> {
         let rows = self.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.statements.windows, (key.0,)).await?;
         let mut others = Vec::new();
         for (process, endpoint, admitted) in rows {
             // An endpoint that only a later release has is none that was asked for.
-            let asked = own.iter().map(|log| log.endpoint).find(|asked| tinyint(*asked) == endpoint);
+            let asked = asked.iter().copied().find(|asked| tinyint(*asked) == endpoint);
             if let Some(endpoint) = asked.filter(|_| process != self.process) {
                 others.push(WindowLog { key, endpoint, admitted_ms: from_blob(&admitted.unwrap_or_default())? });
             }
         }
         Ok(others)
     }
+}
+
+/// Some keys' questions at a time, and all answers together.
+async fn all_keys<F>(questions: impl Iterator<Item = F>) -> Result<Vec<WindowLog>, StoreError>
+where
+    F: Future<Output = Result<Vec<WindowLog>, StoreError>>,
+{
+    let mut answers = stream::iter(questions).buffer_unordered(KEYS_AT_ONCE);
+    let (mut others, mut failed) = (Vec::new(), None);
+    // After a failure, too: the other keys' windows are to be seen all the same.
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(logs) => others.extend(logs),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(others), Err)
 }
 
 fn tinyint(endpoint: Endpoint) -> i8 {

@@ -15,7 +15,7 @@ use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::endpoint::Endpoint;
 use signpost::domain::key::KeyId;
-use signpost::domain::window::{Admission, WindowLog};
+use signpost::domain::window::{Admission, WindowId, WindowLog};
 use signpost::store::StoreError;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -34,6 +34,7 @@ struct Meeting(Arc<Published>);
 struct Published {
     logs: Mutex<HashMap<(usize, KeyId, Endpoint), Vec<u64>>>,
     exchanges: AtomicUsize,
+    hearings: AtomicUsize,
     fails: AtomicBool,
     panics: AtomicBool,
     /// While set, exchanges wait once they are written and before they read.
@@ -53,6 +54,10 @@ impl Meeting {
 
     fn forget(&self) {
         self.0.logs.lock().unwrap().clear();
+    }
+
+    fn hearings(&self) -> usize {
+        self.0.hearings.load(Ordering::SeqCst)
     }
 
     async fn has_begun(&self, exchanges: usize) {
@@ -82,15 +87,30 @@ impl WindowExchange for Guest {
         if fails {
             return Err(StoreError::Unavailable("switched off by a test".into()));
         }
+        Ok(self.others(&own.iter().map(|log| (log.key, log.endpoint)).collect::<Vec<_>>()).await)
+    }
+
+    async fn hear(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+        let published = &self.meeting.0;
+        published.hearings.fetch_add(1, Ordering::SeqCst);
+        if published.fails.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable("switched off by a test".into()));
+        }
+        Ok(self.others(&windows).await)
+    }
+}
+
+impl Guest {
+    async fn others(&self, asked: &[WindowId]) -> Vec<WindowLog> {
+        let published = &self.meeting.0;
         let mut holds = published.holds.subscribe();
         holds.wait_for(|holds| !holds).await.unwrap();
         let logs = published.logs.lock().unwrap();
-        let of_others = logs.iter().filter(|((node, key, endpoint), _)| {
-            *node != self.node && own.iter().any(|log| (log.key, log.endpoint) == (*key, *endpoint))
-        });
-        Ok(of_others
+        let of_others =
+            logs.iter().filter(|((node, key, endpoint), _)| *node != self.node && asked.contains(&(*key, *endpoint)));
+        of_others
             .map(|((_, key, endpoint), times)| WindowLog { key: *key, endpoint: *endpoint, admitted_ms: times.clone() })
-            .collect())
+            .collect()
     }
 }
 
@@ -122,9 +142,12 @@ impl Node {
         Self { shards, clock, restarts }
     }
 
+    fn request(&self, limit: u32) -> AdmitRequest {
+        AdmitRequest { key: KEY, endpoint: Endpoint::Shorten, limit, now: self.clock.now() }
+    }
+
     async fn ask(&self, limit: u32) -> Admission {
-        let request = AdmitRequest { key: KEY, endpoint: Endpoint::Shorten, limit, now: self.clock.now() };
-        self.shards.admit(request).await.unwrap().admission.unwrap()
+        self.shards.admit(self.request(limit)).await.unwrap().admission.unwrap()
     }
 
     async fn admitted(&self, limit: u32, times: usize) -> usize {
@@ -354,5 +377,103 @@ fn every_key_and_endpoint_is_told_of_apart() {
                 assert_eq!(admission.is_admitted(), endpoint.index() % 2 == 1, "{endpoint:?}");
             }
         }
+    });
+}
+
+#[test]
+fn a_node_that_was_never_asked_for_a_key_knows_what_the_others_let_in() {
+    with_two_nodes(async |one, another, meeting, clock| {
+        assert_eq!(one.admitted(120, 130).await, 120);
+        one.exchange().await;
+        clock.advance(Duration::from_millis(2_500));
+        assert_eq!(another.admitted(120, 26).await, 0);
+        assert_eq!(another.ask(120).await, Admission::Refused { retry_after_seconds: 58 });
+        // Each has looked once, whatever the number of requests.
+        assert_eq!(meeting.hearings(), 2);
+    });
+}
+
+#[test]
+fn a_node_refuses_nothing_below_the_limit_at_first() {
+    with_two_nodes(async |one, another, _, _| {
+        one.admitted(10, 4).await;
+        one.exchange().await;
+        assert_eq!(another.admitted(10, 26).await, 6);
+    });
+}
+
+#[test]
+fn a_window_is_heard_of_for_a_minute_after_it_was_asked_last() {
+    with_two_nodes(async |one, another, meeting, clock| {
+        another.ask(10).await;
+        clock.advance(Duration::from_secs(50));
+        assert_eq!(one.admitted(10, 10).await, 10);
+        one.exchange().await;
+        another.exchange().await;
+        another.exchange().await;
+        let (exchanges, hearings) = (meeting.exchanges(), meeting.hearings());
+        assert_eq!(another.admitted(10, 26).await, 0);
+        assert_eq!((meeting.exchanges(), meeting.hearings()), (exchanges, hearings), "that is at hand");
+
+        clock.advance(Duration::from_mins(2));
+        another.exchange().await;
+        another.exchange().await;
+        let hearings = meeting.hearings();
+        another.exchange().await;
+        assert_eq!(meeting.hearings(), hearings, "nobody asks for it any more");
+        assert_eq!(one.admitted(10, 10).await, 10);
+        one.exchange().await;
+        assert_eq!(another.admitted(10, 26).await, 0, "it is heard of anew");
+    });
+}
+
+#[test]
+fn requests_at_once_hear_of_a_window_once_and_hold_up_no_others() {
+    with_two_nodes(async |one, another, meeting, _| {
+        one.admitted(20, 15).await;
+        one.exchange().await;
+        let hearings = meeting.hearings();
+        meeting.0.holds.send_replace(true);
+        let asked: Vec<_> = (0..50)
+            .map(|_| another.shards.shard(KEY).clone())
+            .map(|shard| (shard, another.request(20)))
+            .map(|(shard, request)| actix::spawn(async move { shard.ask(request).await }))
+            .collect();
+        eventually("one of them hears", LONG, async || (meeting.hearings() > hearings).then_some(())).await;
+        let no_limit = AdmitRequest { limit: 0, ..another.request(20) };
+        assert_eq!(another.shards.admit(no_limit).await.unwrap().admission, None);
+        assert!(asked.iter().all(|asked| !asked.is_finished()));
+        meeting.0.holds.send_replace(false);
+        let mut admitted = 0;
+        for asked in asked {
+            admitted += usize::from(asked.await.unwrap().unwrap().admission.unwrap().is_admitted());
+        }
+        assert_eq!((admitted, meeting.hearings()), (5, hearings + 1));
+    });
+}
+
+#[test]
+fn what_cannot_be_heard_of_is_counted_by_what_is_known_until_it_can() {
+    System::new().block_on(async {
+        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
+        let one = Node::start(0, &meeting, &clock);
+        one.admitted(10, 10).await;
+        one.exchange().await;
+        for hangs in [false, true] {
+            let node = 1 + usize::from(hangs);
+            let sharing = Sharing { heard_within: LONG / 1000, ..Node::sharing(node, &meeting, &clock) };
+            let another = Node::start_with(Sharing { every: Duration::from_hours(1), ..sharing });
+            meeting.0.fails.store(!hangs, Ordering::SeqCst);
+            meeting.0.holds.send_replace(hangs);
+            let hearings = meeting.hearings();
+            assert_eq!(another.admitted(10, 2).await, 2);
+            assert_eq!(meeting.hearings(), hearings + 1, "it is not asked for by every request");
+            meeting.0.fails.store(false, Ordering::SeqCst);
+            meeting.0.holds.send_replace(false);
+            another.exchange().await;
+            assert!(!another.ask(10).await.is_admitted());
+            another.shards.stop().await;
+        }
+        one.shards.stop().await;
     });
 }

@@ -10,4 +10,5 @@ pub mod load;
 mod read_only;
 mod rolling;
 mod start;
+mod two_nodes;
 mod webhooks_kill;

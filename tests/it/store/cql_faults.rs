@@ -63,6 +63,7 @@ under_every_fault! {
     links_and_keys_are_read_right_or_not_at_all: read_links_and_keys;
     hits_and_deliveries_are_read_right_or_not_at_all: read_hits_and_deliveries;
     windows_are_shared: share_windows;
+    windows_are_read: read_windows;
 }
 
 async fn put_if_absent(run: &Run) {
@@ -379,4 +380,13 @@ async fn share_windows(run: &Run) {
     let theirs = run.disturbed_until_done(async || run.store.share_windows(vec![log(&[3])]).await).await;
     assert_eq!(theirs, [log(&[1, 2])], "{}", run.name());
     assert_eq!(run.clean.share_windows(vec![log(&[1, 2])]).await.unwrap(), [log(&[3])], "{}", run.name());
+}
+
+async fn read_windows(run: &Run) {
+    let (key, now) = (key_id(run.n), Clock::system().now().0);
+    let theirs = WindowLog { key, endpoint: Endpoint::Usage, admitted_ms: vec![now] };
+    run.clean.share_windows(vec![theirs.clone()]).await.unwrap();
+    let asked = || vec![(key, Endpoint::Usage), (key, Endpoint::Link)];
+    let heard = run.disturbed_until_done(async || run.store.windows_elsewhere(asked()).await).await;
+    assert_eq!(heard, [theirs], "{}", run.name());
 }

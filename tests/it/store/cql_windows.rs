@@ -67,6 +67,20 @@ async fn processes_see_what_each_of_the_others_published_last() {
 
 #[tokio::test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn who_only_looks_sees_the_others_and_is_not_seen() {
+    with_stores(async |_, stores: &[_; 2]| {
+        let (shorten, usage) = (log(1, Endpoint::Shorten, &[1, 2]), log(1, Endpoint::Usage, &[3]));
+        share(&stores[0], [&shorten, &usage, &log(2, Endpoint::Usage, &[4])]).await;
+        let asked = vec![(key_id(1), Endpoint::Usage), (key_id(1), Endpoint::Link), (key_id(3), Endpoint::Usage)];
+        assert_eq!(stores[1].windows_elsewhere(asked.clone()).await.unwrap(), std::slice::from_ref(&usage));
+        assert_eq!(stores[0].windows_elsewhere(asked).await.unwrap(), []);
+        assert_eq!(share(&stores[0], [&usage]).await, []);
+    })
+    .await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn what_was_published_goes_by_itself_once_no_window_can_hold_it() {
     with_stores(async |keyspace, [store]| {
         share(store, [&log(1, Endpoint::Shorten, &[1])]).await;
@@ -117,9 +131,10 @@ fn shards_of_two_processes_hold_one_limit_through_the_cluster() {
             assert!(ask(&one).await.is_admitted());
         }
         exchange(&one).await;
-        assert!(ask(&another).await.is_admitted(), "what is known there lets it in");
+        assert_eq!(ask(&another).await, Admission::Admitted { remaining: 0, reset_seconds: 60 }, "it looks first");
         exchange(&another).await;
         assert_eq!(ask(&another).await, Admission::Refused { retry_after_seconds: 60 });
+        // Its window is at hand.
         assert!(ask(&one).await.is_admitted(), "not told yet");
         exchange(&one).await;
         assert_eq!(ask(&one).await, Admission::Refused { retry_after_seconds: 60 });
