@@ -54,6 +54,7 @@ use crate::service::usage::Usage;
 use crate::service::webhook_status::WebhookStatuses;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::metered::MeteredStore;
+use crate::store::reach::{GuardedStore, Reach};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::hits::CountingMeters;
@@ -105,11 +106,16 @@ pub(super) async fn build(
     };
     let vault = Arc::new(Vault::new(&master_key).map_err(|_| StartError::NoRandomness)?);
     let node = node_id(&config.data_dir)?;
-    let (store, journal) = open_store(config, node).await?;
+    let (store, journal, reach) = open_store(config, node).await?;
     let store = match seams.wrap_store {
         Some(wrap) => wrap(store),
         None => store,
     };
+    let store = match &reach {
+        Some(reach) => Arc::new(GuardedStore::new(store, Arc::clone(reach))),
+        None => store,
+    };
+    meters::show_reach(&metrics, reach);
     let places = open_places(config)?;
 
     let traces = start_traces(config, node, &metrics)?;
@@ -365,16 +371,20 @@ pub(super) fn make_directory(config: &Config) -> Result<(), StartError> {
     made.map_err(|error| refused(config, "data_dir", format!("{} can't be made: {error}", path.display())))
 }
 
-/// The store, and the directory of this node's journal.
-async fn open_store(config: &Config, node: NodeId) -> Result<(Arc<dyn Store>, HeldDirectory), StartError> {
+/// The store, the directory of this node's journal, and what is known of the way to a store elsewhere.
+type OpenedStore = (Arc<dyn Store>, HeldDirectory, Option<Arc<Reach>>);
+
+async fn open_store(config: &Config, node: NodeId) -> Result<OpenedStore, StartError> {
     let hold_journal = || journal::hold(&config.data_dir.join("journal"));
     match config.store.kind {
         // Its files have a lock of their own.
-        StoreKind::Embedded => Ok((Arc::new(open_embedded(config)?), hold_journal()?)),
+        StoreKind::Embedded => Ok((Arc::new(open_embedded(config)?), hold_journal()?, None)),
         StoreKind::Scylla => {
             // First, for whoever has the node's journal is that node, and takes over what is the node's on the cluster.
             let journal = hold_journal()?;
-            Ok((Arc::new(cluster::open(config, node).await?), journal))
+            let store = cluster::open(config, node).await?;
+            let reach = store.reach();
+            Ok((Arc::new(store), journal, Some(reach)))
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::hits::journal::{JournalStats, JournalWriter};
 use crate::readiness::Readiness;
+use crate::store::reach::Reach;
 use crate::store::{DriverCounts, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::actors::ActorMeters;
@@ -47,6 +48,11 @@ pub fn show_webhooks(metrics: &Metrics, under_way: impl Fn() -> u64 + Send + 'st
 pub fn show_readiness(metrics: &Metrics, readiness: &Readiness) {
     let readiness = readiness.clone();
     metrics.gauge_of(&of::SERVING, &[], move || u64::from(readiness.is_serving()));
+}
+
+/// Whether the store is in reach, where it can be out of it.
+pub fn show_reach(metrics: &Metrics, reach: Option<Arc<Reach>>) {
+    metrics.gauge_of(&of::STORE_REACHABLE, &[], move || u64::from(!reach.as_ref().is_some_and(|reach| reach.is_out())));
 }
 
 /// Journal, cache and driver.

@@ -6,6 +6,7 @@ mod methods;
 pub mod embedded;
 pub mod faulty;
 pub mod metered;
+pub mod reach;
 pub mod scylla;
 pub mod transfer;
 

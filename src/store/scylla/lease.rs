@@ -30,8 +30,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Starts what keeps the queues for as long as the store is open: beats, takes over, counts. Each is a task of its own,
-    /// so that a beat never waits for the others.
+    /// Starts what keeps the queues for as long as the store is open: beats, takes over, counts; and the cluster in reach.
+    /// Each is a task of its own, so that a beat never waits for the others.
     pub(super) fn keep_queues(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
         let forever = |task: fn(Weak<Self>) -> JoinHandle<()>| {
             let tables = Arc::downgrade(self);
@@ -40,7 +40,7 @@ impl Tables {
                 while let Err(error) = task(tables.clone()).await
                     && error.is_panic()
                 {
-                    tracing::error!("queues: a task panicked, and is started anew");
+                    tracing::error!("a task of the store panicked, and is started anew");
                     tokio::time::sleep(BEAT_EVERY).await;
                 }
             })
@@ -49,6 +49,7 @@ impl Tables {
             forever(|tables| tokio::spawn(Self::keep_beating(tables))),
             forever(|tables| tokio::spawn(Self::keep_adopting(tables))),
             forever(|tables| tokio::spawn(Self::keep_counting(tables))),
+            forever(|tables| tokio::spawn(Self::keep_in_reach(tables))),
         ]
     }
 

@@ -20,6 +20,7 @@ pub mod migrate;
 mod names;
 mod outcome;
 mod queue;
+mod reconnect;
 mod retries;
 mod rows;
 pub mod session;
@@ -52,6 +53,7 @@ use self::outcome::CqlError;
 use self::queue::Queues;
 use self::session::{Cql, OpenSessionError, ScyllaSettings};
 use self::statements::Statements;
+use super::reach::Reach;
 use super::{
     AdoptionHook, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
     UpdateKeyError,
@@ -75,6 +77,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a start, once it is connected, waits to open its queue on a cluster that can't do its part at the moment, because a
 /// node of it has just died: it takes some 20 s until the others no longer count on that one.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// Rows, none of which is there, that are read to see whether the cluster answers.
+const READY_ROWS: u32 = 16;
 /// How long to wait before the cluster is asked again that did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
@@ -122,6 +126,8 @@ struct Tables {
     /// Later publications of windows win over earlier ones that are late, whatever becomes of the clock.
     window_timestamps: MonotonicTimestampGenerator,
     closing: AtomicBool,
+    /// Which row was read last to see whether the cluster answers.
+    last_ready: AtomicU32,
 }
 
 impl ScyllaStore {
@@ -140,6 +146,11 @@ impl ScyllaStore {
         }
         let tasks = tables.keep_queues();
         Ok(Self { tables, tasks: Mutex::new(tasks) })
+    }
+
+    /// What is known of the way to the cluster, by every answer.
+    pub fn reach(&self) -> Arc<Reach> {
+        Arc::clone(&self.tables.cql.reach)
     }
 
     /// Does something to its end, also where its caller gives up in the middle: what is known here of what is there must
@@ -182,6 +193,7 @@ impl Tables {
             kept_from: AtomicU32::new(0),
             window_timestamps: MonotonicTimestampGenerator::new(),
             closing: AtomicBool::new(false),
+            last_ready: AtomicU32::new(0),
         })
     }
 
@@ -237,7 +249,9 @@ impl Store for ScyllaStore {
 
     async fn ready(&self) -> Result<(), StoreError> {
         let tables = self.open_tables()?;
-        tables.cql.read_one::<(Option<i64>,)>(&tables.statements.ready, ()).await?;
+        // Another row each time: where some partitions are out of reach, the cluster as a whole is not.
+        let number = tables.last_ready.fetch_add(1, Ordering::Relaxed) % READY_ROWS;
+        tables.cql.read_one::<(Option<i64>,)>(&tables.statements.ready, (format!("ready {number}"),)).await?;
         Ok(())
     }
 

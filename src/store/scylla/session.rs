@@ -2,9 +2,10 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::TryStreamExt;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -28,8 +29,10 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::outcome::CqlError;
+use super::reconnect::sum;
 use super::retries::Retries;
 use crate::store::DriverCounts;
+use crate::store::reach::Reach;
 use crate::tls;
 
 /// How to reach a cluster, and what to ask of it.
@@ -95,6 +98,13 @@ pub enum ConnectError {
 
 /// Connects to the cluster, whatever keyspaces it has.
 pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError> {
+    connect_with(settings, Arc::new(MonotonicTimestampGenerator::new())).await
+}
+
+async fn connect_with(
+    settings: &ScyllaSettings,
+    timestamps: Arc<MonotonicTimestampGenerator>,
+) -> Result<Session, ConnectError> {
     let mut nodes = DefaultPolicy::builder().token_aware(true).permit_dc_failover(false);
     if let Some(datacenter) = &settings.datacenter {
         nodes = nodes.prefer_datacenter(datacenter.clone());
@@ -110,7 +120,7 @@ pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError>
         .known_nodes(&settings.nodes)
         .default_execution_profile_handle(profile.into_handle())
         // For the few writes that say no timestamp: those of one process come in their order.
-        .timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()))
+        .timestamp_generator(timestamps)
         .connection_timeout(settings.request_timeout)
         // What is needed to send a statement to a node that has its rows, and nothing of other keyspaces.
         .keyspaces_to_fetch([&settings.keyspace])
@@ -159,10 +169,41 @@ pub enum Kind {
     Lwt,
 }
 
+/// Connects, and stays with the keyspace of the settings, which has to be there.
+pub async fn in_keyspace(
+    settings: &ScyllaSettings,
+    timestamps: &Arc<MonotonicTimestampGenerator>,
+) -> Result<Session, OpenSessionError> {
+    let session = connect_with(settings, Arc::clone(timestamps)).await?;
+    let in_keyspace = session.use_keyspace(&settings.keyspace, false).await;
+    in_keyspace.map_err(|error| OpenSessionError::Keyspace(error.to_string()))?;
+    Ok(session)
+}
+
+/// What the driver has counted in a session.
+pub fn counts_of(session: &Session) -> DriverCounts {
+    let counted = session.get_metrics();
+    DriverCounts {
+        queries: counted.get_requests_unpaged_num() + counted.get_requests_automatically_paged_num(),
+        errors: counted.get_errors_unpaged_num() + counted.get_errors_automatically_paged_num(),
+        retries: counted.get_retries_num(),
+        request_timeouts: counted.get_request_timeouts(),
+        connection_timeouts: counted.get_connection_timeouts(),
+        connections: counted.get_total_connections(),
+    }
+}
+
 /// A session in the service's keyspace.
 pub struct Cql {
-    session: Session,
-    settings: ScyllaSettings,
+    /// Another one after the cluster was out of reach.
+    pub(super) session: ArcSwap<Session>,
+    pub(super) settings: ScyllaSettings,
+    /// Of all sessions, one after the other.
+    pub(super) timestamps: Arc<MonotonicTimestampGenerator>,
+    /// What the sessions before this one have counted.
+    pub(super) counts_before: Mutex<DriverCounts>,
+    /// Is told of every answer.
+    pub(super) reach: Arc<Reach>,
     /// For reads: where an answer is late, another replica is asked too.
     impatient: ExecutionProfileHandle,
 }
@@ -170,36 +211,41 @@ pub struct Cql {
 impl Cql {
     /// What the driver has counted.
     pub fn driver_counts(&self) -> DriverCounts {
-        let counted = self.session.get_metrics();
-        DriverCounts {
-            queries: counted.get_requests_unpaged_num() + counted.get_requests_automatically_paged_num(),
-            errors: counted.get_errors_unpaged_num() + counted.get_errors_automatically_paged_num(),
-            retries: counted.get_retries_num(),
-            request_timeouts: counted.get_request_timeouts(),
-            connection_timeouts: counted.get_connection_timeouts(),
-            connections: counted.get_total_connections(),
-        }
+        let before = *self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
+        sum(before, counts_of(&self.session()))
     }
 
     /// Connects, and stays with the keyspace of the settings, which has to be there.
     pub async fn connect(settings: &ScyllaSettings) -> Result<Self, OpenSessionError> {
-        let session = connect(settings).await?;
-        session
-            .use_keyspace(&settings.keyspace, false)
-            .await
-            .map_err(|error| OpenSessionError::Keyspace(error.to_string()))?;
+        let timestamps = Arc::new(MonotonicTimestampGenerator::new());
+        let session = in_keyspace(settings, &timestamps).await?;
         let impatient = session.get_default_execution_profile_handle().pointee_to_builder();
         let asks_twice =
             SimpleSpeculativeExecutionPolicy { max_retry_count: 1, retry_interval: settings.speculative_after };
         let impatient = impatient.speculative_execution_policy(Some(Arc::new(asks_twice))).build().into_handle();
-        Ok(Self { session, settings: settings.clone(), impatient })
+        Ok(Self {
+            session: ArcSwap::from_pointee(session),
+            settings: settings.clone(),
+            timestamps,
+            counts_before: Mutex::default(),
+            reach: Arc::default(),
+            impatient,
+        })
+    }
+
+    /// Notes that the cluster has answered, if it has.
+    fn noted<R, E>(&self, answer: Result<R, E>) -> Result<R, E> {
+        if answer.is_ok() {
+            self.reach.answered();
+        }
+        answer
     }
 
     /// Prepares a statement of a kind.
     pub async fn prepare(&self, kind: Kind, text: &str) -> Result<PreparedStatement, PrepareError> {
         let mut statement = Statement::new(text);
         statement.set_is_idempotent(kind != Kind::Lwt);
-        let mut prepared = self.session.prepare(statement).await?;
+        let mut prepared = self.session().prepare(statement).await?;
         prepared.set_is_idempotent(kind != Kind::Lwt);
         if kind == Kind::Read {
             prepared.set_execution_profile_handle(Some(self.impatient.clone()));
@@ -219,13 +265,13 @@ impl Cql {
     }
 
     /// For what prepared statements can't do.
-    pub fn session(&self) -> &Session {
-        &self.session
+    pub fn session(&self) -> Arc<Session> {
+        self.session.load_full()
     }
 
     /// Writes. `Ok` is durable on as many replicas as the consistency says.
     pub async fn write(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<(), CqlError> {
-        let written = self.session.execute_unpaged(statement, values).await;
+        let written = self.noted(self.session().execute_unpaged(statement, values).await);
         written.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
@@ -240,7 +286,8 @@ impl Cql {
         for _ in &rows {
             batch.append_statement(statement.clone());
         }
-        self.session.batch(&batch, rows).await.map(drop).map_err(|error| CqlError::of(&error, false))
+        let written = self.noted(self.session().batch(&batch, rows).await);
+        written.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
     /// Writes different things to one partition at once, as [`write_partition`](Self::write_partition) does.
@@ -255,7 +302,8 @@ impl Cql {
             batch.append_statement(statement.clone());
             rows.push(values);
         }
-        self.session.batch(&batch, rows).await.map(drop).map_err(|error| CqlError::of(&error, false))
+        let written = self.noted(self.session().batch(&batch, rows).await);
+        written.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
     /// All rows, page after page.
@@ -278,7 +326,7 @@ impl Cql {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
     {
-        let pages = self.session.execute_iter(statement.clone(), values).await;
+        let pages = self.noted(self.session().execute_iter(statement.clone(), values).await);
         let pages = pages.map_err(|error| CqlError::NotApplied(error.to_string()))?;
         let mut rows = pages.rows_stream::<R>().map_err(|error| CqlError::Unusable(error.to_string()))?;
         loop {
@@ -302,7 +350,7 @@ impl Cql {
     where
         R: for<'frame> DeserializeRow<'frame, 'frame> + Send + 'static,
     {
-        let answer = self.session.execute_unpaged(statement, values).await;
+        let answer = self.noted(self.session().execute_unpaged(statement, values).await);
         let answer = answer.map_err(|error| CqlError::of(&error, false).of_read())?;
         let rows = answer.into_rows_result().map_err(|error| CqlError::Unusable(error.to_string()))?;
         rows.maybe_first_row::<R>().map_err(|error| CqlError::Unusable(error.to_string()))
@@ -310,7 +358,7 @@ impl Cql {
 
     /// Writes on a condition; answers whether that held, and so it was done.
     pub async fn lwt(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<bool, CqlError> {
-        let answer = self.session.execute_unpaged(statement, values).await;
+        let answer = self.noted(self.session().execute_unpaged(statement, values).await);
         applied(answer.map_err(|error| CqlError::of(&error, true))?)
     }
 

@@ -23,7 +23,7 @@ macro_rules! statements {
 }
 
 statements! {
-    Read ready: "SELECT value FROM marks WHERE name = 'ready'";
+    Read ready: "SELECT value FROM marks WHERE name = ?";
     SettlingRead name: "SELECT value FROM names WHERE name = ?";
     Lwt put_name: "INSERT INTO names (name, value) VALUES (?, ?) IF NOT EXISTS";
     Read mark: "SELECT value FROM marks WHERE name = ?";

@@ -96,6 +96,8 @@ metrics! {
         "Calls of the store: ok, refused (an id is taken, a quota used up, a key changed meanwhile), unavailable, corrupt."
     STORE_OPERATION_DURATION: Histogram "signpost_store_operation_duration_seconds" ["operation"]
         "Time that the store took for a call, whatever its outcome."
+    STORE_REACHABLE: Gauge "signpost_store_reachable" []
+        "0 while the store is known to be out of reach, and what needs it is refused at once; else 1, on the embedded store always."
     CQL_QUERIES: Counter "signpost_cql_queries_total" []
         "Queries that the driver has sent to the cluster; none on the embedded store."
     CQL_ERRORS: Counter "signpost_cql_errors_total" []

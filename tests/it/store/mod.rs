@@ -8,6 +8,7 @@ mod embedded;
 mod faulty;
 mod log;
 mod model;
+mod reach;
 pub mod samples;
 mod scylla_migrate;
 
