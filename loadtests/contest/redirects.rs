@@ -1,10 +1,13 @@
 //! As fast as answers come: redirects of every kind, and QR codes, all by turns in one block.
 
+use std::{fmt::Write, time::Duration};
+
 use super::{
     Contest, Scenario,
     block::{Block, CPU, P99, RATE, RESIDENT, check_spread, tables, three},
     cell::{Cell, Outcome},
     files::Files,
+    measure::Figures,
     nginx::{self, Duty},
     report::{Report, answers},
     requests::Load,
@@ -19,11 +22,15 @@ pub const HOT: &str = "signpost";
 /// nginx as people run it: what it is all compared with.
 pub const RECORD: &str = "nginx, limit and log";
 const LOG: &str = "nginx, log";
+/// What is given back a second or so after it was used is gone by then.
+const AT_REST_AFTER: Duration = Duration::from_secs(5);
 
 /// The contestants in a hot redirect.
 pub struct Field {
     pub peers: [Server; 3],
     pub signpost: Server,
+    /// MiB that each had resident right after its start.
+    started: Vec<f64>,
 }
 
 impl Field {
@@ -33,11 +40,19 @@ impl Field {
         let peers = peers.map(|duty| nginx::start(duty, way, &directory(duty.name())));
         let settings = [HIGH_LIMIT, NO_QR_LIMIT];
         let signpost = contest.program.start(HOT, way, &contest.hot_links(&format!("{way:?}")), &settings);
-        Self { peers, signpost }
+        let mut field = Self { peers, signpost, started: Vec::new() };
+        field.started = field.at_rest();
+        field
     }
 
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.peers.iter().chain([&self.signpost])
+    }
+
+    /// MiB that each has resident when it has had nothing to do for some seconds.
+    fn at_rest(&self) -> Vec<f64> {
+        std::thread::sleep(AT_REST_AFTER);
+        self.servers().map(|server| server.resident_mib("VmRSS")).collect()
     }
 
     pub fn record(&self) -> &Server {
@@ -93,7 +108,25 @@ pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<B
     let block = Block::run(&cells, contest.options.rounds, contest.options.seconds)?;
     contest.doubt(report, check_spread(block.of(RECORD), block.of(HOT)))?;
     tell(&block, field, &hot, report);
+    tell_memory_at_rest(field, report);
     Ok(block)
+}
+
+/// Memory before any load and after it.
+fn tell_memory_at_rest(field: &Field, report: &mut Report) {
+    let after = field.at_rest();
+    let mut text = format!(
+        "## Memory at rest\n\nResident memory of all of a server's processes (`VmRSS`, in MiB), {} s after its start, and as long \
+         after the last load above has ended.\n\n| | after the start | after the load |\n|---|---|---|\n",
+        AT_REST_AFTER.as_secs()
+    );
+    for ((server, started), after) in field.servers().zip(&field.started).zip(&after) {
+        writeln!(text, "| {} | {started:.1} | {after:.1} |", server.name).unwrap();
+    }
+    report.add(&(text + "\n"));
+    let own = |all: &[f64]| Figures(vec![all[all.len() - 1]]);
+    report.at_most("Memory at rest after the start, MiB", 64.0, &own(&field.started));
+    report.at_most("Memory at rest after the load, MiB", 64.0, &own(&after));
 }
 
 const DISPATCHED: &str = "signpost: by the dispatcher";

@@ -29,9 +29,11 @@ use super::record::{HitRecord, MAX_RECORD_BYTES, hit_id};
 use super::recovery::{LOCK_FILE, segment_path, survey};
 use super::refusal::Refusal;
 use super::segment::{CacheLines, Prepare, Segment, give_back};
+use super::stats::DiskUse;
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
 pub use super::refusal::NotRecorded;
+pub use super::stats::JournalStats;
 
 /// The shortest segment, in bytes.
 pub const MIN_SEGMENT_BYTES: u64 = 4096;
@@ -155,6 +157,7 @@ impl HeldDirectory {
             read_upto: AtomicU64::new(cursor.0),
             directory_changed: AtomicBool::new(false),
             keeper: OnceLock::new(),
+            page_maker: OnceLock::new(),
             directory,
             settings: *settings,
             node,
@@ -230,6 +233,9 @@ impl JournalWriter {
                 Some(segment) => match segment.append(len, |out| hit.encode(out)) {
                     Ok(end) => {
                         self.shared.appended.0.fetch_add(1, Ordering::Relaxed);
+                        if segment.is_to_wake(end) {
+                            self.shared.wake_page_maker();
+                        }
                         return Ok(segment.position(end));
                     }
                     Err(Full) => Some(segment.header().sequence),
@@ -252,24 +258,6 @@ impl JournalWriter {
     }
 }
 
-/// What a journal has done since it was opened, and what it holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JournalStats {
-    /// Hits appended.
-    pub appended: u64,
-    /// Hits that were not recorded for want of room.
-    pub not_recorded: u64,
-    /// Bytes of all segments on disk, the spare one included.
-    pub bytes_on_disk: u64,
-    /// The most that `bytes_on_disk` may become.
-    pub disk_budget: u64,
-    /// Segments on disk, the spare one included.
-    pub segments: u64,
-    /// Bytes between what was read last and what was appended last, unused ends of old segments
-    /// included.
-    pub unread_bytes: u64,
-}
-
 /// What writers, reader and keeper have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -286,6 +274,8 @@ pub(super) struct Shared {
     pub directory_changed: AtomicBool,
     /// Who prepares the next spare segment.
     pub keeper: OnceLock<Thread>,
+    /// Who makes pages ready ahead of the writers.
+    pub page_maker: OnceLock<Thread>,
     pub directory: PathBuf,
     pub settings: JournalSettings,
     node: NodeId,
@@ -299,24 +289,6 @@ pub(super) struct Rotation {
     pub spare: Option<Arc<Segment>>,
     next_sequence: u64,
     next_base: Position,
-}
-
-#[derive(Debug, Default)]
-struct DiskUse {
-    bytes: AtomicU64,
-    segments: AtomicU64,
-}
-
-impl DiskUse {
-    fn add(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.segments.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn remove(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.segments.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Shared {
@@ -340,6 +312,7 @@ impl Shared {
                 lock_of(&self.live).push_back(Arc::clone(&segment));
                 self.active.store(Some(segment));
                 self.refusal.lift();
+                self.wake_page_maker();
                 self.wake_keeper();
                 Ok(())
             }
@@ -379,6 +352,18 @@ impl Shared {
         if let Some(keeper) = self.keeper.get() {
             keeper.unpark();
         }
+    }
+
+    #[cold]
+    pub fn wake_page_maker(&self) {
+        if let Some(page_maker) = self.page_maker.get() {
+            page_maker.unpark();
+        }
+    }
+
+    /// The segment that is appended to.
+    pub fn active(&self) -> Option<Arc<Segment>> {
+        self.active.load_full()
     }
 
     /// The segments of this life, oldest first.
@@ -424,6 +409,8 @@ impl Shared {
     }
 
     fn stats(&self) -> JournalStats {
+        let ready_bytes =
+            self.active().map_or(0, |segment| segment.ready_upto().saturating_sub(segment.reserved()) as u64);
         let written_upto =
             lock_of(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
         JournalStats {
@@ -433,6 +420,7 @@ impl Shared {
             disk_budget: self.settings.disk_budget,
             segments: self.disk.segments.load(Ordering::Relaxed),
             unread_bytes: written_upto.0.saturating_sub(self.read_upto.load(Ordering::Relaxed)),
+            ready_bytes,
         }
     }
 }

@@ -9,10 +9,11 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::journal::{NotRecorded, Shared, lock_of};
+use super::pages::PageMaker;
 use super::segment::Prepare;
 use crate::threads::in_background;
 
-/// The journal's background work. [`start`](Self::start) gives it a thread of its own.
+/// The journal's background work. [`start`](Self::start) gives it threads of its own.
 #[derive(Debug)]
 pub struct JournalKeeper {
     shared: Arc<Shared>,
@@ -32,6 +33,9 @@ impl JournalKeeper {
         if rotation.spare.is_none() {
             rotation.spare = Some(self.shared.create(&mut rotation, Prepare::Ahead)?);
             self.shared.refusal.retry_at_once();
+            drop(rotation);
+            // Writers may be near it already.
+            self.shared.wake_page_maker();
         }
         Ok(())
     }
@@ -48,17 +52,21 @@ impl JournalKeeper {
         Ok(())
     }
 
-    /// Starts the background thread.
+    /// Starts the background threads: the keeper's own, and the one that makes pages ready.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the system gives no threads.
     pub fn start(self) -> io::Result<KeeperHandle> {
         let stopping = Arc::new(AtomicBool::new(false));
-        let thread = in_background("journal-keeper", {
+        // Never behind a flush, which takes as long as the disk does.
+        let pages = PageMaker::new(Arc::clone(&self.shared));
+        let page_maker = in_background("journal-pages", {
             let stopping = Arc::clone(&stopping);
-            move || self.run(&stopping)
+            move || pages.run(&stopping)
         })?;
-        Ok(KeeperHandle { stopping, thread: Some(thread) })
+        let mut handle = KeeperHandle { stopping: Arc::clone(&stopping), threads: vec![page_maker] };
+        handle.threads.push(in_background("journal-keeper", move || self.run(&stopping))?);
+        Ok(handle)
     }
 
     fn run(self, stopping: &AtomicBool) {
@@ -97,26 +105,26 @@ impl JournalKeeper {
     }
 }
 
-/// The owner's hold on the background thread; stops it when dropped.
+/// The owner's hold on the background threads; stops them when dropped.
 #[derive(Debug)]
 pub struct KeeperHandle {
     stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl KeeperHandle {
-    /// Brings what was appended to the disk, and waits for the thread to end. Appends go on to work,
+    /// Brings what was appended to the disk, and waits for the threads to end. Appends go on to work,
     /// but nobody flushes them any more.
     pub fn stop(mut self) {
         self.join();
     }
 
     fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.stopping.store(true, Ordering::Release);
+        self.stopping.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             if thread.join().is_err() {
-                tracing::error!("the journal's background thread had panicked");
+                tracing::error!("a background thread of the journal had panicked");
             }
         }
     }

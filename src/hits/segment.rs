@@ -8,8 +8,9 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -22,16 +23,31 @@ use crate::threads::give_way;
 const PAGE_BYTES: usize = 4096;
 /// What is written at once of a new file: the longest for which the kernel moves nobody, and some microseconds' work.
 const STRETCH_BYTES: usize = 8 * PAGE_BYTES;
+/// Pages are given back in pieces of this length, some 0.1 ms of work each.
+const PIECE_BYTES: usize = 4 << 20;
+/// The longest page that systems commonly have.
+const LONGEST_PAGE_BYTES: usize = 64 << 10;
 
 /// A file mapped into memory, shared with the page cache.
 #[derive(Debug)]
 pub struct Mapped {
     tail: CacheLines<AtomicUsize>,
     map: MmapRaw,
+    /// Up to here the pages are in memory, ready for writing. No writer fills a frame that ends behind it.
+    ready_upto: AtomicUsize,
+    /// Whoever appends up to here is to wake the thread that makes pages ready.
+    wake_at: AtomicUsize,
     header: SegmentHeader,
     path: PathBuf,
+    file: File,
+    /// Whether the file was written already, with zeros.
+    has_zeros: bool,
+    /// Held by the thread that makes pages ready.
+    making_ready: Mutex<()>,
     /// How far the reader has come, in bytes.
     read_upto: AtomicUsize,
+    /// How far memory was given back, in bytes.
+    released_upto: AtomicUsize,
     /// How far all is published and on the disk, in bytes.
     settled_upto: AtomicUsize,
 }
@@ -50,7 +66,7 @@ pub type Segment = Log<Mapped>;
 /// When a segment is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepare {
-    /// Before it is needed: its header is brought to the disk and its pages into memory.
+    /// Before it is needed: its header is brought to the disk.
     Ahead,
     /// While redirects wait for it: as fast as can be.
     Now,
@@ -88,14 +104,17 @@ impl Log<Mapped> {
         let memory = Mapped {
             tail: CacheLines(AtomicUsize::new(SEGMENT_HEADER_BYTES)),
             map,
+            ready_upto: AtomicUsize::new(0),
+            wake_at: AtomicUsize::new(usize::MAX),
             header,
             path,
+            file,
+            has_zeros,
+            making_ready: Mutex::default(),
             read_upto: AtomicUsize::new(0),
+            released_upto: AtomicUsize::new(0),
             settled_upto: AtomicUsize::new(0),
         };
-        if prepare == Prepare::Ahead {
-            memory.prefault((!has_zeros).then_some(&file))?;
-        }
         Ok(Self::new(memory, header.seed(), capacity))
     }
 
@@ -120,6 +139,34 @@ impl Log<Mapped> {
     /// Tells how far the reader has come.
     pub fn mark_read(&self, offset: usize) {
         self.memory().read_upto.store(offset, Ordering::Release);
+        // Who goes back has memory again.
+        self.memory().released_upto.fetch_min(offset, Ordering::Relaxed);
+    }
+
+    /// Up to which offset pages are in memory, ready for writing.
+    pub fn ready_upto(&self) -> usize {
+        self.memory().ready_upto.load(Ordering::Acquire)
+    }
+
+    /// Makes the next few pages ready, some microseconds' work; false if all up to this offset are ready.
+    pub fn make_ready(&self, upto: usize) -> bool {
+        self.memory().make_ready(upto)
+    }
+
+    /// Has the next append that ends at this offset or behind it be told to wake the thread that makes pages ready.
+    pub fn wake_at(&self, offset: usize) {
+        self.memory().wake_at.store(offset, Ordering::Relaxed);
+    }
+
+    /// Whether whoever has appended up to this offset is to wake that thread. True once for each [`Self::wake_at`].
+    pub fn is_to_wake(&self, end: usize) -> bool {
+        let wake_at = &self.memory().wake_at;
+        end >= wake_at.load(Ordering::Relaxed) && wake_at.swap(usize::MAX, Ordering::Relaxed) != usize::MAX
+    }
+
+    /// Gives back the memory of what the reader has passed. It stays in the file: who reads it again has it again.
+    pub fn release_read(&self) {
+        self.memory().release_read();
     }
 
     /// Brings to the disk what has been appended, and returns whether there was anything to do.
@@ -185,29 +232,71 @@ fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
 }
 
 impl Mapped {
-    /// Brings all pages into memory for writing, so that no redirect waits for it.
+    /// Brings the next stretch of pages into memory for writing; false if that was done up to this offset.
+    fn make_ready(&self, upto: usize) -> bool {
+        let upto = upto.min(self.map.len());
+        if self.ready_upto.load(Ordering::Acquire) >= upto {
+            return false;
+        }
+        let _one_at_a_time = self.making_ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = self.ready_upto.load(Ordering::Relaxed);
+        if start >= upto {
+            return false;
+        }
+        let end = self.map.len().min(start + STRETCH_BYTES);
+        if let Err(error) = self.prefault(start, end) {
+            // Its blocks are there all the same: the first write to each page makes it.
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "pages of a journal segment can't be made ahead");
+            self.ready_upto.store(self.map.len(), Ordering::Release);
+            return false;
+        }
+        self.ready_upto.store(end, Ordering::Release);
+        true
+    }
+
+    /// Brings these pages into memory for writing. Nobody has written to them yet.
     ///
-    /// They are written first, to the `unwritten` file if that was not done already. Where a fault has to make a page of a file, the kernel reads ahead, into pieces of memory as large as
-    /// it can have, and may move others out of the way for one: up to 19 ms in which nobody else had the core (Linux 6.18, ext4).
-    fn prefault(&self, unwritten: Option<&File>) -> io::Result<()> {
-        let mut populates = true;
-        for start in (0..self.map.len()).step_by(STRETCH_BYTES) {
-            let end = self.map.len().min(start + STRETCH_BYTES);
-            // The header's page is written to already.
-            let behind_header = start.max(PAGE_BYTES);
-            if let Some(file) = unwritten {
-                write_zeros(file, behind_header as u64..end as u64)?;
+    /// They are written first, unless that was done already. Where a fault has to make a page of a file, the kernel reads ahead, into
+    /// pieces of memory as large as it can have, and may move others out of the way for one: up to 46 ms in which nobody else had the
+    /// core (Linux 6.18, ext4).
+    fn prefault(&self, start: usize, end: usize) -> io::Result<()> {
+        // The header's page is written to already.
+        let behind_header = start.max(PAGE_BYTES);
+        if !self.has_zeros {
+            write_zeros(&self.file, behind_header as u64..end as u64)?;
+        }
+        if self.map.advise_range(Advice::PopulateWrite, start, end - start).is_err() {
+            // A kernel before 5.14.
+            for offset in (behind_header..end).step_by(PAGE_BYTES) {
+                self.word(offset).store(0, Ordering::Relaxed);
             }
-            populates = populates && self.map.advise_range(Advice::PopulateWrite, start, end - start).is_ok();
-            if !populates {
-                // A kernel before 5.14.
-                for offset in (behind_header..end).step_by(PAGE_BYTES) {
-                    self.word(offset).store(0, Ordering::Relaxed);
-                }
-            }
-            give_way();
         }
         Ok(())
+    }
+
+    /// Makes ready what a frame needs that ends behind all that is ready: its writer was faster than the thread whose work this is.
+    #[cold]
+    fn catch_up(&self, end: usize) {
+        while self.make_ready(end) {}
+    }
+
+    fn release_read(&self) {
+        // Whole pages, so that none is given back that is still written to.
+        let upto = self.read_upto.load(Ordering::Acquire) / LONGEST_PAGE_BYTES * LONGEST_PAGE_BYTES;
+        let mut start = self.released_upto.swap(upto, Ordering::Relaxed);
+        while start < upto {
+            let end = upto.min(start + PIECE_BYTES);
+            // SAFETY: the mapping is shared with its file, whose pages stay what they are: this only takes them out of the mapping,
+            // and the next access maps them again.
+            let released = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
+            if let Err(error) = released {
+                tracing::debug!(%error, "memory of a journal segment is not given back");
+                return;
+            }
+            start = end;
+            give_way();
+        }
     }
 
     /// The first word of a frame.
@@ -236,10 +325,15 @@ impl Memory for Mapped {
 
     fn fill(&self, claim: &mut Claim, write: impl FnOnce(&mut [u8])) {
         self.assert_inside(claim.start(), claim.bytes());
+        let end = claim.start() + claim.bytes();
+        // Zeros are written to the file behind it.
+        if end > self.ready_upto.load(Ordering::Acquire) {
+            self.catch_up(end);
+        }
         // SAFETY: the range lies inside the mapping. `Log` makes one claim for each range the tail
         // moved over, so no other thread writes it, and none reads it before it is published, which
         // takes the claim; `&mut` excludes a second slice from the same claim. The bytes are
-        // initialised: the file was allocated as zeros. Other processes are kept out by the lock on the
+        // initialised: the file was allocated as zeros, and nobody writes zeros to it where pages are ready. Other processes are kept out by the lock on the
         // journal's directory.
         let frame = unsafe {
             std::slice::from_raw_parts_mut(

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 // Apart, so that a model checker can put its own in the place of the standard library's.
-use super::atomics::AtomicU64;
+use super::atomics::{AtomicU64, zeros};
 
 /// Length of the window, in milliseconds.
 const WINDOW_MS: u64 = 60_000;
@@ -57,8 +57,8 @@ pub struct RetryAfter(pub u32);
 
 /// Admits each client up to a limit in a sliding minute.
 ///
-/// The memory is given by the number of cells, 16 bytes each, and is touched once, at start-up. Nothing is locked or allocated: a
-/// request takes 35 ns where its client's cell is at hand, of which 27 are the clock's, and about 100 where it is not
+/// The memory is given by the number of cells, 16 bytes each; pages of it that no client has taken a cell in take none. Nothing is
+/// locked or allocated: a request takes 35 ns where its client's cell is at hand, of which 27 are the clock's, and about 100 where it is not
 /// (`cargo bench --bench redirect_parts`, 2026-11-23).
 /// A client takes a cell when it is first seen and keeps it until another one needs it. When all
 /// cells that a new client may take (the four of one cache line, chosen by a keyed hash) are in
@@ -72,7 +72,10 @@ pub struct RetryAfter(pub u32);
 pub struct ClientLimiter {
     /// `None` where nothing is limited.
     windows: Option<WindowRule>,
-    lines: Box<[Line]>,
+    /// The lines, from the first word on that begins a cache line.
+    words: Box<[AtomicU64]>,
+    first: usize,
+    lines: usize,
     hash_keys: [u64; 4],
 }
 
@@ -88,7 +91,9 @@ impl ClientLimiter {
             Some(_) => cells.div_ceil(CELLS_PER_LINE).max(1),
             None => 0,
         };
-        Self { windows, lines: (0..lines).map(|_| Line::default()).collect(), hash_keys: split_mix(seed) }
+        let words = zeros((lines + 1) * WORDS_PER_LINE);
+        let first = words.as_ptr().align_offset(LINE_BYTES).min(WORDS_PER_LINE);
+        Self { windows, words, first, lines, hash_keys: split_mix(seed) }
     }
 
     /// Counts a request of `client`, or says when it would be let in; a refused request is not
@@ -106,15 +111,16 @@ impl ClientLimiter {
     }
 
     /// The line that holds the client's window, and the tag that tells it from the others there.
-    fn place(&self, client: ClientKey) -> (&Line, u16) {
+    fn place(&self, client: ClientKey) -> (Line<'_>, u16) {
         let [mask_1, factor_1, mask_2, factor_2] = self.hash_keys;
         let hash = folded_product(client.0 ^ mask_1, factor_1);
         let hash = folded_product(hash ^ mask_2, factor_2);
-        #[expect(clippy::cast_possible_truncation, reason = "a fraction of lines.len()")]
-        let line = ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
+        #[expect(clippy::cast_possible_truncation, reason = "a fraction of lines")]
+        let line = ((u128::from(hash) * self.lines as u128) >> 64) as usize;
         #[expect(clippy::cast_possible_truncation, reason = "the hash's low bits are meant")]
         let tag = hash as u16 & TAG;
-        (&self.lines[line], tag.max(1))
+        let (lines, _) = self.words[self.first..].as_chunks();
+        (Line::of(&lines[line]), tag.max(1))
     }
 }
 
@@ -139,6 +145,8 @@ fn split_mix(seed: u64) -> [u64; 4] {
 }
 
 const CELLS_PER_LINE: usize = 4;
+const LINE_BYTES: usize = 64;
+const WORDS_PER_LINE: usize = LINE_BYTES / size_of::<u64>();
 
 /// Bits of the directory that belong to one cell: 15 of its client's tag, and the mark `NEW`.
 const ENTRY_BITS: usize = 16;
@@ -150,30 +158,30 @@ const NEW: u16 = 0x8000;
 ///
 /// As all four entries are in one word, taking a cell is one compare-and-swap, which fails if
 /// anyone else took a cell of the line meanwhile. So a client never gets two cells.
-#[repr(align(64))]
-#[derive(Default)]
-struct Line {
+struct Line<'a> {
     /// Four entries; 0 is a cell that nobody has taken yet.
-    directory: AtomicU64,
+    directory: &'a AtomicU64,
     /// Packed by [`WindowRule`].
-    windows: [AtomicU64; CELLS_PER_LINE],
+    windows: [&'a AtomicU64; CELLS_PER_LINE],
 }
 
-const _: () = assert!(size_of::<Line>() == 64);
+impl<'a> Line<'a> {
+    fn of([directory, a, b, c, d, ..]: &'a [AtomicU64; WORDS_PER_LINE]) -> Self {
+        Self { directory, windows: [a, b, c, d] }
+    }
 
-impl Line {
     /// Counts a request of the client with this tag, which takes a cell if it has none.
     fn admit(&self, tag: u16, rule: WindowRule, now: u64) -> Result<(), RetryAfter> {
         // Each turn but the last means that another thread has taken or used a cell.
         loop {
             let directory = self.directory.load(Acquire);
             if let Some(index) = position(directory, tag) {
-                return count(&self.windows[index], rule, now);
+                return count(self.windows[index], rule, now);
             }
             match self.oldest(directory, rule, now) {
                 Some((index, Cell::Over)) => {
                     if self.replace(index, tag | NEW, directory) {
-                        let answer = count(&self.windows[index], rule, now);
+                        let answer = count(self.windows[index], rule, now);
                         self.directory.fetch_and(!entry(index, NEW), Release);
                         return answer;
                     }

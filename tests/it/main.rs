@@ -13,6 +13,7 @@ mod hits;
 mod http;
 mod layering;
 mod limits;
+mod memory;
 mod process;
 mod scripts;
 mod security;

@@ -1,6 +1,7 @@
 //! The hit journal on a real disk: what is acknowledged is read, once, whatever happens in between.
 
 mod children;
+mod memory;
 mod record;
 mod recovery;
 

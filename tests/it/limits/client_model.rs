@@ -10,6 +10,10 @@ use client::{ClientKey, ClientLimiter};
 
 mod atomics {
     pub use loom::sync::atomic::AtomicU64;
+
+    pub fn zeros(count: usize) -> Box<[AtomicU64]> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
 }
 
 // The very source that serves, over the model's atomics.

@@ -148,7 +148,28 @@ impl Ended {
     }
 }
 
+/// Bytes of a process, or of "self", that are in memory in those mappings whose name is such; memory without a file has none.
+pub fn resident_where(pid: &str, is_such: impl Fn(&str) -> bool) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut counts = false;
+    let mut kib = 0;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("Rss:") if counts => kib += words.next().unwrap().parse::<u64>().unwrap(),
+            // The line that begins a mapping: addresses, rights, offset, device, inode, name.
+            Some(first) if !first.ends_with(':') => counts = is_such(words.nth(4).unwrap_or_default()),
+            _ => {}
+        }
+    }
+    kib * 1024
+}
+
 impl Process {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn connect(&self) -> std::io::Result<Connection> {
         Connection::open(self.address)
     }
