@@ -15,8 +15,6 @@ pub struct Limits {
     pub redirect_per_minute: Option<NonZeroU32>,
     /// `GET /{short_id}/qr`.
     pub qr_per_minute: Option<NonZeroU32>,
-    /// Requests of the API without a valid key.
-    pub unauthorized_per_minute: Option<NonZeroU32>,
 }
 
 impl Limits {
@@ -24,7 +22,6 @@ impl Limits {
         Ok(Self {
             redirect_per_minute: per_minute(settings, "limits.redirect_per_minute")?,
             qr_per_minute: per_minute(settings, "limits.qr_per_minute")?,
-            unauthorized_per_minute: per_minute(settings, "limits.unauthorized_per_minute")?,
         })
     }
 }

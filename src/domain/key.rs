@@ -124,9 +124,6 @@ impl FromIterator<Scope> for ScopeSet {
 pub struct KeySecret(String);
 
 impl KeySecret {
-    /// The shortest secret: the operator's may have as few bytes as this.
-    const LEAST_BYTES: usize = 32;
-
     /// Characters after `sp_`: 62^43 is just above 2^256.
     const RANDOM_CHARACTERS: usize = 43;
 
@@ -146,12 +143,6 @@ impl KeySecret {
     /// The secret itself, for the one answer that shows it.
     pub fn reveal(&self) -> &str {
         &self.0
-    }
-
-    /// Whether `presented` can be the secret of any key: one that is made here, or an operator's, which has at least 32
-    /// visible ASCII characters.
-    pub fn may_be(presented: &[u8]) -> bool {
-        presented.len() >= Self::LEAST_BYTES && presented.iter().all(u8::is_ascii_graphic)
     }
 
     pub fn hash(&self) -> SecretHash {

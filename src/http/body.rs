@@ -54,29 +54,6 @@ pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Du
     Ok(text)
 }
 
-const LONE_SURROGATE: &str = "must not contain a lone surrogate (\\ud800 to \\udfff without its other half)";
-
-/// Whether a JSON text has an escape of half a surrogate pair. Escapes stand in strings alone.
-fn has_lone_surrogate(json: &str) -> bool {
-    let bytes = json.as_bytes();
-    let unit_at = |at: usize| {
-        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
-        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-    };
-    let mut at = 0;
-    while at < bytes.len() {
-        at += match (bytes[at], unit_at(at)) {
-            (b'\\', Some(0xd800..0xdc00)) if matches!(unit_at(at + 6), Some(0xdc00..0xe000)) => 12,
-            (b'\\', Some(0xd800..0xe000)) => return true,
-            (b'\\', Some(_)) => 6,
-            // Another escape: what it escapes begins none.
-            (b'\\', None) => 2,
-            _ => 1,
-        };
-    }
-    false
-}
-
 fn malformed(detail: &'static str) -> Problem {
     Problem::new(Kind::MalformedBody, detail)
 }
@@ -139,10 +116,7 @@ impl<'a> Fields<'a> {
         }
         // It was accepted as JSON above, but for escapes in names, which only now are read.
         let mut parser = serde_json::Deserializer::from_str(value.get());
-        let Ok(members) = parser.deserialize_map(FieldVisitor) else {
-            faults.at("", "must have no field name with a lone surrogate (\\ud800 to \\udfff without its other half)");
-            return Ok(Self { members: Vec::new(), is_object: false, faults });
-        };
+        let members = parser.deserialize_map(FieldVisitor).map_err(|_| malformed("A field name is not Unicode."))?;
         Ok(Self { members, is_object: true, faults })
     }
 
@@ -166,25 +140,7 @@ impl<'a> Fields<'a> {
         if times > 1 {
             self.faults.at(pointer(name), "must be given once");
         }
-        let found = found.filter(|value| value.get() != "null")?;
-        self.is_unicode(name, found).then_some(found)
-    }
-
-    /// Notes strings with a lone surrogate, which no text in UTF-8 can have; in an array, by element.
-    fn is_unicode(&mut self, name: &str, value: &RawValue) -> bool {
-        if !has_lone_surrogate(value.get()) {
-            return true;
-        }
-        let items: Vec<&RawValue> = serde_json::from_str(value.get()).unwrap_or_default();
-        if items.is_empty() {
-            self.faults.at(pointer(name), LONE_SURROGATE);
-        }
-        for (index, item) in items.into_iter().enumerate() {
-            if has_lone_surrogate(item.get()) {
-                self.faults.at(format!("{}/{index}", pointer(name)), LONE_SURROGATE);
-            }
-        }
-        false
+        found.filter(|value| value.get() != "null")
     }
 
     /// Takes a field that must be there and be a string; notes what is wrong.
@@ -236,9 +192,6 @@ impl<'a> Fields<'a> {
     /// The `validation` problem with all faults.
     pub fn finish(mut self) -> Result<(), Problem> {
         for (name, _) in &self.members {
-            if self.faults.are_full() {
-                break;
-            }
             self.faults.at(pointer(name), "is no field of this request");
         }
         self.faults.into_result()

@@ -16,10 +16,8 @@ use super::Api;
 use super::problem::Problem;
 use crate::actors::key_shard::AdmitRequest;
 use crate::domain::endpoint::Endpoint;
-use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash};
+use crate::domain::key::{ApiKey, KeyId, Scope};
 use crate::domain::window::{Admission, WINDOW_SECONDS};
-use crate::limits::client::ClientKey;
-use crate::service::authentication::{AuthenticationError, Proof};
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -38,8 +36,6 @@ pub struct Access {
 #[derive(Clone)]
 pub struct Caller {
     pub key: Arc<ApiKey>,
-    /// The hash of the secret that it was asked with.
-    pub secret: SecretHash,
     /// What is known of the links that the key made this month.
     pub links_created: Option<u64>,
 }
@@ -80,14 +76,8 @@ async fn let_through(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let Some(secret) = presented_secret(request.headers()) else {
-        return Err(unauthorized(&api, &request, Problem::no_key()).into());
-    };
-    let Proof { key, secret } = match api.authentication.authenticate(secret).await {
-        Ok(proof) => proof,
-        Err(error @ AuthenticationError::Unauthorized) => return Err(unauthorized(&api, &request, error.into()).into()),
-        Err(error) => return Err(Problem::from(error).into()),
-    };
+    let secret = presented_secret(request.headers()).ok_or_else(Problem::unauthorized)?;
+    let key = api.authentication.authenticate(secret).await.map_err(Problem::from)?;
     let is_self = || request.match_info().get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);
     let may = key.scopes.contains(access.scope) || (access.or_self && is_self());
     if !may {
@@ -113,7 +103,7 @@ async fn let_through(
         return Err(problem.into());
     }
     let links_created = admitting.and_then(|admitting| admitting.links_created);
-    request.extensions_mut().insert(Rc::new(Caller { key, secret, links_created }));
+    request.extensions_mut().insert(Rc::new(Caller { key, links_created }));
     let mut response = next.call(request).await?;
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -121,19 +111,6 @@ async fn let_through(
         headers.insert(name, value);
     }
     Ok(response)
-}
-
-/// `problem`, or the refusal of a client that was answered 401 too often. A client is looked at only here, so that one with a
-/// valid key is never refused for what others behind its address send.
-fn unauthorized(api: &Api, request: &ServiceRequest, problem: Problem) -> Problem {
-    let client = ClientKey::from(api.client_address(request.head()));
-    match api.unauthorized_limiter.admit(client, api.clock.now().0) {
-        Ok(()) => problem,
-        Err(retry_after) => {
-            api.metrics.refusals.limited_unauthorized.increment(1);
-            retry_after.into()
-        }
-    }
 }
 
 /// The secret that a request carries: `X-API-Key`, else `Authorization: Bearer`.

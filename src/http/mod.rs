@@ -6,7 +6,6 @@ pub mod api_keys;
 pub mod body;
 pub mod client;
 pub mod fields;
-mod framing;
 pub mod front;
 pub mod gate;
 pub mod h1;
@@ -22,7 +21,6 @@ pub mod report;
 pub mod request_id;
 pub mod routes;
 pub mod server;
-mod stall;
 pub mod usage;
 pub mod webhooks;
 pub mod wire;
@@ -64,8 +62,6 @@ pub struct Api {
     pub webhook_statuses: WebhookStatuses,
     pub redirects: Redirects,
     pub qr_limiter: ClientLimiter,
-    /// Counts answers of 401.
-    pub unauthorized_limiter: ClientLimiter,
     pub trusted_proxies: TrustedProxies,
     pub base_url: BaseUrl,
     pub webhook_guard: AddressGuard,

@@ -28,7 +28,6 @@ use crate::telemetry::log_limit::LogLimit;
 /// `type` of every problem, with the slug behind it.
 const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-const NO_KEY: &str = "The request has no API key. Send one in the X-API-Key header, or as Authorization: Bearer.";
 /// How long a client is told to wait for what is out of reach.
 const UNAVAILABLE_SECONDS: u32 = 2;
 
@@ -127,78 +126,35 @@ pub struct Fault {
     pub detail: Cow<'static, str>,
 }
 
-/// Most faults that an answer tells; later ones are left out.
-const MAX_FAULTS: usize = 100;
-/// Most bytes of all faults together, as JSON: no error body is larger than 32 KiB.
-const MAX_FAULTS_BYTES: usize = 31 * 1024;
-/// Most bytes of a name that the client has chosen; a longer one is cut, and ends in an ellipsis.
-const MAX_NAME_BYTES: usize = 256;
-
-/// The faults of a request: the first [`MAX_FAULTS`] of them, within [`MAX_FAULTS_BYTES`].
+/// All faults of a request.
 #[derive(Debug, Default)]
-pub struct Faults {
-    list: Vec<Fault>,
-    /// The length of `list` as JSON.
-    bytes: usize,
-    is_full: bool,
-}
+pub struct Faults(Vec<Fault>);
 
 impl Faults {
     pub fn at(&mut self, pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.push(Fault { pointer: Some(cut(pointer.into())), parameter: None, detail: detail.into() });
+        self.0.push(Fault { pointer: Some(pointer.into()), parameter: None, detail: detail.into() });
     }
 
     pub fn parameter(&mut self, parameter: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.push(Fault { pointer: None, parameter: Some(cut(parameter.into())), detail: detail.into() });
-    }
-
-    /// Whether further faults are left out, so that there is no use in looking for them.
-    pub fn are_full(&self) -> bool {
-        self.is_full
-    }
-
-    fn push(&mut self, fault: Fault) {
-        if self.is_full {
-            return;
-        }
-        // Can't fail: strings alone. With the comma.
-        let bytes = serde_json::to_vec(&fault).map_or(0, |json| json.len() + 1);
-        if self.bytes + bytes > MAX_FAULTS_BYTES {
-            self.is_full = true;
-            return;
-        }
-        self.bytes += bytes;
-        self.list.push(fault);
-        self.is_full = self.list.len() == MAX_FAULTS;
+        self.0.push(Fault { pointer: None, parameter: Some(parameter.into()), detail: detail.into() });
     }
 
     /// These and `others`.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
-        for fault in others.list {
-            self.push(fault);
-        }
+        self.0.extend(others.0);
         self
     }
 
     /// # Errors
     /// The `validation` problem, when there are any.
     pub fn into_result(self) -> Result<(), Problem> {
-        if self.list.is_empty() {
+        if self.0.is_empty() {
             return Ok(());
         }
         let problem = Problem::new(Kind::Validation, "The request has faults; see `errors` for each.");
         Err(Problem { faults: self, ..problem })
     }
-}
-
-/// At most [`MAX_NAME_BYTES`] of what the client has chosen.
-fn cut(mut name: String) -> String {
-    if name.len() > MAX_NAME_BYTES {
-        name.truncate(name.floor_char_boundary(MAX_NAME_BYTES));
-        name.push('…');
-    }
-    name
 }
 
 /// The body of an error answer, its members in the order in which a person reads them.
@@ -286,11 +242,6 @@ impl Problem {
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey realm=\"signpost\", header=\"X-API-Key\""))
     }
 
-    /// No key was sent at all.
-    pub fn no_key() -> Self {
-        Self { detail: NO_KEY.into(), ..Self::unauthorized() }
-    }
-
     pub fn scope_missing(scope: Scope) -> Self {
         let detail = format!("This needs a key with the scope {}.", scope.name());
         Self::new(Kind::ScopeMissing, detail).with("scope", scope.name().into())
@@ -327,7 +278,7 @@ impl Problem {
             title: self.kind.title(),
             status: self.kind.status().as_u16(),
             detail: &self.detail,
-            errors: &self.faults.list,
+            errors: &self.faults.0,
             members: &self.members,
         };
         // Can't fail: strings, numbers, and a map with string keys.

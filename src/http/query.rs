@@ -50,9 +50,6 @@ impl Query {
     /// Ends the taking: what is left are parameters that nobody knows.
     pub fn into_faults(mut self) -> Faults {
         for (name, _) in self.parameters {
-            if self.faults.are_full() {
-                break;
-            }
             self.faults.parameter(name, "is no parameter of this request");
         }
         self.faults

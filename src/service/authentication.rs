@@ -9,16 +9,8 @@ use thiserror::Error;
 
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId, KeySecret, SecretHash};
+use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::store::{Store, StoreError};
-
-/// The key that a request proved, and the secret that proved it.
-#[derive(Clone, Debug)]
-pub struct Proof {
-    pub key: Arc<ApiKey>,
-    /// The current one, or the one before it in its grace.
-    pub secret: SecretHash,
-}
 
 /// Why a request may not go on. Missing, unknown, expired and revoked are one answer.
 #[derive(Debug, Error)]
@@ -60,11 +52,7 @@ impl Authentication {
     }
 
     /// The key whose secret is `presented`, and notes its use.
-    pub async fn authenticate(&self, presented: &[u8]) -> Result<Proof, AuthenticationError> {
-        // The store need not be asked for what no key can be.
-        if !KeySecret::may_be(presented) {
-            return Err(AuthenticationError::Unauthorized);
-        }
+    pub async fn authenticate(&self, presented: &[u8]) -> Result<Arc<ApiKey>, AuthenticationError> {
         let now = self.clock.now();
         let hash = SecretHash::of(presented);
         let key = match self.look_up(hash).await? {
@@ -76,7 +64,7 @@ impl Authentication {
         };
         let key = key.filter(|key| key.accepts(&hash, now)).ok_or(AuthenticationError::Unauthorized)?;
         self.uses().insert(key.id, now);
-        Ok(Proof { key, secret: hash })
+        Ok(key)
     }
 
     /// Forgets what is cached of `key` as it was before; the change is seen from now on.

@@ -7,7 +7,7 @@ use ring::rand::SystemRandom;
 use thiserror::Error;
 use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 
-use super::authentication::{Authentication, Proof};
+use super::authentication::Authentication;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, SealedSecret, Tier};
@@ -179,22 +179,14 @@ impl Keys {
     }
 
     /// Gives a key a new secret; the old one works until the grace has passed.
-    ///
-    /// A key may rotate itself by its current secret alone: whoever has only the one before, in its grace, could take the
-    /// key over.
-    pub async fn rotate(&self, caller: &Proof, id: KeyId, rotation: Rotation) -> Result<IssuedKey, KeyError> {
+    pub async fn rotate(&self, caller: &ApiKey, id: KeyId, rotation: Rotation) -> Result<IssuedKey, KeyError> {
         let now = self.clock.now();
         let until = now.plus(rotation.grace);
         let secret = KeySecret::generate(&self.random).map_err(|_| KeyError::NoRandomness)?;
         let webhook =
             if rotation.webhook_secret_too { Some(new_webhook_secret(&self.vault, &self.random, id)?) } else { None };
         let key = self
-            .change(&caller.key, id, |key| {
-                if key.id == caller.key.id && !key.secret_hash.matches(&caller.secret) {
-                    return Err(KeyError::Forbidden(
-                        "a key can be rotated by its current secret alone, not by the one before",
-                    ));
-                }
+            .change(caller, id, |key| {
                 if !self.is_chosen(key) {
                     key.retiring_secret = retiring(&mut key.secret_hash, secret.hash(), now, until);
                     key.prefix = secret.prefix();

@@ -62,7 +62,7 @@ Refusals are looked for in this order: key (401), scope (403), rate limit (429),
 Requests in any {window} s, by sliding window:
 
 {rates}
-A request that is refused for its key, its scope or its rate takes nothing from the window; every other one does, whatever its answer. Past the limit the answer is 429, and `Retry-After` is truthful: a request after it is let in, unless others with the same key were faster. Endpoints with a key tell in `RateLimit-Policy` and `RateLimit` how much is left. A client is an IPv4 address or an IPv6 /64 network. A client whose requests to the API have no valid key is answered 401, and past `limits.unauthorized_per_minute` (by default 100) of these 429; a request with a valid key is not affected.
+A request that is refused for its key, its scope or its rate takes nothing from the window; every other one does, whatever its answer. Past the limit the answer is 429, and `Retry-After` is truthful: a request after it is let in, unless others with the same key were faster. Endpoints with a key tell in `RateLimit-Policy` and `RateLimit` how much is left. A client is an IPv4 address or an IPv6 /64 network.
 
 Quotas, by calendar month in UTC:
 

@@ -78,41 +78,15 @@ async fn missing_unknown_expired_and_revoked_keys_get_the_same_answer() {
         answer.problem("unauthorized");
         assert_eq!(answer.status, 401);
         assert!(answer.header("www-authenticate").contains("X-API-Key"), "{:?}", answer.headers);
+        assert_eq!(answer.text(), refused[0].text());
         let mut headers = answer.headers.clone();
         let mut others = refused[0].headers.clone();
-        for of_the_moment in ["x-request-id", "date", "content-length"] {
+        for of_the_moment in ["x-request-id", "date"] {
             assert!(headers.remove(of_the_moment).is_some());
             others.remove(of_the_moment);
         }
         assert_eq!(headers, others);
     }
-    // The first has no key at all, and is told that; the others are told apart by nothing.
-    assert!(refused[0].problem("unauthorized")["detail"].as_str().unwrap().contains("has no API key"));
-    for answer in &refused[1..] {
-        assert_eq!(answer.text(), refused[1].text());
-    }
-}
-
-#[apply(on_each_store)]
-async fn a_client_without_a_valid_key_is_limited_and_its_valid_key_is_not() {
-    let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
-    let settings = Server::builder().set("SIGNPOST_LIMITS__UNAUTHORIZED_PER_MINUTE", "5").clock(clock.clone());
-    let server = settings.start();
-    let unknown = server.with_key(&format!("sp_{}", "x".repeat(43)));
-    for asked in 0..5 {
-        let client = if asked % 2 == 0 { &unknown } else { &server.anonymous() };
-        client.get("/usage").await.expect(401);
-    }
-    for client in [&unknown, &server.anonymous(), &server.with_key("short")] {
-        let refused = client.get("/usage").await.expect(429);
-        refused.problem("rate-limited");
-        assert_eq!(refused.header("retry-after"), "60");
-    }
-    server.root().get("/usage").await.expect(200);
-    let key = server.root().new_key(json!({"name": "behind the same address"})).await;
-    server.with_key(key["key"].as_str().unwrap()).get("/usage").await.expect(200);
-    clock.advance(Duration::from_secs(60));
-    unknown.get("/usage").await.expect(401);
 }
 
 #[apply(on_each_store)]

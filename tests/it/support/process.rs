@@ -44,7 +44,6 @@ impl Program {
     /// As load tests want it: root key [`ROOT_KEY`], no limit for clients, webhooks to loopback allowed, a small journal.
     pub fn under_load(directory: &Path) -> Self {
         Self::at(directory)
-            .set("SIGNPOST_LIMITS__UNAUTHORIZED_PER_MINUTE", "0")
             .set("SIGNPOST_ROOT_KEY", ROOT_KEY)
             .set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "127.0.0.0/8")
             .set("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "0")
