@@ -65,6 +65,15 @@ where
     }
 }
 
+/// Keeps the writer from beginning a write whose caller is gone.
+struct ClaimedOnDrop(Arc<AtomicBool>);
+
+impl Drop for ClaimedOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// The way to the writing thread.
 #[derive(Clone)]
 pub struct Writer {
@@ -93,7 +102,7 @@ impl Writer {
     /// `write` makes all its checks before its first change: one that returns `Ok(Err(refusal))` has changed nothing. It
     /// may be called several times; only what it does in the last one counts.
     ///
-    /// Where it had to wait for too long until it began, nothing of it is done. Once it has begun, what becomes of it is for
+    /// Where it had to wait for too long until it began, or its caller waits no more, nothing of it is done. Once it has begun, what becomes of it is for
     /// the disk to say, and is waited for.
     pub async fn run<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
     where
@@ -103,6 +112,8 @@ impl Writer {
     {
         let (reply, answer) = oneshot::channel();
         let claimed = Arc::new(AtomicBool::new(false));
+        // Whose time is up was told so: what has not begun by then is not to be done behind its back.
+        let _given_up = ClaimedOnDrop(Arc::clone(&claimed));
         let job = Box::new(Write { act: write, outcome: None, claimed: Arc::clone(&claimed), reply });
         let written = async {
             self.jobs.send(job).await.map_err(|_| closed())?;
@@ -332,6 +343,20 @@ mod tests {
         assert!(writer.run(put("third")).await.is_ok());
         let there = |key: &str| engine.database.snapshot().contains_key(&engine.meta, key).unwrap();
         assert!(there("first") && !there("second") && there("third"));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn of_a_write_whose_caller_is_gone_nothing_is_done() {
+        let (_directory, engine, writer) = open();
+        in_one_group(&writer, async {
+            let mut given_up = Box::pin(writer.run(put("given up")));
+            assert!(futures_util::poll!(&mut given_up).is_pending());
+            drop(given_up);
+            assert!(writer.run(put("behind")).await.is_ok());
+        })
+        .await;
+        let there = |key: &str| engine.database.snapshot().contains_key(&engine.meta, key).unwrap();
+        assert!(there("behind") && !there("given up"));
     }
 
     #[tokio::test]
