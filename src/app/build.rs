@@ -41,6 +41,7 @@ use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
+use crate::http::unauthorized::UnauthorizedLimit;
 use crate::http::{Api, routes, server};
 use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
@@ -171,6 +172,10 @@ pub(super) async fn build(
         redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
         // QR codes are asked for far less often than redirects.
         qr_limiter: limiter(config.limits.qr_per_minute, config.http.client_limit_cells / 8)?,
+        unauthorized_limit: UnauthorizedLimit::new(limiter(
+            config.limits.unauthorized_per_minute,
+            config.http.client_limit_cells / 8,
+        )?),
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
         base_url: base_url.clone(),
         webhook_guard: guard,
@@ -404,6 +409,7 @@ pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
         plans: plans(config),
         redirect_per_minute: config.limits.redirect_per_minute,
         qr_per_minute: config.limits.qr_per_minute,
+        unauthorized_per_minute: config.limits.unauthorized_per_minute,
         webhook_timeout: config.webhooks.timeout,
         retry_delays: config.webhooks.retry_delays.clone(),
     })

@@ -15,6 +15,8 @@ pub struct Limits {
     pub redirect_per_minute: Option<NonZeroU32>,
     /// `GET /{short_id}/qr`.
     pub qr_per_minute: Option<NonZeroU32>,
+    /// Answers 401, of all endpoints together.
+    pub unauthorized_per_minute: Option<NonZeroU32>,
 }
 
 impl Limits {
@@ -22,6 +24,7 @@ impl Limits {
         Ok(Self {
             redirect_per_minute: per_minute(settings, "limits.redirect_per_minute")?,
             qr_per_minute: per_minute(settings, "limits.qr_per_minute")?,
+            unauthorized_per_minute: per_minute(settings, "limits.unauthorized_per_minute")?,
         })
     }
 }

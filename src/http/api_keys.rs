@@ -120,6 +120,9 @@ fn scopes(fields: &mut Fields<'_>) -> Option<ScopeSet> {
     let mut scopes = ScopeSet::EMPTY;
     for (index, value) in values.into_iter().enumerate() {
         let name: Option<String> = serde_json::from_str(value.get()).ok();
+        if fields.faults.is_full() {
+            break;
+        }
         if let Some(scope) = name.as_deref().and_then(Scope::parse) {
             scopes = scopes.with(scope);
         } else {

@@ -4,15 +4,17 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use actix_web::HttpRequest;
 use actix_web::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::web::Payload;
+use actix_web::{HttpMessage, HttpRequest};
 use futures_util::StreamExt;
-use serde::Deserializer;
 use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::gate::AnswerBy;
 use super::problem::{Faults, Kind, Problem};
+use super::surrogates;
 
 /// The largest body that is read.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -44,6 +46,9 @@ pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Du
         let detail = format!("The body did not arrive within {} s.", patience.as_secs());
         Problem::new(Kind::RequestTimeout, detail)
     })??;
+    if let Some(answer_by) = request.extensions().get::<AnswerBy>() {
+        answer_by.body_is_there();
+    }
     if !body.is_empty() && !is_json(request) {
         return Err(Problem::new(Kind::UnsupportedMediaType, "Send the body as application/json."));
     }
@@ -114,7 +119,11 @@ impl<'a> Fields<'a> {
             faults.at("", "must be a JSON object");
             return Ok(Self { members: Vec::new(), is_object: false, faults });
         }
-        // It was accepted as JSON above, but for escapes in names, which only now are read.
+        surrogates::find_lone(value.get(), |pointer| {
+            faults.at(pointer, "must not contain a surrogate without its other half");
+            !faults.is_full()
+        });
+        // It was accepted as JSON above.
         let mut parser = serde_json::Deserializer::from_str(value.get());
         let members = parser.deserialize_map(FieldVisitor).map_err(|_| malformed("A field name is not Unicode."))?;
         Ok(Self { members, is_object: true, faults })
@@ -159,11 +168,11 @@ impl<'a> Fields<'a> {
     /// Takes a field that must be a string.
     pub fn take_string(&mut self, name: &str) -> Option<String> {
         let value = self.take(name)?;
-        let text = serde_json::from_str(value.get()).ok();
-        if text.is_none() {
-            self.faults.at(pointer(name), "must be a string");
-        }
-        text
+        let text = string(value);
+        text.unwrap_or_else(|fault| {
+            self.faults.at(pointer(name), fault);
+            None
+        })
     }
 
     /// Takes a field that must be a boolean.
@@ -192,10 +201,18 @@ impl<'a> Fields<'a> {
     /// The `validation` problem with all faults.
     pub fn finish(mut self) -> Result<(), Problem> {
         for (name, _) in &self.members {
+            if self.faults.is_full() {
+                break;
+            }
             self.faults.at(pointer(name), "is no field of this request");
         }
         self.faults.into_result()
     }
+}
+
+/// The text of a value that must be a string; `None` for one with a lone surrogate, which is told of already.
+pub fn string(value: &RawValue) -> Result<Option<String>, &'static str> {
+    if value.get().starts_with('"') { Ok(serde_json::from_str(value.get()).ok()) } else { Err("must be a string") }
 }
 
 /// The JSON Pointer (RFC 6901) to a member of the body.
@@ -203,6 +220,33 @@ pub fn pointer(name: &str) -> String {
     let escaped: Cow<'_, str> =
         if name.contains(['~', '/']) { name.replace('~', "~0").replace('/', "~1").into() } else { name.into() };
     format!("/{escaped}")
+}
+
+/// The name of a field. A surrogate without its other half, which is a fault, stands in it as U+FFFD.
+struct FieldName(String);
+
+impl<'de> Deserialize<'de> for FieldName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+
+        impl Visitor<'_> for NameVisitor {
+            type Value = FieldName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            // serde_json hands lone surrogates out to whoever asks for bytes.
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<FieldName, E> {
+                Ok(FieldName(match String::from_utf8_lossy(bytes) {
+                    Cow::Borrowed(name) => name.to_owned(),
+                    // Three bytes are one surrogate.
+                    Cow::Owned(name) => name.replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}"),
+                }))
+            }
+        }
+        deserializer.deserialize_bytes(NameVisitor)
+    }
 }
 
 struct FieldVisitor;
@@ -216,8 +260,8 @@ impl<'de> Visitor<'de> for FieldVisitor {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
         let mut fields = Vec::new();
-        while let Some(field) = map.next_entry()? {
-            fields.push(field);
+        while let Some((FieldName(name), value)) = map.next_entry()? {
+            fields.push((name, value));
         }
         Ok(fields)
     }

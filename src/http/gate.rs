@@ -1,7 +1,11 @@
 //! What every keyed endpoint goes through first: key, scope, rate limit, in this order.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use actix_web::body::MessageBody;
@@ -11,9 +15,10 @@ use actix_web::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap, HeaderNam
 use actix_web::middleware::Next;
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{Ready, ready};
+use tokio::time::{Instant, sleep_until};
 
-use super::Api;
 use super::problem::Problem;
+use super::{Api, unauthorized};
 use crate::actors::key_shard::AdmitRequest;
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::{ApiKey, KeyId, Scope};
@@ -47,13 +52,45 @@ impl FromRequest for Caller {
     fn from_request(request: &HttpRequest, _: &mut actix_web::dev::Payload) -> Self::Future {
         // Every route with a caller has the gate before it; a route without one would answer 401.
         let caller = request.extensions().get::<Rc<Self>>().map(|caller| Self::clone(caller));
-        ready(caller.ok_or_else(Problem::unauthorized))
+        ready(caller.ok_or_else(Problem::no_key))
     }
 }
 
 /// How long a request may take once its body is there. One asks the store several times, each of which has a time of its
 /// own; a client that hears nothing for longer has given up.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Until when a request is answered: with 503, where it is at work then. All that it has asked for and that has not begun is
+/// given up with it.
+#[derive(Clone)]
+pub struct AnswerBy(Rc<Cell<Instant>>);
+
+impl AnswerBy {
+    /// `for_body`: the time that the client has for the body.
+    fn new(for_body: Duration) -> Self {
+        Self(Rc::new(Cell::new(Instant::now() + for_body + ANSWERED_WITHIN)))
+    }
+
+    /// From here on the time is the service's: what the body has left of its own is not added.
+    pub fn body_is_there(&self) {
+        self.0.set(Instant::now() + ANSWERED_WITHIN);
+    }
+
+    /// What `answering` answers in time.
+    async fn hold<R>(&self, answering: impl Future<Output = R>) -> Option<R> {
+        let (mut answering, mut timer) = (pin!(answering), pin!(sleep_until(self.0.get())));
+        let in_time = poll_fn(|context| {
+            if let Poll::Ready(answer) = answering.as_mut().poll(context) {
+                return Poll::Ready(Some(answer));
+            }
+            if timer.deadline() != self.0.get() {
+                timer.as_mut().reset(self.0.get());
+            }
+            timer.as_mut().poll(context).map(|()| None)
+        });
+        in_time.await
+    }
+}
 
 /// Lets a request through to its handler, or refuses it; and answers in time, whatever the store does.
 pub async fn pass(
@@ -63,11 +100,11 @@ pub async fn pass(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     // The app puts it there before any route is asked.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
-    // The time for a body is the client's.
     let has_body = *request.method() == Method::POST;
-    let within = if has_body { api.request_timeout + ANSWERED_WITHIN } else { ANSWERED_WITHIN };
-    let passed = tokio::time::timeout(within, let_through(access, api, request, next)).await;
-    passed.unwrap_or_else(|_| Err(Problem::unavailable().into()))
+    let answer_by = AnswerBy::new(if has_body { api.request_timeout } else { Duration::ZERO });
+    request.extensions_mut().insert(answer_by.clone());
+    let passed = answer_by.hold(let_through(access, api, request, next)).await;
+    passed.unwrap_or_else(|| Err(Problem::unavailable().into()))
 }
 
 async fn let_through(
@@ -76,8 +113,7 @@ async fn let_through(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let secret = presented_secret(request.headers()).ok_or_else(Problem::unauthorized)?;
-    let key = api.authentication.authenticate(secret).await.map_err(Problem::from)?;
+    let key = unauthorized::authenticate(&api, &request).await?;
     let is_self = || request.match_info().get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);
     let may = key.scopes.contains(access.scope) || (access.or_self && is_self());
     if !may {
@@ -130,4 +166,32 @@ fn rate_limit(endpoint: Endpoint, limit: u32, admission: Admission) -> [(HeaderN
     // Names and numbers are ASCII: both are header values.
     [(RATE_LIMIT_POLICY, policy), (RATE_LIMIT, left)]
         .map(|(name, value)| (name, HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_for_an_answer_begins_when_the_body_is_there() {
+        let answer_by = AnswerBy::new(Duration::from_secs(10));
+        let began = Instant::now();
+        let answering = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            answer_by.body_is_there();
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(answer_by.hold(answering).await, None);
+        assert_eq!(began.elapsed().as_secs(), 17);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_in_time_is_passed_on() {
+        let answer_by = AnswerBy::new(Duration::ZERO);
+        let answering = async {
+            tokio::time::sleep(Duration::from_secs(14)).await;
+            7
+        };
+        assert_eq!(answer_by.hold(answering).await, Some(7));
+    }
 }

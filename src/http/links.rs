@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaFormat, SchemaType, Type};
 
 use super::Api;
-use super::body::{Fields, read_json};
+use super::body::{Fields, read_json, string};
 use super::gate::Caller;
 use super::openapi::schemas::ShortIdPath;
 use super::problem::{Kind, Problem};
@@ -86,7 +86,7 @@ fn webhook_urls() -> Array {
         .schema_type(SchemaType::from_iter([Type::Array, Type::Null]))
         .description(Some(
             "Endpoints notified on each click: at most 10 `http` or `https` URLs of at most 2,048 bytes each, without user \
-             name or password. Two that mean the same request are a fault, and so is an address that is not public.",
+             name or password. Two that mean the same request are a fault, and so is an address that is not public, or `localhost`.",
         ))
         .items(url)
         .max_items(Some(MAX_WEBHOOKS))
@@ -220,9 +220,13 @@ fn webhooks(api: &Api, fields: &mut Fields<'_>) -> Vec<String> {
     // With more, the first ones tell enough.
     for (index, value) in values.into_iter().take(MAX_WEBHOOKS).enumerate() {
         let at = format!("/webhooks/{index}");
-        let Ok(text) = serde_json::from_str::<String>(value.get()) else {
-            fields.faults.at(at, "must be a string");
-            continue;
+        let text = match string(value) {
+            Ok(Some(text)) => text,
+            Ok(None) => continue,
+            Err(fault) => {
+                fields.faults.at(at, fault);
+                continue;
+            }
         };
         match WebhookUrl::parse(&text, &api.webhook_guard) {
             Err(error) => fields.faults.at(at, error.to_string()),

@@ -5,6 +5,7 @@ pub mod analytics;
 pub mod api_keys;
 pub mod body;
 pub mod client;
+pub mod faults;
 pub mod fields;
 pub mod front;
 pub mod gate;
@@ -21,6 +22,8 @@ pub mod report;
 pub mod request_id;
 pub mod routes;
 pub mod server;
+pub mod surrogates;
+pub mod unauthorized;
 pub mod usage;
 pub mod webhooks;
 pub mod wire;
@@ -34,6 +37,7 @@ use actix_web::dev::RequestHead;
 use self::client::TrustedProxies;
 use self::openapi::Reference;
 use self::report::Reporting;
+use self::unauthorized::UnauthorizedLimit;
 use crate::actors::key_shard::KeyShards;
 use crate::clock::Clock;
 use crate::domain::guard::AddressGuard;
@@ -62,6 +66,7 @@ pub struct Api {
     pub webhook_statuses: WebhookStatuses,
     pub redirects: Redirects,
     pub qr_limiter: ClientLimiter,
+    pub unauthorized_limit: UnauthorizedLimit,
     pub trusted_proxies: TrustedProxies,
     pub base_url: BaseUrl,
     pub webhook_guard: AddressGuard,

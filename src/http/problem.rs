@@ -14,12 +14,12 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+pub use super::faults::{Fault, Faults, MAX_FAULTS};
 use crate::actors::keeper::AskError;
 use crate::domain::key::Scope;
 use crate::limits::client::RetryAfter;
 use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
-use crate::service::authentication::AuthenticationError;
 use crate::service::keys::KeyError;
 use crate::service::links::CreateError;
 use crate::store::StoreError;
@@ -114,42 +114,11 @@ impl Kind {
     }
 }
 
-/// One fault of a request's body or query.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fault {
-    /// JSON Pointer into the body.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pointer: Option<String>,
-    /// Query parameter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parameter: Option<String>,
-    pub detail: Cow<'static, str>,
-}
-
-/// All faults of a request.
-#[derive(Debug, Default)]
-pub struct Faults(Vec<Fault>);
-
 impl Faults {
-    pub fn at(&mut self, pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.0.push(Fault { pointer: Some(pointer.into()), parameter: None, detail: detail.into() });
-    }
-
-    pub fn parameter(&mut self, parameter: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.0.push(Fault { pointer: None, parameter: Some(parameter.into()), detail: detail.into() });
-    }
-
-    /// These and `others`.
-    #[must_use]
-    pub fn and(mut self, others: Self) -> Self {
-        self.0.extend(others.0);
-        self
-    }
-
     /// # Errors
     /// The `validation` problem, when there are any.
     pub fn into_result(self) -> Result<(), Problem> {
-        if self.0.is_empty() {
+        if self.as_slice().is_empty() {
             return Ok(());
         }
         let problem = Problem::new(Kind::Validation, "The request has faults; see `errors` for each.");
@@ -237,8 +206,18 @@ impl Problem {
         }
     }
 
+    /// The key is unknown, expired or revoked: nobody learns which.
     pub fn unauthorized() -> Self {
-        Self::new(Kind::Unauthorized, "Send a valid API key in the X-API-Key header.")
+        Self::challenge("The API key is unknown, expired or revoked; send a valid one in the X-API-Key header.")
+    }
+
+    /// No key came at all.
+    pub fn no_key() -> Self {
+        Self::challenge("The request carries no API key; send one in the X-API-Key header.")
+    }
+
+    fn challenge(detail: &'static str) -> Self {
+        Self::new(Kind::Unauthorized, detail)
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey realm=\"signpost\", header=\"X-API-Key\""))
     }
 
@@ -278,7 +257,7 @@ impl Problem {
             title: self.kind.title(),
             status: self.kind.status().as_u16(),
             detail: &self.detail,
-            errors: &self.faults.0,
+            errors: self.faults.as_slice(),
             members: &self.members,
         };
         // Can't fail: strings, numbers, and a map with string keys.
@@ -362,15 +341,6 @@ impl From<AskError> for Problem {
     fn from(error: AskError) -> Self {
         tell_of_unavailable(&error);
         Self::unavailable()
-    }
-}
-
-impl From<AuthenticationError> for Problem {
-    fn from(error: AuthenticationError) -> Self {
-        match error {
-            AuthenticationError::Unauthorized => Self::unauthorized(),
-            AuthenticationError::Store(error) => error.into(),
-        }
     }
 }
 

@@ -6,32 +6,35 @@ use url::form_urlencoded;
 use super::problem::{Faults, Problem};
 
 /// The parameters of a request's query.
-pub struct Query {
-    parameters: Vec<(String, String)>,
+///
+/// They are looked for in its text, once for each name that is asked for: a query of tens of thousands takes no memory.
+pub struct Query<'a> {
+    text: &'a str,
+    /// The names that were asked for.
+    known: Vec<&'static str>,
     pub faults: Faults,
 }
 
-impl Query {
-    pub fn of(request: &HttpRequest) -> Self {
-        let parameters = form_urlencoded::parse(request.query_string().as_bytes()).into_owned().collect();
-        Self { parameters, faults: Faults::default() }
+impl<'a> Query<'a> {
+    pub fn of(request: &'a HttpRequest) -> Self {
+        Self { text: request.query_string(), known: Vec::new(), faults: Faults::default() }
     }
 
     /// Takes a parameter out. One that is given twice is a fault.
-    pub fn take(&mut self, name: &str) -> Option<String> {
-        let at = self.parameters.iter().position(|(parameter, _)| parameter == name)?;
-        let (_, value) = self.parameters.remove(at);
-        if self.parameters.iter().any(|(parameter, _)| parameter == name) {
-            self.parameters.retain(|(parameter, _)| parameter != name);
+    pub fn take(&mut self, name: &'static str) -> Option<String> {
+        self.known.push(name);
+        let mut values = form_urlencoded::parse(self.text.as_bytes()).filter(|(parameter, _)| parameter == name);
+        let (_, value) = values.next()?;
+        if values.next().is_some() {
             self.faults.parameter(name, "must be given once");
         }
-        Some(value)
+        Some(value.into_owned())
     }
 
     /// Takes a parameter that `parse` reads; what it says of a fault is told.
     pub fn parse<T, E: std::fmt::Display>(
         &mut self,
-        name: &str,
+        name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
         let value = self.take(name)?;
@@ -49,8 +52,13 @@ impl Query {
 
     /// Ends the taking: what is left are parameters that nobody knows.
     pub fn into_faults(mut self) -> Faults {
-        for (name, _) in self.parameters {
-            self.faults.parameter(name, "is no parameter of this request");
+        for (name, _) in form_urlencoded::parse(self.text.as_bytes()) {
+            if self.faults.is_full() {
+                break;
+            }
+            if !self.known.iter().any(|known| *known == name) {
+                self.faults.parameter(name, "is no parameter of this request");
+            }
         }
         self.faults
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use moka::future::Cache;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
@@ -24,11 +25,25 @@ pub enum AuthenticationError {
 /// Secrets looked up at the most at a time, known and unknown ones.
 const CAPACITY: u64 = 100_000;
 
+/// Look-ups at a time for clients that have sent too many invalid keys: so few that the store does not notice them.
+const IN_TURN: usize = 4;
+/// The shortest secret there can be: one that the operator chose.
+const SHORTEST_SECRET: usize = 32;
+
+/// How a secret that is not known yet is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    AtOnce,
+    /// A few at a time, for clients that have sent too many that were invalid.
+    InTurn,
+}
+
 /// Tells whose secret a request carries.
 pub struct Authentication {
     store: Arc<dyn Store>,
     clock: Clock,
     keys: Cache<SecretHash, Option<Arc<ApiKey>>>,
+    turns: Semaphore,
     /// The revision that each key changed on this node has at least, kept for longer than `keys` can hold an older one
     /// (a look-up begun before a change may end after it).
     changed: Cache<KeyId, u64>,
@@ -43,6 +58,7 @@ impl Authentication {
             store,
             clock,
             keys: Cache::builder().max_capacity(CAPACITY).time_to_live(cached_for).build(),
+            turns: Semaphore::new(IN_TURN),
             changed: Cache::builder()
                 .max_capacity(CAPACITY)
                 .time_to_live(cached_for * 2 + Duration::from_mins(1))
@@ -51,14 +67,17 @@ impl Authentication {
         }
     }
 
-    /// The key whose secret is `presented`, and notes its use.
-    pub async fn authenticate(&self, presented: &[u8]) -> Result<Arc<ApiKey>, AuthenticationError> {
+    /// The key whose secret is `presented`, and notes its use. What can be nobody's secret is not looked up.
+    pub async fn authenticate(&self, presented: &[u8], trust: Trust) -> Result<Arc<ApiKey>, AuthenticationError> {
+        if presented.len() < SHORTEST_SECRET {
+            return Err(AuthenticationError::Unauthorized);
+        }
         let now = self.clock.now();
         let hash = SecretHash::of(presented);
-        let key = match self.look_up(hash).await? {
+        let key = match self.look_up(hash, trust).await? {
             Some(key) if self.is_outdated(&key).await => {
                 self.keys.invalidate(&hash).await;
-                self.look_up(hash).await?
+                self.look_up(hash, trust).await?
             }
             key => key,
         };
@@ -96,8 +115,12 @@ impl Authentication {
         Ok(())
     }
 
-    async fn look_up(&self, hash: SecretHash) -> Result<Option<Arc<ApiKey>>, Arc<StoreError>> {
-        let load = async { self.store.key_by_secret(hash).await.map(|key| key.map(Arc::new)) };
+    async fn look_up(&self, hash: SecretHash, trust: Trust) -> Result<Option<Arc<ApiKey>>, Arc<StoreError>> {
+        let load = async {
+            // It is never closed.
+            let _turn = if trust == Trust::InTurn { self.turns.acquire().await.ok() } else { None };
+            self.store.key_by_secret(hash).await.map(|key| key.map(Arc::new))
+        };
         self.keys.try_get_with(hash, load).await
     }
 

@@ -40,6 +40,7 @@ start_server() {
     SIGNPOST_ROOT_KEY="$root_key" \
     SIGNPOST_LIMITS__REDIRECT_PER_MINUTE=0 \
     SIGNPOST_LIMITS__QR_PER_MINUTE=0 \
+    SIGNPOST_LIMITS__UNAUTHORIZED_PER_MINUTE=0 \
     SIGNPOST_LOG__LEVEL=warn \
     "${settings[@]}" \
     "$signpost" >"$work/server.out" 2>"$work/server.log" &

@@ -96,6 +96,7 @@ fn the_defaults_are_the_documented_numbers() {
     let number = |limit: Option<std::num::NonZeroU32>| limit.map(std::num::NonZeroU32::get);
     assert_eq!(number(config.limits.redirect_per_minute), Some(100));
     assert_eq!(number(config.limits.qr_per_minute), Some(60));
+    assert_eq!(number(config.limits.unauthorized_per_minute), Some(100));
     let rates = [&config.tiers.free, &config.tiers.pro].map(|tier| {
         [
             tier.shorten_per_minute,

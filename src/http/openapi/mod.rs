@@ -37,6 +37,7 @@ pub struct Facts {
     pub plans: Plans,
     pub redirect_per_minute: Option<NonZeroU32>,
     pub qr_per_minute: Option<NonZeroU32>,
+    pub unauthorized_per_minute: Option<NonZeroU32>,
     /// For one try of a webhook delivery.
     pub webhook_timeout: Duration,
     /// The wait after each failed try but the last.

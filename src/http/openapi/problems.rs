@@ -23,7 +23,9 @@ pub const OWN_PROBLEMS: &str = "x-problems";
 fn meaning(kind: Kind) -> &'static str {
     match kind {
         Kind::MalformedBody => "The body is no JSON in UTF-8, or nests deeper than 64; or the request is no HTTP.",
-        Kind::Unauthorized => "The API key is missing, unknown, expired or revoked: the same answer for all four.",
+        Kind::Unauthorized => {
+            "The API key is missing, which `detail` says, or is unknown, expired or revoked: one answer for these three."
+        }
         Kind::Forbidden => "The key may not do this, whatever its scopes; `detail` says why.",
         Kind::ScopeMissing => "The key lacks a scope; `scope` names it.",
         Kind::NotOwner => "The link was made with another key.",
@@ -37,7 +39,7 @@ fn meaning(kind: Kind) -> &'static str {
             "The `Content-Type` is not JSON: send `application/json`, `application/*+json`, or none at all."
         }
         Kind::Validation => {
-            "Fields or parameters are missing, malformed or unknown; `errors` lists all faults, each with a `pointer` into \
+            "Fields or parameters are missing, malformed or unknown; `errors` lists all faults, the first 100 at the most, each with a `pointer` into \
              the body (RFC 6901) or the name of a query `parameter`."
         }
         Kind::RateLimited => "The rate limit is reached; send the request again after `Retry-After` seconds.",

@@ -67,7 +67,7 @@ metrics! {
     HTTP_REQUEST_DURATION: Histogram "signpost_http_request_duration_seconds" ["route"]
         "Time from a request's head to its answer, redirects apart: they have a histogram of their own."
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]
-        "Requests answered 429, by the limit: of a client (redirect, qr) or of a key (key)."
+        "Requests answered 429, by the limit: of a client (redirect, qr, unauthorized: too many 401) or of a key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
         "Refusals for want of monthly quota: links (of POST /shorten) and webhook_deliveries."
 

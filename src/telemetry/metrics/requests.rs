@@ -164,6 +164,7 @@ impl RequestMeters {
 pub struct RefusalMeters {
     pub limited_qr: Counter,
     pub limited_keys: Counter,
+    pub limited_unauthorized: Counter,
     pub links_quota: Counter,
 }
 
@@ -174,6 +175,7 @@ impl RefusalMeters {
         Self {
             limited_qr: limit("qr"),
             limited_keys: limit("key"),
+            limited_unauthorized: limit("unauthorized"),
             links_quota: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "links"),
         }
     }

@@ -8,7 +8,7 @@ use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 
 use crate::support::client::{Answer, Client};
-use crate::support::server::{ROOT_KEY, Server};
+use crate::support::server::{ROOT_KEY, Server, count};
 use crate::support::stores::{apply, on_each_store};
 
 /// Every operation that asks for a key, with the scope that it needs.
@@ -68,20 +68,25 @@ async fn missing_unknown_expired_and_revoked_keys_get_the_same_answer() {
 
     let unknown = format!("sp_{}", "x".repeat(43));
     let refused = [
-        server.anonymous().get("/usage").await,
         server.with_key(&unknown).get("/usage").await,
-        server.with_key("").get("/usage").await,
+        server.with_key("short").get("/usage").await,
         server.with_key(expiring_key).get("/usage").await,
         server.with_key(revoked_key).get("/usage").await,
+        server.anonymous().get("/usage").await,
+        server.with_key("").get("/usage").await,
     ];
-    for answer in &refused {
+    for (number, answer) in refused.iter().enumerate() {
         answer.problem("unauthorized");
         assert_eq!(answer.status, 401);
         assert!(answer.header("www-authenticate").contains("X-API-Key"), "{:?}", answer.headers);
-        assert_eq!(answer.text(), refused[0].text());
+        // That no key came is told, for whoever forgot it.
+        assert_eq!(answer.text().contains("carries no API key"), number >= 4, "{}", answer.text());
+        if number < 4 {
+            assert_eq!(answer.text(), refused[0].text());
+        }
         let mut headers = answer.headers.clone();
         let mut others = refused[0].headers.clone();
-        for of_the_moment in ["x-request-id", "date"] {
+        for of_the_moment in ["x-request-id", "date", "content-length"] {
             assert!(headers.remove(of_the_moment).is_some());
             others.remove(of_the_moment);
         }
@@ -171,4 +176,47 @@ async fn refusals_come_in_their_order() {
         root.get(&path(&foreign_tracked)).await.expect(200);
         root.get(&path(&own)).await.expect(403).problem("untracked-link");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_is_answered_401_too_often_is_answered_429_and_with_a_valid_key_as_ever() {
+    let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
+    let server = Server::builder()
+        .clock(clock.clone())
+        .set("SIGNPOST_LIMITS__UNAUTHORIZED_PER_MINUTE", "3")
+        .set("SIGNPOST_HTTP__TRUSTED_PROXIES", "127.0.0.0/8")
+        .start();
+    let unknown = |n: usize| format!("sp_{n:x>43}");
+    let ask = async |client: &str, key: &str| {
+        let headers: Vec<_> =
+            [("X-Forwarded-For", client), ("X-API-Key", key)].into_iter().filter(|h| !h.1.is_empty()).collect();
+        server.anonymous().get_with("/usage", &headers).await
+    };
+    let look_ups = async || {
+        let metrics = server.metrics().await;
+        count(&metrics, "signpost_store_operations_total{operation=\"key_by_secret\",outcome=\"ok\"}")
+    };
+    let made = server.root().new_key(json!({"name": "valid"})).await;
+    for key in ["", &unknown(1), "short"] {
+        ask("203.0.113.7", key).await.expect(401);
+    }
+    for key in ["", &unknown(1), &unknown(2), "short"] {
+        let answer = ask("203.0.113.7", key).await.expect(429);
+        answer.problem("rate-limited");
+        assert_eq!(answer.header("retry-after"), "60");
+    }
+    // Neither what is missing, nor what can be nobody's, nor what is known to be unknown, is looked up.
+    let before = look_ups().await;
+    for key in ["", "short", &unknown(1), &unknown(2)] {
+        ask("203.0.113.7", key).await.expect(429);
+    }
+    assert_eq!(look_ups().await, before);
+    // A valid key is let in, one that is not known here yet among them; other clients have a limit of their own.
+    ask("203.0.113.7", made["key"].as_str().unwrap()).await.expect(200);
+    ask("203.0.113.7", ROOT_KEY).await.expect(200);
+    ask("203.0.113.8", "").await.expect(401);
+    clock.advance(Duration::from_mins(2));
+    ask("203.0.113.7", "").await.expect(401);
+    let limited = server.metrics().await;
+    assert_eq!(count(&limited, "signpost_requests_limited_total{limit=\"unauthorized\"}"), 8);
 }

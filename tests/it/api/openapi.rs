@@ -310,3 +310,21 @@ async fn both_forms_are_answered_304_to_who_has_them() {
     }
     client.get("/openapi.json?page=2").await.expect(422).problem("validation");
 }
+
+#[tokio::test]
+async fn the_reference_says_which_colours_are_refused_where_addresses_are_kept_and_how_a_replay_is_told() {
+    let document = document().await;
+    let parameters = &document["paths"]["/{short_id}/qr"]["get"]["parameters"];
+    let light =
+        items(parameters).map(|parameter| resolved(&document, parameter)).find(|p| p["name"] == "light").unwrap();
+    let light = light["description"].as_str().unwrap();
+    assert!(["422", "25 %", "0.587 green"].iter().all(|said| light.contains(said)), "{light}");
+    let redirect = document["paths"]["/{short_id}"]["get"]["description"].as_str().unwrap();
+    assert!(
+        redirect.contains("kept only in the hit journal") && redirect.contains("all links of a node"),
+        "{redirect}"
+    );
+    let receiving = webhook(&document)["description"].as_str().unwrap();
+    assert_eq!(receiving.matches("def is_genuine").count(), 1);
+    assert!(receiving.contains("abs(time.time() - int(sent)) <= 300"), "{receiving}");
+}

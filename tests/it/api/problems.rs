@@ -6,6 +6,7 @@ use signpost::http::problem::Kind;
 use signpost::http::routes;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
+use crate::support::raw::Raw;
 use crate::support::server::{ROOT_KEY, Server};
 use crate::support::stores::{apply, on_each_store};
 
@@ -204,4 +205,50 @@ async fn errors_tell_nothing_of_what_was_asked_or_of_the_inside() {
     let body = format!("{{\"redirect_url\": \"{ROOT_KEY}\", ");
     let answer = server.root().send(Method::POST, "/shorten", &[], Some(body.into())).await.expect(400);
     assert!(!answer.text().contains(ROOT_KEY));
+}
+
+/// The largest body of an error.
+const MOST_BYTES: usize = 32 * 1024;
+
+#[tokio::test]
+async fn no_error_body_tells_of_more_than_a_hundred_faults_or_is_larger_than_32_kib() {
+    let server = Server::start();
+    let link = server.root().any_link().await;
+    // Many parameters, and names that JSON writes with six bytes for one; without a key, and with one.
+    let many = "a&".repeat(30_000);
+    let long = format!("{}=1", "%01".repeat(20_000));
+    for (path, query, faults) in [
+        (format!("/{link}/qr"), &many, 100),
+        ("/openapi.json".to_owned(), &many, 100),
+        ("/usage".to_owned(), &many, 100),
+        (format!("/{link}/qr"), &long, 1),
+        ("/shorten".to_owned(), &long, 2),
+    ] {
+        let (method, body) = if path == "/shorten" { ("POST", "{}") } else { ("GET", "") };
+        let request = format!(
+            "{method} {path}?{query} HTTP/1.1\r\nHost: x\r\nX-API-Key: {ROOT_KEY}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut raw = Raw::connect(server.address).await;
+        raw.send(request.as_bytes()).await;
+        let answer = raw.answer().await.unwrap().expect(422);
+        assert!(answer.body.len() <= MOST_BYTES, "{path}: {} bytes", answer.body.len());
+        assert_eq!(answer.problem("validation")["errors"].as_array().unwrap().len(), faults, "{path}");
+    }
+    let unknown: Vec<String> = (0..3_000).map(|n| format!("\"{}{n}\":0", "\\u0001".repeat(2))).collect();
+    let unknown = format!("{{{}}}", unknown.join(","));
+    let zeros = format!("{{\"name\":\"x\",\"scopes\":[{}0]}}", "0,".repeat(30_000));
+    let surrogates = format!("{{\"data\":[{}0]}}", "\"\\ud800\",".repeat(6_000));
+    let name = format!("{{\"{}\":0}}", "\\u0001".repeat(10_000));
+    for (path, body, faults) in [
+        ("/shorten", &unknown, 100),
+        ("/api-keys", &unknown, 100),
+        ("/api-keys", &zeros, 100),
+        ("/shorten", &surrogates, 100),
+        ("/shorten", &name, 2),
+    ] {
+        let answer = server.root().send(Method::POST, path, &[], Some(body.clone().into())).await.expect(422);
+        assert!(answer.body.len() <= MOST_BYTES, "{path}: {} bytes", answer.body.len());
+        assert_eq!(answer.problem("validation")["errors"].as_array().unwrap().len(), faults, "{path}");
+    }
 }

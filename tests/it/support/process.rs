@@ -48,6 +48,7 @@ impl Program {
             .set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "127.0.0.0/8")
             .set("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "0")
             .set("SIGNPOST_LIMITS__QR_PER_MINUTE", "0")
+            .set("SIGNPOST_LIMITS__UNAUTHORIZED_PER_MINUTE", "0")
             .set("SIGNPOST_TIERS__FREE__SHORTEN_PER_MINUTE", "0")
             .set("SIGNPOST_JOURNAL__SEGMENT_BYTES", "262144")
             .set("SIGNPOST_JOURNAL__DISK_BUDGET_BYTES", "67108864")

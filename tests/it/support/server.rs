@@ -56,6 +56,7 @@ impl Default for ServerBuilder {
             .set("SIGNPOST_WEBHOOKS__ALLOWED_NETWORKS", "127.0.0.0/8")
             .set("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "0")
             .set("SIGNPOST_LIMITS__QR_PER_MINUTE", "0")
+            .set("SIGNPOST_LIMITS__UNAUTHORIZED_PER_MINUTE", "0")
             .set("SIGNPOST_JOURNAL__SEGMENT_BYTES", "1048576")
             .set("SIGNPOST_JOURNAL__DISK_BUDGET_BYTES", "67108864")
             .set("SIGNPOST_STORE__CACHE_BYTES", "16777216")
