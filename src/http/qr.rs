@@ -29,7 +29,9 @@ pub struct QrQuery {
     /// `cmyk(0,100,100,0)` or `0,100,100,0`.
     #[param(default = "#000000", example = "#1a237e")]
     dark: Option<String>,
-    /// Background: as `dark`, or `transparent`. The two must differ enough in brightness for a scanner to tell them apart.
+    /// Background: as `dark`, or `transparent`. Refused, 422, where a scanner could not tell the two
+    /// apart: their brightness (luma, 0.299 red + 0.587 green + 0.114 blue) must differ by at least 25 % of that between
+    /// black and white. `dark` may be the brighter one; beside `transparent` every `dark` is taken.
     #[param(default = "#FFFFFF", example = "transparent")]
     light: Option<String>,
 }

@@ -146,10 +146,11 @@ fn answer(api: &Api, ask: &Ask<'_, HeaderMap>, entry: &Entry, by: LookUp, at: Ti
     summary = "Redirect to target URL",
     description = "Answers 302 with the link's target in `Location`, without a body. Needs no key, and ignores any query.\n\n\
         Each 302 to a `GET` is one hit: it is counted, and the link's webhooks are fired in the background, so that the \
-        redirect does not wait for them. A `HEAD` answers the same and records nothing. Redirects are limited by client \
-        and never blocked by a quota.\n\n\
+        redirect does not wait for them. A `HEAD` answers the same and records nothing. Redirects are limited by client, \
+        over all links of a node, and never blocked by a quota.\n\n\
         Of the visitor these are read: `User-Agent` and `Sec-CH-UA-Mobile` for the kind of device, the host of `Referer`, \
-        and the address for the place, which is not kept.",
+        and the address for the place. The address is kept only in the hit journal, whose files are deleted once all of \
+        their hits are counted.",
     params(ShortIdPath),
     responses((
         status = 302,

@@ -10,6 +10,7 @@ use crate::domain::key::Scope;
 use crate::domain::plan::Plan;
 use crate::domain::webhook::RETENTION_DAYS;
 use crate::domain::window::WINDOW_SECONDS;
+use crate::http::problem::MAX_FAULTS;
 
 /// The first page: keys, conventions, errors, limits.
 pub fn introduction(facts: &Facts) -> String {
@@ -43,7 +44,7 @@ The root key is the operator's. It has every scope, sees every link and key, and
 
 ## Requests and answers
 
-- Bodies are JSON in UTF-8, at most 65,536 bytes, nested at most 64 deep. A field that is unknown, or sent twice, is a fault, so that a typing error is heard; so is an unknown query parameter.
+- Bodies are JSON in UTF-8, at most 65,536 bytes, nested at most 64 deep. A field that is unknown, or sent twice, is a fault, so that a typing error is heard; so are an unknown query parameter and a string with half a surrogate pair (`"\ud800"`).
 - Times are ISO 8601 in UTC with milliseconds: `2026-11-21T07:49:42.028Z`. Ids of keys and hits are UUIDs. Counts are integers up to 2^63 - 1.
 - Every answer has `X-Request-Id`: yours, where you send one of 1 to 64 of `A-Za-z0-9._-`, else a new one.
 - Every path that answers `GET` answers `HEAD` with the same head and no body. A `HEAD` of a short link is no hit.
@@ -52,7 +53,7 @@ The root key is the operator's. It has every scope, sees every link and key, and
 
 ## Errors
 
-Every error is a problem document (RFC 9457) of type `application/problem+json`: `type` for programs, `title`, `status`, and a `detail` that says what to do. `type` is `urn:problem-type:signpost:` and one of these slugs:
+Every error is a problem document (RFC 9457) of type `application/problem+json`: `type` for programs, `title`, `status`, and a `detail` that says what to do. `errors` of `validation` lists at most the first {MAX_FAULTS} faults, long names cut and ended with `…`; no error body is larger than 32 KiB. `type` is `urn:problem-type:signpost:` and one of these slugs:
 
 {errors}
 Refusals are looked for in this order: key (401), scope (403), rate limit (429), existence (404), ownership and the rest (403).
@@ -62,7 +63,7 @@ Refusals are looked for in this order: key (401), scope (403), rate limit (429),
 Requests in any {window} s, by sliding window:
 
 {rates}
-A request that is refused for its key, its scope or its rate takes nothing from the window; every other one does, whatever its answer. Past the limit the answer is 429, and `Retry-After` is truthful: a request after it is let in, unless others with the same key were faster. Endpoints with a key tell in `RateLimit-Policy` and `RateLimit` how much is left. A client is an IPv4 address or an IPv6 /64 network.
+A request that is refused for its key, its scope or its rate takes nothing from the window; every other one does, whatever its answer. Past the limit the answer is 429, and `Retry-After` is truthful: a request after it is let in, unless others with the same key were faster. Endpoints with a key tell in `RateLimit-Policy` and `RateLimit` how much is left. A client is an IPv4 address or an IPv6 /64 network. One that was answered 401 too often is answered 429 in its place, and with a valid key as ever.
 
 Quotas, by calendar month in UTC:
 
@@ -122,8 +123,9 @@ fn rates(facts: &Facts) -> String {
         let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(endpoint));
     }
     for (endpoint, limit) in [
-        ("`GET /{short_id}`, all links together", facts.redirect_per_minute),
+        ("`GET /{short_id}`, all links of a node together", facts.redirect_per_minute),
         ("`GET /{short_id}/qr`", facts.qr_per_minute),
+        ("answers 401, all endpoints together", facts.unauthorized_per_minute),
     ] {
         let limit = number(limit);
         let _ = writeln!(table, "| {endpoint} | {limit} | {limit} | client |");
@@ -172,21 +174,30 @@ pub fn webhook(facts: &Facts) -> String {
 
 **Quota.** A delivery counts once, when it is first tried. Past the monthly quota it is not sent, and recorded as failed with the error `quota exceeded` and 0 attempts.
 
-**Addresses.** Only public addresses are called; loopback, private and link-local networks are not, whatever name leads there.
+**Addresses.** Only public addresses are called; loopback, private and link-local networks are not, whatever name leads there. Such an address in a URL, and `localhost`, is refused when the link is made.
 
 **Status.** `GET /{{short_id}}/webhooks/status` tells how deliveries fare, for {RETENTION_DAYS} days.
 
-**Signature.** Check it before you trust a request. `X-Webhook-Signature` is `sha256=` and the lower-case hex of the HMAC-SHA256 of the raw body, keyed with the `webhook_secret` of the key that made the link: its whole text, `whsec_` included. In Python:
+**Signature.** Check it before you trust a request. `webhook-id`, `webhook-timestamp` and `webhook-signature` are as [Standard Webhooks](https://www.standardwebhooks.com) has them, with the `webhook_secret` of the key that made the link: its libraries verify a request unchanged, its age included, which tells a replay. In Python:
 
 ```python
-import hashlib, hmac
+import base64, hashlib, hmac, time
 
-def is_genuine(secret: str, body: bytes, signature: str) -> bool:
-    expected = 'sha256=' + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-    return hmac.compare_digest(expected, signature)
+def is_genuine(secret: str, headers, body: bytes) -> bool:
+    name, sent, signatures = (
+        headers.get(header, '').encode(errors='replace')
+        for header in ('webhook-id', 'webhook-timestamp', 'webhook-signature')
+    )
+    key = base64.b64decode(secret.removeprefix('whsec_'))
+    digest = hmac.new(key, b'%b.%b.%b' % (name, sent, body), hashlib.sha256).digest()
+    expected = b'v1,' + base64.b64encode(digest)
+    signed = any(hmac.compare_digest(expected, given) for given in signatures.split())
+    return signed and abs(time.time() - int(sent)) <= 300
 ```
 
-`webhook-id`, `webhook-timestamp` and `webhook-signature` are as [Standard Webhooks](https://www.standardwebhooks.com) has them, so that its libraries verify a request unchanged, its age included. While a rotation's grace lasts, `webhook-signature` carries two signatures, and `X-Webhook-Signature` that of the new secret."
+While a rotation's grace lasts, `webhook-signature` carries two signatures, separated by a space.
+
+`X-Webhook-Signature` is `sha256=` and the lower-case hex of the HMAC-SHA256 of the raw body, keyed with the whole text of the secret, `whsec_` included; during a grace, with that of the new one. It has no time in it, and can't tell a replay."
     )
 }
 
