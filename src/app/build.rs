@@ -66,6 +66,8 @@ use crate::threads::stand_back;
 const JITTER: f64 = 0.1;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
+/// What is sent and not yet taken by the client is at most this much, and as much again for the kernel's own use.
+const SEND_BUFFER_BYTES: u32 = 256 * 1024;
 /// How long actix lets requests go on after it was told to stop, in seconds.
 const SHUTDOWN_SECONDS: u64 = 10;
 
@@ -317,6 +319,7 @@ fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: D
         max_connections: config.http.max_connections,
         keep_alive: Some(config.http.keep_alive).filter(|time| !time.is_zero()),
         head_timeout: config.http.request_timeout,
+        send_timeout: config.http.send_timeout,
         disconnect_timeout: Duration::from_secs(1),
         farewell,
         shutdown_seconds: SHUTDOWN_SECONDS,
@@ -336,6 +339,8 @@ fn listen(config: &Config, setting: &'static str, address: SocketAddr) -> Result
     let listener = socket.and_then(|socket| {
         // A restart need not wait for the connections of the process before.
         socket.set_reuseaddr(true)?;
+        // Connections inherit it. A client that takes none of its answer costs this much of the kernel's memory.
+        socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)?.into_std()
     });

@@ -10,12 +10,12 @@ use uuid::Uuid;
 use self::records::{IssuedKeyRecord, KeyList, KeyPage, KeyRecord, KeyRotation, NewApiKey};
 use super::Api;
 use super::body::{Fields, read_json};
-use super::gate::Caller;
+use super::gate::{Caller, presented_secret};
 use super::openapi::schemas::KeyIdPath;
 use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{KeyId, Scope, ScopeSet, Tier};
+use crate::domain::key::{KeyId, Scope, ScopeSet, SecretHash, Tier};
 use crate::service::keys::{NewKey, Rotation};
 
 /// Keys on a page when no `limit` is given.
@@ -191,7 +191,7 @@ pub async fn revoke(
 /// Rotate an API key
 ///
 /// Gives a key a new secret, and its webhooks too where asked for. Its `key_id`, tier, scopes, links, usage and counters
-/// stay. A key may rotate itself without the scope.
+/// stay. A key may rotate itself without the scope, by its current secret alone: with the old one, in its grace, it is 403.
 ///
 /// The old secret ends at once, or after `grace_seconds`. While the root key comes from the server's settings, only its
 /// webhook secret can be rotated here: with `rotate_webhook_secret`, and the answer has no `key`.
@@ -231,7 +231,8 @@ pub async fn rotate(
     let mut fields = if body.is_empty() { Fields::none() } else { Fields::parse(&body)? };
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let rotation = rotation(fields)?;
-    let key = api.keys.rotate(&caller.key, key_id(&path)?, rotation).await?;
+    let presented = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
+    let key = api.keys.rotate(&caller.key, presented, key_id(&path)?, rotation).await?;
     let last_used_at = api.keys.last_used_at(key.key.id).await?;
     Ok(web::Json(IssuedKeyRecord::of(&key, last_used_at)))
 }

@@ -10,7 +10,7 @@ use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 use super::authentication::Authentication;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, SealedSecret, Tier};
+use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, SealedSecret, SecretHash, Tier};
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
 use crate::store::{Store, StoreError, UpdateKeyError};
@@ -179,7 +179,16 @@ impl Keys {
     }
 
     /// Gives a key a new secret; the old one works until the grace has passed.
-    pub async fn rotate(&self, caller: &ApiKey, id: KeyId, rotation: Rotation) -> Result<IssuedKey, KeyError> {
+    ///
+    /// `presented` is the hash of the caller's secret. A key may rotate itself by its current secret alone: whoever has only the
+    /// one before, in its grace, could take the key over.
+    pub async fn rotate(
+        &self,
+        caller: &ApiKey,
+        presented: SecretHash,
+        id: KeyId,
+        rotation: Rotation,
+    ) -> Result<IssuedKey, KeyError> {
         let now = self.clock.now();
         let until = now.plus(rotation.grace);
         let secret = KeySecret::generate(&self.random).map_err(|_| KeyError::NoRandomness)?;
@@ -187,6 +196,11 @@ impl Keys {
             if rotation.webhook_secret_too { Some(new_webhook_secret(&self.vault, &self.random, id)?) } else { None };
         let key = self
             .change(caller, id, |key| {
+                if key.id == caller.id && !key.secret_hash.matches(&presented) {
+                    return Err(KeyError::Forbidden(
+                        "a key can be rotated by its current secret alone, not by the one before",
+                    ));
+                }
                 if !self.is_chosen(key) {
                     key.retiring_secret = retiring(&mut key.secret_hash, secret.hash(), now, until);
                     key.prefix = secret.prefix();

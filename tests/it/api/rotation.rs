@@ -167,3 +167,19 @@ async fn of_many_rotations_at_once_one_secret_is_left() {
     }
     assert_eq!(working, 1);
 }
+
+#[apply(on_each_store)]
+async fn a_secret_in_its_grace_can_not_rotate_its_own_key() {
+    let server = Server::start();
+    let root = server.root();
+    let old = root.new_key(json!({"name": "shop"})).await;
+    let path = format!("/api-keys/{}/rotate", text(&old["key_id"]));
+    let new = rotate(&root, &old, json!({"grace_seconds": 600})).await;
+    assert_eq!((status(&server, &old).await, status(&server, &new).await), (200, 200));
+    let refused = server.with_key(text(&old["key"])).post(&path, json!({})).await.expect(403);
+    refused.problem("forbidden");
+    assert_eq!((status(&server, &old).await, status(&server, &new).await), (200, 200));
+    let newest = rotate(&server.with_key(text(&new["key"])), &old, json!({})).await;
+    let statuses = [status(&server, &old).await, status(&server, &new).await, status(&server, &newest).await];
+    assert_eq!(statuses, [401, 401, 200]);
+}
