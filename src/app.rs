@@ -1,5 +1,6 @@
 //! The composition root: builds every part, binds, runs, drains. The only place that knows all of them.
 
+mod around_store;
 mod build;
 mod cluster;
 mod keys_on_disk;

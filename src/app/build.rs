@@ -11,6 +11,7 @@ use actix_web::dev::Server;
 use actix_web::{App as Router, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
+use super::around_store::guarded_and_metered;
 use super::keys_on_disk::{master_key, node_id};
 use super::{App, Parts, StartError, Tell, cluster, meters};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
@@ -54,8 +55,7 @@ use crate::service::root_key;
 use crate::service::usage::Usage;
 use crate::service::webhook_status::WebhookStatuses;
 use crate::store::embedded::EmbeddedStore;
-use crate::store::metered::MeteredStore;
-use crate::store::reach::{GuardedStore, Reach};
+use crate::store::reach::Reach;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::hits::CountingMeters;
@@ -112,15 +112,10 @@ pub(super) async fn build(
         Some(wrap) => wrap(store),
         None => store,
     };
-    let store = match &reach {
-        Some(reach) => Arc::new(GuardedStore::new(store, Arc::clone(reach))),
-        None => store,
-    };
-    meters::show_reach(&metrics, reach);
+    let store = guarded_and_metered(store, reach, &metrics);
     let places = open_places(config)?;
 
     let traces = start_traces(config, node, &metrics)?;
-    let store: Arc<dyn Store> = Arc::new(MeteredStore::new(store, &metrics));
     let on_restart = meters::count_restarts(&metrics);
     let shards = start_shards(&store, &clock, &metrics, &on_restart)?;
     let (guard, plans) = (AddressGuard::new(config.webhooks.allowed_networks.clone()), plans(config));

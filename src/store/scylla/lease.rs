@@ -12,6 +12,10 @@ use super::outcome::CqlError;
 use super::queue::{BEAT_EVERY, QueueRow};
 use super::watch::uptime;
 use crate::store::StoreError;
+use crate::telemetry::log_limit::LogLimit;
+
+/// How soon a holder tries again whose beat did not get through.
+const BEAT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl Tables {
     /// Opens a queue for this life of the node, and takes over those of its earlier lives, which are over: nobody else
@@ -54,10 +58,17 @@ impl Tables {
     }
 
     async fn keep_beating(tables: Weak<Self>) {
+        static LINES: LogLimit = LogLimit::new(BEAT_EVERY);
+        let mut pause = BEAT_EVERY;
         loop {
-            tokio::time::sleep(BEAT_EVERY).await;
+            tokio::time::sleep(pause).await;
             let Some(tables) = tables.upgrade().filter(|tables| tables.check_open().is_ok()) else { return };
-            if let Err(error) = tables.beat_all().await {
+            let beaten = tables.beat_all().await;
+            // Nothing is begun on a queue before the beat that gets through: soon after the cluster is back.
+            pause = if beaten.is_ok() { BEAT_EVERY } else { BEAT_AGAIN_AFTER };
+            if let Err(error) = beaten
+                && LINES.admit().is_some()
+            {
                 tracing::warn!(%error, "queues: the cluster does not confirm that this node holds them");
             }
             tables.doubts.notify_one();

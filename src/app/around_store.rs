@@ -1,0 +1,19 @@
+//! What stands around the store, whichever it is.
+
+use std::sync::Arc;
+
+use super::meters;
+use crate::store::Store;
+use crate::store::metered::MeteredStore;
+use crate::store::reach::{GuardedStore, Reach};
+use crate::telemetry::metrics::Metrics;
+
+/// Has calls refused while a store elsewhere is out of reach, and counted.
+pub fn guarded_and_metered(store: Arc<dyn Store>, reach: Option<Arc<Reach>>, metrics: &Metrics) -> Arc<dyn Store> {
+    let store: Arc<dyn Store> = match &reach {
+        Some(reach) => Arc::new(GuardedStore::new(store, Arc::clone(reach))),
+        None => store,
+    };
+    meters::show_reach(metrics, reach);
+    Arc::new(MeteredStore::new(store, metrics))
+}
