@@ -32,7 +32,7 @@ pub enum Command {
         /// A new file, or one whose export ended early: then it goes on.
         file: PathBuf,
     },
-    /// Fill the store, which must be empty, from FILE.
+    /// Fill the store, which must be empty, from FILE. If any record of it is not valid, nothing is imported.
     Import {
         /// What an export has written.
         file: PathBuf,

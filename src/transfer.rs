@@ -4,10 +4,11 @@
 //! Between the records stand places: up to there the file is good, and from there its store can go on giving.
 
 mod export;
+mod faults;
 mod import;
 mod progress;
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::io::{self, BufRead};
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ use crate::store::StoreError;
 use crate::store::transfer::{Record, Section, SinkError};
 
 pub use self::export::export;
-pub use self::import::{Imported, import};
+pub use self::import::{Checked, Imported, check, fill, import};
 
 /// The form of the file. A release that changes it reads the older ones too.
 const FORMAT: u32 = 1;
@@ -43,6 +44,8 @@ pub enum TransferError {
     Incomplete(PathBuf),
     #[error("{}, line {line}: {reason}", path.display())]
     Damaged { path: PathBuf, line: u64, reason: String },
+    #[error("{}: {} can't be imported, and nothing was:{}", path.display(), Records(*.count), Faults(.first))]
+    Faults { path: PathBuf, count: u64, first: Vec<Fault> },
     #[error("the store is in use already: only an empty one can be filled")]
     NotEmpty,
     #[error("the store was begun to be filled from another file: use that one, or an empty store")]
@@ -51,6 +54,36 @@ pub enum TransferError {
     Refused(#[from] SinkError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// How many records with faults are told of.
+const FAULTS_TOLD: usize = 100;
+
+/// What is wrong with a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub line: u64,
+    pub reason: String,
+}
+
+struct Records(u64);
+
+impl fmt::Display for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, if self.0 == 1 { "record" } else { "records" })
+    }
+}
+
+/// One behind the other, each with its line.
+struct Faults<'a>(&'a [Fault]);
+
+impl fmt::Display for Faults<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.0.iter().enumerate();
+        all.into_iter().try_for_each(|(index, Fault { line, reason })| {
+            write!(f, "{} line {line}: {reason}", if index == 0 { "" } else { ";" })
+        })
+    }
 }
 
 /// How many records of each kind a file has.
@@ -141,12 +174,12 @@ impl<R: BufRead> Lines<R> {
             return Ok(None);
         }
         self.number += 1;
-        let line = serde_json::from_slice(&self.text).map_err(|error| self.damaged(&error))?;
-        if !matches!(line, Line::End(_)) {
+        self.offset += read as u64;
+        let line = serde_json::from_slice(&self.text);
+        if !matches!(line, Ok(Line::End(_))) {
             self.hash.update(&self.text);
         }
-        self.offset += read as u64;
-        Ok(Some(line))
+        line.map(Some).map_err(|error| self.damaged(&error))
     }
 
     /// The first line.

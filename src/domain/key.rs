@@ -22,6 +22,20 @@ impl fmt::Display for KeyId {
     }
 }
 
+/// The longest name of a key, in characters.
+const MAX_NAME: usize = 100;
+
+/// A name is for people: in lists, in terminals, in what they copy from there.
+pub fn fault_of_name(name: &str) -> Option<&'static str> {
+    if !(1..=MAX_NAME).contains(&name.chars().count()) {
+        return Some("must have 1 to 100 characters");
+    }
+    if name.contains(char::is_control) {
+        return Some("must have no control characters");
+    }
+    name.trim().is_empty().then_some("must not be white space alone")
+}
+
 /// What a key pays for: it sets rate limits and monthly quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {

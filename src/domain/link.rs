@@ -4,6 +4,7 @@ use std::fmt;
 
 use ring::error::Unspecified;
 use ring::rand::SecureRandom;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use url::Url;
@@ -136,13 +137,35 @@ pub struct TargetUrl(String);
 
 impl TargetUrl {
     const MAX_BYTES: usize = 8192;
+    /// What is no ASCII is kept escaped, and takes more room then.
+    const MAX_STORED_BYTES: usize = 16 * Self::MAX_BYTES;
 
     /// Kept as sent when it is pure ASCII, else in its WHATWG form.
     ///
     /// # Errors
     /// See [`TargetUrlError`].
     pub fn parse(text: &str, this_service: &BaseUrl) -> Result<Self, TargetUrlError> {
-        if text.len() > Self::MAX_BYTES {
+        let url = Self::checked(text, Self::MAX_BYTES)?;
+        if this_service.covers(&url) {
+            return Err(TargetUrlError::AtThisService);
+        }
+        Ok(Self(if text.is_ascii() { text.to_owned() } else { url.into() }))
+    }
+
+    /// Takes a target that was accepted before, by this service or another one: in the form in which it is kept.
+    ///
+    /// # Errors
+    /// See [`TargetUrlError`].
+    pub fn parse_stored(text: &str) -> Result<Self, TargetUrlError> {
+        if !text.is_ascii() {
+            return Err(TargetUrlError::ForbiddenCharacter);
+        }
+        Self::checked(text, Self::MAX_STORED_BYTES)?;
+        Ok(Self(text.to_owned()))
+    }
+
+    fn checked(text: &str, most_bytes: usize) -> Result<Url, TargetUrlError> {
+        if text.len() > most_bytes {
             return Err(TargetUrlError::TooLong);
         }
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -158,10 +181,7 @@ impl TargetUrl {
         if url.host_str().is_none_or(str::is_empty) {
             return Err(TargetUrlError::NotAbsoluteHttp);
         }
-        if this_service.covers(&url) {
-            return Err(TargetUrlError::AtThisService);
-        }
-        Ok(Self(if text.is_ascii() { text.to_owned() } else { url.into() }))
+        Ok(url)
     }
 
     /// ASCII only, so that it can stand in a header.
@@ -202,6 +222,14 @@ impl LinkData {
             compact.push(c);
         }
         if compact.len() > Self::MAX_BYTES { Err(DataTooLarge) } else { Ok(Self(compact)) }
+    }
+
+    /// Whether this is what [`from_json_object`](Self::from_json_object) would have made: of what comes from a file.
+    ///
+    /// Values are not looked into: an earlier release kept strings that can't be decoded, such as lone surrogates.
+    pub fn is_well_formed(&self) -> bool {
+        let is_json = self.0.starts_with('{') && serde_json::from_str::<IgnoredAny>(&self.0).is_ok();
+        is_json && Self::from_json_object(&self.0).as_ref() == Ok(self)
     }
 
     /// Compact JSON.

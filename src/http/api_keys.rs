@@ -15,13 +15,11 @@ use super::openapi::schemas::KeyIdPath;
 use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{KeyId, Scope, ScopeSet, SecretHash, Tier};
+use crate::domain::key::{KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
 use crate::service::keys::{NewKey, Rotation};
 
 /// Keys on a page when no `limit` is given.
 const DEFAULT_PAGE: usize = 50;
-/// The longest name, in characters.
-const MAX_NAME: usize = 100;
 /// The longest grace of a rotation: a week.
 const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
 
@@ -102,17 +100,6 @@ fn new_key(mut fields: Fields<'_>, now: Timestamp) -> Result<NewKey, Problem> {
     // `finish` has told of a name that is missing or malformed.
     let name = name.ok_or_else(Problem::internal)?;
     Ok(NewKey { name, tier, scopes, expires_at })
-}
-
-/// A name is for people: in lists, in terminals, in what they copy from there.
-fn fault_of_name(name: &str) -> Option<&'static str> {
-    if !(1..=MAX_NAME).contains(&name.chars().count()) {
-        return Some("must have 1 to 100 characters");
-    }
-    if name.contains(char::is_control) {
-        return Some("must have no control characters");
-    }
-    name.trim().is_empty().then_some("must not be white space alone")
 }
 
 fn scopes(fields: &mut Fields<'_>) -> Option<ScopeSet> {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::progress::Progress;
-use super::{Counts, Header, Line, Lines, TransferError, hex};
+use super::{Counts, FAULTS_TOLD, Fault, Header, Line, Lines, TransferError, faults, hex};
+use crate::domain::key::SealedSecret;
 use crate::store::transfer::{FILLED, FILLED_FROM, NAMES, Record, Sink};
 
 /// Records that are given to the store at once.
@@ -32,7 +33,23 @@ struct Reached {
 
 /// Fills a store. One that ended early goes on where it was; what comes twice changes nothing.
 pub async fn import(sink: &dyn Sink, path: &Path) -> Result<Imported, TransferError> {
-    let (header, counts, length) = check(path)?;
+    fill(sink, check(path)?).await
+}
+
+/// A file that was read to its end, and can be read in.
+pub struct Checked {
+    path: PathBuf,
+    header: Header,
+    counts: Counts,
+    length: u64,
+    /// What tells the master key of the store that the file is from; `None` where that had none yet.
+    pub master_key_check: Option<SealedSecret>,
+}
+
+/// As [`import`], from a file that was checked.
+pub async fn fill(sink: &dyn Sink, file: Checked) -> Result<Imported, TransferError> {
+    let Checked { path, header, counts, length, .. } = file;
+    let path = path.as_path();
     if sink.kept(FILLED).await?.as_deref() == Some(header.id.as_bytes()) {
         return Ok(Imported::Before);
     }
@@ -50,6 +67,10 @@ pub async fn import(sink: &dyn Sink, path: &Path) -> Result<Imported, TransferEr
         let line = lines.next()?;
         let is_last = matches!(line, None | Some(Line::End(_)));
         if let Some(Line::Record(record)) = line {
+            // The file may have changed since.
+            if let Some(reason) = faults::of(&record, header.root_key.as_deref()) {
+                return Err(lines.damaged(&reason));
+            }
             batch.push(record);
         }
         if batch.len() == BATCH || is_last {
@@ -69,31 +90,61 @@ pub async fn import(sink: &dyn Sink, path: &Path) -> Result<Imported, TransferEr
     Ok(Imported::Now(counts))
 }
 
-/// Reads the whole file before anything of it is written, and answers how long it is.
-fn check(path: &Path) -> Result<(Header, Counts, u64), TransferError> {
+/// Reads the whole file before anything of it is written. Every record has to be one that the service could have made.
+pub fn check(path: &Path) -> Result<Checked, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let mut lines = Lines::new(path.to_owned(), BufReader::new(file));
     let mut progress = Progress::of_bytes("checking", length);
     let header = lines.header()?;
-    let mut counts = Counts::default();
-    loop {
-        match lines.next()? {
-            Some(Line::Record(record)) => counts.add(&record),
-            Some(Line::Place(_)) => progress.at(lines.offset),
-            Some(Line::SignpostExport(_)) => return Err(lines.damaged(&"a second beginning")),
-            None => return Err(TransferError::Incomplete(path.to_owned())),
-            Some(Line::End(end)) => {
-                if end.counts != counts || end.sha256 != hex(lines.hash.clone()) {
-                    return Err(lines.damaged(&"the file is not as it was written"));
+    let (mut counts, mut found, mut master_key_check) = (Counts::default(), Found::default(), None);
+    let end = loop {
+        match lines.next() {
+            Ok(Some(Line::Record(record))) => {
+                counts.add(&record);
+                if let Some(reason) = faults::of(&record, header.root_key.as_deref()) {
+                    found.note(lines.number, reason);
                 }
-                if lines.offset != length {
-                    return Err(lines.damaged(&"there is more behind the end"));
+                if let Record::Name { name, value } = record
+                    && name == NAMES[1]
+                {
+                    master_key_check = Some(SealedSecret(value));
                 }
-                progress.end();
-                return Ok((header, counts, length));
             }
+            Ok(Some(Line::Place(_))) => progress.at(lines.offset),
+            Ok(Some(Line::SignpostExport(_))) => return Err(lines.damaged(&"a second beginning")),
+            Ok(Some(Line::End(end))) => break end,
+            Ok(None) => return Err(TransferError::Incomplete(path.to_owned())),
+            Err(TransferError::Damaged { line, reason, .. }) => found.note(line, reason),
+            Err(error) => return Err(error),
+        }
+    };
+    progress.end();
+    if found.count > 0 {
+        return Err(TransferError::Faults { path: path.to_owned(), count: found.count, first: found.first });
+    }
+    if end.counts != counts || end.sha256 != hex(lines.hash.clone()) {
+        return Err(lines.damaged(&"the file is not as it was written"));
+    }
+    if lines.offset != length {
+        return Err(lines.damaged(&"there is more behind the end"));
+    }
+    Ok(Checked { path: path.to_owned(), header, counts, length, master_key_check })
+}
+
+/// The records with faults.
+#[derive(Default)]
+struct Found {
+    count: u64,
+    first: Vec<Fault>,
+}
+
+impl Found {
+    fn note(&mut self, line: u64, reason: String) {
+        self.count += 1;
+        if self.first.len() < FAULTS_TOLD {
+            self.first.push(Fault { line, reason });
         }
     }
 }

@@ -7,8 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
 use signpost::domain::hit::{Dimension, HitBatch, OTHER_LABEL, ServedCount};
+use signpost::domain::vault::Vault;
 use signpost::store::embedded::EmbeddedStore;
 use signpost::store::scylla::migrate;
 use signpost::store::scylla::session::{self, ScyllaSettings};
@@ -51,7 +56,8 @@ impl Ground {
 async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(store);
     store.put_if_absent("root_key", key_id(1).0.as_bytes().to_vec()).await.unwrap();
-    store.put_if_absent("master_key_check", vec![0, 255, 7]).await.unwrap();
+    let seal = Vault::new(&[7; 32]).unwrap().seal(&SystemRandom::new(), b"master key check", "signpost").unwrap();
+    store.put_if_absent("master_key_check", seal.0).await.unwrap();
     store.create_key(key(1, &[])).await.unwrap();
     store.create_key(key(2, &[key_id(1)])).await.unwrap();
     let mut revoked = key(2, &[key_id(1)]);
@@ -322,6 +328,61 @@ async fn a_file_that_is_cut_or_changed_is_refused_before_anything_is_written() {
     assert_eq!(all(&sink).await, Vec::<String>::new());
 }
 
+/// The file as somebody writes it who changes it and knows how it is summed up.
+fn summed_up(text: &str) -> String {
+    let (lines, end) = text.trim_end().rsplit_once('\n').unwrap();
+    let lines = format!("{lines}\n");
+    let sum: String = digest(&SHA256, lines.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut end: serde_json::Value = serde_json::from_str(end).unwrap();
+    end["end"]["sha256"] = sum.into();
+    format!("{lines}{end}\n")
+}
+
+#[tokio::test]
+async fn records_that_the_service_could_not_have_made_are_told_with_their_lines_and_nothing_is_kept() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let whole = fs::read_to_string(ground.file()).unwrap();
+    let sink = ground.store("sink");
+    for (from, to, reason) in [
+        ("https://example.com/some", "javascript:alert(1)//", "target"),
+        ("https://example.com/some", "/relative", "target"),
+        ("https://example.com/some", "https://example.com/a b", "target"),
+        (r#"{\"order\":17}"#, "[17]", "data"),
+        (r#"{\"order\":17}"#, r#"{\"order\": 17}"#, "data"),
+        ("https://hooks.example.com/a", "file:///etc/passwd", "webhooks/0"),
+        ("https://hooks.example.com/a", "https://u:p@hooks.example.com/a", "webhooks/0"),
+        ("https://hooks.example.com/a", "https://hooks.example.com/b", "distinct"),
+        ("\"0000003\"", "\"../../a\"", "short id"),
+        ("\"key 2\"", "\"  \"", "name"),
+        ("\"scopes\":63", "\"scopes\":255", "scopes"),
+        ("\"count\":4000000000000", "\"count\":18446744073709551615", "count"),
+        ("\"name\":\"master_key_check\"", "\"name\":\"import_done\"", "name"),
+        ("\"webhook_secret\":[7,", "\"webhook_secret\":[7],\"x\":[7,", "sealed"),
+    ] {
+        let changed = summed_up(&whole.replacen(from, to, 1));
+        let line = whole.lines().position(|line| line.contains(from)).unwrap() as u64 + 1;
+        assert_ne!(changed, whole, "{from}");
+        fs::write(ground.file(), changed).unwrap();
+        let refused = import(&sink, &ground.file()).await.unwrap_err();
+        let TransferError::Faults { count: 1, first, .. } = &refused else { panic!("{to}: {refused:?}") };
+        assert_eq!(first[0].line, line, "{refused}");
+        assert!(reason == "short id" || first[0].reason.contains(reason), "{reason}: {refused}");
+    }
+    // Another key made the operator's.
+    let second = whole.lines().find(|line| line.contains("\"key 2\"")).unwrap();
+    let raised = second.replace("\"is_root\":false", "\"is_root\":true");
+    let both = whole.replace(second, &raised).replacen("https://example.com/some", "ftp://example.com", 1);
+    fs::write(ground.file(), summed_up(&both)).unwrap();
+    let refused = import(&sink, &ground.file()).await.unwrap_err();
+    assert!(matches!(&refused, TransferError::Faults { count: 2, .. }), "{refused:?}");
+    assert!(refused.to_string().contains("is_root") && refused.to_string().lines().count() == 1, "{refused}");
+    assert_eq!(all(&sink).await, Vec::<String>::new());
+    fs::write(ground.file(), &whole).unwrap();
+    import(&sink, &ground.file()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_store_that_is_in_use_is_not_filled() {
     let ground = Ground::new();
@@ -370,9 +431,11 @@ async fn a_store_comes_over_to_a_cluster_and_back() {
 async fn the_commands_carry_a_store_from_one_directory_to_another() {
     let ground = Ground::new();
     fill(ground.store("from/store")).await.close().await;
-    let run = |data: &str, arguments: &[&str]| {
-        Program::at(ground.directory.path()).arguments(arguments).set("SIGNPOST_DATA_DIR", data).run()
+    let key = |byte: u8| STANDARD.encode([byte; 32]);
+    let command = |data: &str, arguments: &[&str]| {
+        Program::at(ground.directory.path()).arguments(arguments).set("SIGNPOST_DATA_DIR", data)
     };
+    let run = |data: &str, arguments: &[&str]| command(data, arguments).set("SIGNPOST_MASTER_KEY", &key(7)).run();
     let exported = run("from", &["export", "all.jsonl"]);
     assert!(exported.code() == Some(0) && exported.stdout.starts_with("Exported 1101 links, 2 keys, "), "{exported:?}");
     assert!(exported.stderr.contains("deliveries of webhooks are pending"), "{exported:?}");
