@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{
     layers::{Settings, Value, variable_of},
+    redact,
     secrets::Secrets,
 };
 
@@ -38,9 +39,9 @@ fn literal(value: &Value) -> String {
     match value {
         Value::Boolean(value) => value.to_string(),
         Value::Integer(value) => value.to_string(),
-        Value::Text(value) | Value::Untyped(value) => quoted(value),
+        Value::Text(value) | Value::Untyped(value) => quoted(&redact::in_force(value)),
         Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
+            let items: Vec<String> = items.iter().map(|item| quoted(&redact::in_force(item))).collect();
             format!("[{}]", items.join(", "))
         }
         // Reading refuses it, so no loaded configuration has one.

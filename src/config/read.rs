@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::{
     error::{Origin, SettingError},
     layers::{Setting, Settings, Value},
-    redact::shown,
+    redact,
 };
 
 impl Settings {
@@ -23,8 +23,8 @@ impl Settings {
     pub(super) fn boolean(&mut self, name: &str) -> Result<bool, SettingError> {
         let setting = self.setting(name)?;
         if let Value::Untyped(text) = &setting.value {
-            let parsed =
-                bool::from_str(text).map_err(|_| setting.refuse(format!("{} is not true or false", shown(text))))?;
+            let parsed = bool::from_str(text)
+                .map_err(|_| setting.refuse(format!("{} is not true or false", redact::refused(text))))?;
             setting.value = Value::Boolean(parsed);
         }
         match setting.value {
@@ -40,8 +40,8 @@ impl Settings {
     {
         let setting = self.setting(name)?;
         if let Value::Untyped(text) = &setting.value {
-            let parsed =
-                i64::from_str(text).map_err(|_| setting.refuse(format!("{} is not a whole number", shown(text))))?;
+            let parsed = i64::from_str(text)
+                .map_err(|_| setting.refuse(format!("{} is not a whole number", redact::refused(text))))?;
             setting.value = Value::Integer(parsed);
         }
         let Value::Integer(value) = setting.value else {
@@ -65,7 +65,7 @@ impl Settings {
                 Ok(count) => return Ok(Some(count)),
                 Err(_) => count.to_string(),
             },
-            Value::Text(text) => shown(text),
+            Value::Text(text) => redact::refused(text),
             _ => return Err(mismatch(setting, "a whole number or \"unlimited\"")),
         };
         Err(setting.refuse(format!("{refused} is neither a count from 0 up nor \"unlimited\"")))
@@ -85,7 +85,7 @@ impl Settings {
         }
         match &setting.value {
             Value::Text(text) => {
-                parse(text).ok_or_else(|| setting.refuse(format!("{} is not {expected}", shown(text))))
+                parse(text).ok_or_else(|| setting.refuse(format!("{} is not {expected}", redact::refused(text))))
             }
             _ => Err(mismatch(setting, "a string")),
         }
@@ -151,7 +151,9 @@ impl Settings {
         };
         items
             .iter()
-            .map(|item| parse(item).ok_or_else(|| setting.refuse(format!("{} is not {expected}", shown(item)))))
+            .map(|item| {
+                parse(item).ok_or_else(|| setting.refuse(format!("{} is not {expected}", redact::refused(item))))
+            })
             .collect()
     }
 

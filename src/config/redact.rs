@@ -1,34 +1,69 @@
-//! Values of settings as they may be shown in errors.
+//! The one place that hides passwords in what is shown of a setting.
 
-/// A value between quotes, without what may be a secret in a URL: user name and password, and the query.
+const MASK: &str = "***";
+
+/// A refused value as a message shows it: quoted, in one line, without what may be a password.
 ///
-/// It goes by the characters alone, because the values that are shown are those that could not be parsed.
-pub(super) fn shown(value: &str) -> String {
-    let (value, query) = value.split_once('?').map_or((value, ""), |(value, _)| (value, "?***"));
-    let (scheme, rest) = value.split_once("://").map_or(("", value), |(scheme, rest)| (scheme, rest));
-    let separator = if scheme.is_empty() { "" } else { "://" };
-    // The last one: a password may contain others.
-    let rest = rest.rfind('@').map_or_else(|| rest.to_owned(), |at| format!("***{}", &rest[at..]));
-    format!("{:?}", format!("{scheme}{separator}{rest}{query}"))
+/// The value may be malformed in any way, so more is hidden than a parser would: all between the scheme and the last `@`,
+/// a port that is no number, and all behind a `?` or `#`.
+pub(super) fn refused(text: &str) -> String {
+    format!("{:?}", hidden(text))
+}
+
+/// A value in force, for the effective configuration. Only a URL can hold a password: other values are shown as they are,
+/// so that they can be read back.
+pub(super) fn in_force(text: &str) -> String {
+    if text.contains("://") { hidden(text) } else { text.to_owned() }
+}
+
+fn hidden(text: &str) -> String {
+    let (scheme, rest) = match text.find("://") {
+        Some(at) => text.split_at(at + 3),
+        None => ("", text),
+    };
+    let (user, rest) = match rest.rsplit_once('@') {
+        Some((_, rest)) => ("***@", rest),
+        None => ("", rest),
+    };
+    let (rest, tail) = match rest.find(['?', '#']) {
+        Some(at) => (&rest[..at], format!("{}{MASK}", &rest[at..=at])),
+        None => (rest, String::new()),
+    };
+    // `https://name:password` has lost its host, not its password.
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let port = authority.rfind(']').map_or(0, |end| end + 1);
+    let (host, port) = match authority[port..].find(':') {
+        Some(at) => authority.split_at(port + at + 1),
+        None => (authority, ""),
+    };
+    let port = if scheme.is_empty() || port.bytes().all(|byte| byte.is_ascii_digit()) { port } else { MASK };
+    format!("{scheme}{user}{host}{port}{path}{tail}")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::*;
 
     #[test]
-    fn what_may_be_a_secret_is_masked() {
-        for (value, expected) in [
-            ("plain", "\"plain\""),
-            ("", "\"\""),
-            ("127.0.0.1:99999", "\"127.0.0.1:99999\""),
-            ("http://user:pass@host:4318/x", "\"http://***@host:4318/x\""),
-            ("http://user:p@ss/w@host", "\"http://***@host\""),
-            ("user:pass@host", "\"***@host\""),
-            ("http://host/?api_key=pass", "\"http://host/?***\""),
-            ("htp:/user:pass@host", "\"***@host\""),
+    fn what_may_be_a_password_is_hidden_and_the_rest_is_shown() {
+        for (given, shown) in [
+            ("http://user:secret@host:1/path", "http://***@host:1/path"),
+            ("http://user:se@cr/et@host", "http://***@host"),
+            ("http://user:se?cr#et@host/a", "http://***@host/a"),
+            ("user:secret@host:9042", "***@host:9042"),
+            ("http:/user:secret@host", "***@host"),
+            ("http://user:secret", "http://user:***"),
+            ("http://host?token=secret", "http://host?***"),
+            ("http://host/a#secret", "http://host/a#***"),
+            ("http://[::1]:80/a", "http://[::1]:80/a"),
+            ("http://host:99999", "http://host:99999"),
+            ("10.0.0.0/33", "10.0.0.0/33"),
+            ("::1:x", "::1:x"),
+            ("", ""),
         ] {
-            assert_eq!(shown(value), expected);
+            assert_eq!(refused(given), format!("{shown:?}"));
         }
+        assert_eq!(in_force("data@home"), "data@home");
+        assert_eq!(in_force("http://user:secret@host"), "http://***@host");
     }
 }

@@ -238,3 +238,40 @@ fn a_bad_value_is_refused_without_the_password_in_it() {
         }
     }
 }
+
+/// A password is in a value that is taken, or refused, of every setting, from a file and from the environment.
+#[test]
+fn no_password_in_a_value_is_shown() {
+    const SECRET: &str = "hunter2-s3cret";
+    let defaults = with_environment(&[]).expect("valid");
+    let names = defaults.settings().map(|setting| {
+        (setting.name().to_owned(), setting.variable(), matches!(setting.value(), signpost::config::Value::List(_)))
+    });
+    for (name, variable, is_list) in names.collect::<Vec<_>>() {
+        for url in [
+            "http://operator:SECRET@host:1/path",
+            "http://operator:SECRET",
+            "http:/operator:SECRET@host",
+            "http://host/?token=SECRET",
+            "ftp://operator:SECRET@host",
+            "operator:SECRET@host:9042",
+        ] {
+            let url = url.replace("SECRET", SECRET);
+            let value = if is_list { format!("[{url:?}]") } else { format!("{url:?}") };
+            let (section, key) = name.rsplit_once('.').unwrap_or(("", &name));
+            let text = if section.is_empty() {
+                format!("{key} = {value}\n")
+            } else {
+                format!("[{section}]\n{key} = {value}\n")
+            };
+            for loaded in [with_file(&text), with_environment(&[(&variable, &url)])] {
+                let shown = match loaded {
+                    Ok(config) if url.contains("://") => config.effective(),
+                    Ok(_) => continue,
+                    Err(line) => line,
+                };
+                assert!(!shown.contains(SECRET), "{name}: {shown}");
+            }
+        }
+    }
+}
