@@ -123,8 +123,7 @@ pub(super) async fn build(
     // Before anything is delivered: under a wrong master key every delivery would fail for good.
     let chosen = config.secrets.root_key.as_ref().map(|key| KeySecret::chosen(key.expose().to_owned()));
     let root_is_chosen = chosen.is_some();
-    let tell: root_key::Tell<'_> = &|news| tell(news, base_url.as_str());
-    root_key::set_up(&*store, &vault, chosen, clock.now(), tell).await?;
+    root_key::set_up(&*store, &vault, chosen, clock.now(), &|news| tell(news, base_url.as_str())).await?;
 
     let wake = DispatcherWake::default();
     let (webhooks, webhook_arbiter) = start_webhooks(

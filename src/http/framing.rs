@@ -67,7 +67,7 @@ impl Framing {
         let mut has_begun = false;
         while !input.is_empty() {
             match self.0 {
-                State::Head => match self.head(input, out) {
+                State::Head => match Self::head(input, out) {
                     Some(state) => (self.0, has_begun) = (state, true),
                     None => break,
                 },
@@ -95,7 +95,7 @@ impl Framing {
     }
 
     /// Hands a head over, once it is there; what follows it is the state.
-    fn head(&self, input: &mut BytesMut, out: &mut BytesMut) -> Option<State> {
+    fn head(input: &mut BytesMut, out: &mut BytesMut) -> Option<State> {
         let plain = with_plain_query(input);
         let text: &[u8] = plain.as_deref().unwrap_or(input);
         let mut fields = [EMPTY_HEADER; MAX_FIELDS];

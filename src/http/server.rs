@@ -179,7 +179,7 @@ where
                 }
                 stream = lane.into_stream();
             }
-            let wire = Wire::new(stream, already_read, (head_timeout, send_timeout), leave.has_begun);
+            let wire = Wire::new(stream, &already_read, (head_timeout, send_timeout), leave.has_begun);
             // In a box of its own: most connections never need the dispatcher's room.
             Box::pin(dispatcher.call((wire, peer))).await
         })

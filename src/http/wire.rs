@@ -141,13 +141,13 @@ impl Wire {
     /// The times are those of a head, and of a client that takes no byte of its answers.
     pub fn new(
         stream: TcpStream,
-        already_read: Vec<u8>,
+        already_read: &[u8],
         (head_timeout, send_timeout): (Duration, Duration),
         is_stopping: Arc<AtomicBool>,
     ) -> Self {
         Self {
             stream,
-            inbox: BytesMut::from(already_read.as_slice()),
+            inbox: BytesMut::from(already_read),
             handed_over: BytesMut::new(),
             framing: Framing::default(),
             requests: 0,

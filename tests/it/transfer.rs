@@ -332,7 +332,9 @@ async fn a_file_that_is_cut_or_changed_is_refused_before_anything_is_written() {
 fn summed_up(text: &str) -> String {
     let (lines, end) = text.trim_end().rsplit_once('\n').unwrap();
     let lines = format!("{lines}\n");
-    let sum: String = digest(&SHA256, lines.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits: Vec<String> =
+        digest(&SHA256, lines.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = digits.concat();
     let mut end: serde_json::Value = serde_json::from_str(end).unwrap();
     end["end"]["sha256"] = sum.into();
     format!("{lines}{end}\n")
