@@ -8,7 +8,7 @@
 //! - answers a connection that ends in the middle of its first head;
 //! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
 //! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
-//! - hands over one request at a time, the next when the one before is answered (see [`framing`](super::framing)).
+//! - hands over one request at a time, the next when the one before is answered (see `framing.rs`).
 
 use std::cell::Cell;
 use std::io;
