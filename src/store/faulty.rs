@@ -130,6 +130,10 @@ macro_rules! pass_on {
     ) => {
         #[async_trait]
         impl Store for FaultyStore {
+            async fn close(&self) {
+                self.behind.close().await;
+            }
+
             $($passed)*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {

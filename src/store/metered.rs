@@ -95,6 +95,10 @@ macro_rules! count_all {
                 self.behind.known_link(id)
             }
 
+            async fn close(&self) {
+                self.behind.close().await;
+            }
+
             $($passed)*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {

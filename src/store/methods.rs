@@ -1,7 +1,7 @@
 //! The list of the store's methods, for what stands around a store: one with the field `behind`.
 
 /// Hands the methods of [`Store`](super::Store) to the macro of this name: those that may fail, which read or write, and those
-/// that are passed on as they are.
+/// that are passed on as they are. `close` is not among them: not all do no more than to pass it on.
 macro_rules! store_methods {
     ($macro:ident) => {
         $macro! {
@@ -35,10 +35,6 @@ macro_rules! store_methods {
                 share_windows(own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError>;
             }
             passed {
-                async fn close(&self) {
-                    self.behind.close().await;
-                }
-
                 fn is_shared(&self) -> bool {
                     self.behind.is_shared()
                 }

@@ -166,17 +166,7 @@ macro_rules! guard_all {
                 self.behind.close().await;
             }
 
-            fn is_shared(&self) -> bool {
-                self.behind.is_shared()
-            }
-
-            fn driver_counts(&self) -> Option<DriverCounts> {
-                self.behind.driver_counts()
-            }
-
-            fn on_adoption(&self, tell: AdoptionHook) {
-                self.behind.on_adoption(tell);
-            }
+            $($passed)*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 self.read(self.behind.$read($($of),*)).await
