@@ -8,6 +8,7 @@ mod cache;
 mod config;
 mod domain;
 mod faults;
+mod formats;
 mod fuzz;
 mod hits;
 mod http;

@@ -168,4 +168,28 @@ mod tests {
         fs::write(records_path(&store), records).unwrap();
         assert!(!of_no_use(&stamp));
     }
+
+    /// The fixtures are those of `tests/it/formats`, which tells how they are made.
+    #[test]
+    fn files_of_all_versions_are_read() {
+        const STAMP: Stamp = [7; 16];
+        let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats");
+        if std::env::var_os("SIGNPOST_WRITE_FORMATS").is_some() {
+            let fixture = all.join(env!("CARGO_PKG_VERSION")).join("index");
+            let _ = fs::remove_dir_all(&fixture);
+            fs::create_dir_all(&fixture).unwrap();
+            known(&fixture.join("store"), 50, 60).write(STAMP).unwrap();
+        }
+        let mut versions = 0;
+        for version in fs::read_dir(all).unwrap().map(|entry| entry.unwrap().path()) {
+            let directory = tempfile::tempdir().unwrap();
+            for file in fs::read_dir(version.join("index")).unwrap().map(|entry| entry.unwrap()) {
+                fs::copy(file.path(), directory.path().join(file.file_name())).unwrap();
+            }
+            let read = KnownLinks::read(&directory.path().join("store"), &STAMP).unwrap();
+            assert!(tells_all(&read, 60) && read.lacks(id(60)));
+            versions += 1;
+        }
+        assert!(versions > 0);
+    }
 }

@@ -1,0 +1,80 @@
+//! Segments of the hit journal.
+
+use std::path::Path;
+use std::time::Duration;
+
+use signpost::domain::hit::{NodeId, Position};
+use signpost::hits::journal::{Journal, JournalSettings, open};
+use signpost::hits::record::HitRecord;
+use uuid::Uuid;
+
+use super::{keep, restore, to_write, versions};
+
+const NAME: &str = "journal";
+const NODE: NodeId = NodeId(Uuid::from_bytes([7; 16]));
+
+fn settings() -> JournalSettings {
+    JournalSettings {
+        segment_bytes: 4096,
+        disk_budget: 64 * 4096,
+        sync_interval: Duration::from_secs(1),
+        ..JournalSettings::default()
+    }
+}
+
+/// Every flag, both kinds of addresses, texts of every kind of length; enough for two segments.
+fn hits(texts: &[String; 3]) -> Vec<HitRecord<'_>> {
+    let mut hits = Vec::new();
+    for (number, tracked) in (0_u8..).zip([true, false].into_iter().cycle()).take(12) {
+        for (mobile, text) in [None, Some(false), Some(true)].into_iter().zip(texts) {
+            hits.push(HitRecord {
+                at_ms: 1_795_000_000_000 + u64::from(number),
+                short_id: *b"a1B2c3D",
+                tracked,
+                webhooks: number % 11,
+                ch_ua_mobile: mobile,
+                owner: [number; 16],
+                address: if number % 3 == 0 {
+                    std::net::IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number)])
+                } else {
+                    [192, 0, 2, number].into()
+                },
+                user_agent: text.as_bytes(),
+                referer: texts[usize::from(number) % 3].as_bytes(),
+            });
+        }
+    }
+    hits
+}
+
+fn texts() -> [String; 3] {
+    [String::new(), "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)".into(), "ü".repeat(200)]
+}
+
+fn write(directory: &Path) {
+    let Journal { writer, .. } = open(directory, &settings(), NODE, Position(0)).unwrap();
+    for hit in hits(&texts()) {
+        writer.append(&hit).unwrap();
+    }
+}
+
+#[test]
+fn segments_of_all_versions_are_read() {
+    if let Some(fixture) = to_write(NAME) {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path());
+        keep(directory.path(), &fixture);
+    }
+    for fixture in versions(NAME) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        restore(&fixture, &path);
+        let Journal { mut reader, .. } = open(&path, &settings(), NODE, Position(0)).unwrap();
+        assert!(reader.recovery().is_clean(), "{:?}", reader.recovery());
+        let texts = texts();
+        let hits = hits(&texts);
+        let mut expected = hits.iter();
+        while !reader.read(100, &mut |_, hit| assert_eq!(Some(hit), expected.next().copied())).caught_up {}
+        assert_eq!(expected.next(), None);
+    }
+}
