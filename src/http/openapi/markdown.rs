@@ -1,5 +1,7 @@
 //! The Markdown that this reference is written in, as HTML: headings, paragraphs, lists, tables, fenced code, `code`,
-//! **bold**, *emphasis* and [links](…). Everything else is text, and all text is escaped.
+//! **bold**, *emphasis* and [links](…). Everything else is text, HTML included, and all text is escaped.
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 /// Text that may stand in HTML, in an attribute too.
 pub fn escape(text: &str) -> String {
@@ -31,99 +33,87 @@ pub fn headings(markdown: &str) -> impl Iterator<Item = &str> {
 
 /// A whole text. `##` becomes a heading of the given level.
 pub fn to_html(markdown: &str, level: usize) -> String {
-    let mut html = String::new();
-    let mut lines = markdown.lines().peekable();
-    while let Some(line) = lines.next() {
-        if line.trim().is_empty() {
-            continue;
-        }
-        if let Some(language) = line.strip_prefix("```") {
-            let code: Vec<&str> = lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
-            html += &code_block(&code.join("\n"), language);
-        } else if let Some(heading) = line.strip_prefix("## ") {
-            let id = anchor(heading);
-            html += &format!("<h{level} id=\"{id}\">{}</h{level}>\n", inline(heading));
-        } else if line.starts_with('|') {
-            let mut rows = vec![line];
-            while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
-                rows.push(row);
-            }
-            html += &table(&rows);
-        } else if line.starts_with("- ") {
-            let mut items = vec![line];
-            while let Some(item) = lines.next_if(|line| line.starts_with("- ")) {
-                items.push(item);
-            }
-            let items: String = items.iter().map(|item| format!("<li>{}</li>\n", inline(&item[2..]))).collect();
-            html += &format!("<ul>\n{items}</ul>\n");
-        } else {
-            let mut text = line.to_owned();
-            while let Some(more) = lines.next_if(|line| is_text(line)) {
-                text.push('\n');
-                text += more;
-            }
-            html += &format!("<p>{}</p>\n", inline(&text));
-        }
-    }
-    html
+    render(Parser::new_ext(markdown, Options::ENABLE_TABLES), level)
 }
 
-fn is_text(line: &str) -> bool {
-    !line.trim().is_empty() && !["```", "## ", "|", "- "].iter().any(|start| line.starts_with(start))
+/// One line or paragraph, without the element around it.
+pub fn inline(text: &str) -> String {
+    let events = Parser::new(text);
+    render(events.filter(|event| !matches!(event, Event::Start(Tag::Paragraph) | Event::End(TagEnd::Paragraph))), 2)
 }
 
 pub fn code_block(code: &str, language: &str) -> String {
     format!("<pre tabindex=\"0\"><code class=\"{}\">{}</code></pre>\n", escape(language), escape(code))
 }
 
-fn table(rows: &[&str]) -> String {
-    let row = |line: &str, cell: &str| {
-        let inner = line.trim().trim_start_matches('|');
-        let inner = inner.strip_suffix('|').unwrap_or(inner);
-        let cells: String = inner.split('|').map(|text| format!("<{cell}>{}</{cell}>", inline(text.trim()))).collect();
-        format!("<tr>{cells}</tr>\n")
-    };
-    // The second line only marks the first as the head.
-    let head = rows.first().map(|line| row(line, "th")).unwrap_or_default();
-    let body: String = rows.iter().skip(2).map(|line| row(line, "td")).collect();
-    format!("<div class=\"table\"><table>\n<thead>{head}</thead>\n<tbody>{body}</tbody>\n</table></div>\n")
-}
-
-/// One line or paragraph.
-pub fn inline(text: &str) -> String {
+fn render<'a>(mut events: impl Iterator<Item = Event<'a>>, level: usize) -> String {
     let mut html = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['`', '*', '[']) {
-        html += &escape(&rest[..at]);
-        let marked = &rest[at..];
-        let (piece, length) = span(marked).unwrap_or_else(|| (escape(&marked[..1]), 1));
-        html += &piece;
-        rest = &marked[length..];
+    let mut cell = "th";
+    // The library closes every element that it opens, and nests no links.
+    let mut target = String::new();
+    while let Some(event) = events.next() {
+        match event {
+            Event::Start(Tag::CodeBlock(kind)) => {
+                let language = if let CodeBlockKind::Fenced(language) = kind { language } else { "".into() };
+                let code: String = events.by_ref().map_while(text_of).collect();
+                html += &code_block(code.trim_end_matches('\n'), &language);
+            }
+            Event::Start(Tag::Heading { .. }) => {
+                let inner: Vec<_> =
+                    events.by_ref().take_while(|event| !matches!(event, Event::End(TagEnd::Heading(_)))).collect();
+                let id = anchor(&inner.iter().cloned().filter_map(text_of).collect::<String>());
+                html += &format!("<h{level} id=\"{id}\">{}</h{level}>\n", render(inner.into_iter(), level));
+            }
+            Event::Start(Tag::Link { dest_url, .. }) => {
+                target = dest_url.into_string();
+                html += &if is_safe(&target) { format!("<a href=\"{}\">", escape(&target)) } else { "[".to_owned() };
+            }
+            Event::End(TagEnd::Link) if is_safe(&target) => html += "</a>",
+            Event::End(TagEnd::Link) => html += &format!("]({})", escape(&target)),
+            Event::Start(Tag::Paragraph) => html += "<p>",
+            Event::End(TagEnd::Paragraph) => html += "</p>\n",
+            Event::Start(Tag::List(_)) => html += "<ul>\n",
+            Event::End(TagEnd::List(_)) => html += "</ul>\n",
+            Event::Start(Tag::Item) => html += "<li>",
+            Event::End(TagEnd::Item) => html += "</li>\n",
+            Event::Start(Tag::Emphasis) => html += "<em>",
+            Event::End(TagEnd::Emphasis) => html += "</em>",
+            Event::Start(Tag::Strong) => html += "<strong>",
+            Event::End(TagEnd::Strong) => html += "</strong>",
+            // A wide table scrolls by itself, and not the page.
+            Event::Start(Tag::Table(_)) => html += "<div class=\"table\"><table>\n",
+            Event::End(TagEnd::Table) => html += "</tbody>\n</table></div>\n",
+            Event::Start(Tag::TableHead) => {
+                cell = "th";
+                html += "<thead><tr>";
+            }
+            Event::End(TagEnd::TableHead) => {
+                cell = "td";
+                html += "</tr>\n</thead>\n<tbody>";
+            }
+            Event::Start(Tag::TableRow) => html += "<tr>",
+            Event::End(TagEnd::TableRow) => html += "</tr>\n",
+            Event::Start(Tag::TableCell) => html += &format!("<{cell}>"),
+            Event::End(TagEnd::TableCell) => html += &format!("</{cell}>"),
+            Event::Code(code) => html += &format!("<code>{}</code>", escape(&code)),
+            event => html += &escape(&text_of(event).unwrap_or_default()),
+        }
     }
-    html + &escape(rest)
+    html
 }
 
-/// What a mark starts, as HTML, and how long it is; `None` where the mark is not closed.
-fn span(text: &str) -> Option<(String, usize)> {
-    let enclosed = |mark: &str| {
-        let inner = text.strip_prefix(mark)?;
-        let end = inner.find(mark).filter(|end| *end > 0)?;
-        Some((&inner[..end], end + 2 * mark.len()))
-    };
-    if let Some((code, length)) = enclosed("`") {
-        return Some((format!("<code>{}</code>", escape(code)), length));
+/// Other links stay text.
+fn is_safe(target: &str) -> bool {
+    target.starts_with("https://") || target.starts_with('#')
+}
+
+/// The text of an event; `None` for the start or the end of an element.
+fn text_of(event: Event<'_>) -> Option<String> {
+    match event {
+        Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => Some(text.into_string()),
+        Event::SoftBreak | Event::HardBreak => Some("\n".to_owned()),
+        _ => None,
     }
-    if let Some((bold, length)) = enclosed("**") {
-        return Some((format!("<strong>{}</strong>", inline(bold)), length));
-    }
-    if let Some((emphasis, length)) = enclosed("*") {
-        return Some((format!("<em>{}</em>", inline(emphasis)), length));
-    }
-    let (label, target) = text.strip_prefix('[')?.split_once("](")?;
-    let (target, _) = target.split_once(')')?;
-    let is_safe = target.starts_with("https://") || target.starts_with('#');
-    let length = label.len() + target.len() + 4;
-    is_safe.then(|| (format!("<a href=\"{}\">{}</a>", escape(target), inline(label)), length))
 }
 
 #[cfg(test)]
