@@ -3,8 +3,8 @@
 //! The built-in defaults name every setting there is, so they are also the schema: a later layer
 //! may replace a value, never add a name.
 //!
-//! Not by a library: `figment` 0.10 and `config` 0.15 keep the source of a value but not its line in the file, and take unknown
-//! names silently. The messages that stop a start name the line and the setting that was probably meant (`tests/it/config`).
+//! Not by a library: `figment` 0.10 and `config` 0.15 keep the source of a value but not its line in the file. The messages
+//! that stop a start name the line, and the setting that was probably meant (`tests/it/config`).
 
 use std::{
     ffi::OsString,
