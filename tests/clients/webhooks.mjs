@@ -1,8 +1,8 @@
-// Judges the requests of standard input: by the README's function, and by Standard Webhooks' library.
+// Judges the requests of standard input: by the page's function, and by Standard Webhooks' library.
 
 import { readFileSync } from 'node:fs';
 import { Webhook } from 'standardwebhooks';
-import { isGenuine } from './readme.mjs';
+import { isGenuine } from './page.mjs';
 
 function isVerified(secret, headers, body) {
   try {
@@ -16,4 +16,4 @@ function isVerified(secret, headers, body) {
 const requests = JSON.parse(readFileSync(0));
 const judge = (judgement) =>
   requests.map(({ secret, headers, body }) => judgement(secret, headers, Buffer.from(body, 'base64')));
-console.log(JSON.stringify({ "README's js": judge(isGenuine), 'standardwebhooks from npm': judge(isVerified) }));
+console.log(JSON.stringify({ "page's js": judge(isGenuine), 'standardwebhooks from npm': judge(isVerified) }));

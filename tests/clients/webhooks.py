@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.parse
 
-import readme
+import page
 import standardwebhooks
 
 base_url, root_key, work, rust = sys.argv[1:]
@@ -184,7 +184,7 @@ reference: dict = {}
 exec(block, reference)
 
 judgements = {
-    "README's python": [by_function(readme.is_genuine, request) for request in requests],
+    "page's python": [by_function(page.is_genuine, request) for request in requests],
     "the reference's python": [by_function(reference["is_genuine"], request) for request in requests],
     "standardwebhooks from PyPI": [by_library(request.secret, request.headers, request.body) for request in requests],
     **judged_by(["node", f"{work}/webhooks.mjs"]),

@@ -1,15 +1,15 @@
-//! Judges the requests of standard input by the README's function.
+//! Judges the requests of standard input by the page's function.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-mod readme;
+mod page;
 
 fn is_genuine(request: &Value) -> bool {
     let header = |name: &str| request["headers"][name].as_str().unwrap_or("");
     let body = BASE64.decode(request["body"].as_str().unwrap()).unwrap();
-    readme::is_genuine(
+    page::is_genuine(
         request["secret"].as_str().unwrap(),
         header("webhook-id"),
         header("webhook-timestamp"),
@@ -21,5 +21,5 @@ fn is_genuine(request: &Value) -> bool {
 fn main() {
     let requests: Vec<Value> = serde_json::from_reader(std::io::stdin()).unwrap();
     let judgements: Vec<bool> = requests.iter().map(is_genuine).collect();
-    println!("{}", serde_json::json!({"README's rust": judgements}));
+    println!("{}", serde_json::json!({"page's rust": judgements}));
 }
