@@ -10,6 +10,7 @@ pub mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod dns;
 pub mod domain;
 pub mod hits;
 pub mod http;

@@ -17,6 +17,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
+use crate::dns::Resolver;
 use crate::domain::guard::AddressGuard;
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_url::WebhookUrl;
@@ -54,11 +55,11 @@ pub struct SenderSettings {
 }
 
 impl SenderSettings {
-    /// The API contract's settings: 10 s up to the answer's head, and the system's resolver.
-    pub fn new(guard: AddressGuard) -> Self {
+    /// The API contract's settings: 10 s up to the answer's head.
+    pub fn new(guard: AddressGuard, lookup: Arc<dyn Lookup>) -> Self {
         Self {
             guard,
-            lookup: Arc::new(SystemLookup),
+            lookup,
             timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(1),
             user_agent: concat!("signpost/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -242,21 +243,15 @@ fn tls_config(extra_roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig,
 /// The addresses of a host, when they are found.
 pub type LookupFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Finds the addresses of a host name.
+/// Finds the addresses of a host name. A try that is given up drops the future, which must end the look-up.
 pub trait Lookup: Send + Sync {
     fn lookup(&self, host: &str) -> LookupFuture;
 }
 
-/// Asks the system's resolver, hosts file included.
-pub struct SystemLookup;
-
-impl Lookup for SystemLookup {
+impl Lookup for Resolver {
     fn lookup(&self, host: &str) -> LookupFuture {
-        let host = host.to_owned();
-        Box::pin(async move {
-            let found = tokio::net::lookup_host((host, 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
-        })
+        let (resolver, host) = (self.clone(), host.to_owned());
+        Box::pin(async move { resolver.look_up(&host).await.map_err(io::Error::other) })
     }
 }
 

@@ -23,6 +23,7 @@ use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError, StoreKind, Tier as TierSettings};
+use crate::dns::{Resolver, Settings as ResolverSettings};
 use crate::domain::endpoint::Endpoint;
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
@@ -250,7 +251,8 @@ fn start_webhooks(
     on_restart: &RestartHook,
     context: DispatcherContext<'_>,
 ) -> Result<(WebhookPool, Arbiter), StartError> {
-    let mut sender = SenderSettings::new(context.guard.clone());
+    let resolver = Resolver::new(ResolverSettings::new(&config.webhooks.resolv_conf));
+    let mut sender = SenderSettings::new(context.guard.clone(), Arc::new(resolver));
     sender.timeout = config.webhooks.timeout;
     sender.max_idle_per_host = config.webhooks.in_flight_per_host;
     let parts = DispatcherParts {

@@ -1,5 +1,6 @@
 //! `[webhooks]`: delivery of hits.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -14,6 +15,8 @@ const MOST_RETRIES: usize = 10;
 pub struct Webhooks {
     /// Networks that may be called though they are not public.
     pub allowed_networks: Vec<IpNet>,
+    /// Says which name servers are asked for the addresses of receivers. It need not be there.
+    pub resolv_conf: PathBuf,
     /// Deliveries under way at once, over all receivers.
     pub workers: usize,
     /// Deliveries under way at once to one host.
@@ -38,6 +41,8 @@ impl Webhooks {
         }
         Ok(Self {
             allowed_networks: settings.networks("webhooks.allowed_networks")?,
+            resolv_conf: settings
+                .parsed("webhooks.resolv_conf", "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?,
             workers,
             buffer,
             in_flight_per_host: settings.integer("webhooks.in_flight_per_host", 1..=4096)?,

@@ -26,6 +26,8 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
     let filter = Targets::new()
         .with_target("signpost", level)
         .with_target("actix_http", LevelFilter::OFF)
+        // Whoever answers for a name could have it write lines.
+        .with_target("hickory_proto", LevelFilter::OFF)
         .with_default(level.min(LevelFilter::WARN));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

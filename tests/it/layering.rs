@@ -3,14 +3,14 @@
 //! `main → app → http → service → actors → {hits, cache, limits} → store → domain`, each using what stands to its right,
 //! and less than that where the table says so. In the middle, `actors` uses `hits` (the counter reads the journal), and
 //! knows neither the cache nor the clients' limits, which belong to the redirect's way; `hits`, `cache` and `limits` know
-//! nothing of each other, and of the three only the cache asks the store. `config`, `cli`, `readiness`,
+//! nothing of each other, and of the three only the cache asks the store. `config`, `cli`, `dns`, `readiness`,
 //! `threads` and `tls` are leaves that use nothing here; `telemetry` knows only how to speak TLS, `clock` what a time is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
-const MAY_USE: [(&str, &[&str]); 18] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("main", &["app", "cli", "config", "telemetry", "transfer"]),
     (
         "app",
@@ -19,6 +19,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
             "cache",
             "clock",
             "config",
+            "dns",
             "domain",
             "hits",
             "http",
@@ -34,7 +35,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("transfer", &["domain", "store"]),
     ("http", &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry"]),
     ("service", &["actors", "cache", "clock", "domain", "hits", "limits", "store"]),
-    ("actors", &["clock", "domain", "hits", "store", "telemetry", "threads", "tls"]),
+    ("actors", &["clock", "dns", "domain", "hits", "store", "telemetry", "threads", "tls"]),
     ("hits", &["domain", "threads"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),
@@ -44,19 +45,21 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("config", &[]),
     ("telemetry", &["tls"]),
     ("cli", &[]),
+    ("dns", &[]),
     ("readiness", &[]),
     ("threads", &[]),
     ("tls", &[]),
 ];
 
 /// A crate or a name, and the only places that may have it.
-const ONLY_IN: [(&str, &[&str]); 16] = [
+const ONLY_IN: [(&str, &[&str]); 17] = [
     ("actix_web", &["http/", "app.rs", "app/", "main.rs"]),
     // Logging names it to quiet it.
     ("actix_http", &["http/", "telemetry/logging.rs"]),
     ("actix_service", &["http/"]),
     ("actix", &["actors/", "app.rs", "app/"]),
     ("fjall", &["store/embedded/"]),
+    ("hickory_proto", &["dns/", "telemetry/logging.rs"]),
     ("memmap2", &["hits/segment.rs"]),
     ("maxminddb", &["hits/places.rs"]),
     ("reqwest", &["actors/webhook_preparation.rs", "actors/webhook_sender.rs", "telemetry/traces/export.rs"]),

@@ -6,6 +6,7 @@ mod actors;
 mod api;
 mod cache;
 mod config;
+mod dns;
 mod domain;
 mod faults;
 mod formats;

@@ -2,24 +2,27 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::engine::Engine;
 use super::links;
+use super::readers::Pool;
 use crate::domain::link::{Link, ShortId};
 use crate::store::StoreError;
 
-/// Threads of the blocking pool that read at once, at the most: a look-up that waits for the disk holds one.
-const MAX_READERS: usize = 16;
+/// Threads that read at once, at the most: a look-up that waits for the disk holds one.
+pub const MAX_READERS: usize = 16;
 /// Look-ups that wait for each reader before another one is called.
 const FOR_EACH_READER: usize = 16;
 
 type Answer = Result<Option<Link>, StoreError>;
 
 /// What waits to be looked up, and how many readers are at it.
-#[derive(Clone, Default)]
-pub struct LookUps(Arc<Mutex<Queue>>);
+#[derive(Clone)]
+pub struct LookUps {
+    queue: Arc<Mutex<Queue>>,
+    pool: Pool,
+}
 
 #[derive(Default)]
 struct Queue {
@@ -28,7 +31,11 @@ struct Queue {
 }
 
 impl LookUps {
-    /// Looks a link up on the blocking pool.
+    pub fn new(pool: Pool) -> Self {
+        Self { queue: Arc::default(), pool }
+    }
+
+    /// Looks a link up on a thread that reads.
     pub async fn link(&self, engine: Arc<Engine>, id: ShortId) -> Answer {
         let (sender, answer) = oneshot::channel();
         let needs_reader = {
@@ -51,7 +58,7 @@ impl LookUps {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics while this lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,10 +70,10 @@ struct Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if let (Some(reader), Ok(runtime)) = (self.reader.take(), Handle::try_current()) {
-            let engine = Arc::clone(&self.engine);
+        if let Some(reader) = self.reader.take() {
+            let (engine, pool) = (Arc::clone(&self.engine), reader.look_ups.pool.clone());
             // It ends by itself when nothing waits; whoever waits for an answer waits for it.
-            drop(runtime.spawn_blocking(move || reader.read(&engine)));
+            pool.begin(move || reader.read(&engine));
         }
     }
 }
@@ -116,6 +123,7 @@ impl Drop for Reader {
 mod tests {
     use std::time::Duration;
 
+    use super::super::readers::Readers;
     use super::*;
 
     /// What the first asker has begun (a reader is on its way) is not lost with it.
@@ -123,7 +131,8 @@ mod tests {
     async fn askers_are_answered_also_when_the_one_goes_away_who_calls_the_reader() {
         let directory = tempfile::tempdir().unwrap();
         let engine = Arc::new(Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0);
-        let look_ups = LookUps::default();
+        let readers = Readers::start().unwrap();
+        let look_ups = LookUps::new(readers.look_ups().clone());
         let id = ShortId::parse("Abc1234").unwrap();
         let mut first = Box::pin(look_ups.link(Arc::clone(&engine), id));
         assert!(futures_util::poll!(&mut first).is_pending());

@@ -1,7 +1,7 @@
 //! The embedded store: everything on this machine's disk, nothing else to run.
 //!
-//! Writes go through one thread that commits them in groups (`writer.rs`); reads run on the blocking pool, so that no
-//! event loop ever waits for the disk. What memory has of links is told at once (`known_links.rs`).
+//! Writes go through one thread that commits them in groups (`writer.rs`); reads run on threads of the store's own
+//! (`readers.rs`), so that no event loop ever waits for the disk. What memory has of links is told at once (`known_links.rs`).
 
 mod birth;
 mod counts;
@@ -15,6 +15,7 @@ mod labels;
 mod links;
 mod look_ups;
 mod parts;
+mod readers;
 mod rows;
 mod transaction;
 mod transfer;
@@ -29,6 +30,7 @@ use async_trait::async_trait;
 use self::engine::{Engine, Gone};
 use self::known_links::KnownLinks;
 use self::look_ups::LookUps;
+use self::readers::Readers;
 use self::transaction::{Rows, Transaction};
 use self::writer::{Writer, closed};
 use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
@@ -48,6 +50,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct EmbeddedStore {
     open: Mutex<Option<Open>>,
     look_ups: LookUps,
+    readers: Readers,
     known_links: Arc<KnownLinks>,
 }
 
@@ -67,8 +70,11 @@ impl EmbeddedStore {
         let engine = Arc::new(engine);
         known_links::complete(&engine);
         let known_links = Arc::clone(&engine.known_links);
-        let writer = Writer::start(Arc::clone(&engine)).map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups: LookUps::default(), known_links })
+        let no_thread = |error: std::io::Error| StoreError::Unavailable(error.to_string());
+        let readers = Readers::start().map_err(no_thread)?;
+        let writer = Writer::start(Arc::clone(&engine)).map_err(no_thread)?;
+        let look_ups = LookUps::new(readers.look_ups().clone());
+        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups, readers, known_links })
     }
 
     fn with_open<R>(&self, get: impl FnOnce(&Open) -> R) -> Result<R, StoreError> {
@@ -82,8 +88,7 @@ impl EmbeddedStore {
         read: impl FnOnce(&Engine) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         let engine = self.with_open(|open| Arc::clone(&open.engine))?;
-        let reading = tokio::task::spawn_blocking(move || read(&engine));
-        reading.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
+        self.readers.reads().read(move || read(&engine)).await
     }
 
     async fn write<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
@@ -121,7 +126,11 @@ impl Store for EmbeddedStore {
         let Some(Open { engine, writer, gone }) = open else { return };
         // The writing thread still has the engine: it ends with what was asked of it, so nothing is closed here.
         drop((engine, writer));
-        if tokio::time::timeout(CLOSE_PATIENCE, gone).await.is_err() {
+        let ended = async {
+            drop(gone.await);
+            self.readers.end().await;
+        };
+        if tokio::time::timeout(CLOSE_PATIENCE, ended).await.is_err() {
             tracing::error!("store: not closed in time; what was answered is durable all the same");
         }
     }

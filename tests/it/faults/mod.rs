@@ -7,6 +7,7 @@ mod first_start;
 mod keep_alive;
 mod kill;
 pub mod load;
+mod names;
 mod out_of_reach;
 mod read_only;
 mod rolling;

@@ -3,9 +3,11 @@
 use std::net::Ipv6Addr;
 use std::process::Command;
 
+use hickory_proto::rr::RecordType;
 use tokio::net::TcpSocket;
 
 use super::*;
+use crate::support::name_server::{NameServer, Reply};
 use crate::support::{SOON, eventually};
 
 /// Hosts in URLs, none of them public, in all notations in which a URL may have an address.
@@ -62,7 +64,7 @@ const REFUSED_ANSWERS: &[&str] = &[
 #[tokio::test]
 async fn a_literal_address_that_the_guard_refuses_is_never_dialled() {
     let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
-    let closed_guard = sender(SenderSettings::new(AddressGuard::default()));
+    let closed_guard = sender(settings_of(AddressGuard::default()));
     for host in REFUSED_HOSTS {
         for scheme in ["http", "https"] {
             let url = format!("{scheme}://{host}:{}/hook", receiver.address.port());
@@ -78,7 +80,7 @@ async fn a_literal_address_that_the_guard_refuses_is_never_dialled() {
 async fn a_name_of_a_refused_address_is_never_dialled() {
     let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
     let url = receiver.url_of("localhost");
-    let closed_guard = sender(SenderSettings::new(AddressGuard::default()));
+    let closed_guard = sender(settings_of(AddressGuard::default()));
     assert_eq!(closed_guard.send(request(&url)).await, Err(SendFailure::BlockedAddress));
     assert_eq!(receiver.connections(), 0);
 
@@ -90,7 +92,7 @@ async fn a_name_of_a_refused_address_is_never_dialled() {
 async fn a_name_that_resolves_to_refused_addresses_alone_is_never_dialled() {
     let answers: Vec<IpAddr> = REFUSED_ANSWERS.iter().map(|text| text.parse().unwrap()).collect();
     let closed_guard = |answer: &[IpAddr]| {
-        let mut settings = SenderSettings::new(AddressGuard::default());
+        let mut settings = settings_of(AddressGuard::default());
         settings.lookup = ScriptedLookup::new([answer]);
         sender(settings)
     };
@@ -152,6 +154,50 @@ async fn a_name_that_is_bound_anew_to_a_refused_address_does_not_pass() {
         assert_eq!(lookup.asked.load(Ordering::SeqCst), turn + 1);
     }
     assert_eq!((receiver.connections(), trap.connections()), (3, 0));
+}
+
+/// The same with the service's own resolver and a real name server, also where the answer may be kept.
+#[tokio::test]
+async fn what_a_name_server_says_is_judged_at_every_dial() {
+    let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let receiver = Receiver::start(Behaviour::AnswerAndClose(closing.into())).await;
+    let trap = Receiver::trap(&receiver).await;
+    let turn = AtomicUsize::new(0);
+    let server = NameServer::start(move |asked| match (asked.kind, &*asked.name) {
+        (RecordType::AAAA, "mapped.example") => {
+            let mapped = IpAddr::V6(Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped());
+            Reply::Addresses(vec![mapped], 60)
+        }
+        (RecordType::A, "rebinding.example") => {
+            let answer = if turn.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) { OPEN } else { BLOCKED };
+            Reply::Addresses(vec![answer], 0)
+        }
+        (RecordType::A, "both.example") => Reply::Addresses(vec![BLOCKED, OPEN], 60),
+        (RecordType::A, "kept.example") => Reply::Addresses(vec![BLOCKED], 60),
+        (RecordType::A, "alias.example") => Reply::Aliases(vec!["localhost"], vec![BLOCKED], 60),
+        _ => Reply::NoSuchName(60),
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let resolv_conf = directory.path().join("resolv.conf");
+    std::fs::write(&resolv_conf, server.line()).unwrap();
+    let resolver = Resolver::new(ResolverSettings::new(resolv_conf));
+    let sender = sender(SenderSettings::new(guard("127.0.0.1/32"), Arc::new(resolver)));
+
+    let (sent, blocked) = (Ok(200), Err(SendFailure::BlockedAddress));
+    for (host, outcomes) in [
+        ("rebinding.example", [sent, blocked, sent]),
+        ("both.example", [sent, sent, sent]),
+        ("kept.example", [blocked, blocked, blocked]),
+        ("alias.example", [blocked, blocked, blocked]),
+        ("mapped.example", [blocked, blocked, blocked]),
+    ] {
+        for outcome in outcomes {
+            assert_eq!(sender.send(request(&receiver.url_of(host))).await, outcome, "{host}");
+        }
+    }
+    assert_eq!(trap.connections(), 0);
+    let failure = sender.send(request("http://missing.example/")).await;
+    assert_eq!(failure.unwrap_err().to_string(), "dns");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use signpost::actors::webhook_sender::{
     Lookup, LookupFuture, SendFailure, SenderSettings, SignedRequest, WebhookSender,
 };
+use signpost::dns::{Resolver, Settings as ResolverSettings};
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_url::WebhookUrl;
@@ -215,9 +216,13 @@ fn guard(allowed: &str) -> AddressGuard {
     AddressGuard::new(vec![allowed.parse().unwrap()])
 }
 
+fn settings_of(guard: AddressGuard) -> SenderSettings {
+    SenderSettings::new(guard, Arc::new(Resolver::new(ResolverSettings::new("/etc/resolv.conf"))))
+}
+
 /// Settings that reach [`OPEN`] alone.
 fn settings() -> SenderSettings {
-    SenderSettings::new(guard("127.0.0.1/32"))
+    settings_of(guard("127.0.0.1/32"))
 }
 
 fn sender(settings: SenderSettings) -> WebhookSender {

@@ -1,0 +1,277 @@
+//! The threads that read. They are the store's own, so that nothing else can hold them, and their number is fixed.
+//!
+//! They are started with the store and not when they are needed: a thread inherits the priority of the one that starts it, and
+//! some of those who read stand back.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use tokio::sync::{Semaphore, oneshot};
+
+use super::look_ups::MAX_READERS;
+use super::writer::closed;
+use crate::store::StoreError;
+
+/// Reads under way at once, besides look-ups of links. One that takes long waits for the disk most of its time.
+const MOST_READS: usize = 16;
+/// Reads that are under way or wait for their turn; whoever comes then waits to be let in.
+const QUEUE: usize = 1024;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads, and their end. Look-ups of links have their own, so that redirects do not wait for long reads.
+pub struct Readers {
+    reads: Pool,
+    look_ups: Pool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Fails when the last thread has nothing more to do.
+    ended: Mutex<Option<oneshot::Receiver<Infallible>>>,
+}
+
+/// The way to some threads.
+#[derive(Clone)]
+pub struct Pool(Arc<Shared>);
+
+struct Shared {
+    queue: Mutex<Queue>,
+    has_work: Condvar,
+    admission: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    is_closed: bool,
+}
+
+impl Readers {
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start() -> io::Result<Self> {
+        let (sender, ended) = oneshot::channel();
+        let readers = Self {
+            reads: Pool::new(),
+            look_ups: Pool::new(),
+            threads: Mutex::default(),
+            ended: Mutex::new(Some(ended)),
+        };
+        let sender = Arc::new(sender);
+        let reads = (0..MOST_READS).map(|_| ("store-reader", &readers.reads));
+        let look_ups = (0..MAX_READERS).map(|_| ("store-look-up", &readers.look_ups));
+        for (name, pool) in reads.chain(look_ups) {
+            let (pool, sender) = (pool.clone(), Arc::clone(&sender));
+            let work = move || {
+                pool.work();
+                drop((pool, sender));
+            };
+            lock(&readers.threads).push(Builder::new().name(name.into()).spawn(work)?);
+        }
+        Ok(readers)
+    }
+
+    pub fn reads(&self) -> &Pool {
+        &self.reads
+    }
+
+    pub fn look_ups(&self) -> &Pool {
+        &self.look_ups
+    }
+
+    /// Ends the threads, once they have done what was asked of them. Nothing is read after that.
+    pub async fn end(&self) {
+        self.close();
+        let ended = lock(&self.ended).take();
+        if let Some(ended) = ended {
+            drop(ended.await);
+        }
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            // It has nothing more to do; what panicked in it was caught.
+            drop(thread.join());
+        }
+    }
+
+    fn close(&self) {
+        self.reads.close();
+        self.look_ups.close();
+    }
+}
+
+impl Drop for Readers {
+    /// The threads end by themselves. Nobody can wait for them here.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Pool {
+    fn new() -> Self {
+        Self(Arc::new(Shared {
+            queue: Mutex::default(),
+            has_work: Condvar::new(),
+            admission: Arc::new(Semaphore::new(QUEUE)),
+        }))
+    }
+
+    /// Reads when it is its turn; not where nobody waits for it any more by then. What has begun is read to its end.
+    pub async fn read<R: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let place = Arc::clone(&self.0.admission).acquire_owned().await.map_err(|_| closed())?;
+        let (sender, answer) = oneshot::channel();
+        self.begin(move || {
+            let _place = place;
+            if !sender.is_closed() {
+                drop(sender.send(read()));
+            }
+        });
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was given up".into())))
+    }
+
+    /// Has a thread do `job` as soon as one has nothing else to do. It is dropped where the store is closed.
+    pub fn begin(&self, job: impl FnOnce() + Send + 'static) {
+        let mut queue = lock(&self.0.queue);
+        if !queue.is_closed {
+            queue.jobs.push_back(Box::new(job));
+            drop(queue);
+            self.0.has_work.notify_one();
+        }
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            // The panic is logged where it happens; whoever waits for the answer learns that there is none.
+            drop(catch_unwind(AssertUnwindSafe(job)));
+        }
+    }
+
+    /// Waits for a job; `None` when the store is closed and all are done.
+    fn next(&self) -> Option<Job> {
+        let mut queue = lock(&self.0.queue);
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.is_closed {
+                return None;
+            }
+            queue = self.0.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn close(&self) {
+        self.0.admission.close();
+        lock(&self.0.queue).is_closed = true;
+        self.0.has_work.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while one of these locks is held.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// A read that waits until it is let go.
+    fn held() -> (mpsc::Sender<()>, impl FnOnce() -> Result<(), StoreError>) {
+        let (release, wait) = mpsc::channel();
+        (release, move || Ok(wait.recv().unwrap_or_default()))
+    }
+
+    #[tokio::test]
+    async fn reads_and_what_waits_for_them_are_bounded_and_look_ups_do_not_wait_for_them() {
+        let readers = Readers::start().unwrap();
+        let pool = readers.reads();
+        let (releases, reads): (Vec<_>, Vec<_>) = (0..2 * QUEUE).map(|_| held()).unzip();
+        let mut under_way: Vec<_> = reads.into_iter().map(|read| Box::pin(pool.read(read))).collect();
+        for read in &mut under_way {
+            assert!(poll!(read).is_pending());
+        }
+        assert!((QUEUE - MOST_READS..=QUEUE).contains(&lock(&pool.0.queue).jobs.len()));
+        let mut last = Box::pin(pool.read(|| Ok("read")));
+        assert!(poll!(&mut last).is_pending());
+        // As many readers of look-ups as there may be, all at once.
+        let met = Arc::new(std::sync::Barrier::new(MAX_READERS + 1));
+        for _ in 0..MAX_READERS {
+            let met = Arc::clone(&met);
+            readers.look_ups().begin(move || drop(met.wait()));
+        }
+        met.wait();
+        assert!(poll!(&mut last).is_pending());
+        drop(releases);
+        tokio::time::timeout(PATIENCE, futures_util::future::join_all(under_way)).await.expect("all are read");
+        let answer = tokio::time::timeout(PATIENCE, last).await.expect("a turn");
+        assert_eq!(answer.unwrap(), "read");
+    }
+
+    #[tokio::test]
+    async fn a_read_that_panics_is_told_and_holds_neither_thread_nor_place() {
+        let readers = Readers::start().unwrap();
+        for _ in 0..2 * QUEUE {
+            // As a panic does it, without a line in the log for each.
+            let panic = || -> Result<(), StoreError> { std::panic::resume_unwind(Box::new("as the test wants it")) };
+            let answer = readers.reads().read(panic).await;
+            assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+        }
+        assert_eq!(readers.reads().read(|| Ok(1)).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_nobody_waits_for_is_not_begun() {
+        let readers = Readers::start().unwrap();
+        let pool = readers.reads();
+        let (releases, reads): (Vec<_>, Vec<_>) = (0..MOST_READS).map(|_| held()).unzip();
+        let mut under_way: Vec<_> = reads.into_iter().map(|read| Box::pin(pool.read(read))).collect();
+        for read in &mut under_way {
+            assert!(poll!(read).is_pending());
+        }
+        let begun = Arc::new(AtomicBool::new(false));
+        for _ in 0..2 * QUEUE {
+            let begun = Arc::clone(&begun);
+            let mut given_up = Box::pin(pool.read(move || {
+                begun.store(true, Ordering::SeqCst);
+                Ok(())
+            }));
+            assert!(poll!(&mut given_up).is_pending());
+        }
+        assert_eq!(pool.0.admission.available_permits(), 0);
+        drop((releases, under_way));
+        tokio::time::timeout(PATIENCE, readers.end()).await.expect("an end");
+        assert!(!begun.load(Ordering::SeqCst));
+        assert_eq!(pool.0.admission.available_permits(), QUEUE);
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_what_was_asked_and_for_all_threads() {
+        let readers = Readers::start().unwrap();
+        let (release, read) = held();
+        let mut last = Box::pin(readers.reads().read(read));
+        assert!(poll!(&mut last).is_pending());
+        let mut end = Box::pin(readers.end());
+        assert!(poll!(&mut end).is_pending());
+        drop(release);
+        tokio::time::timeout(PATIENCE, end).await.expect("an end");
+        last.await.unwrap();
+        assert!(lock(&readers.threads).is_empty());
+        // The threads had the others.
+        for pool in [readers.reads(), readers.look_ups()] {
+            assert_eq!(Arc::strong_count(&pool.0), 1);
+            assert!(matches!(pool.read(|| Ok(1)).await, Err(StoreError::Unavailable(_))));
+        }
+    }
+}
