@@ -182,6 +182,8 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::poll;
+    // A task that polls so much in one go would else be made to wait for its next turn.
+    use tokio::task::unconstrained;
 
     use super::*;
 
@@ -198,12 +200,12 @@ mod tests {
         let readers = Readers::start().unwrap();
         let pool = readers.reads();
         let (releases, reads): (Vec<_>, Vec<_>) = (0..2 * QUEUE).map(|_| held()).unzip();
-        let mut under_way: Vec<_> = reads.into_iter().map(|read| Box::pin(pool.read(read))).collect();
+        let mut under_way: Vec<_> = reads.into_iter().map(|read| Box::pin(unconstrained(pool.read(read)))).collect();
         for read in &mut under_way {
             assert!(poll!(read).is_pending());
         }
         assert!((QUEUE - MOST_READS..=QUEUE).contains(&lock(&pool.0.queue).jobs.len()));
-        let mut last = Box::pin(pool.read(|| Ok("read")));
+        let mut last = Box::pin(unconstrained(pool.read(|| Ok("read"))));
         assert!(poll!(&mut last).is_pending());
         // As many readers of look-ups as there may be, all at once.
         let met = Arc::new(std::sync::Barrier::new(MAX_READERS + 1));
@@ -236,17 +238,18 @@ mod tests {
         let readers = Readers::start().unwrap();
         let pool = readers.reads();
         let (releases, reads): (Vec<_>, Vec<_>) = (0..MOST_READS).map(|_| held()).unzip();
-        let mut under_way: Vec<_> = reads.into_iter().map(|read| Box::pin(pool.read(read))).collect();
+        let mut under_way: Vec<_> = reads.into_iter().map(|read| Box::pin(unconstrained(pool.read(read)))).collect();
         for read in &mut under_way {
             assert!(poll!(read).is_pending());
         }
         let begun = Arc::new(AtomicBool::new(false));
         for _ in 0..2 * QUEUE {
             let begun = Arc::clone(&begun);
-            let mut given_up = Box::pin(pool.read(move || {
+            let read = pool.read(move || {
                 begun.store(true, Ordering::SeqCst);
                 Ok(())
-            }));
+            });
+            let mut given_up = Box::pin(unconstrained(read));
             assert!(poll!(&mut given_up).is_pending());
         }
         assert_eq!(pool.0.admission.available_permits(), 0);
