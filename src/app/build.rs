@@ -162,7 +162,7 @@ pub(super) async fn build(
         shards: Arc::clone(&shards),
         plans,
         links: Links::new(Arc::clone(&store), Arc::clone(&cache), Arc::clone(&shards), plans, clock.clone()),
-        keys: Keys::new(Arc::clone(&store), Arc::clone(&authentication), vault, clock.clone(), root_is_chosen),
+        keys: Keys::new(Arc::clone(&store), Arc::clone(&authentication), plans, vault, clock.clone(), root_is_chosen),
         analytics: Analytics::new(Arc::clone(&store), clock.clone()),
         usage: Usage::new(Arc::clone(&store), plans, clock.clone()),
         webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
@@ -437,6 +437,7 @@ fn plan(tier: &TierSettings) -> Plan {
         per_minute,
         links_per_month: tier.links_per_month,
         webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
+        child_keys: Some(tier.child_keys.into()),
     }
 }
 

@@ -4,6 +4,9 @@ use std::num::NonZeroU32;
 
 use super::{error::SettingError, layers::Settings, limits::per_minute};
 
+/// Highest limit of live keys: a creation at the limit reads them all.
+const MOST_CHILD_KEYS: u32 = 1_000;
+
 /// The allowances of all tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tiers {
@@ -20,7 +23,7 @@ impl Tiers {
 }
 
 /// One tier's allowances for each key: requests in a sliding 60 s, and quotas of a UTC calendar
-/// month. `None`: no limit.
+/// month; and a quota of live keys. `None`: no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tier {
     /// `POST /shorten`.
@@ -41,6 +44,8 @@ pub struct Tier {
     pub links_per_month: Option<u64>,
     /// Webhook deliveries in a month; `Some(0)` allows none at all.
     pub webhook_deliveries_per_month: Option<u64>,
+    /// Live keys that a key may have made; 0 allows none at all.
+    pub child_keys: u32,
 }
 
 impl Tier {
@@ -56,6 +61,7 @@ impl Tier {
             api_keys_per_minute: rate("api_keys_per_minute")?,
             links_per_month: settings.quota(&format!("{section}.links_per_month"))?,
             webhook_deliveries_per_month: settings.quota(&format!("{section}.webhook_deliveries_per_month"))?,
+            child_keys: settings.integer(&format!("{section}.child_keys"), 0..=MOST_CHILD_KEYS)?,
         })
     }
 }

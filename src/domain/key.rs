@@ -261,6 +261,16 @@ impl ApiKey {
         self.is_root || self.id == other.id || other.ancestors.contains(&self.id)
     }
 
+    /// The key that made this one; the root has none.
+    pub fn created_by(&self) -> Option<KeyId> {
+        self.ancestors.first().copied()
+    }
+
+    /// Whether this key expires before `end`: no key that it makes may live until then.
+    pub fn expires_before(&self, end: Timestamp) -> bool {
+        self.expires_at.is_some_and(|own| own < end)
+    }
+
     /// The chain for a key made by this one.
     pub fn lineage(&self) -> Vec<KeyId> {
         std::iter::once(self.id).chain(self.ancestors.iter().copied()).collect()

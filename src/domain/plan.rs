@@ -1,10 +1,10 @@
-//! What a tier allows: requests a minute by endpoint, and uses a month.
+//! What a tier allows: requests a minute by endpoint, uses a month, and live keys.
 
 use std::num::NonZeroU32;
 
 use super::endpoint::Endpoint;
 use super::key::{ApiKey, Tier};
-use super::quota::MonthlyLimit;
+use super::quota::{KeyLimit, MonthlyLimit};
 
 /// The limits of one tier; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +13,17 @@ pub struct Plan {
     pub per_minute: [Option<NonZeroU32>; Endpoint::ALL.len()],
     pub links_per_month: MonthlyLimit,
     pub webhook_deliveries_per_month: MonthlyLimit,
+    pub child_keys: KeyLimit,
 }
 
 impl Plan {
     /// The root key's: no limit at all.
-    pub const UNLIMITED: Self =
-        Self { per_minute: [None; Endpoint::ALL.len()], links_per_month: None, webhook_deliveries_per_month: None };
+    pub const UNLIMITED: Self = Self {
+        per_minute: [None; Endpoint::ALL.len()],
+        links_per_month: None,
+        webhook_deliveries_per_month: None,
+        child_keys: None,
+    };
 
     pub fn requests_per_minute(&self, endpoint: Endpoint) -> Option<NonZeroU32> {
         self.per_minute[endpoint.index()]

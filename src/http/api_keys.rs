@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use uuid::Uuid;
 
-use self::records::{IssuedKeyRecord, KeyList, KeyPage, KeyRecord, KeyRotation, NewApiKey};
+use self::records::{IssuedKeyRecord, KeyList, KeyPage, KeyRecord, KeyRotation, NewApiKey, Revocation};
 use super::Api;
 use super::body::{Fields, read_json};
 use super::gate::{Caller, presented_secret};
@@ -15,8 +15,8 @@ use super::openapi::schemas::KeyIdPath;
 use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
-use crate::service::keys::{NewKey, Rotation};
+use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
+use crate::service::keys::{Descendants, KeyError, NewKey, Rotation};
 
 /// Keys on a page when no `limit` is given.
 const DEFAULT_PAGE: usize = 50;
@@ -25,8 +25,12 @@ const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
 
 /// Create an API key
 ///
-/// Makes a key below the one that asks, and answers it with its secrets: **the only time that they are shown**. A key can
-/// neither be of a higher tier nor have a scope that its maker lacks, and stands at most 16 levels below the root key.
+/// Creates a key below the one that asks, and answers it with its secrets: **the only time that they are shown**. A key can
+/// neither be of a higher tier nor have a scope that its creator lacks, nor expire later, and it is at most 16 levels below
+/// the root key.
+///
+/// How many live keys a key may have created depends on its tier; keys that are revoked or expired do not count, nor do keys
+/// that other keys created. The next one is refused, 403 `key-quota-exceeded`. The root key has no such limit.
 #[utoipa::path(
     post,
     path = "/api-keys",
@@ -54,7 +58,11 @@ const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
         body = IssuedKeyRecord,
         example = json!(IssuedKeyRecord::example()),
     )),
-    extensions(("x-problems" = json!([Kind::Forbidden.slug(), Kind::Validation.slug()]))),
+    extensions(("x-problems" = json!([
+        Kind::Forbidden.slug(),
+        Kind::KeyQuotaExceeded.slug(),
+        Kind::Validation.slug(),
+    ]))),
 )]
 pub async fn create(
     api: web::Data<Api>,
@@ -65,12 +73,16 @@ pub async fn create(
     let body = read_json(&request, payload, api.request_timeout).await?;
     let mut fields = Fields::parse(&body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
-    let new = new_key(fields, api.clock.now())?;
-    let key = api.keys.create(&caller.key, new).await?;
+    let new = new_key(fields, &caller.key, api.clock.now())?;
+    let key = api.keys.create(&caller.key, new).await.inspect_err(|error| {
+        if let KeyError::QuotaExceeded { .. } = error {
+            api.metrics.refusals.keys_quota.increment(1);
+        }
+    })?;
     Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
 }
 
-fn new_key(mut fields: Fields<'_>, now: Timestamp) -> Result<NewKey, Problem> {
+fn new_key(mut fields: Fields<'_>, creator: &ApiKey, now: Timestamp) -> Result<NewKey, Problem> {
     let name = fields.take_required_string("name");
     if let Some(fault) = name.as_deref().and_then(fault_of_name) {
         fields.faults.at("/name", fault);
@@ -86,7 +98,12 @@ fn new_key(mut fields: Fields<'_>, now: Timestamp) -> Result<NewKey, Problem> {
     let scopes = scopes(&mut fields);
     let expires_at = match fields.take_string("expires_at").map(|time| Timestamp::parse(&time)) {
         None => None,
-        Some(Some(time)) if time > now => Some(time),
+        Some(Some(time)) if time > now => {
+            if creator.expires_before(time) {
+                fields.faults.at("/expires_at", "must not be later than the expiry of the key that creates this one");
+            }
+            Some(time)
+        }
         Some(Some(_)) => {
             fields.faults.at("/expires_at", "must be in the future");
             None
@@ -155,13 +172,17 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
 ///
 /// Ends a key for good: it is refused at once by the node that answered, and within 5 s by all others. Its links go on
 /// redirecting. A second time, the key is unknown: 404. The root key can't be revoked.
+///
+/// With `descendants=revoke` all keys below it are revoked too: those that it created, those that they created, and so on.
+/// They are revoked first, and the key itself last: where the answer is 503 or none at all, some may be revoked, and the same
+/// request again revokes the rest.
 #[utoipa::path(
     delete,
     path = "/api-keys/{key_id}",
     tag = "API keys",
     operation_id = "revokeApiKey",
-    params(KeyIdPath),
-    responses((status = 204, description = "The key is revoked.")),
+    params(KeyIdPath, Revocation),
+    responses((status = 204, description = "The key is revoked, and with `descendants=revoke` all keys below it.")),
     extensions(("x-problems" = json!([Kind::Forbidden.slug(), Kind::Validation.slug(), Kind::NotFound.slug()]))),
 )]
 pub async fn revoke(
@@ -170,8 +191,11 @@ pub async fn revoke(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
-    Query::of(&request).finish()?;
-    api.keys.revoke(&caller.key, key_id(&path)?).await?;
+    let mut query = Query::of(&request);
+    let parse = |text: &str| Descendants::parse(text).ok_or("must be keep or revoke");
+    let descendants = query.parse("descendants", parse).unwrap_or_default();
+    query.finish()?;
+    api.keys.revoke(&caller.key, key_id(&path)?, descendants).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

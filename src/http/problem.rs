@@ -41,6 +41,7 @@ pub enum Kind {
     NotOwner,
     UntrackedLink,
     LinkQuotaExceeded,
+    KeyQuotaExceeded,
     NotFound,
     MethodNotAllowed,
     RequestTimeout,
@@ -54,7 +55,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::MalformedBody,
         Self::Unauthorized,
         Self::Forbidden,
@@ -62,6 +63,7 @@ impl Kind {
         Self::NotOwner,
         Self::UntrackedLink,
         Self::LinkQuotaExceeded,
+        Self::KeyQuotaExceeded,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::RequestTimeout,
@@ -84,6 +86,7 @@ impl Kind {
             Self::NotOwner => ("not-owner", StatusCode::FORBIDDEN, "Not the owner"),
             Self::UntrackedLink => ("untracked-link", StatusCode::FORBIDDEN, "Untracked link"),
             Self::LinkQuotaExceeded => ("link-quota-exceeded", StatusCode::FORBIDDEN, "Link quota exceeded"),
+            Self::KeyQuotaExceeded => ("key-quota-exceeded", StatusCode::FORBIDDEN, "Key quota exceeded"),
             Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "Not found"),
             Self::MethodNotAllowed => ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
             Self::RequestTimeout => ("request-timeout", StatusCode::REQUEST_TIMEOUT, "Request timeout"),
@@ -385,6 +388,11 @@ impl From<KeyError> for Problem {
         match error {
             KeyError::NotFound => Self::new(Kind::NotFound, "There is no API key with this id."),
             KeyError::Forbidden(reason) => Self::new(Kind::Forbidden, sentence(reason)),
+            KeyError::QuotaExceeded { limit, current } => {
+                let detail =
+                    "This key has created as many live keys as its tier allows; revoke one, or wait until one expires.";
+                Self::new(Kind::KeyQuotaExceeded, detail).with("limit", limit.into()).with("current", current.into())
+            }
             KeyError::NoRandomness | KeyError::Vault(_) => {
                 tracing::error!(%error, "answered 500");
                 Self::internal()

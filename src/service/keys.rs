@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use ring::rand::SystemRandom;
 use thiserror::Error;
 use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
@@ -11,9 +12,10 @@ use super::authentication::Authentication;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, SealedSecret, SecretHash, Tier};
+use crate::domain::plan::Plans;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
-use crate::store::{Store, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, Store, StoreError, UpdateKeyError};
 
 /// Why a key was not created, revoked or rotated.
 #[derive(Debug, Error)]
@@ -23,6 +25,9 @@ pub enum KeyError {
     NotFound,
     #[error("the key is not allowed to do this: {0}")]
     Forbidden(&'static str),
+    /// The key has made as many live keys as its tier allows.
+    #[error("{current} of {limit} live keys are made")]
+    QuotaExceeded { limit: u64, current: u64 },
     #[error("the system gave no randomness")]
     NoRandomness,
     #[error(transparent)]
@@ -38,7 +43,33 @@ pub struct NewKey {
     pub tier: Tier,
     /// `None`: all that the creator has but `keys:manage`.
     pub scopes: Option<ScopeSet>,
+    /// `None`: when the creator expires.
     pub expires_at: Option<Timestamp>,
+}
+
+/// What becomes of the keys below one that is revoked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Descendants {
+    /// They go on working.
+    #[default]
+    Keep,
+    /// They are revoked too.
+    Revoke,
+}
+
+impl Descendants {
+    pub const ALL: [Self; 2] = [Self::Keep, Self::Revoke];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Revoke => "revoke",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|descendants| descendants.name() == text)
+    }
 }
 
 /// How to rotate a key.
@@ -72,13 +103,20 @@ pub struct KeyPage {
     pub next: Option<KeyId>,
 }
 
+const ROOT_STAYS: KeyError = KeyError::Forbidden("the root key can't be revoked");
+
 /// Times that a change is tried again because another one came first.
 const CONFLICT_RETRIES: usize = 16;
+/// Keys that are read at once to be revoked.
+const REVOKED_PAGE: usize = 256;
+/// Keys that are revoked at once.
+const REVOKED_AT_ONCE: usize = 32;
 
 /// Manages API keys.
 pub struct Keys {
     store: Arc<dyn Store>,
     authentication: Arc<Authentication>,
+    plans: Plans,
     vault: Arc<Vault>,
     clock: Clock,
     random: SystemRandom,
@@ -92,11 +130,13 @@ impl Keys {
     pub fn new(
         store: Arc<dyn Store>,
         authentication: Arc<Authentication>,
+        plans: Plans,
         vault: Arc<Vault>,
         clock: Clock,
         root_is_chosen: bool,
     ) -> Self {
-        Self { store, authentication, vault, clock, random: SystemRandom::new(), ids: Mutex::default(), root_is_chosen }
+        let (random, ids) = (SystemRandom::new(), Mutex::default());
+        Self { store, authentication, plans, vault, clock, random, ids, root_is_chosen }
     }
 
     /// Makes a key below `creator`.
@@ -127,13 +167,23 @@ impl Keys {
             webhook_secret: sealed,
             retiring_webhook_secret: None,
             created_at: now,
-            expires_at: new.expires_at,
+            // Whoever asks for a later one than the creator's was refused; none outlives its creator in any case.
+            expires_at: new.expires_at.into_iter().chain(creator.expires_at).min(),
             rotated_at: None,
             revoked_at: None,
             ancestors: creator.lineage(),
             revision: 1,
         };
-        self.store.create_key(key.clone()).await?;
+        match self.store.create_key(key.clone(), self.plans.of(creator).child_keys).await {
+            Ok(()) => {}
+            Err(CreateKeyError::QuotaExceeded { limit, current }) => {
+                return Err(KeyError::QuotaExceeded { limit, current });
+            }
+            Err(CreateKeyError::MakerEnded) => {
+                return Err(KeyError::Forbidden("this key is being revoked and can't make any more keys"));
+            }
+            Err(CreateKeyError::Store(error)) => return Err(error.into()),
+        }
         // Its secret may have been looked up, in vain, before it was given out: never in earnest, but the cache is not asked.
         self.authentication.key_changed(&key).await;
         Ok(IssuedKey { key, secret: Some(secret), webhook_secret: Some(webhook_secret) })
@@ -163,12 +213,50 @@ impl Keys {
         Ok(flushed.max(self.authentication.unflushed_use(key)))
     }
 
-    /// Ends a key for good. Its links go on redirecting, and keys that it made go on working.
-    pub async fn revoke(&self, caller: &ApiKey, id: KeyId) -> Result<(), KeyError> {
+    /// Ends a key for good. Its links go on redirecting; keys below it go on working, or end before it does.
+    pub async fn revoke(&self, caller: &ApiKey, id: KeyId, descendants: Descendants) -> Result<(), KeyError> {
+        if descendants == Descendants::Revoke {
+            self.revoke_below(caller, id).await?;
+        }
+        self.end(caller, id).await
+    }
+
+    /// Ends all keys below a key. That one goes on, so that a revocation which was cut off can be asked for again; but it makes no
+    /// more keys.
+    async fn revoke_below(&self, caller: &ApiKey, id: KeyId) -> Result<(), KeyError> {
+        if self.seen(caller, id).await?.is_root {
+            return Err(ROOT_STAYS);
+        }
+        self.store.stop_key_creation(id).await?;
+        // One that was about to be made when its maker was revoked may appear where the list was read already. So it is read
+        // again until there is none: then no key is left that could make one.
+        loop {
+            let (mut after, mut found) = (None, false);
+            loop {
+                let page = self.store.keys_seen_by(id, after, REVOKED_PAGE).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.id);
+                let below: Vec<KeyId> = page.iter().map(|key| key.id).filter(|below| *below != id).collect();
+                found |= !below.is_empty();
+                let ending = stream::iter(below).map(|below| self.end(caller, below));
+                let ended = ending.buffer_unordered(REVOKED_AT_ONCE).map(|ended| match ended {
+                    // Somebody else was first.
+                    Err(KeyError::NotFound) => Ok(()),
+                    ended => ended,
+                });
+                ended.try_collect::<()>().await?;
+            }
+            if !found {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn end(&self, caller: &ApiKey, id: KeyId) -> Result<(), KeyError> {
         let now = self.clock.now();
         self.change(caller, id, |key| {
             if key.is_root {
-                return Err(KeyError::Forbidden("the root key can't be revoked"));
+                return Err(ROOT_STAYS);
             }
             key.revoked_at = Some(now);
             key.retiring_secret = None;
@@ -220,6 +308,12 @@ impl Keys {
         Ok(IssuedKey { key, secret, webhook_secret: webhook.map(|(secret, _)| secret) })
     }
 
+    /// A key that is not revoked and that `caller` sees.
+    async fn seen(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
+        let stored = self.store.key(id).await?;
+        stored.filter(|key| key.revoked_at.is_none() && caller.sees(key)).ok_or(KeyError::NotFound)
+    }
+
     fn is_chosen(&self, key: &ApiKey) -> bool {
         key.is_root && self.root_is_chosen
     }
@@ -232,9 +326,7 @@ impl Keys {
         change: impl Fn(&mut ApiKey) -> Result<(), KeyError>,
     ) -> Result<ApiKey, KeyError> {
         for _ in 0..CONFLICT_RETRIES {
-            let stored = self.store.key(id).await?;
-            let seen = stored.filter(|key| key.revoked_at.is_none() && caller.sees(key));
-            let mut key = seen.ok_or(KeyError::NotFound)?;
+            let mut key = self.seen(caller, id).await?;
             change(&mut key)?;
             key.revision += 1;
             match self.store.update_key(key.clone()).await {

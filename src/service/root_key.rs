@@ -11,7 +11,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, ScopeSet, SealedSecret, Tier};
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
-use crate::store::{Store, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, Store, StoreError, UpdateKeyError};
 
 /// Why the root key could not be set up.
 #[derive(Debug, Error)]
@@ -128,7 +128,11 @@ async fn create(
 /// Keeps the key unless there is one already; answers the one that is there then.
 async fn keep(store: &dyn Store, key: ApiKey) -> Result<ApiKey, StoreError> {
     let id = key.id;
-    store.create_key(key).await?;
+    match store.create_key(key, None).await {
+        Ok(()) => {}
+        Err(CreateKeyError::Store(error)) => return Err(error),
+        Err(refused) => return Err(corrupt(&refused)),
+    }
     store.key(id).await?.ok_or_else(|| corrupt(&"the root key is not there"))
 }
 

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::{
-    AdoptionHook, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
-    UpdateKeyError,
+    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement,
+    Store, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, ShortId};
-use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -32,12 +32,20 @@ struct Faults {
     /// By method: calls that met a fault.
     refused: Mutex<HashMap<&'static str, u64>>,
     panics_in: Mutex<Option<&'static str>>,
+    /// How many more calls of a method are passed on until nothing reaches the store.
+    last_calls: Mutex<Option<(&'static str, usize)>>,
 }
 
 impl FaultSwitch {
     /// While set, nothing reaches the store behind.
     pub fn out_of_reach(&self, is: bool) {
         self.0.out_of_reach.store(is, Ordering::SeqCst);
+    }
+
+    /// As [`out_of_reach`](Self::out_of_reach), from the moment on when so many more calls of the method of this name were passed on:
+    /// what has several steps is cut off in the middle.
+    pub fn out_of_reach_after(&self, calls: usize, method: &'static str) {
+        *self.0.last_calls.lock().unwrap_or_else(PoisonError::into_inner) = Some((method, calls));
     }
 
     /// While set, writes are done, but their answers are lost. Reads are answered.
@@ -74,6 +82,14 @@ impl FaultSwitch {
         if *gate.borrow_and_update() {
             let _counted = Held::new(&self.0.held);
             drop(gate.wait_for(|holds| !holds).await);
+        }
+        if let Some((counted, left)) = &mut *self.0.last_calls.lock().unwrap_or_else(PoisonError::into_inner)
+            && *counted == method
+        {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => self.out_of_reach(true),
+            }
         }
         self.fail_if(&self.0.out_of_reach, method)
     }

@@ -6,14 +6,14 @@ use std::time::Instant;
 use async_trait::async_trait;
 
 use super::{
-    AdoptionHook, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
-    UpdateKeyError,
+    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement,
+    Store, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, ShortId};
-use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 use crate::telemetry::metrics::Metrics;
@@ -50,6 +50,15 @@ impl Counted for CreateLinkError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::IdTaken | Self::QuotaExceeded { .. } => Outcome::Refused,
+            Self::Store(error) => error.outcome(),
+        }
+    }
+}
+
+impl Counted for CreateKeyError {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::QuotaExceeded { .. } | Self::MakerEnded => Outcome::Refused,
             Self::Store(error) => error.outcome(),
         }
     }

@@ -25,7 +25,8 @@ macro_rules! store_methods {
             writes {
                 put_if_absent(name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
                 create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
-                create_key(key: ApiKey) -> Result<(), StoreError>;
+                create_key(key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError>;
+                stop_key_creation(maker: KeyId) -> Result<(), StoreError>;
                 update_key(key: ApiKey) -> Result<(), UpdateKeyError>;
                 note_key_use(uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError>;
                 apply_hits(batch: Arc<HitBatch>) -> Result<(), StoreError>;

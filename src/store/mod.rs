@@ -19,7 +19,7 @@ use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, ShortId};
-use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -43,6 +43,19 @@ pub enum CreateLinkError {
     /// The key has used up its month.
     #[error("{current} of {limit} links of the month are used")]
     QuotaExceeded { limit: u64, current: u64 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a key was not created.
+#[derive(Debug, Error)]
+pub enum CreateKeyError {
+    /// The key that makes it has made as many live keys as it may.
+    #[error("{current} of {limit} live keys are made")]
+    QuotaExceeded { limit: u64, current: u64 },
+    /// The key that makes it is revoked, or its revocation has begun.
+    #[error("its maker makes no more keys")]
+    MakerEnded,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -153,9 +166,16 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Keeps a new key. One with the same id already there stays as it is.
-    async fn create_key(&self, key: ApiKey) -> Result<(), StoreError>;
+    ///
+    /// `limit` is how many keys made by the same one may live: neither revoked nor, when this one is created, expired. A key
+    /// either has a limit for all that it makes or, as the root has, for none; those that were carried from another store count.
+    async fn create_key(&self, key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError>;
 
-    /// Puts `key` in the place of its revision before; its old secrets stop working where `key` has them no more.
+    /// From now on `maker` makes no key with a limit. Creations under way are refused, or their keys are there already.
+    async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError>;
+
+    /// Puts `key` in the place of its revision before; its old secrets stop working where `key` has them no more. A key that is
+    /// revoked makes no more keys, as after [`stop_key_creation`](Self::stop_key_creation).
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError>;
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError>;

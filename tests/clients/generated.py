@@ -98,4 +98,12 @@ listed = keys.list_api_keys(limit=100)
 assert issued.key_id in [key.key_id for key in listed.api_keys] and listed.next_cursor is None
 keys.revoke_api_key(issued.key_id)
 assert issued.key_id not in [key.key_id for key in keys.list_api_keys().api_keys]
+
+# A key that creates another one, and both are revoked at once.
+scopes = [signpost_client.Scope.USAGE_COLON_READ, signpost_client.Scope.KEYS_COLON_MANAGE]
+manager = keys.create_api_key(signpost_client.NewApiKey(name="manager", scopes=scopes))
+child = signpost_client.APIKeysApi(client(manager.key)).create_api_key(signpost_client.NewApiKey(name="child"))
+assert child.created_by == manager.key_id
+keys.revoke_api_key(manager.key_id, descendants=signpost_client.Descendants.REVOKE)
+assert not {manager.key_id, child.key_id} & {key.key_id for key in keys.list_api_keys().api_keys}
 print("the generated client made a link, read its analytics and rotated a key")

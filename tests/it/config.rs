@@ -115,6 +115,7 @@ fn the_defaults_are_the_documented_numbers() {
     assert_eq!(config.tiers.pro.links_per_month, None);
     assert_eq!(config.tiers.free.webhook_deliveries_per_month, Some(1_000));
     assert_eq!(config.tiers.pro.webhook_deliveries_per_month, Some(50_000));
+    assert_eq!((config.tiers.free.child_keys, config.tiers.pro.child_keys), (10, 100));
 }
 
 #[test]
@@ -315,8 +316,10 @@ fn a_limit_of_zero_is_none_and_a_quota_of_zero_is_zero() {
         ("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "0"),
         ("SIGNPOST_TIERS__FREE__SHORTEN_PER_MINUTE", "0"),
         ("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "0"),
+        ("SIGNPOST_TIERS__FREE__CHILD_KEYS", "0"),
     ];
     let config = with_environment(&environment).expect("valid");
+    assert_eq!(config.tiers.free.child_keys, 0);
     assert_eq!(config.limits.redirect_per_minute, None);
     assert_eq!(config.tiers.free.shorten_per_minute, None);
     assert_eq!(config.tiers.free.links_per_month, Some(0));

@@ -19,7 +19,7 @@ use signpost::store::scylla::migrate;
 use signpost::store::scylla::session::{self, ScyllaSettings};
 use signpost::store::scylla::transfer::ScyllaTransfer;
 use signpost::store::transfer::{Metric, Page, Record, Section, Sink, SinkError, Source};
-use signpost::store::{QuotaClaim, Store, StoreError};
+use signpost::store::{CreateKeyError, QuotaClaim, Store, StoreError};
 use signpost::transfer::{Imported, TransferError, export, import};
 use tempfile::TempDir;
 
@@ -58,8 +58,8 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
     store.put_if_absent("root_key", key_id(1).0.as_bytes().to_vec()).await.unwrap();
     let seal = Vault::new(&[7; 32]).unwrap().seal(&SystemRandom::new(), b"master key check", "signpost").unwrap();
     store.put_if_absent("master_key_check", seal.0).await.unwrap();
-    store.create_key(key(1, &[])).await.unwrap();
-    store.create_key(key(2, &[key_id(1)])).await.unwrap();
+    store.create_key(key(1, &[]), None).await.unwrap();
+    store.create_key(key(2, &[key_id(1)]), None).await.unwrap();
     let mut revoked = key(2, &[key_id(1)]);
     (revoked.revoked_at, revoked.revision) = (Some(noon()), 1);
     store.update_key(revoked).await.unwrap();
@@ -294,6 +294,24 @@ async fn what_comes_twice_changes_nothing() {
     fs::remove_file(ground.directory.path().join("all.jsonl.progress")).unwrap();
     import(&sink, &ground.file()).await.unwrap();
     assert_eq!(all(&sink).await, all(&source).await);
+}
+
+/// What counts them is not carried: it is found out anew.
+#[tokio::test]
+async fn keys_that_were_carried_count_against_the_limit_of_the_key_that_created_them() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    for n in 3..6 {
+        source.create_key(key(n, &[key_id(1)]), Some(3)).await.unwrap();
+    }
+    export(&source, &ground.file(), noon()).await.unwrap();
+    let sink = ground.store("sink");
+    import(&sink, &ground.file()).await.unwrap();
+    for store in [&source, &sink] {
+        let refused = store.create_key(key(7, &[key_id(1)]), Some(3)).await;
+        assert!(matches!(refused, Err(CreateKeyError::QuotaExceeded { limit: 3, current: 3 })), "{refused:?}");
+        store.create_key(key(7, &[key_id(1)]), Some(4)).await.unwrap();
+    }
 }
 
 #[tokio::test]

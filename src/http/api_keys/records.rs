@@ -6,7 +6,7 @@ use uuid::{Uuid, uuid};
 
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, Scope, Tier};
-use crate::http::openapi::schemas::{ScopeName, TierName};
+use crate::http::openapi::schemas::{DescendantsName, ScopeName, TierName};
 use crate::service::keys::IssuedKey;
 
 /// An API key, without its secrets.
@@ -36,6 +36,9 @@ pub struct KeyRecord {
     /// When the key, or its webhook secret, was last rotated; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     pub rotated_at: Option<Timestamp>,
+    /// The `key_id` of the key that created this one, which may be one that you can't see; `null`: this is the root key.
+    #[schema(required = true)]
+    pub created_by: Option<Uuid>,
 }
 
 /// An API key with the secrets that are shown this one time; so it has no `Debug`.
@@ -75,6 +78,16 @@ pub struct KeyPage {
     cursor: Option<String>,
 }
 
+/// What becomes of other keys when one is revoked.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
+pub struct Revocation {
+    /// What becomes of all keys below this one: `keep` leaves them as they are, `revoke` revokes them too.
+    #[param(default = "keep")]
+    descendants: Option<DescendantsName>,
+}
+
 /// What a new key is to be. A field that is `null` is as if it were not there.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -87,7 +100,7 @@ pub struct NewApiKey {
     tier: Option<TierName>,
     /// What the key may do: some of the scopes of the key that makes it. None: all of those but `keys:manage`.
     scopes: Option<Vec<ScopeName>>,
-    /// When the key ends to work, in the future. None: never.
+    /// When the key expires, in the future and not later than the key that creates it. None: when that one expires.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
 }
@@ -118,6 +131,7 @@ impl KeyRecord {
             expires_at: key.expires_at,
             last_used_at,
             rotated_at: key.rotated_at,
+            created_by: key.created_by().map(|id| id.0),
         }
     }
 
@@ -134,6 +148,7 @@ impl KeyRecord {
             expires_at: None,
             last_used_at: None,
             rotated_at: None,
+            created_by: Some(uuid!("019aa3f0-6a11-7d42-8c1e-5b7a90d2e3f4")),
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Described;
 
-use super::schemas::{DeliveryStatusName, HitEvent, ImageFormat, ProblemDocument};
+use super::schemas::{DeliveryStatusName, DescendantsName, HitEvent, ImageFormat, ProblemDocument};
 use super::{Facts, guide, headers, problems};
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_event::hit_event_body;
@@ -32,7 +32,7 @@ use crate::http::{analytics, api_keys, health, links, qr, redirect, routes, usag
         super::document,
         super::docs,
     ),
-    components(schemas(HitEvent, ProblemDocument, ImageFormat, DeliveryStatusName)),
+    components(schemas(HitEvent, ProblemDocument, ImageFormat, DeliveryStatusName, DescendantsName)),
     tags(
         (name = "Links", description = "Make short links, follow them, draw them."),
         (name = "Analytics", description = "Who followed a link: how often, when, from where, with what."),

@@ -40,7 +40,7 @@ Send the key as `X-API-Key`, or as `Authorization: Bearer`; where both are sent,
 A key has a tier, `Free` or `Pro`, which sets its limits, and scopes, which say what it may do:
 
 {scopes}
-The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` makes, lists, rotates and revokes the keys below it.
+The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` creates, lists, rotates and revokes the keys below it: those that it created, those that they created, and so on, at most 16 levels below the root key. Each has rate limits and quotas of its own, so a key can have created only so many that are live, neither revoked nor expired. `created_by` of a key is the `key_id` of the one that created it; only the root key's is `null`. Where a key is revoked, the keys below it go on working, unless `descendants=revoke` asks for all of them.
 
 ## Requests and answers
 
@@ -65,7 +65,7 @@ Requests in any {window} s, by sliding window:
 {rates}
 A request that is refused for its key, its scope or its rate takes nothing from the window; every other one does, whatever its answer. Past the limit the answer is 429, and `Retry-After` is truthful: a request after it is let in, unless others with the same key were faster. Endpoints with a key tell in `RateLimit-Policy` and `RateLimit` how much is left. A client is an IPv4 address or an IPv6 /64 network. One that was answered 401 too often is answered 429 in its place, and with a valid key as ever.
 
-Quotas, by calendar month in UTC:
+Quotas, by calendar month in UTC, and of keys:
 
 {quotas}
 Links past the quota are refused, 403. A creation that is answered 503 made no link and took nothing; only where the store did not settle it in time (the answer comes after 10 to 25 s then) it may have, and then the link is counted too. Webhook deliveries past the quota are skipped, and recorded as failed with the error `quota exceeded`. Hits are never limited: a link that exists always redirects.
@@ -140,11 +140,14 @@ fn quotas(facts: &Facts) -> String {
         "| metric | Free | Pro |\n|---|---|---|\n\
          | links created | {} | {} |\n\
          | hits served | unlimited | unlimited |\n\
-         | webhook deliveries | {} | {} |\n",
+         | webhook deliveries | {} | {} |\n\
+         | live keys created by a key, at any time | {} | {} |\n",
         number(free.links_per_month),
         number(pro.links_per_month),
         number(free.webhook_deliveries_per_month),
         number(pro.webhook_deliveries_per_month),
+        number(free.child_keys),
+        number(pro.child_keys),
     )
 }
 

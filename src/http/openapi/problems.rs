@@ -31,6 +31,10 @@ fn meaning(kind: Kind) -> &'static str {
         Kind::NotOwner => "The link was made with another key.",
         Kind::UntrackedLink => "The link was made with `tracked: false`: there are no analytics of it.",
         Kind::LinkQuotaExceeded => "The key has made all links of its month; `limit` and `current` say how many.",
+        Kind::KeyQuotaExceeded => {
+            "The key has created as many live keys as its tier allows; `limit` and `current` say how many. Revoke one, or wait \
+             until one expires."
+        }
         Kind::NotFound => "There is no such link, key or path, or none that the key may see.",
         Kind::MethodNotAllowed => "The path does not answer this method; `Allow` lists those that it does.",
         Kind::RequestTimeout => "The request took too long to arrive.",
@@ -65,6 +69,7 @@ fn example(kind: Kind, path: &str, scope: Option<Scope>) -> Value {
         Kind::NotOwner => AccessError::NotOwner.into(),
         Kind::UntrackedLink => AnalyticsError::Untracked.into(),
         Kind::LinkQuotaExceeded => CreateError::QuotaExceeded { limit: 100, current: 100 }.into(),
+        Kind::KeyQuotaExceeded => KeyError::QuotaExceeded { limit: 10, current: 10 }.into(),
         Kind::NotFound if path.contains("{key_id}") => KeyError::NotFound.into(),
         Kind::NotFound if path.contains("{short_id}") => Problem::no_such_link(),
         Kind::NotFound => Problem::no_such_page(),

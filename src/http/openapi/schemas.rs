@@ -9,6 +9,7 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 use crate::domain::key::{Scope, Tier};
 use crate::domain::qr::QrFormat;
 use crate::domain::webhook::DeliveryStatus;
+use crate::service::keys::Descendants;
 
 /// The path of a link.
 #[derive(IntoParams)]
@@ -63,6 +64,12 @@ macro_rules! words {
 
 words!(TierName, "Tier", "Sets rate limits and monthly quotas.", [Tier::Free, Tier::Pro].map(Tier::name));
 words!(ScopeName, "Scope", "One permission of a key.", Scope::ALL.map(Scope::name));
+words!(
+    DescendantsName,
+    "Descendants",
+    "What becomes of the keys below one that is revoked.",
+    Descendants::ALL.map(Descendants::name)
+);
 words!(
     DeliveryStatusName,
     "DeliveryStatus",
@@ -132,10 +139,10 @@ pub struct ProblemDocument {
     /// With `scope-missing`: the scope that the key lacks.
     #[schema(nullable = false)]
     scope: Option<String>,
-    /// With `link-quota-exceeded`: the monthly limit.
+    /// With `link-quota-exceeded`: the monthly limit. With `key-quota-exceeded`: how many live keys the key may have created.
     #[schema(nullable = false)]
     limit: Option<u64>,
-    /// With `link-quota-exceeded`: the links made this month.
+    /// With `link-quota-exceeded`: the links made this month. With `key-quota-exceeded`: the live keys that the key has created.
     #[schema(nullable = false)]
     current: Option<u64>,
 }

@@ -2,17 +2,19 @@
 
 use fjall::{Guard, Readable};
 
+use super::children;
 use super::engine::{Engine, engine_error};
 use super::rows::{corrupt, decode, encode, timestamp_from, view_key};
 use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::store::{StoreError, UpdateKeyError};
+use crate::domain::quota::KeyLimit;
+use crate::store::{CreateKeyError, StoreError, UpdateKeyError};
 
 const KEYS: &str = "keys";
 const USES: &str = "key uses";
 
-fn tagged(tag: u8, rest: &[u8]) -> Vec<u8> {
+pub fn tagged(tag: u8, rest: &[u8]) -> Vec<u8> {
     [&[tag], rest].concat()
 }
 
@@ -24,7 +26,7 @@ fn secret_key(hash: &SecretHash) -> Vec<u8> {
     tagged(b's', &hash.0)
 }
 
-fn viewed_key(viewer: KeyId, id: KeyId) -> Vec<u8> {
+pub fn viewed_key(viewer: KeyId, id: KeyId) -> Vec<u8> {
     tagged(b'v', &view_key(viewer, id))
 }
 
@@ -52,11 +54,30 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Resu
     Ok(())
 }
 
-pub fn create(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
-    if transaction.row(&engine.keys, id_key(key.id))?.is_some() {
-        return Ok(());
+/// Writes a key; one that is there already stays as it is.
+pub fn put_if_absent(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
+    if is_there(engine, transaction, key.id)? { Ok(()) } else { put(engine, transaction, key) }
+}
+
+fn is_there(engine: &Engine, transaction: &Transaction<'_>, id: KeyId) -> Result<bool, StoreError> {
+    Ok(transaction.row(&engine.keys, id_key(id))?.is_some())
+}
+
+pub fn create(
+    engine: &Engine,
+    transaction: &mut Transaction<'_>,
+    key: &ApiKey,
+    limit: KeyLimit,
+) -> Result<Result<(), CreateKeyError>, StoreError> {
+    if is_there(engine, transaction, key.id)? {
+        return Ok(Ok(()));
     }
-    put(engine, transaction, key)
+    if let (Some(limit), Some(maker)) = (limit, key.created_by())
+        && let Err(refused) = children::list(engine, transaction, key, maker, limit)?
+    {
+        return Ok(Err(refused));
+    }
+    put(engine, transaction, key).map(Ok)
 }
 
 pub fn update(
@@ -76,7 +97,7 @@ pub fn update(
     put(engine, transaction, key).map(Ok)
 }
 
-fn read(engine: &Engine, from: &impl Rows, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
+pub fn read(engine: &Engine, from: &impl Rows, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
     let row = from.row(&engine.keys, id_key(id))?;
     row.map(|row| decode(KEYS, &row)).transpose()
 }
@@ -133,6 +154,6 @@ pub fn last_uses(engine: &Engine, ids: &[KeyId]) -> Result<Vec<Option<Timestamp>
     ids.iter().map(read).collect()
 }
 
-fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
+pub fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
     uuid::Uuid::from_slice(bytes).map(KeyId).map_err(|_| corrupt(KEYS, &"not a key id"))
 }

@@ -4,6 +4,7 @@
 //! (`readers.rs`), so that no event loop ever waits for the disk. What memory has of links is told at once (`known_links.rs`).
 
 mod birth;
+mod children;
 mod counts;
 mod days;
 mod deliveries;
@@ -33,12 +34,15 @@ use self::look_ups::LookUps;
 use self::readers::Readers;
 use self::transaction::{Rows, Transaction};
 use self::writer::{Writer, closed};
-use super::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError, UpdateKeyError};
+use super::{
+    CreateKeyError, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
+    UpdateKeyError,
+};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, ShortId};
-use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
 /// How long readiness waits for its turn among the writes.
@@ -164,8 +168,12 @@ impl Store for EmbeddedStore {
         self.known_links.get(id)
     }
 
-    async fn create_key(&self, key: ApiKey) -> Result<(), StoreError> {
-        self.put(move |engine, transaction| keys::create(engine, transaction, &key)).await
+    async fn create_key(&self, key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError> {
+        self.write(move |engine, transaction| keys::create(engine, transaction, &key, limit)).await?
+    }
+
+    async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError> {
+        self.put(move |engine, transaction| children::close(engine, transaction, maker)).await
     }
 
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError> {

@@ -184,7 +184,7 @@ fn uuid(bytes: &[u8]) -> Result<Uuid, StoreError> {
 fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> Result<(), SinkError> {
     match record {
         Record::Key(key) => {
-            keys::create(engine, transaction, key)?;
+            keys::put_if_absent(engine, transaction, key)?;
             // What stays where one is there already has to be the same.
             let there = transaction.row(&engine.keys, keys::id_key(key.id))?;
             if there.map(|row| decode("keys", &row)).transpose()?.as_ref() != Some(&**key) {

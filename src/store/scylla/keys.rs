@@ -11,7 +11,7 @@ use super::Tables;
 use super::outcome::CqlError;
 use super::rows::{bigint, corrupt, json, timestamp, timestamp_from, to_json};
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash};
 use crate::store::{StoreError, UpdateKeyError};
 
 const KEYS: &str = "keys";
@@ -40,10 +40,15 @@ impl Tables {
         let record = to_json(KEYS, key)?;
         let attempt =
             || async { self.cql.lwt(&statements.create_key, (key.id.0, bigint(key.revision), &record)).await };
-        let settle = || async { Ok(self.settled_record(key.id).await?.map(|there| there == record)) };
-        // Where another one is there, that one stays.
-        self.cql.settled(attempt, settle).await?;
-        Ok(())
+        let settle = || async { Ok(self.settled_row(key.id).await?.map(|there| there.as_ref() == Some(&record))) };
+        if self.cql.settled(attempt, settle).await? {
+            return Ok(());
+        }
+        match self.settled_row(key.id).await? {
+            // Another one is there, and stays.
+            Some(Some(_)) => Ok(()),
+            _ => Err(StoreError::Unavailable("its creation took so long that it was taken to be cut off".into())),
+        }
     }
 
     pub(super) async fn put_changed_key(&self, key: &ApiKey) -> Result<(), UpdateKeyError> {
@@ -52,12 +57,15 @@ impl Tables {
         if before.revision + 1 != key.revision {
             return Err(UpdateKeyError::Conflict);
         }
+        if key.revoked_at.is_some() && key.scopes.contains(Scope::KeysManage) {
+            self.close_list(key.id).await?;
+        }
         self.put_signs(key).await?;
         let record = to_json(KEYS, key)?;
         let values = (bigint(key.revision), &record, key.id.0, bigint(before.revision));
         let attempt = || async { self.cql.lwt(&statements.update_key, values).await };
         let settle = || async {
-            let Some(there) = self.settled_record(key.id).await? else { return Ok(Some(false)) };
+            let Some(Some(there)) = self.settled_row(key.id).await? else { return Ok(Some(false)) };
             // As it was before: nothing is decided.
             let there_is = |revision| json::<ApiKey>(KEYS, &there).is_ok_and(|there| there.revision == revision);
             Ok(if there_is(before.revision) { None } else { Some(there == record) })
@@ -100,9 +108,10 @@ impl Tables {
         Ok(())
     }
 
-    async fn settled_record(&self, id: KeyId) -> Result<Option<String>, CqlError> {
+    /// The record in a key's row, if there is a row: one without a record was barred (`children.rs`).
+    pub(super) async fn settled_row(&self, id: KeyId) -> Result<Option<Option<String>>, CqlError> {
         let row = self.cql.read_one::<(Option<String>,)>(&self.statements.key_settled, (id.0,)).await?;
-        Ok(row.and_then(|(record,)| record))
+        Ok(row.map(|(record,)| record))
     }
 
     pub(super) async fn read_key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {

@@ -5,6 +5,7 @@
 //! clock: a position in the journal, a hit's time and the number of tries, a key's revision.
 
 mod adoption;
+mod children;
 mod deliveries;
 mod delivery_lists;
 mod delivery_quota;
@@ -45,6 +46,7 @@ use tokio::sync::{Notify, RwLock, Semaphore};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use self::children::Makers;
 use self::delivery_quota::DeliveryQuotas;
 use self::delivery_sums::DeliverySums;
 use self::hits::HitRows;
@@ -55,14 +57,14 @@ use self::session::{Cql, OpenSessionError, ScyllaSettings};
 use self::statements::Statements;
 use super::reach::Reach;
 use super::{
-    AdoptionHook, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
-    UpdateKeyError,
+    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement,
+    Store, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, ShortId};
-use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -110,6 +112,7 @@ struct Tables {
     last_claim: AtomicI32,
     link_quotas: LinkQuotas,
     creations: Arc<Semaphore>,
+    makers: Makers,
     hit_rows: HitRows,
     queues: Queues,
     /// Held by whoever changes what is pending, and alone by whoever counts it.
@@ -182,6 +185,7 @@ impl Tables {
             last_claim: AtomicI32::new(0),
             link_quotas: LinkQuotas::default(),
             creations: Arc::new(Semaphore::new(MOST_CREATIONS)),
+            makers: Makers::default(),
             hit_rows: HitRows::default(),
             queues: Queues::new(node.0),
             changing: RwLock::default(),
@@ -288,8 +292,12 @@ impl Store for ScyllaStore {
         self.open_tables()?.read_link(id).await
     }
 
-    async fn create_key(&self, key: ApiKey) -> Result<(), StoreError> {
-        self.open_tables()?.put_new_key(&key).await
+    async fn create_key(&self, key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError> {
+        self.open_tables()?.make_key(&key, limit).await
+    }
+
+    async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError> {
+        self.open_tables()?.close_list(maker).await
     }
 
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError> {

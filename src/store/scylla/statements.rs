@@ -44,6 +44,11 @@ statements! {
     SettlingRead key_settled: "SELECT record FROM keys WHERE id = ?";
     Lwt create_key: "INSERT INTO keys (id, revision, record) VALUES (?, ?, ?) IF NOT EXISTS";
     Lwt update_key: "UPDATE keys SET revision = ?, record = ? WHERE id = ? IF revision = ?";
+    // Only where no record is: no creation of this key can write one any more.
+    Lwt bar_key: "INSERT INTO keys (id, revision) VALUES (?, 0) IF NOT EXISTS";
+    SettlingRead child_list: "SELECT turn, keys, closed FROM key_children WHERE maker = ?";
+    Lwt list_child: "UPDATE key_children SET turn = ?, keys = ? WHERE maker = ? IF turn = ?";
+    Lwt close_list: "UPDATE key_children SET turn = ?, closed = true WHERE maker = ? IF turn = ?";
     Read key_of_secret: "SELECT key FROM key_secrets WHERE secret_hash = ?";
     // Twice is the same, as is one after the other in any order: a key's revision is the timestamp.
     Write put_secret: "INSERT INTO key_secrets (secret_hash, key) VALUES (?, ?) USING TIMESTAMP ?";

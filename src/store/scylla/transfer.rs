@@ -243,8 +243,12 @@ impl Source for ScyllaTransfer {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
         match section {
             Section::Keys => {
-                let rows: Vec<(i64, String)> = self.scan(&self.scans.keys, from).await?;
-                page(rows, |row| row.0, |row| Ok(Record::Key(Box::new(json::<ApiKey>("keys", &row.1)?))))
+                let rows: Vec<(i64, Option<String>)> = self.scan(&self.scans.keys, from).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0));
+                // A row without a record is that of a key whose creation was cut off.
+                let keys = rows.into_iter().filter_map(|(_, record)| record);
+                let records = keys.map(|record| Ok(Record::Key(Box::new(json::<ApiKey>("keys", &record)?))));
+                Ok(Page { records: records.collect::<Result<_, StoreError>>()?, next })
             }
             Section::KeyUses => {
                 let rows: Vec<(i64, Uuid, Option<CqlTimestamp>)> = self.scan(&self.scans.key_uses, from).await?;

@@ -69,7 +69,7 @@ metrics! {
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]
         "Requests answered 429, by the limit: of a client (redirect, qr, unauthorized: too many 401) or of a key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
-        "Refusals for want of monthly quota: links (of POST /shorten) and webhook_deliveries."
+        "Refusals for a quota that is used up: links (of POST /shorten) and webhook_deliveries of the month, and live keys (of POST /api-keys)."
 
     HITS_APPENDED: Counter "signpost_journal_hits_appended_total" []
         "Hits written to the journal."

@@ -166,6 +166,7 @@ pub struct RefusalMeters {
     pub limited_keys: Counter,
     pub limited_unauthorized: Counter,
     pub links_quota: Counter,
+    pub keys_quota: Counter,
 }
 
 impl RefusalMeters {
@@ -177,6 +178,7 @@ impl RefusalMeters {
             limited_keys: limit("key"),
             limited_unauthorized: limit("unauthorized"),
             links_quota: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "links"),
+            keys_quota: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "keys"),
         }
     }
 }

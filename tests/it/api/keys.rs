@@ -14,8 +14,18 @@ use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
 
 const BUT_MANAGE: [&str; 5] = ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"];
-const RECORD: [&str; 9] =
-    ["created_at", "expires_at", "key_id", "last_used_at", "name", "prefix", "rotated_at", "scopes", "tier"];
+const RECORD: [&str; 10] = [
+    "created_at",
+    "created_by",
+    "expires_at",
+    "key_id",
+    "last_used_at",
+    "name",
+    "prefix",
+    "rotated_at",
+    "scopes",
+    "tier",
+];
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap()

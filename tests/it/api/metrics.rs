@@ -129,12 +129,16 @@ async fn requests_are_counted_by_route_whatever_becomes_of_them() {
 async fn refusals_for_limits_and_quotas_are_counted() {
     let server = Server::builder()
         .set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "1")
+        .set("SIGNPOST_TIERS__FREE__CHILD_KEYS", "0")
         .set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "1")
         .set("SIGNPOST_LIMITS__QR_PER_MINUTE", "1")
         .start();
     let key = server.root().new_key(json!({"name": "free", "tier": "Free"})).await;
     let free = server.with_key(key["key"].as_str().unwrap());
+    let manager = server.root().new_key(json!({"name": "manager", "scopes": ["keys:manage"]})).await;
+    let manager = server.with_key(manager["key"].as_str().unwrap());
     let names = [
+        "signpost_quotas_refused_total{quota=\"keys\"}",
         "signpost_quotas_refused_total{quota=\"links\"}",
         "signpost_requests_limited_total{limit=\"key\"}",
         "signpost_requests_limited_total{limit=\"qr\"}",
@@ -145,10 +149,11 @@ async fn refusals_for_limits_and_quotas_are_counted() {
         free.post("/shorten", json!({"redirect_url": "https://example.com/"})).await.expect(403);
         free.get("/usage").await.expect(200);
         free.get("/usage").await.expect(429);
+        manager.post("/api-keys", json!({"name": "child"})).await.expect(403);
         server.anonymous().get(&format!("/{link}/qr")).await.expect(200);
         server.anonymous().get(&format!("/{link}/qr")).await.expect(429);
     });
-    assert_eq!(grown.await, [1.0, 1.0, 1.0, 1.0]);
+    assert_eq!(grown.await, [1.0, 1.0, 1.0, 1.0, 1.0]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 mod analytics;
 mod authentication;
+mod child_keys;
 mod health;
 mod keys;
 mod lane;

@@ -33,6 +33,7 @@ fn every_kind_has_its_slug_and_status() {
         ("not-owner", 403),
         ("untracked-link", 403),
         ("link-quota-exceeded", 403),
+        ("key-quota-exceeded", 403),
         ("not-found", 404),
         ("method-not-allowed", 405),
         ("payload-too-large", 413),

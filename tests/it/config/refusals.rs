@@ -144,6 +144,8 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("limits.redirect_per_minute", "-5", "-5 is not between 0 and 1000000"),
         ("tiers.free.links_per_month", "-1", "-1 is neither a count from 0 up nor \"unlimited\""),
         ("tiers.free.links_per_month", "lots", "\"lots\" is neither a count from 0 up nor \"unlimited\""),
+        ("tiers.free.child_keys", "1001", "1001 is not between 0 and 1000"),
+        ("tiers.pro.child_keys", "unlimited", "\"unlimited\" is not a whole number"),
         ("webhooks.retry_delays", "1s,x", "\"x\" is not a duration from \"0s\" to \"1h\""),
         ("webhooks.retry_delays", "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s", "has 11 waits, at most 10"),
         ("geo.database", "gone.mmdb", "\"gone.mmdb\" is not a file that is there"),

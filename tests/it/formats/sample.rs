@@ -109,12 +109,11 @@ pub async fn fill(store: &Arc<dyn Store>) {
     store.put_if_absent("master_key_check", vec![9; 44]).await.unwrap();
     for kept in keys() {
         let first = key(number_of(&kept), &kept.ancestors);
-        match kept.revision {
-            0 => store.create_key(kept).await.unwrap(),
-            _ => {
-                store.create_key(first).await.unwrap();
-                store.update_key(kept).await.unwrap();
-            }
+        if kept.revision == 0 {
+            store.create_key(kept, None).await.unwrap();
+        } else {
+            store.create_key(first, None).await.unwrap();
+            store.update_key(kept).await.unwrap();
         }
     }
     store.note_key_use(vec![(key_id(1), noon()), (key_id(3), later(60))]).await.unwrap();

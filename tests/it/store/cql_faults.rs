@@ -5,6 +5,7 @@
 //! the call is answered right, or [`StoreError::Unavailable`]; and what the caller does then, as the service does it, comes
 //! to what it would have come to without the fault. That is looked up through another store, which nothing disturbs.
 
+mod child_keys;
 mod run;
 mod wire;
 
@@ -19,8 +20,11 @@ use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
 use signpost::domain::key::ApiKey;
 use signpost::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
 use signpost::domain::window::WindowLog;
-use signpost::store::{CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, StoreError, UpdateKeyError};
+use signpost::store::{
+    CreateKeyError, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, StoreError, UpdateKeyError,
+};
 
+use self::child_keys::{create_child, create_child_past_the_quota, stop_key_creation};
 use self::run::{LATE, Run, with_every_fault};
 use super::samples::{
     MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
@@ -52,6 +56,9 @@ under_every_fault! {
     a_key_is_changed_once: update_key;
     a_key_is_revoked_for_good: revoke_key;
     the_last_use_of_a_key_is_kept: note_key_use;
+    a_key_below_another_is_made_and_counted_or_neither: create_child;
+    a_key_past_the_quota_is_not_made: create_child_past_the_quota;
+    a_key_that_is_stopped_makes_no_more: stop_key_creation;
     // Hits.
     a_batch_is_counted_once: apply_hits;
     a_batch_on_rows_that_are_there_is_counted_once: apply_hits_again;
@@ -147,7 +154,12 @@ async fn create_link_with_a_taken_id(run: &Run) {
 
 async fn create_key(run: &Run) {
     let made = key(run.n, &[key_id(1_000_000 + run.n)]);
-    run.disturbed_until_done(async || run.store.create_key(made.clone()).await).await;
+    let create = async || match run.store.create_key(made.clone(), None).await {
+        Ok(()) => Ok(()),
+        Err(CreateKeyError::Store(error)) => Err(error),
+        Err(refused) => panic!("{refused}: {}", run.name()),
+    };
+    run.disturbed_until_done(create).await;
     assert_eq!(run.clean.key(made.id).await.unwrap().as_ref(), Some(&made), "{}", run.name());
     assert_eq!(run.clean.key_by_secret(made.secret_hash).await.unwrap().as_ref(), Some(&made), "{}", run.name());
     for viewer in [made.id, made.ancestors[0]] {
@@ -159,7 +171,7 @@ async fn create_key(run: &Run) {
 /// Changes a key as the service does: where it is told of a conflict, it reads what is there and begins again.
 async fn changed(run: &Run, change: impl Fn(&ApiKey) -> ApiKey) -> ApiKey {
     let made = key(run.n, &[]);
-    run.clean.create_key(made.clone()).await.unwrap();
+    run.clean.create_key(made.clone(), None).await.unwrap();
     let change_once = async || {
         let before = run.store.key(made.id).await?.unwrap();
         let after = ApiKey { revision: before.revision + 1, ..change(&before) };
@@ -325,7 +337,7 @@ async fn drop_deliveries(run: &Run) {
 async fn read_links_and_keys(run: &Run) {
     let (link, owner) = (link(run.n, key_id(run.n)), key(run.n, &[]));
     run.clean.create_link(link.clone(), None).await.unwrap();
-    run.clean.create_key(owner.clone()).await.unwrap();
+    run.clean.create_key(owner.clone(), None).await.unwrap();
     run.clean.note_key_use(vec![(owner.id, noon())]).await.unwrap();
     read(run, async || {
         let store = &run.store;

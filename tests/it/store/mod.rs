@@ -2,6 +2,7 @@
 
 mod conformance;
 mod cql;
+mod cql_child_keys;
 mod cql_faults;
 mod cql_windows;
 mod embedded;

@@ -29,6 +29,7 @@ pub const FILES: &[SchemaFile] = files![
     "0005_deliveries.cql",
     "0006_queues.cql",
     "0007_windows.cql",
+    "0008_key_children.cql",
 ];
 
 impl SchemaFile {

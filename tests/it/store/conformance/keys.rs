@@ -26,9 +26,9 @@ fn ids<const N: usize>(numbers: [u32; N]) -> Vec<KeyId> {
 pub async fn a_key_that_is_there_stays_as_it_is(ground: &impl Ground) {
     let store = ground.open().await;
     assert_eq!(store.key(key_id(1)).await.unwrap(), None);
-    store.create_key(key(1, &[])).await.unwrap();
+    store.create_key(key(1, &[]), None).await.unwrap();
     let other = ApiKey { name: "another".into(), secret_hash: secret("another"), ..key(1, &[key_id(9)]) };
-    store.create_key(other).await.unwrap();
+    store.create_key(other, None).await.unwrap();
     assert_eq!(store.key(key_id(1)).await.unwrap(), Some(key(1, &[])));
     assert_eq!(by_secret(&store, "secret 1").await, Some(key_id(1)));
     assert_eq!(by_secret(&store, "another").await, None);
@@ -41,7 +41,7 @@ pub async fn a_key_is_changed_only_from_its_revision_before(ground: &impl Ground
     assert!(matches!(missing, Err(UpdateKeyError::Conflict)), "{missing:?}");
     assert_eq!(store.key(key_id(1)).await.unwrap(), None);
 
-    store.create_key(key(1, &[])).await.unwrap();
+    store.create_key(key(1, &[]), None).await.unwrap();
     let changed = ApiKey { tier: Tier::Pro, expires_at: Some(noon().plus(DAY)), revision: 1, ..key(1, &[]) };
     store.update_key(changed.clone()).await.unwrap();
     for revision in [0, 1, 3] {
@@ -54,7 +54,7 @@ pub async fn a_key_is_changed_only_from_its_revision_before(ground: &impl Ground
 
 pub async fn of_two_changes_at_once_one_is_told_of_the_conflict(ground: &impl Ground) {
     let store = ground.open().await;
-    store.create_key(key(1, &[])).await.unwrap();
+    store.create_key(key(1, &[]), None).await.unwrap();
     let change = |n: u32| ApiKey { revision: 1, secret_hash: secret(&format!("change {n}")), ..key(1, &[]) };
     let done = join_all((0..10).map(|n| store.update_key(change(n)))).await;
     let winners: Vec<u32> = (0..).zip(&done).filter(|(_, done)| done.is_ok()).map(|(n, _)| n).collect();
@@ -69,7 +69,7 @@ pub async fn of_two_changes_at_once_one_is_told_of_the_conflict(ground: &impl Gr
 
 pub async fn a_secret_finds_its_key_while_it_is_current_or_retiring(ground: &impl Ground) {
     let mut store = ground.open().await;
-    store.create_key(key(1, &[])).await.unwrap();
+    store.create_key(key(1, &[]), None).await.unwrap();
     assert_eq!(by_secret(&store, "secret 1").await, Some(key_id(1)));
 
     let until = noon().plus(DAY);
@@ -105,9 +105,9 @@ pub async fn a_revoked_key_has_no_secret_and_is_in_no_list(ground: &impl Ground)
     let store = ground.open().await;
     let retiring_secret = Some(Retiring { secret: secret("older"), until: noon().plus(DAY) });
     let below = ApiKey { retiring_secret, ..key(2, &[key_id(1)]) };
-    store.create_key(key(1, &[])).await.unwrap();
-    store.create_key(below.clone()).await.unwrap();
-    store.create_key(key(3, &[key_id(2), key_id(1)])).await.unwrap();
+    store.create_key(key(1, &[]), None).await.unwrap();
+    store.create_key(below.clone(), None).await.unwrap();
+    store.create_key(key(3, &[key_id(2), key_id(1)]), None).await.unwrap();
     let revoked = ApiKey { revoked_at: Some(noon()), revision: 1, ..below };
     store.update_key(revoked.clone()).await.unwrap();
 
@@ -125,7 +125,7 @@ pub async fn a_key_sees_itself_and_all_below_it_newest_first(ground: &impl Groun
     let chains: [(u32, &[u32]); 5] = [(4, &[3, 2, 1]), (1, &[]), (3, &[2, 1]), (5, &[1]), (2, &[1])];
     for (n, above) in chains {
         let above: Vec<KeyId> = above.iter().copied().map(key_id).collect();
-        store.create_key(key(n, &above)).await.unwrap();
+        store.create_key(key(n, &above), None).await.unwrap();
     }
     for _ in 0..2 {
         assert_eq!(seen_by(&store, 1, None, 100).await, ids([5, 4, 3, 2, 1]));
@@ -144,7 +144,7 @@ pub async fn a_key_sees_itself_and_all_below_it_newest_first(ground: &impl Groun
 pub async fn a_list_of_keys_goes_on_after_a_key_that_is_gone(ground: &impl Ground) {
     let store = ground.open().await;
     for n in 1..=4 {
-        store.create_key(key(n, if n == 1 { &[] } else { &[const { KeyId(uuid::Uuid::nil()) }] })).await.unwrap();
+        store.create_key(key(n, if n == 1 { &[] } else { &[const { KeyId(uuid::Uuid::nil()) }] }), None).await.unwrap();
     }
     let nil = KeyId(uuid::Uuid::nil());
     let page = store.keys_seen_by(nil, None, 2).await.unwrap();

@@ -2,6 +2,7 @@
 //!
 //! A new store implements [`Ground`] and is named once more in `every_promise!`.
 
+pub mod child_keys;
 pub mod deliveries;
 pub mod delivery_lists;
 pub mod hits;
@@ -62,6 +63,14 @@ macro_rules! every_promise {
             keys::a_key_sees_itself_and_all_below_it_newest_first
             keys::a_list_of_keys_goes_on_after_a_key_that_is_gone
             keys::the_time_of_the_last_use_never_goes_back
+            child_keys::of_a_hundred_keys_made_at_once_as_many_are_made_as_the_limit_says
+            child_keys::a_key_that_is_revoked_or_expired_makes_room_for_another
+            child_keys::the_same_key_again_takes_no_second_place
+            child_keys::keys_that_were_made_before_there_was_a_limit_count
+            child_keys::a_limit_may_be_none_at_all_and_may_become_lower
+            child_keys::a_thousand_keys_are_counted
+            child_keys::a_key_that_was_stopped_or_revoked_makes_no_more_keys
+            child_keys::a_key_is_made_before_its_maker_is_stopped_or_not_at_all
             hits::a_batch_is_counted_once_however_often_it_comes
             hits::a_batch_that_does_not_begin_at_the_cursor_changes_nothing
             hits::writers_have_cursors_of_their_own_and_their_counts_add_up

@@ -39,8 +39,8 @@ pub async fn all_that_was_answered_is_there_after_opening_again(ground: &impl Gr
     let store = ground.open().await;
     store.create_link(link(1, key_id(1)), Some(5)).await.unwrap();
     store.create_link(longest_link(2), Some(5)).await.unwrap();
-    store.create_key(key(1, &[])).await.unwrap();
-    store.create_key(key(2, &[key_id(1)])).await.unwrap();
+    store.create_key(key(1, &[]), None).await.unwrap();
+    store.create_key(key(2, &[key_id(1)]), None).await.unwrap();
     store.update_key(ApiKey { tier: Tier::Pro, revision: 1, ..key(2, &[key_id(1)]) }).await.unwrap();
     store.note_key_use(vec![(key_id(2), noon())]).await.unwrap();
     let ids = [0, 1, 2].map(|url| delivery(1, noon(), url));

@@ -1,0 +1,133 @@
+//! Keys that keys make, on a CQL cluster: over several nodes of the service, and where creations are cut off in the middle.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use signpost::domain::key::{ApiKey, KeyId};
+use signpost::store::scylla::ScyllaStore;
+use signpost::store::scylla::session::ScyllaSettings;
+use signpost::store::scylla::transfer::ScyllaTransfer;
+use signpost::store::transfer::{Record, Section, Sink, Source};
+use signpost::store::{CreateKeyError, Store, StoreError};
+use tokio::time::timeout;
+
+use super::samples::{key, key_id, node, noon};
+use crate::support::keyspaces::Keyspace;
+
+/// A key made by key 1.
+fn child(n: u32) -> ApiKey {
+    key(n, &[key_id(1)])
+}
+
+async fn keyspace() -> Keyspace {
+    tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
+}
+
+/// Puts ids on the list of key 1, which has none yet, as creations do that are then cut off.
+async fn cut_off(keyspace: &Keyspace, keys: &[KeyId]) {
+    let keys: Vec<_> = keys.iter().map(|key| key.0).collect();
+    let statement =
+        format!("INSERT INTO {}.key_children (maker, turn, keys) VALUES (?, 1, ?) IF NOT EXISTS", keyspace.name);
+    keyspace.session().await.query_unpaged(statement, (key_id(1).0, keys)).await.unwrap();
+}
+
+/// A store that does not wait for long.
+async fn open(keyspace: &Keyspace) -> ScyllaStore {
+    keyspace.migrate().await;
+    let settings = ScyllaSettings { request_timeout: Duration::from_secs(2), ..keyspace.store_settings() };
+    ScyllaStore::open(&settings, node(1)).await.unwrap()
+}
+
+#[track_caller]
+fn never_made(made: &Result<(), CreateKeyError>) {
+    assert!(matches!(made, Err(CreateKeyError::Store(StoreError::Unavailable(_)))), "{made:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_hundred_keys_made_at_once_on_three_nodes_are_as_many_as_the_limit_says() {
+    let keyspace = keyspace().await;
+    let stores =
+        [keyspace.open_store(node(1)).await, keyspace.open_store(node(2)).await, keyspace.open_store(node(3)).await];
+    let made = join_all((2..102).map(|n| stores[n as usize % 3].create_key(child(n), Some(10)))).await;
+    let refused = |made: &&Result<(), CreateKeyError>| {
+        matches!(made, Err(CreateKeyError::QuotaExceeded { limit: 10, current: 10 }))
+    };
+    let count = (made.iter().filter(|made| made.is_ok()).count(), made.iter().filter(refused).count());
+    assert_eq!(count, (10, 90), "{:?}", made.iter().find(|made| made.is_err() && !refused(made)));
+    assert_eq!(stores[0].keys_seen_by(key_id(1), None, 100).await.unwrap().len(), 10);
+    for store in stores {
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_creation_that_was_cut_off_holds_no_place_and_never_comes_to_its_end() {
+    let keyspace = keyspace().await;
+    let store = open(&keyspace).await;
+    cut_off(&keyspace, &[key_id(2), key_id(3)]).await;
+    // The second of them goes on in time, the first is a process that stands still.
+    store.create_key(child(3), None).await.unwrap();
+
+    store.create_key(child(4), Some(2)).await.unwrap();
+
+    let refused = store.create_key(child(5), Some(2)).await;
+    assert!(matches!(refused, Err(CreateKeyError::QuotaExceeded { limit: 2, current: 2 })), "{refused:?}");
+    never_made(&store.create_key(child(2), None).await);
+    assert_eq!(store.key(key_id(2)).await.unwrap(), None);
+    assert_eq!(store.key_by_secret(child(2).secret_hash).await.unwrap(), None);
+    let seen = store.keys_seen_by(key_id(1), None, 10).await.unwrap();
+    assert_eq!(seen, [child(4), child(3)]);
+    store.close().await;
+    let transfer = ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap();
+    assert_eq!(transfer.read_page(Section::Keys, None).await.unwrap().records.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_creation_under_way_is_waited_for() {
+    let keyspace = keyspace().await;
+    let store = keyspace.open_store(node(1)).await;
+    cut_off(&keyspace, &[key_id(2)]).await;
+    let mut waiting = Box::pin(store.create_key(child(3), Some(1)));
+    assert!(timeout(Duration::from_millis(200), &mut waiting).await.is_err(), "the place may still be taken");
+    store.create_key(child(2), None).await.unwrap();
+    let refused = waiting.await;
+    assert!(matches!(refused, Err(CreateKeyError::QuotaExceeded { limit: 1, current: 1 })), "{refused:?}");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_creation_under_way_does_not_survive_the_stop_of_its_maker() {
+    let keyspace = keyspace().await;
+    let store = open(&keyspace).await;
+    cut_off(&keyspace, &[key_id(2), key_id(3)]).await;
+    store.create_key(child(3), None).await.unwrap();
+    store.stop_key_creation(key_id(1)).await.unwrap();
+    for late in [child(2), child(4)] {
+        let made = store.create_key(late, Some(9)).await;
+        let refused =
+            matches!(made, Err(CreateKeyError::MakerEnded | CreateKeyError::Store(StoreError::Unavailable(_))));
+        assert!(refused, "{made:?}");
+    }
+    never_made(&store.create_key(child(2), None).await);
+    assert_eq!(store.keys_seen_by(key_id(1), None, 10).await.unwrap(), [child(3)]);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn keys_that_were_carried_here_count() {
+    let keyspace = keyspace().await;
+    keyspace.migrate().await;
+    let transfer = ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap();
+    let carried = [key(1, &[]), child(2), child(3), ApiKey { revoked_at: Some(noon()), ..child(4) }];
+    transfer.write(carried.map(|key| Record::Key(Box::new(key))).to_vec()).await.unwrap();
+    let store = keyspace.open_store(node(1)).await;
+    store.create_key(child(5), Some(3)).await.unwrap();
+    let refused = store.create_key(child(6), Some(3)).await;
+    assert!(matches!(refused, Err(CreateKeyError::QuotaExceeded { limit: 3, current: 3 })), "{refused:?}");
+    store.close().await;
+}
