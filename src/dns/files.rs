@@ -66,7 +66,8 @@ fn read_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let length = File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if length as u64 > most {
-        bytes.truncate(bytes[..most as usize].iter().rposition(|byte| *byte == b'\n').unwrap_or_default());
+        bytes.pop();
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or_default());
         tracing::warn!(path = %path.display(), bytes = most, "only the beginning of this file is read");
     }
     Ok(bytes)

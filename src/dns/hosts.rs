@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_name_has_a_bounded_number_of_addresses() {
-        let text: String = (0..200).map(|last| format!("192.0.2.{last} many\n")).collect();
+        let text = (0..200).map(|last| format!("192.0.2.{last} many")).collect::<Vec<_>>().join("\n");
         assert_eq!(Hosts::parse(&text).get("many").unwrap().len(), MOST_ADDRESSES);
     }
 }

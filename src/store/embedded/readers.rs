@@ -192,7 +192,10 @@ mod tests {
     /// A read that waits until it is let go.
     fn held() -> (mpsc::Sender<()>, impl FnOnce() -> Result<(), StoreError>) {
         let (release, wait) = mpsc::channel();
-        (release, move || Ok(wait.recv().unwrap_or_default()))
+        (release, move || {
+            let _ = wait.recv();
+            Ok(())
+        })
     }
 
     #[tokio::test]
@@ -211,7 +214,9 @@ mod tests {
         let met = Arc::new(std::sync::Barrier::new(MAX_READERS + 1));
         for _ in 0..MAX_READERS {
             let met = Arc::clone(&met);
-            readers.look_ups().begin(move || drop(met.wait()));
+            readers.look_ups().begin(move || {
+                met.wait();
+            });
         }
         met.wait();
         assert!(poll!(&mut last).is_pending());
