@@ -110,9 +110,8 @@ async fn a_look_up_that_is_dropped_asks_nobody_any_more_and_holds_nothing() {
 async fn names_that_hang_do_not_hold_up_others_however_many_there_are() {
     const BATCHES: usize = 6;
     const BATCH: usize = 50;
-    let server = NameServer::start(|asked| match asked.name.ends_with("hangs.example") {
-        true => Reply::Silence,
-        false => Reply::address("192.0.2.1"),
+    let server = NameServer::start(|asked| {
+        if asked.name.ends_with("hangs.example") { Reply::Silence } else { Reply::address("192.0.2.1") }
     });
     let resolver = Ground::new(&(server.line() + "options timeout:30")).resolver();
     let mut hanging = tokio::task::JoinSet::new();
