@@ -130,6 +130,10 @@ fn with_limits(mut program: Program) -> Program {
             program = program.set(&format!("SIGNPOST_TIERS__{tier}__{limit}_PER_MINUTE"), ENOUGH);
         }
     }
+    // Each connection has at most one child of its key.
+    for tier in ["FREE", "PRO"] {
+        program = program.set(&format!("SIGNPOST_TIERS__{tier}__CHILD_KEYS"), &CONNECTIONS.to_string());
+    }
     program
         .set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", &USAGE_LIMIT.to_string())
         .set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", &LINKS_LIMIT.to_string())
