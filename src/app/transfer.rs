@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{StartError, build, cluster};
+use super::{StartError, cluster, files, master_key, opening};
 use crate::clock::Clock;
 use crate::config::{Config, StoreKind};
 use crate::store::Store;
@@ -23,11 +23,11 @@ pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError
     match config.store.kind {
         StoreKind::Embedded => {
             // Opening one that is not there would make it.
-            let directory = config.data_dir.join("store");
+            let directory = files::store(config);
             if !directory.is_dir() {
                 return Err(StartError::StoreDirectory { path: directory, reason: "it is not there".into() });
             }
-            let store = build::open_embedded(config)?;
+            let store = opening::open_embedded(config)?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
             let counts = transfer::export(&store, path, now).await;
             store.close().await;
@@ -41,16 +41,21 @@ pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError
     }
 }
 
-/// Fills the store, which must be empty, from a file.
+/// Fills the store, which must be empty, from a file. The file, and whether its secrets will open here, is checked before anything
+/// is changed.
 pub async fn import(config: &Config, path: &Path) -> Result<Imported, StartError> {
+    let file = transfer::check(path)?;
+    if let Some(check) = &file.master_key_check {
+        master_key::check_for_import(config, path, check)?;
+    }
     match config.store.kind {
         StoreKind::Embedded => {
-            build::make_directory(config)?;
-            let store = build::open_embedded(config)?;
-            let imported = transfer::import(&store, path).await;
+            opening::make_directory(config)?;
+            let store = opening::open_embedded(config)?;
+            let imported = transfer::fill(&store, file).await;
             store.close().await;
             Ok(imported?)
         }
-        StoreKind::Scylla => Ok(transfer::import(&cluster::open_transfer(config).await?, path).await?),
+        StoreKind::Scylla => Ok(transfer::fill(&cluster::open_transfer(config).await?, file).await?),
     }
 }

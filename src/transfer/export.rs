@@ -65,7 +65,7 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
 async fn root_key(source: &dyn Source) -> Result<Option<Vec<u8>>, TransferError> {
     let names = source.read_page(Section::Names, None).await?.records;
     Ok(names.into_iter().find_map(|record| match record {
-        Record::Name { name, value } if name == NAMES[0] => Some(value),
+        Record::Name { name, value } if name == ROOT_KEY => Some(value),
         _ => None,
     }))
 }
