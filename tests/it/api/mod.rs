@@ -1,8 +1,10 @@
 mod analytics;
 mod authentication;
+mod edge;
+mod fast_path;
+mod fast_path_return;
 mod health;
 mod keys;
-mod lane;
 mod links;
 mod metrics;
 mod openapi;
@@ -20,4 +22,3 @@ mod webhook_pages;
 mod webhook_retries;
 mod webhook_status;
 mod webhooks;
-mod wire;

@@ -1,4 +1,4 @@
-//! The lane, in which short links are answered before any dispatcher: it must not be told from the dispatcher.
+//! The fast path, on which short links are answered before any dispatcher: it must not be told from the dispatcher.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::support::raw::Raw;
 use crate::support::server::{Server, metric};
 use crate::support::{SOON, eventually};
 
-/// A server whose connections begin in the lane, or (as it writes a line for each request) with the dispatcher.
-async fn server(has_lane: bool) -> (Server, String) {
-    let server = Server::builder().set("SIGNPOST_LOG__REQUESTS", if has_lane { "false" } else { "true" }).start();
+/// A server whose connections begin on the fast path, or (as it writes a line for each request) with the dispatcher.
+async fn server(has_fast_path: bool) -> (Server, String) {
+    let server = Server::builder().set("SIGNPOST_LOG__REQUESTS", if has_fast_path { "false" } else { "true" }).start();
     let link = server.root().any_link().await;
     (server, link)
 }
@@ -110,14 +110,17 @@ async fn answers(server: &Server, link: &str, request: &str) -> Vec<(u16, Vec<(S
 }
 
 #[tokio::test]
-async fn the_lane_and_the_dispatcher_answer_alike_and_count_alike() {
-    let (lane, dispatcher) = (server(true).await, server(false).await);
+async fn the_fast_path_and_the_dispatcher_answer_alike_and_count_alike() {
+    let (fast_path, dispatcher) = (server(true).await, server(false).await);
     for request in requests() {
         let expected = answers(&dispatcher.0, &dispatcher.1, &request).await;
-        assert_eq!(answers(&lane.0, &lane.1, &request).await, expected, "{request}");
+        assert_eq!(answers(&fast_path.0, &fast_path.1, &request).await, expected, "{request}");
     }
-    let (in_the_lane, by_the_dispatcher) = (found(&lane.0).await, found(&dispatcher.0).await);
-    assert!((in_the_lane - by_the_dispatcher).abs() < 0.5 && in_the_lane > 20.0, "{in_the_lane} {by_the_dispatcher}");
+    let (on_the_fast_path, by_the_dispatcher) = (found(&fast_path.0).await, found(&dispatcher.0).await);
+    assert!(
+        (on_the_fast_path - by_the_dispatcher).abs() < 0.5 && on_the_fast_path > 20.0,
+        "{on_the_fast_path} {by_the_dispatcher}"
+    );
 }
 
 async fn found(server: &Server) -> f64 {
