@@ -65,28 +65,28 @@ fn answered(mut redirects: Redirects) {
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::Found, 1000), setup = Redirects::ready, teardown = answered)]
 fn found(mut redirects: Redirects) -> Redirects {
-    redirects.all_in_lane();
+    redirects.all_on_fast_path();
     redirects
 }
 
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::NotFound, 1000), setup = Redirects::ready, teardown = answered)]
 fn not_found(mut redirects: Redirects) -> Redirects {
-    redirects.all_in_lane();
+    redirects.all_on_fast_path();
     redirects
 }
 
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::Limited, 1000), setup = Redirects::ready, teardown = answered)]
 fn limited(mut redirects: Redirects) -> Redirects {
-    redirects.all_in_lane();
+    redirects.all_on_fast_path();
     redirects
 }
 
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::Found, 1000), setup = Redirects::ready, teardown = answered)]
 fn found_by_front(redirects: Redirects) -> Redirects {
-    redirects.all_by_front();
+    redirects.all_by_edge();
     redirects
 }
 

@@ -18,7 +18,8 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::Api;
-use super::edge::stream::{ErrorRewritingStream, SharedStream, StreamSettings};
+use super::edge::shared::SharedStream;
+use super::edge::stream::{ErrorRewritingStream, StreamSettings};
 use super::fast_path::{FastPathConnection, FastPathWorker, Timeouts};
 use super::{edge, fast_path};
 

@@ -1,6 +1,8 @@
 //! What the dispatcher writes: which of it are its own answers, and which let the connection go on.
 
-use httparse::{EMPTY_HEADER, Response, Status};
+use std::mem::MaybeUninit;
+
+use httparse::{ParserConfig, Response, Status};
 
 use crate::http::fast_path::encode::too_slow;
 use crate::http::problem::{Kind, Problem};
@@ -43,9 +45,10 @@ const MAX_FIELDS: usize = 32;
 /// `None` where there are only interim answers (`100 Continue`). What is not understood lets nothing go on.
 pub fn lets_go_on(mut bytes: &[u8]) -> Option<bool> {
     while !bytes.is_empty() {
-        let mut fields = [EMPTY_HEADER; MAX_FIELDS];
-        let mut answer = Response::new(&mut fields);
-        let Ok(Status::Complete(length)) = answer.parse(bytes) else { return Some(false) };
+        let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+        let mut answer = Response::new(&mut []);
+        let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut answer, bytes, &mut room);
+        let Ok(Status::Complete(length)) = parsed else { return Some(false) };
         if !matches!(answer.code, Some(100..200)) {
             let names_connection = answer.headers.iter().any(|field| field.name.eq_ignore_ascii_case("connection"));
             return Some(answer.version == Some(1) && !names_connection);

@@ -6,6 +6,7 @@ mod ending;
 mod framing;
 mod handlers;
 pub mod service;
+pub mod shared;
 pub mod stream;
 
 use std::future::poll_fn;
@@ -17,7 +18,8 @@ use actix_http::error::DispatchError;
 use actix_service::Service;
 use tokio::net::TcpStream;
 
-use self::stream::{ErrorRewritingStream, SharedStream};
+use self::shared::SharedStream;
+use self::stream::ErrorRewritingStream;
 
 /// How a connection left the dispatcher.
 pub enum Left {

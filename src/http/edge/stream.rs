@@ -11,11 +11,9 @@
 //! - hands over one request at a time, the next when the one before is answered (see `framing.rs`);
 //! - keeps back what the fast path answers, and tells that it is wanted.
 
-use std::cell::RefCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -112,6 +110,21 @@ impl ErrorRewritingStream {
             goes_on: None,
             wants_fast_path: false,
         }
+    }
+
+    /// The requests of this connection that are with their handlers.
+    pub fn handlers(&self) -> Handlers {
+        self.handlers.clone()
+    }
+
+    /// Whether the fast path is to go on with the connection: what was read begins with a head for it.
+    pub fn wants_fast_path(&self) -> bool {
+        self.wants_fast_path
+    }
+
+    /// The socket, and what was read and not handed over.
+    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.inbox.into())
     }
 
     /// Reads until there is something that the dispatcher may have.
@@ -214,7 +227,7 @@ impl ErrorRewritingStream {
     }
 
     /// The dispatcher has ended. It hangs up without an answer on malformed chunks: that is for the client to know.
-    fn poll_last_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_last_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.unanswered && !self.is_over && self.ending.is_none() {
             self.end_with(&Problem::new(Kind::MalformedBody, "The body broke off, or its chunks are malformed."));
         }
@@ -297,57 +310,64 @@ impl AsyncWrite for ErrorRewritingStream {
     }
 }
 
-/// An [`ErrorRewritingStream`] that the dispatcher owns as long as it serves the connection, and that is there after it.
-#[derive(Clone)]
-pub struct SharedStream(Rc<RefCell<ErrorRewritingStream>>);
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
-impl SharedStream {
-    pub fn new(stream: ErrorRewritingStream) -> Self {
-        Self(Rc::new(RefCell::new(stream)))
+    use super::super::shared::SharedStream;
+    use super::*;
+
+    const FIRST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const FAST: &str = "GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    /// What the dispatcher reads after it has answered `FIRST` with `answer`; `None` where `next` is kept for the fast path.
+    async fn read_after(answer: &str, next: &str, fast_path: Option<bool>) -> Option<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let fast_path = fast_path.map(|serves| {
+            let readiness = Readiness::default();
+            readiness.set_serving(serves);
+            readiness
+        });
+        let second = Duration::from_secs(1);
+        let settings = StreamSettings { head_timeout: second, send_timeout: second, fast_path };
+        let (socket, _) = listener.accept().await.unwrap();
+        let stream =
+            SharedStream::new(ErrorRewritingStream::new(socket, format!("{FIRST}{next}").as_bytes(), settings));
+        let (mut dispatcher, mut bytes) = (stream.clone(), [0; 1024]);
+        let count = dispatcher.read(&mut bytes).await.unwrap();
+        assert_eq!(&bytes[..count], FIRST.as_bytes());
+        assert!(dispatcher.read(&mut bytes).now_or_never().is_none(), "before it is answered");
+        drop(stream.handlers().enter());
+        dispatcher.write_all(answer.as_bytes()).await.unwrap();
+        dispatcher.flush().await.unwrap();
+        let read = dispatcher.read(&mut bytes).now_or_never();
+        assert_eq!(read.is_none(), stream.wants_fast_path());
+        drop(dispatcher);
+        let kept = String::from_utf8(stream.into_parts().unwrap().1).unwrap();
+        assert_eq!(kept, if read.is_none() { next } else { "" });
+        read.map(|count| String::from_utf8_lossy(&bytes[..count.unwrap()]).into_owned())
     }
 
-    /// The requests of this connection that are with their handlers.
-    pub fn handlers(&self) -> Handlers {
-        self.0.borrow().handlers.clone()
-    }
-
-    /// Whether the fast path is to go on with the connection: what was read begins with a head for it.
-    pub fn wants_fast_path(&self) -> bool {
-        self.0.borrow().wants_fast_path
-    }
-
-    /// Tells the client what the dispatcher has not told when it ended.
-    pub fn poll_last_word(&self, context: &mut Context<'_>) -> Poll<()> {
-        self.0.borrow_mut().poll_last_word(context)
-    }
-
-    /// The socket, and what was read and not handed over; `None` while somebody else has the stream, too.
-    pub fn into_parts(self) -> Option<(TcpStream, Vec<u8>)> {
-        let ErrorRewritingStream { stream, inbox, .. } = Rc::into_inner(self.0)?.into_inner();
-        Some((stream, inbox.into()))
-    }
-
-    fn poll<R>(&self, poll: impl FnOnce(Pin<&mut ErrorRewritingStream>) -> Poll<R>) -> Poll<R> {
-        poll(Pin::new(&mut *self.0.borrow_mut()))
-    }
-}
-
-impl AsyncRead for SharedStream {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for SharedStream {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll(|stream| stream.poll_write(context, bytes))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_shutdown(context))
+    #[tokio::test]
+    async fn a_head_for_the_fast_path_is_kept_for_it_once_an_answer_lets_the_connection_go_on() {
+        let goes_on = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
+        let closes = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nx-request-id: x\r\n\r\n{}";
+        assert_eq!(read_after(goes_on, FAST, Some(true)).await, None);
+        for (answer, next, fast_path) in [
+            (closes, FAST, Some(true)),
+            (goes_on, FIRST, Some(true)),
+            // The process drains; there is no fast path.
+            (goes_on, FAST, Some(false)),
+            (goes_on, FAST, None),
+        ] {
+            assert_eq!(
+                read_after(answer, next, fast_path).await.as_deref(),
+                Some(next),
+                "{answer} {next} {fast_path:?}"
+            );
+        }
     }
 }

@@ -126,10 +126,9 @@ impl FastPathConnection {
     }
 
     /// The same for one that comes back from the dispatcher, with bytes that are to be answered before others are read.
+    #[must_use]
     pub fn back_from_dispatcher(mut self, unread: Vec<u8>) -> Self {
         self.state = State::Unread(unread);
-        // It has been answered before: what it is given from now on is the time between requests.
-        self.idle.has_progressed();
         self
     }
 
