@@ -1,6 +1,7 @@
 //! Short links and the texts they are made of, each parsed once at the edge.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use ring::error::Unspecified;
 use ring::rand::SecureRandom;
@@ -14,8 +15,17 @@ use super::calendar::Timestamp;
 use super::key::KeyId;
 
 /// The identifier of a link: 7 base62 characters, never a word that a route uses.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShortId(pub [u8; Self::LENGTH]);
+
+/// One word for the hasher. The derived implementation also hashes a length, and the bytes as a slice of any length.
+impl Hash for ShortId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut word = [0; 8];
+        word[..Self::LENGTH].copy_from_slice(&self.0);
+        state.write_u64(u64::from_le_bytes(word));
+    }
+}
 
 impl ShortId {
     pub const LENGTH: usize = 7;
