@@ -163,7 +163,7 @@ impl Settings {
                     return Err(SettingError::new(name, message, origin));
                 }
                 (None, value) => match Renaming::of(&name) {
-                    Some(renaming) => self.set_by_old_name(renaming, Value::from_toml(value), origin)?,
+                    Some(renaming) => self.set_by_old_name(renaming, &Value::from_toml(value), origin)?,
                     None => return Err(self.unknown_in_file(name, value, origin)),
                 },
             }
@@ -188,7 +188,7 @@ impl Settings {
     fn set_by_old_name(
         &mut self,
         renaming: &'static Renaming,
-        value: Value,
+        value: &Value,
         origin: Origin,
     ) -> Result<(), SettingError> {
         let &Renaming { old, new, convert } = renaming;
@@ -245,7 +245,7 @@ impl Settings {
             };
             let value = Value::Untyped(text.to_owned());
             match renaming {
-                Some(renaming) => self.set_by_old_name(renaming, value, origin)?,
+                Some(renaming) => self.set_by_old_name(renaming, &value, origin)?,
                 None => self.set(name, value, origin)?,
             }
         }

@@ -10,12 +10,12 @@ pub(super) struct Renaming {
     pub old: &'static str,
     pub new: &'static str,
     /// The error is the end of a message that begins with the old name.
-    pub convert: fn(Value) -> Result<Value, String>,
+    pub convert: fn(&Value) -> Result<Value, String>,
 }
 
 /// Read since 0.1.0; to be removed after the next release.
 pub(super) const RENAMED: [Renaming; 2] = [
-    Renaming { old: "http.client_limit_cells", new: "limits.table_size", convert: Ok },
+    Renaming { old: "http.client_limit_cells", new: "limits.table_size", convert: |value| Ok(value.clone()) },
     Renaming { old: "telemetry.otlp_one_in", new: "telemetry.trace_sample_ratio", convert: ratio_of_one_in },
 ];
 
@@ -25,8 +25,8 @@ impl Renaming {
     }
 }
 
-fn ratio_of_one_in(value: Value) -> Result<Value, String> {
-    let count = match &value {
+fn ratio_of_one_in(value: &Value) -> Result<Value, String> {
+    let count = match value {
         Value::Integer(count) => i32::try_from(*count).ok(),
         Value::Untyped(text) => text.parse().ok(),
         _ => None,
