@@ -45,6 +45,10 @@ fn main() -> ExitCode {
 }
 
 fn check_config(config: &Config) -> ExitCode {
+    for renamed in config.renamed() {
+        // Where even this can't be written, the configuration is printed all the same.
+        let _ = writeln!(io::stderr(), "signpost: {renamed}");
+    }
     match app::check(config) {
         Ok(()) => print(&config.effective()),
         Err(error) => fail(&error),
@@ -110,6 +114,9 @@ fn serve(config: &Config) -> ExitCode {
     };
     if let Err(error) = logging::init(level, format) {
         return fail(&error);
+    }
+    for renamed in config.renamed() {
+        tracing::warn!(%renamed, "a setting is set by its old name");
     }
     have_small_pages();
     actix_web::rt::System::new().block_on(async {

@@ -168,10 +168,10 @@ pub(super) async fn build(
         webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
         redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
         // QR codes are asked for far less often than redirects.
-        qr_limiter: limiter(config.limits.qr_per_minute, config.http.client_limit_cells / 8)?,
+        qr_limiter: limiter(config.limits.qr_per_minute, config.limits.table_size / 8)?,
         unauthorized_limit: UnauthorizedLimit::new(limiter(
             config.limits.unauthorized_per_minute,
-            config.http.client_limit_cells / 8,
+            config.limits.table_size / 8,
         )?),
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
         base_url: base_url.clone(),
@@ -217,7 +217,7 @@ fn start_traces(config: &Config, node: NodeId, metrics: &Metrics) -> Result<Opti
     let Some(endpoint) = &config.telemetry.otlp_endpoint else { return Ok(None) };
     let settings = TraceSettings {
         endpoint: endpoint.as_str().to_owned(),
-        one_in: config.telemetry.otlp_one_in,
+        sample_ratio: config.telemetry.trace_sample_ratio,
         instance: node.0.to_string(),
     };
     Ok(Some(Arc::new(Traces::start(&settings, metrics.traces.clone())?)))
@@ -353,7 +353,7 @@ fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
 }
 
 fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartError> {
-    limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)
+    limiter(config.limits.redirect_per_minute, config.limits.table_size)
 }
 
 fn cache_settings(config: &Config) -> LinkCacheSettings {

@@ -39,6 +39,7 @@ fn literal(value: &Value) -> String {
     match value {
         Value::Boolean(value) => value.to_string(),
         Value::Integer(value) => value.to_string(),
+        Value::Fraction(value) => value.clone(),
         Value::Text(value) | Value::Untyped(value) => quoted(&redact::in_force(value)),
         Value::List(items) => {
             let items: Vec<String> = items.iter().map(|item| quoted(&redact::in_force(item))).collect();

@@ -31,8 +31,6 @@ pub struct Http {
     pub keep_alive: Duration,
     /// Most connections at once on each worker.
     pub max_connections: usize,
-    /// Clients that the table of each limit by client has room for.
-    pub client_limit_cells: usize,
 }
 
 impl Http {
@@ -48,7 +46,6 @@ impl Http {
                 .duration("http.send_timeout", Duration::from_millis(100)..=Duration::from_hours(1))?,
             keep_alive: settings.duration("http.keep_alive", Duration::ZERO..=Duration::from_hours(1))?,
             max_connections: settings.integer("http.max_connections", 1..=1_000_000)?,
-            client_limit_cells: settings.integer("http.client_limit_cells", 1024..=1 << 28)?,
         })
     }
 

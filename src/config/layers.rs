@@ -17,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     error::{ConfigError, Origin, SettingError},
+    renamed::{RENAMED, RenamedSetting, Renaming},
     suggest::nearest,
 };
 
@@ -39,6 +40,8 @@ pub enum Value {
     Boolean(bool),
     /// A whole number.
     Integer(i64),
+    /// A number with a fraction, as it is written.
+    Fraction(String),
     /// A string.
     Text(String),
     /// A list of strings.
@@ -61,7 +64,7 @@ impl Value {
                 .map(|item| item.get_ref().as_str().map(str::to_owned))
                 .collect::<Option<_>>()
                 .map_or(Self::Unusable("a list of something other than strings"), Self::List),
-            DeValue::Float(_) => Self::Unusable("a fraction"),
+            DeValue::Float(number) => Self::Fraction(number.as_str().to_owned()),
             DeValue::Datetime(_) => Self::Unusable("a date or time"),
             DeValue::Table(_) => Self::Unusable("a section"),
         }
@@ -72,6 +75,7 @@ impl Value {
         match self {
             Self::Boolean(_) => "a boolean",
             Self::Integer(_) => "a whole number",
+            Self::Fraction(_) => "a fraction",
             Self::Text(_) | Self::Untyped(_) => "a string",
             Self::List(_) => "a list",
             Self::Unusable(name) => name,
@@ -117,6 +121,7 @@ impl Setting {
 #[derive(Clone)]
 pub struct Settings {
     settings: Vec<Setting>,
+    renamed: Vec<RenamedSetting>,
 }
 
 /// Shows no values: the typed sections beside it do.
@@ -132,7 +137,7 @@ impl Settings {
         let mut settings = Vec::new();
         let document = parse(Path::new("defaults.toml (built in)"), DEFAULTS)?;
         collect(&document, "", &mut settings);
-        Ok(Self { settings })
+        Ok(Self { settings, renamed: Vec::new() })
     }
 
     /// Lays a configuration file's `text` over what is there; `path` is for messages.
@@ -149,10 +154,7 @@ impl Settings {
             let origin = file.origin(&span);
             let is_section = self.sections().any(|section| section == name);
             match (self.find_mut(&name), value) {
-                (Some(setting), value) => {
-                    setting.value = Value::from_toml(value);
-                    setting.origin = origin;
-                }
+                (Some(_), value) => self.set(&name, Value::from_toml(value), origin)?,
                 (None, DeValue::Table(inner)) if is_section => {
                     self.apply_table(file, inner, &format!("{name}."))?;
                 }
@@ -160,9 +162,43 @@ impl Settings {
                     let message = "is a section, not a setting";
                     return Err(SettingError::new(name, message, origin));
                 }
-                (None, value) => return Err(self.unknown_in_file(name, value, origin)),
+                (None, value) => match Renaming::of(&name) {
+                    Some(renaming) => self.set_by_old_name(renaming, &Value::from_toml(value), origin)?,
+                    None => return Err(self.unknown_in_file(name, value, origin)),
+                },
             }
         }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), SettingError> {
+        let old = self.renamed.iter().find(|old| old.new == name && old.origin.layer() == origin.layer());
+        if let Some(old) = old {
+            let message = format!("is set twice: {} is its old name ({})", old.old, old.origin);
+            return Err(SettingError::new(name, message, origin));
+        }
+        if let Some(setting) = self.find_mut(name) {
+            setting.value = value;
+            setting.origin = origin;
+        }
+        Ok(())
+    }
+
+    /// Sets what `renaming` calls by another name since.
+    fn set_by_old_name(
+        &mut self,
+        renaming: &'static Renaming,
+        value: &Value,
+        origin: Origin,
+    ) -> Result<(), SettingError> {
+        let &Renaming { old, new, convert } = renaming;
+        let refuse = |message| SettingError::new(old, message, origin.clone());
+        if self.find(new).is_some_and(|setting| setting.origin.layer() == origin.layer()) {
+            return Err(refuse(format!("is the old name of {new}, which is set too")));
+        }
+        let value = convert(value).map_err(refuse)?;
+        self.set(new, value, origin.clone())?;
+        self.renamed.push(RenamedSetting { old, new, origin });
         Ok(())
     }
 
@@ -195,16 +231,22 @@ impl Settings {
                 continue;
             }
             let origin = Origin::Environment { variable: variable.escape_debug().to_string() };
-            let Some(setting) = self.settings.iter_mut().find(|setting| setting.variable() == variable) else {
+            let found = self.settings.iter().find(|setting| setting.variable() == variable);
+            let found = found.map(|setting| setting.name.clone());
+            let renaming = RENAMED.iter().find(|renaming| variable_of(renaming.old) == variable);
+            let Some(name) = found.as_deref().or(renaming.map(|renaming| renaming.old)) else {
                 let name = rest.replace("__", ".").to_lowercase();
                 let meant = nearest(&variable, self.iter().map(Setting::variable).chain(SECRETS.map(variable_of)));
                 let name = name.escape_debug().to_string();
                 return Err(SettingError::new(name, "unknown setting", origin).suggesting(meant));
             };
-            setting.origin = origin;
-            match value.to_str() {
-                Some(text) => setting.value = Value::Untyped(text.to_owned()),
-                None => return Err(setting.refuse("is not valid UTF-8")),
+            let Some(text) = value.to_str() else {
+                return Err(SettingError::new(name, "is not valid UTF-8", origin));
+            };
+            let value = Value::Untyped(text.to_owned());
+            match renaming {
+                Some(renaming) => self.set_by_old_name(renaming, &value, origin)?,
+                None => self.set(name, value, origin)?,
             }
         }
         Ok(())
@@ -213,6 +255,11 @@ impl Settings {
     /// All settings, in the order of the defaults file.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.settings.iter()
+    }
+
+    /// Settings that were set by their old names.
+    pub(super) fn renamed(&self) -> &[RenamedSetting] {
+        &self.renamed
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Setting> {

@@ -17,6 +17,8 @@ pub struct Limits {
     pub qr_per_minute: Option<NonZeroU32>,
     /// Answers 401, of all endpoints together.
     pub unauthorized_per_minute: Option<NonZeroU32>,
+    /// Clients that the table of each limit has room for.
+    pub table_size: usize,
 }
 
 impl Limits {
@@ -25,6 +27,7 @@ impl Limits {
             redirect_per_minute: per_minute(settings, "limits.redirect_per_minute")?,
             qr_per_minute: per_minute(settings, "limits.qr_per_minute")?,
             unauthorized_per_minute: per_minute(settings, "limits.unauthorized_per_minute")?,
+            table_size: settings.integer("limits.table_size", 1024..=1 << 28)?,
         })
     }
 }

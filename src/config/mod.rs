@@ -16,6 +16,7 @@ mod limits;
 mod log;
 mod read;
 mod redact;
+mod renamed;
 mod scylla;
 mod secrets;
 mod store;
@@ -43,6 +44,7 @@ pub use self::{
     layers::{DEFAULTS, Setting, Value},
     limits::Limits,
     log::{Log, LogFormat, LogLevel},
+    renamed::RenamedSetting,
     scylla::{Consistency, CqlNode, Scylla, SerialConsistency},
     secrets::{MasterKey, RootKey, ScyllaPassword, Secrets},
     store::{Store, StoreKind},
@@ -158,6 +160,11 @@ impl Config {
     /// Every setting there is, with its value and origin, in the order of the defaults file.
     pub fn settings(&self) -> impl Iterator<Item = &Setting> {
         self.settings.iter()
+    }
+
+    /// Settings that were set by names which the next release does not know.
+    pub fn renamed(&self) -> &[RenamedSetting] {
+        self.settings.renamed()
     }
 
     /// The effective configuration as TOML, each value with its origin in a comment, secrets

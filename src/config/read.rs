@@ -53,6 +53,22 @@ impl Settings {
         })
     }
 
+    /// A number from 0 to 1.
+    pub(super) fn ratio(&mut self, name: &str) -> Result<f64, SettingError> {
+        let setting = self.setting(name)?;
+        let text = match &setting.value {
+            Value::Untyped(text) | Value::Fraction(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            _ => return Err(mismatch(setting, "a number")),
+        };
+        let Some(ratio) = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio)) else {
+            return Err(setting.refuse(format!("{} is not a number from 0 to 1", redact::refused(&text))));
+        };
+        // As TOML writes it, whatever it was read from.
+        setting.value = Value::Fraction(format!("{ratio:?}"));
+        Ok(ratio)
+    }
+
     /// A count, or the word `unlimited`, which is `None`.
     pub(super) fn quota(&mut self, name: &str) -> Result<Option<u64>, SettingError> {
         let setting = self.setting(name)?;

@@ -1,25 +1,22 @@
 //! `[telemetry]`: what is told to collectors.
 
-use std::num::NonZeroU32;
-
 use super::http::{BASE_URL, BaseUrl};
 use super::{error::SettingError, layers::Settings};
 
 /// Settings for traces.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Telemetry {
     /// An OpenTelemetry collector's base URL; none: no traces.
     pub otlp_endpoint: Option<BaseUrl>,
-    /// Of this many traces one is sent.
-    pub otlp_one_in: NonZeroU32,
+    /// The share of traces that are sent, from 0 to 1.
+    pub trace_sample_ratio: f64,
 }
 
 impl Telemetry {
     pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
         Ok(Self {
             otlp_endpoint: settings.optional("telemetry.otlp_endpoint", BASE_URL, BaseUrl::parse)?,
-            otlp_one_in: NonZeroU32::new(settings.integer("telemetry.otlp_one_in", 1..=1_000_000)?)
-                .unwrap_or(NonZeroU32::MIN),
+            trace_sample_ratio: settings.ratio("telemetry.trace_sample_ratio")?,
         })
     }
 }

@@ -70,7 +70,7 @@ impl Traces {
     pub fn start(settings: &TraceSettings, meters: TraceMeters) -> Result<Self, TracesError> {
         let exporter = Exporter::start(settings, meters)?;
         let scope = InstrumentationScope::builder("signpost").with_version(env!("CARGO_PKG_VERSION")).build();
-        let threshold = (1 << RANDOM_BITS) - (1 << RANDOM_BITS) / u128::from(settings.one_in.get());
+        let threshold = threshold_of(settings.sample_ratio);
         Ok(Self { exporter, scope, ids: RandomIdGenerator::default(), threshold })
     }
 
@@ -189,4 +189,11 @@ fn redirect_span(hit: u128) -> SpanId {
 fn known_method(method: &str) -> Option<&'static str> {
     let known = ["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
     known.into_iter().find(|known| *known == method)
+}
+/// What a trace's random bits must be at least for `ratio` of all traces to be sampled.
+fn threshold_of(ratio: f64) -> u128 {
+    let all = 1_u128 << RANDOM_BITS;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 2^56, which f64 has exactly")]
+    let sampled = (ratio * 2_f64.powi(RANDOM_BITS.cast_signed())) as u128;
+    all - sampled.min(all)
 }

@@ -151,6 +151,7 @@ fn another_value(directory: &Directory, name: &str, default: &Value) -> Option<S
         Value::Boolean(value) => vec![(!value).to_string()],
         Value::Integer(0) => vec!["1".to_owned()],
         Value::Integer(value) => vec![(value * 2).to_string()],
+        Value::Fraction(_) => vec!["0.5".to_owned()],
         Value::List(_) => ["192.0.2.0/24", "250ms"].map(str::to_owned).into(),
         _ => {
             let texts = ["127.0.0.1:18099", "https://go.example/s", "a.file", "250ms", "2h", "json", "warn", "7"];
@@ -346,4 +347,44 @@ fn a_place_is_looked_up_from_the_directory_of_the_start() {
     let error = SettingError::new("geo.database", "is no MaxMind DB", origin);
     let expected = "geo.database: is no MaxMind DB (from environment SIGNPOST_GEO__DATABASE)";
     assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn renamed_settings_are_read_under_their_old_names_and_told() {
+    let config = with_file("[http]\nclient_limit_cells = 2048\n").unwrap();
+    assert_eq!(config.limits.table_size, 2048);
+    let told: Vec<_> = config.renamed().iter().map(ToString::to_string).collect();
+    let line = "http.client_limit_cells is now named limits.table_size (in ./signpost.toml, line 2); the next release does \
+                not read the old name";
+    assert_eq!(told, [line]);
+
+    let config = with_environment(&[("SIGNPOST_TELEMETRY__OTLP_ONE_IN", "4")]).unwrap();
+    assert!((config.telemetry.trace_sample_ratio - 0.25).abs() < f64::EPSILON);
+    assert_eq!(config.renamed().len(), 1);
+    assert!(defaults().renamed().is_empty());
+    // What check-config prints has the new names alone.
+    let effective = config.effective();
+    assert!(effective.contains("trace_sample_ratio = 0.25  #") && !effective.contains("otlp_one_in ="), "{effective}");
+}
+
+#[test]
+fn an_old_name_is_refused_beside_the_new_one_in_the_same_layer() {
+    let new = ("SIGNPOST_LIMITS__TABLE_SIZE", "4096");
+    let old = ("SIGNPOST_HTTP__CLIENT_LIMIT_CELLS", "2048");
+    assert_eq!(
+        refusal(with_environment(&[new, old])),
+        "limits.table_size: is set twice: http.client_limit_cells is its old name (from environment \
+         SIGNPOST_HTTP__CLIENT_LIMIT_CELLS) (from environment SIGNPOST_LIMITS__TABLE_SIZE)"
+    );
+    assert_eq!(
+        refusal(with_file("[limits]\ntable_size = 4096\n[http]\nclient_limit_cells = 2048\n")),
+        "http.client_limit_cells: is the old name of limits.table_size, which is set too (in ./signpost.toml, line 4)"
+    );
+    // In another layer the later one wins, by whatever name.
+    let directory = Directory::with("signpost.toml", "[limits]\ntable_size = 4096\n");
+    assert_eq!(directory.load(None, &[old]).unwrap().limits.table_size, 2048);
+    assert_eq!(
+        refusal(with_environment(&[("SIGNPOST_TELEMETRY__OTLP_ONE_IN", "0")])),
+        "telemetry.otlp_one_in: is not between 1 and 1000000 (from environment SIGNPOST_TELEMETRY__OTLP_ONE_IN)"
+    );
 }

@@ -15,6 +15,7 @@ mod hits;
 mod http;
 mod layering;
 mod limits;
+mod log_events;
 mod memory;
 mod process;
 mod scripts;

@@ -1,7 +1,6 @@
 //! The way of spans to the collector: a bounded queue, and a thread that sends what is in it, many at a time.
 
 use std::error::Error;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -31,8 +30,8 @@ const STOP_WITHIN: Duration = Duration::from_millis(1200);
 pub struct TraceSettings {
     /// The collector's base URL.
     pub endpoint: String,
-    /// Of this many traces one is sent.
-    pub one_in: NonZeroU32,
+    /// The share of traces that are sent, from 0 to 1.
+    pub sample_ratio: f64,
     /// Tells this process from others.
     pub instance: String,
 }

@@ -21,10 +21,10 @@ fn number(id: &[u8]) -> u128 {
     id.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
-fn start(collector: &Collector, one_in: &str) -> Server {
+fn start(collector: &Collector, sample_ratio: &str) -> Server {
     Server::builder()
         .set("SIGNPOST_TELEMETRY__OTLP_ENDPOINT", &collector.endpoint())
-        .set("SIGNPOST_TELEMETRY__OTLP_ONE_IN", one_in)
+        .set("SIGNPOST_TELEMETRY__TRACE_SAMPLE_RATIO", sample_ratio)
         .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "10ms")
         .start()
 }
@@ -135,7 +135,7 @@ async fn a_request_of_the_api_is_part_of_its_callers_trace_and_has_its_calls_of_
 #[tokio::test]
 async fn of_the_traces_that_are_not_sampled_nothing_is_told_and_of_the_others_all() {
     let (collector, receiver) = (Collector::start().await, Receiver::start().await);
-    let server = start(&collector, "3");
+    let server = start(&collector, "0.3333");
     let link = server.root().link_with_webhooks(&[receiver.url("/")]).await;
     server.click(&link, 120).await;
     receiver.wait_for(120, SOON).await;

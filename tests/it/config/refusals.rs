@@ -129,7 +129,7 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("http.workers", "many", "\"many\" is not a whole number"),
         ("http.workers", "99999999999999999999", "\"99999999999999999999\" is not a whole number"),
         ("http.request_timeout", "10", "\"10\" is not a duration from \"100ms\" to \"5m\""),
-        ("http.client_limit_cells", "1", "1 is not between 1024 and 268435456"),
+        ("limits.table_size", "1", "1 is not between 1024 and 268435456"),
         ("store.kind", "sqlite", "\"sqlite\" is not one of embedded, scylla"),
         ("scylla.nodes", "db-1,db-2:x", "\"db-2:x\" is not a host or host:port"),
         ("scylla.consistency", "ONE", "\"ONE\" is not one of LOCAL_QUORUM, QUORUM, ALL"),
@@ -158,7 +158,8 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
             "collector:4318",
             "\"collector:4318\" is not an http or https URL with a host and without credentials, query or fragment",
         ),
-        ("telemetry.otlp_one_in", "0", "0 is not between 1 and 1000000"),
+        ("telemetry.trace_sample_ratio", "1.5", "\"1.5\" is not a number from 0 to 1"),
+        ("telemetry.trace_sample_ratio", "half", "\"half\" is not a number from 0 to 1"),
         ("data_dir", "", "\"\" is not a path"),
     ] {
         let variable = variable(name);

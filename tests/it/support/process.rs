@@ -53,7 +53,7 @@ impl Program {
             .set("SIGNPOST_JOURNAL__SEGMENT_BYTES", "262144")
             .set("SIGNPOST_JOURNAL__DISK_BUDGET_BYTES", "67108864")
             .set("SIGNPOST_STORE__CACHE_BYTES", "16777216")
-            .set("SIGNPOST_HTTP__CLIENT_LIMIT_CELLS", "4096")
+            .set("SIGNPOST_LIMITS__TABLE_SIZE", "4096")
             .set("SIGNPOST_HTTP__WORKERS", "2")
     }
 
