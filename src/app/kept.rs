@@ -1,7 +1,7 @@
 //! What a store tells of itself, read before anything in it is changed.
 
-use super::cluster::Reached;
 use super::StartError;
+use super::cluster::Reached;
 use crate::domain::key::SealedSecret;
 use crate::store::StoreError;
 use crate::store::embedded::Opened;
@@ -30,11 +30,7 @@ impl Kept {
     }
 
     fn of(from: Option<Vec<u8>>, filled: Option<Vec<u8>>, check: Option<Vec<u8>>) -> Self {
-        Self {
-            master_key_check: check.map(SealedSecret),
-            filled_from: from.is_some(),
-            filled: filled.is_some(),
-        }
+        Self { master_key_check: check.map(SealedSecret), filled_from: from.is_some(), filled: filled.is_some() }
     }
 
     /// Whether an import into the store has not come to its end. What tells the master key comes last: until then a start would take

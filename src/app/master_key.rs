@@ -111,7 +111,9 @@ impl fmt::Display for Remedy {
             Self::SetToFile(file) => write!(f, "The key in {} is: set {SETTING} to it", file.display()),
             Self::RestoreSetting => f.write_str("Restore the original value"),
             Self::SetAsOnOtherNodes => f.write_str("Restore the original value, the same as on all other nodes"),
-            Self::RestoreFile => write!(f, "Restore the original file from a backup, or set {SETTING} to the original key"),
+            Self::RestoreFile => {
+                write!(f, "Restore the original file from a backup, or set {SETTING} to the original key")
+            }
         }
     }
 }
@@ -127,9 +129,8 @@ pub fn for_start(config: &Config, kept: &Kept) -> Result<Vault, StartError> {
             None => vault_of(&keys_on_disk::make_master_key(&files::master_key(config))?),
         };
     };
-    fitting(config, check)?.ok_or_else(|| {
-        MasterKeyError::Lost { file: files::master_key(config), store: StorePlace::of(config) }.into()
-    })
+    fitting(config, check)?
+        .ok_or_else(|| MasterKeyError::Lost { file: files::master_key(config), store: StorePlace::of(config) }.into())
 }
 
 /// Whether the key of a store is here, for whoever needs none of its secrets. A store without secrets has no key.

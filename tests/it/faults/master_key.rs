@@ -141,7 +141,10 @@ fn an_import_without_the_master_key_of_its_file_is_refused_before_anything_is_ma
     }
     let ended = ground.import_into("fresh").set("SIGNPOST_MASTER_KEY", &another_key()).run();
     assert_eq!(ended.code(), Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("SIGNPOST_MASTER_KEY is not the master key of the store that all.jsonl"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("SIGNPOST_MASTER_KEY is not the master key of the store that all.jsonl"),
+        "{ended:?}"
+    );
     assert!(!ground.path("fresh").exists());
 
     fs::create_dir(ground.path("fresh")).unwrap();
@@ -226,11 +229,8 @@ fn a_node_with_another_master_key_than_its_cluster_changes_nothing_there_or_here
     for arguments in [&["serve"][..], &["export", "other.jsonl"], &["migrate"]] {
         let ended = sharing(directory, &keyspace, &another_key()).arguments(arguments).run();
         ended.refused(&["SIGNPOST_MASTER_KEY is not the master key", &keyspace.name, "Restore the original value"]);
-        let ended = Program::under_load(directory)
-            .sharing(&keyspace)
-            .without("SIGNPOST_MASTER_KEY")
-            .arguments(arguments)
-            .run();
+        let ended =
+            Program::under_load(directory).sharing(&keyspace).without("SIGNPOST_MASTER_KEY").arguments(arguments).run();
         ended.refused(&["SIGNPOST_MASTER_KEY, the same on all nodes, which is not set"]);
     }
     let ended = sharing(directory, &keyspace, &another_key()).arguments(&["import", "all.jsonl"]).run();
