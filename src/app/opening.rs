@@ -55,8 +55,8 @@ pub async fn open(config: &Config) -> Result<Ground, StartError> {
 /// Takes what a node has beside its store, once it is known that it fits.
 fn open_node(config: &Config, kept: &Kept) -> Result<(Arc<Vault>, NodeId, HeldDirectory), StartError> {
     is_not_being_filled(config, kept)?;
-    make_directory(config)?;
     let vault = Arc::new(master_key::for_start(config, kept)?);
+    make_directory(config)?;
     let node = keys_on_disk::node_id(&files::node_id(config))?;
     Ok((vault, node, journal::hold(&files::journal(config))?))
 }

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
 use super::{StartError, files};
 use crate::config::{Config, StoreKind};
@@ -64,14 +65,14 @@ fn each_entry(path: &Path, check: impl Fn(&Path) -> Result<(), StartError>) -> R
 /// Whether entries of the directory can be listed, made and removed.
 fn directory(path: &Path) -> Result<(), StartError> {
     if fs::metadata(path).is_ok_and(|there| !there.is_dir()) {
-        return Err(refused(path, ErrorKind::NotADirectory.into()));
+        return Err(refused(path, Errno::NOTDIR.into()));
     }
     ask(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
 }
 
 fn file(path: &Path) -> Result<(), StartError> {
     if path.is_dir() {
-        return Err(refused(path, ErrorKind::IsADirectory.into()));
+        return Err(refused(path, Errno::ISDIR.into()));
     }
     ask(path, Access::READ_OK | Access::WRITE_OK)
 }
