@@ -20,16 +20,16 @@ pub struct Kept {
 impl Kept {
     pub fn in_database(store: &Opened) -> Result<Self, StoreError> {
         let [from, filled, check] = READ.map(|name| store.kept(name));
-        Ok(Self::of(from?, filled?, check?))
+        Ok(Self::of([from?, filled?, check?]))
     }
 
     pub async fn on_cluster(cluster: &Reached<'_>) -> Result<Self, StartError> {
         let [from, filled, check] = READ.map(|name| cluster.kept(name));
         let (from, filled, check) = futures_util::try_join!(from, filled, check)?;
-        Ok(Self::of(from, filled, check))
+        Ok(Self::of([from, filled, check]))
     }
 
-    fn of(from: Option<Vec<u8>>, filled: Option<Vec<u8>>, check: Option<Vec<u8>>) -> Self {
+    fn of([from, filled, check]: [Option<Vec<u8>>; READ.len()]) -> Self {
         Self { master_key_check: check.map(SealedSecret), filled_from: from.is_some(), filled: filled.is_some() }
     }
 

@@ -140,6 +140,6 @@ fn open_store(config: &Config, database: Opened) -> Result<EmbeddedStore, StartE
 fn unusable(config: &Config, error: StoreError) -> StartError {
     match error {
         StoreError::Unavailable(reason) => StartError::StoreDirectory { path: files::store(config), reason },
-        error => error.into(),
+        error @ StoreError::Corrupt { .. } => error.into(),
     }
 }
