@@ -3,10 +3,15 @@
 mod around_store;
 mod build;
 mod cluster;
+mod files;
+mod kept;
 mod keys_on_disk;
+mod master_key;
 mod meters;
+mod opening;
 mod probe;
 mod transfer;
+mod writable;
 
 use std::io;
 use std::net::SocketAddr;
@@ -43,6 +48,7 @@ use crate::telemetry::traces::{Traces, TracesError};
 use crate::transfer::TransferError;
 
 pub use self::build::TestSeams;
+pub use self::master_key::{KeyPlace, MasterKeyError, Remedy, StorePlace};
 pub use self::probe::{ServerReadiness, readiness_of_server};
 pub use self::transfer::{Exported, export, import};
 pub use crate::service::root_key::News;
@@ -61,6 +67,12 @@ pub enum StartError {
     File { path: String, source: io::Error },
     #[error("{path}: {reason}")]
     DamagedFile { path: String, reason: &'static str },
+    #[error("{} can't be written: {source}", path.display())]
+    NotWritable { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    MasterKey(#[from] MasterKeyError),
+    #[error("the import into {0} has not ended. Nothing was changed. Run the import again: it goes on where it was")]
+    UnfinishedImport(StorePlace),
     #[error("the store in {} can't be opened: {reason}", path.display())]
     StoreDirectory { path: PathBuf, reason: String },
     #[error(transparent)]
@@ -87,6 +99,11 @@ pub enum StartError {
     Thread(#[source] io::Error),
     #[error("the system gave no randomness")]
     NoRandomness,
+}
+
+/// A setting that turned out to be unusable.
+fn refused(config: &Config, setting: &'static str, reason: String) -> StartError {
+    SettingError::new(setting, reason, config.origin(setting)).into()
 }
 
 /// What each part of a drain may take, so that all of it takes less than 30 s: requests and webhooks end side by side,
@@ -156,7 +173,7 @@ pub fn check(config: &Config) -> Result<(), StartError> {
 pub async fn migrate(config: &Config) -> Result<Vec<&'static str>, StartError> {
     match config.store.kind {
         StoreKind::Embedded => Ok(Vec::new()),
-        StoreKind::Scylla => Ok(cluster::migrate(config).await?.iter().map(|file| file.name).collect()),
+        StoreKind::Scylla => Ok(opening::migrate_cluster(config).await?.iter().map(|file| file.name).collect()),
     }
 }
 

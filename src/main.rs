@@ -82,6 +82,10 @@ fn export(config: &Config, file: &Path) -> ExitCode {
                 // Where even this can't be written, the file is there all the same.
                 let _ = writeln!(io::stderr(), "signpost: {warning}");
             }
+            if !exported.has_master_key {
+                let warning = "the master key of this store is not here, and the export can be imported with it alone: keep it, too";
+                let _ = writeln!(io::stderr(), "signpost: {warning}");
+            }
             let counts = exported.counts;
             print(&format!("Exported {} links, {} keys, {} counters.", counts.links, counts.keys, counts.counters))
         }

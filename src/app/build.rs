@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use actix_web::{App as Router, web};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::around_store::guarded_and_metered;
-use super::keys_on_disk::{master_key, node_id};
-use super::{App, Parts, StartError, Tell, cluster, meters};
+use super::opening::{self, Ground};
+use super::{App, Parts, StartError, Tell, meters, refused};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
 use crate::actors::key_shard::exchange::Sharing;
@@ -22,7 +21,7 @@ use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, Webhook
 use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
-use crate::config::{Config, SettingError, StoreKind, Tier as TierSettings};
+use crate::config::{Config, Tier as TierSettings};
 use crate::dns::{Resolver, Settings as ResolverSettings};
 use crate::domain::endpoint::Endpoint;
 use crate::domain::guard::AddressGuard;
@@ -35,7 +34,7 @@ use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
 use crate::hits::counter::HitTally;
 use crate::hits::enrich::Enricher;
-use crate::hits::journal::{self, HeldDirectory, Journal, JournalSettings, JournalWriter};
+use crate::hits::journal::{HeldDirectory, Journal, JournalSettings, JournalWriter};
 use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
 use crate::http::admin;
@@ -55,9 +54,7 @@ use crate::service::redirects::Redirects;
 use crate::service::root_key;
 use crate::service::usage::Usage;
 use crate::service::webhook_status::WebhookStatuses;
-use crate::store::embedded::EmbeddedStore;
-use crate::store::reach::Reach;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::traces::{TraceSettings, Traces};
@@ -101,14 +98,7 @@ pub(super) async fn build(
     // Before anything that may take its time: whoever looks after the process learns that it lives and starts.
     let (metrics, readiness, admin) = serve_operators(admin_socket).await?;
 
-    make_directory(config)?;
-    let master_key = match &config.secrets.master_key {
-        Some(key) => *key.expose(),
-        None => master_key(&config.data_dir)?,
-    };
-    let vault = Arc::new(Vault::new(&master_key).map_err(|_| StartError::NoRandomness)?);
-    let node = node_id(&config.data_dir)?;
-    let (store, journal, reach) = open_store(config, node).await?;
+    let Ground { vault, node, journal, store, reach } = opening::open(config).await?;
     let store = match seams.wrap_store {
         Some(wrap) => wrap(store),
         None => store,
@@ -343,11 +333,6 @@ fn listen(config: &Config, setting: &'static str, address: SocketAddr) -> Result
     listener.map_err(|error| refused(config, setting, format!("{address} can't be listened on: {error}")))
 }
 
-/// A setting that turned out to be unusable.
-fn refused(config: &Config, setting: &'static str, reason: String) -> StartError {
-    SettingError::new(setting, reason, config.origin(setting)).into()
-}
-
 fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
     socket.local_addr().map_err(StartError::Thread)
 }
@@ -361,39 +346,6 @@ fn cache_settings(config: &Config) -> LinkCacheSettings {
         capacity: config.cache.links,
         found_for: config.cache.links_ttl,
         missing_for: config.cache.missing_ttl,
-    }
-}
-
-pub(super) fn make_directory(config: &Config) -> Result<(), StartError> {
-    let path = &config.data_dir;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| refused(config, "data_dir", format!("{} can't be made: {error}", path.display())))
-}
-
-/// The store, the directory of this node's journal, and what is known of the way to a store elsewhere.
-type OpenedStore = (Arc<dyn Store>, HeldDirectory, Option<Arc<Reach>>);
-
-async fn open_store(config: &Config, node: NodeId) -> Result<OpenedStore, StartError> {
-    let hold_journal = || journal::hold(&config.data_dir.join("journal"));
-    match config.store.kind {
-        // Its files have a lock of their own.
-        StoreKind::Embedded => Ok((Arc::new(open_embedded(config)?), hold_journal()?, None)),
-        StoreKind::Scylla => {
-            // First, for whoever has the node's journal is that node, and takes over what is the node's on the cluster.
-            let journal = hold_journal()?;
-            let store = cluster::open(config, node).await?;
-            let reach = store.reach();
-            Ok((Arc::new(store), journal, Some(reach)))
-        }
-    }
-}
-
-pub(super) fn open_embedded(config: &Config) -> Result<EmbeddedStore, StartError> {
-    let path = config.data_dir.join("store");
-    match EmbeddedStore::open(&path, config.store.cache_bytes) {
-        Ok(store) => Ok(store),
-        Err(StoreError::Unavailable(reason)) => Err(StartError::StoreDirectory { path, reason }),
-        Err(error) => Err(error.into()),
     }
 }
 

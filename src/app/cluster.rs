@@ -1,5 +1,6 @@
 //! The cluster, as the settings name it.
 
+use scylla::client::session::Session;
 use scylla::frame::types::{Consistency, SerialConsistency};
 
 use super::StartError;
@@ -10,37 +11,52 @@ use crate::store::scylla::migrate::{self, Applied};
 use crate::store::scylla::session::{self, Credentials, ScyllaSettings, Tls};
 use crate::store::scylla::transfer::ScyllaTransfer;
 
-/// Applies what is missing of the schema.
-pub async fn migrate(config: &Config) -> Result<Vec<Applied>, StartError> {
-    let cluster = &config.scylla;
-    let session = session::connect(&settings(config)).await?;
-    let datacenter = cluster.datacenter.as_deref();
-    Ok(migrate::migrate(&session, &cluster.keyspace, cluster.replication_factor, datacenter).await?)
+/// A connection to the cluster. Nothing was changed there.
+pub struct Reached<'a> {
+    config: &'a Config,
+    session: Session,
 }
 
-/// Opens the store for a node, once its schema is up to date.
-pub async fn open(config: &Config, node: NodeId) -> Result<ScyllaStore, StartError> {
-    prepare(config).await?;
-    Ok(ScyllaStore::open(&settings(config), node).await?)
+/// Connects to the cluster, whatever its schema is.
+pub async fn reach(config: &Config) -> Result<Reached<'_>, StartError> {
+    Ok(Reached { config, session: session::connect(&settings(config)).await? })
 }
 
-/// Opens the tables for whoever carries all of them.
-pub async fn open_transfer(config: &Config) -> Result<ScyllaTransfer, StartError> {
-    prepare(config).await?;
-    Ok(ScyllaTransfer::open(&settings(config)).await?)
-}
-
-/// Makes sure that the schema is up to date.
-async fn prepare(config: &Config) -> Result<(), StartError> {
-    if config.scylla.migrate_at_start {
-        for file in migrate(config).await? {
-            tracing::info!(file = file.name, "changed the schema");
-        }
-    } else {
-        let session = session::connect(&settings(config)).await?;
-        migrate::check(&session, &config.scylla.keyspace).await?;
+impl Reached<'_> {
+    /// The value that is kept under a name, if the schema is there.
+    pub async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StartError> {
+        Ok(migrate::kept(&self.session, &self.config.scylla.keyspace, name).await?)
     }
-    Ok(())
+
+    /// Applies what is missing of the schema.
+    pub async fn migrate(&self) -> Result<Vec<Applied>, StartError> {
+        let cluster = &self.config.scylla;
+        let datacenter = cluster.datacenter.as_deref();
+        Ok(migrate::migrate(&self.session, &cluster.keyspace, cluster.replication_factor, datacenter).await?)
+    }
+
+    /// Opens the store for a node, once its schema is up to date.
+    pub async fn open(self, node: NodeId) -> Result<ScyllaStore, StartError> {
+        Ok(ScyllaStore::open(&self.prepared().await?, node).await?)
+    }
+
+    /// Opens the tables for whoever carries all of them.
+    pub async fn open_transfer(self) -> Result<ScyllaTransfer, StartError> {
+        Ok(ScyllaTransfer::open(&self.prepared().await?).await?)
+    }
+
+    /// Makes sure that the schema is up to date.
+    async fn prepared(self) -> Result<ScyllaSettings, StartError> {
+        let cluster = &self.config.scylla;
+        if cluster.migrate_at_start {
+            for file in self.migrate().await? {
+                tracing::info!(file = file.name, "changed the schema");
+            }
+        } else {
+            migrate::check(&self.session, &cluster.keyspace).await?;
+        }
+        Ok(settings(self.config))
+    }
 }
 
 fn settings(config: &Config) -> ScyllaSettings {

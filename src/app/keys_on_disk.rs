@@ -14,24 +14,30 @@ use super::StartError;
 use crate::domain::hit::NodeId;
 use crate::domain::vault::Vault;
 
-/// The node's id: it stays with the journal that the node writes.
-pub fn node_id(data_dir: &Path) -> Result<NodeId, StartError> {
-    let path = data_dir.join("node.id");
-    let text = read_or_create(&path, || Ok(Uuid::now_v7().to_string()))?;
-    Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(&path, "is no node id"))
+/// The node's id: it stays with the journal that the node writes. Made where it is not there.
+pub fn node_id(path: &Path) -> Result<NodeId, StartError> {
+    let text = read_or_create(path, || Ok(Uuid::now_v7().to_string()))?;
+    Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(path, "is no node id"))
 }
 
-/// The master key that this node made for itself, at its first start.
-pub fn master_key(data_dir: &Path) -> Result<[u8; Vault::KEY_LENGTH], StartError> {
-    let path = data_dir.join("master.key");
+/// The master key that this node made for itself; `None` where it made none.
+pub fn master_key(path: &Path) -> Result<Option<[u8; Vault::KEY_LENGTH]>, StartError> {
+    read(path)?.map(|text| key_in(path, &text)).transpose()
+}
+
+/// As [`master_key`], made where it is not there.
+pub fn make_master_key(path: &Path) -> Result<[u8; Vault::KEY_LENGTH], StartError> {
     let make = || {
         let mut key = [0; Vault::KEY_LENGTH];
         SystemRandom::new().fill(&mut key).map_err(|_| StartError::NoRandomness)?;
         Ok(STANDARD.encode(key))
     };
-    let text = read_or_create(&path, make)?;
+    key_in(path, &read_or_create(path, make)?)
+}
+
+fn key_in(path: &Path, text: &str) -> Result<[u8; Vault::KEY_LENGTH], StartError> {
     let key = STANDARD.decode(text.trim()).ok().and_then(|key| key.try_into().ok());
-    key.ok_or_else(|| damaged(&path, "is no base64 of 32 bytes"))
+    key.ok_or_else(|| damaged(path, "is no base64 of 32 bytes"))
 }
 
 /// What is in the file; where there is none, one is made, readable by its owner alone. It is whole or not there.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{StartError, build, cluster};
+use super::{StartError, master_key, opening};
 use crate::clock::Clock;
 use crate::config::{Config, StoreKind};
 use crate::store::Store;
@@ -13,6 +13,8 @@ pub struct Exported {
     pub counts: Counts,
     /// Whether deliveries may be pending, which stay behind.
     pub leaves_deliveries: bool,
+    /// Whether the key that opens the secrets in the file is on this machine.
+    pub has_master_key: bool,
 }
 
 /// Writes all that the store keeps to a file, but for deliveries.
@@ -22,35 +24,34 @@ pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError
     let now = Clock::system().now();
     match config.store.kind {
         StoreKind::Embedded => {
-            // Opening one that is not there would make it.
-            let directory = config.data_dir.join("store");
-            if !directory.is_dir() {
-                return Err(StartError::StoreDirectory { path: directory, reason: "it is not there".into() });
-            }
-            let store = build::open_embedded(config)?;
+            let opening::Readable { store, has_master_key } = opening::embedded_to_export(config)?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
             let counts = transfer::export(&store, path, now).await;
             store.close().await;
-            Ok(Exported { counts: counts?, leaves_deliveries })
+            Ok(Exported { counts: counts?, leaves_deliveries, has_master_key })
         }
         StoreKind::Scylla => {
-            let store = cluster::open_transfer(config).await?;
+            let opening::Readable { store, has_master_key } = opening::cluster_to_export(config).await?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
-            Ok(Exported { counts: transfer::export(&store, path, now).await?, leaves_deliveries })
+            Ok(Exported { counts: transfer::export(&store, path, now).await?, leaves_deliveries, has_master_key })
         }
     }
 }
 
-/// Fills the store, which must be empty, from a file.
+/// Fills the store, which must be empty, from a file. The file, and whether its secrets will open here, is checked before anything
+/// is changed.
 pub async fn import(config: &Config, path: &Path) -> Result<Imported, StartError> {
+    let file = transfer::check(path)?;
+    if let Some(check) = &file.master_key_check {
+        master_key::check_for_import(config, path, check)?;
+    }
     match config.store.kind {
         StoreKind::Embedded => {
-            build::make_directory(config)?;
-            let store = build::open_embedded(config)?;
-            let imported = transfer::import(&store, path).await;
+            let store = opening::embedded_to_import(config)?;
+            let imported = transfer::fill(&store, file).await;
             store.close().await;
             Ok(imported?)
         }
-        StoreKind::Scylla => Ok(transfer::import(&cluster::open_transfer(config).await?, path).await?),
+        StoreKind::Scylla => Ok(transfer::fill(&opening::cluster_to_import(config).await?, file).await?),
     }
 }

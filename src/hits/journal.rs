@@ -27,11 +27,12 @@ use super::keeper::JournalKeeper;
 use super::reader::JournalReader;
 use super::record::{HitRecord, MAX_RECORD_BYTES, hit_id};
 use super::recovery::{LOCK_FILE, segment_path, survey};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, is_full};
 use super::segment::{CacheLines, Prepare, Segment, give_back};
 use super::stats::DiskUse;
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
+pub use super::recovery::files;
 pub use super::refusal::NotRecorded;
 pub use super::stats::JournalStats;
 
@@ -130,7 +131,7 @@ impl HeldDirectory {
     /// is reported ([`JournalReader::recovery`]) and left in place.
     ///
     /// # Errors
-    /// If the settings make no sense, or the directory can't be read. A full disk is none: appends say so.
+    /// If the settings make no sense, or the directory can't be read or written. A full disk is none: appends say so.
     pub fn open(
         self,
         settings: &JournalSettings,
@@ -168,9 +169,13 @@ impl HeldDirectory {
         }
         let reader = JournalReader::new(Arc::clone(&shared), cursor, found.segments, found.report);
         let keeper = JournalKeeper::new(Arc::clone(&shared));
-        // A directory that can be listed and locked may still refuse this, on a full disk for one; then
-        // appends try again.
-        let _ = keeper.prepare_spare();
+        if let Err(NotRecorded::Disk { os_error }) = keeper.prepare_spare()
+            && !is_full(os_error)
+        {
+            let source = io::Error::from_raw_os_error(os_error);
+            return Err(JournalError::Directory { path: shared.directory.clone(), source });
+        }
+        // Where there is no room, appends try again.
         let _ = shared.rotate(None);
         Ok(Journal { writer: JournalWriter { shared }, reader, keeper })
     }

@@ -78,6 +78,21 @@ pub(super) fn segment_path(directory: &Path, sequence: u64) -> PathBuf {
     directory.join(format!("{sequence:020}.{SEGMENT_EXTENSION}"))
 }
 
+/// The files in the directory that the journal writes or deletes, as far as they are there. A directory with the name of a segment
+/// is none of them: it is left alone.
+///
+/// # Errors
+/// If the directory can't be read.
+pub fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_own = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name == LOCK_FILE)
+            || sequence_of(path, UNFINISHED_EXTENSION).is_some()
+            || sequence_of(path, SEGMENT_EXTENSION).is_some() && !path.is_dir()
+    };
+    let entries: Vec<_> = std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    Ok(entries.into_iter().filter(is_own).collect())
+}
+
 fn sequence_of(path: &Path, extension: &str) -> Option<u64> {
     let stem = path.file_stem()?.to_str()?;
     let named = path.extension()? == extension && stem.len() == 20 && stem.bytes().all(|byte| byte.is_ascii_digit());

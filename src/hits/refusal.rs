@@ -4,6 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 /// Why a hit was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRecorded {
@@ -26,6 +28,11 @@ impl NotRecorded {
 
 /// `EIO`, for the errors that the system did not number.
 const UNKNOWN_ERROR: i32 = 5;
+
+/// Whether a system error says that there is no room, which may come.
+pub(super) fn is_full(os_error: i32) -> bool {
+    [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == os_error)
+}
 
 const BUDGET_FULL: i32 = 0;
 const NO_WAIT: u64 = 0;

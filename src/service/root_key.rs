@@ -10,13 +10,16 @@ use super::keys::{KeyError, new_key_id, new_webhook_secret};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, ScopeSet, SealedSecret, Tier};
 use crate::domain::signature::WebhookSecret;
-use crate::domain::vault::{Vault, VaultError};
+use crate::domain::vault::Vault;
+use crate::store::transfer::{MASTER_KEY_CHECK, ROOT_KEY};
 use crate::store::{CreateKeyError, Store, StoreError, UpdateKeyError};
 
 /// Why the root key could not be set up.
 #[derive(Debug, Error)]
 pub enum RootKeyError {
-    #[error("the secrets in the store are sealed under another master key")]
+    #[error(
+        "the master key is not the one that this store was created with. Restore the original SIGNPOST_MASTER_KEY, the same on all nodes"
+    )]
     WrongMasterKey,
     #[error("the secrets of the first start can't be shown: {0}")]
     NotShown(#[source] io::Error),
@@ -57,7 +60,7 @@ pub async fn set_up(
 ) -> Result<(), RootKeyError> {
     check_master_key(store, vault).await?;
     let proposed = new_key_id(&ContextV7::new(), now).0.as_bytes().to_vec();
-    let id = store.put_if_absent("root_key", proposed).await?;
+    let id = store.put_if_absent(ROOT_KEY, proposed).await?;
     let id = Uuid::from_slice(&id).map(KeyId).map_err(|error| corrupt(&error))?;
     let Some(mut key) = store.key(id).await? else {
         return create(store, vault, id, chosen, now, tell).await;
@@ -136,16 +139,19 @@ async fn keep(store: &dyn Store, key: ApiKey) -> Result<ApiKey, StoreError> {
     store.key(id).await?.ok_or_else(|| corrupt(&"the root key is not there"))
 }
 
+/// What the check of the master key is sealed for.
+const CHECK_CONTEXT: &[u8] = b"master key check";
+
+/// Whether this vault has the master key of the store that keeps this [check](MASTER_KEY_CHECK).
+pub fn has_key_of(vault: &Vault, check: &SealedSecret) -> bool {
+    vault.open(CHECK_CONTEXT, check).is_ok()
+}
+
 /// A wrong master key is noticed at the start, not at the first webhook.
 async fn check_master_key(store: &dyn Store, vault: &Vault) -> Result<(), RootKeyError> {
-    const CONTEXT: &[u8] = b"master key check";
-    let seal = vault.seal(&SystemRandom::new(), CONTEXT, "signpost").map_err(KeyError::from)?;
-    let kept = store.put_if_absent("master_key_check", seal.0).await?;
-    match vault.open(CONTEXT, &SealedSecret(kept)) {
-        Ok(_) => Ok(()),
-        Err(VaultError::WrongKey) => Err(RootKeyError::WrongMasterKey),
-        Err(error) => Err(KeyError::from(error).into()),
-    }
+    let check = vault.seal(&SystemRandom::new(), CHECK_CONTEXT, "signpost").map_err(KeyError::from)?;
+    let kept = store.put_if_absent(MASTER_KEY_CHECK, check.0).await?;
+    if has_key_of(vault, &SealedSecret(kept)) { Ok(()) } else { Err(RootKeyError::WrongMasterKey) }
 }
 
 fn corrupt(reason: &dyn std::fmt::Display) -> StoreError {

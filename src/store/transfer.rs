@@ -13,8 +13,12 @@ use crate::domain::hit::{Dimension, NodeId, Position};
 use crate::domain::key::{ApiKey, KeyId};
 use crate::domain::link::{Link, ShortId};
 
-/// What all nodes share under a name, and is carried along: the root key's id, and what tells a wrong master key.
-pub const NAMES: [&str; 2] = ["root_key", "master_key_check"];
+/// The name under which the root key's id is kept.
+pub const ROOT_KEY: &str = "root_key";
+/// The name under which a sealed secret is kept that opens under the master key alone.
+pub const MASTER_KEY_CHECK: &str = "master_key_check";
+/// What all nodes share under a name, and is carried along.
+pub const NAMES: [&str; 2] = [ROOT_KEY, MASTER_KEY_CHECK];
 /// The name under which a store notes what it is being filled from.
 pub const FILLED_FROM: &str = "import";
 /// The name under which a store notes that it was filled.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::progress::Progress;
 use super::{Counts, End, FORMAT, Header, Line, Lines, Place, TransferError, hex};
 use crate::domain::calendar::Timestamp;
-use crate::store::transfer::{NAMES, Record, Section, Source};
+use crate::store::transfer::{ROOT_KEY, Record, Section, Source};
 
 /// Writes all that a store has to a file that only its owner can read. Goes on with a file that was begun.
 pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<Counts, TransferError> {
@@ -65,7 +65,7 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
 async fn root_key(source: &dyn Source) -> Result<Option<Vec<u8>>, TransferError> {
     let names = source.read_page(Section::Names, None).await?.records;
     Ok(names.into_iter().find_map(|record| match record {
-        Record::Name { name, value } if name == NAMES[0] => Some(value),
+        Record::Name { name, value } if name == ROOT_KEY => Some(value),
         _ => None,
     }))
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::progress::Progress;
 use super::{Counts, FAULTS_TOLD, Fault, Header, Line, Lines, TransferError, faults, hex};
 use crate::domain::key::SealedSecret;
-use crate::store::transfer::{FILLED, FILLED_FROM, NAMES, Record, Sink};
+use crate::store::transfer::{FILLED, FILLED_FROM, MASTER_KEY_CHECK, NAMES, Record, Sink};
 
 /// Records that are given to the store at once.
 const BATCH: usize = 1_000;
@@ -107,7 +107,7 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
                     found.note(lines.number, reason);
                 }
                 if let Record::Name { name, value } = record
-                    && name == NAMES[1]
+                    && name == MASTER_KEY_CHECK
                 {
                     master_key_check = Some(SealedSecret(value));
                 }
@@ -156,8 +156,11 @@ async fn begin(sink: &dyn Sink, header: &Header) -> Result<Uuid, TransferError> 
         let run = Uuid::from_slice(run).map_err(|_| TransferError::OtherFile)?;
         return if id == header.id.as_bytes() { Ok(run) } else { Err(TransferError::OtherFile) };
     }
-    if sink.kept(NAMES[0]).await?.is_some() {
-        return Err(TransferError::NotEmpty);
+    // Also by a first start that was cut off: what the file has under these names would be refused at its end.
+    for name in NAMES {
+        if sink.kept(name).await?.is_some() {
+            return Err(TransferError::NotEmpty);
+        }
     }
     let run = Uuid::new_v4();
     let value = [header.id.as_bytes().as_slice(), run.as_bytes()].concat();

@@ -424,6 +424,26 @@ async fn a_store_that_is_in_use_is_not_filled() {
 }
 
 #[tokio::test]
+async fn a_store_whose_import_has_not_ended_is_neither_served_nor_exported() {
+    let ground = Ground::new();
+    export(&filled(&ground).await, &ground.file(), noon()).await.unwrap();
+    let sink = ground.store("data/store");
+    import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap_err();
+    sink.close().await;
+    drop(sink);
+    let program = |arguments: &[&str]| Program::at(ground.directory.path()).arguments(arguments);
+    for arguments in [&["serve"][..], &["export", "other.jsonl"]] {
+        program(arguments).run().refused(&["the import into the store in", "data/store", "has not ended", "again"]);
+        assert_eq!(fs::read_dir(ground.directory.path().join("data")).unwrap().count(), 2, "the store and its links");
+        assert!(!ground.directory.path().join("other.jsonl").exists());
+    }
+    let with_key = |arguments| program(arguments).set("SIGNPOST_MASTER_KEY", &STANDARD.encode([7; 32]));
+    let imported = with_key(&["import", "all.jsonl"]).run();
+    assert!(imported.code() == Some(0) && imported.stdout.starts_with("Imported 1101 links"), "{imported:?}");
+    assert_eq!(with_key(&["serve"]).serve().terminate().code(), Some(0));
+}
+
+#[tokio::test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_store_comes_over_to_a_cluster_and_back() {
     let ground = Ground::new();

@@ -1,7 +1,7 @@
 //! The storage engine (fjall, a log-structured merge tree) and its keyspaces.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -82,15 +82,22 @@ pub struct Engine {
 /// Resolves, with an error, once the engine is closed.
 pub type Gone = oneshot::Receiver<()>;
 
-impl Engine {
+/// A database that is opened. Nothing was written to it, unless it was made just now.
+pub struct Opened {
+    database: Database,
+    meta: Keyspace,
+    directory: PathBuf,
+}
+
+impl Opened {
     /// Opens or creates the database in `directory`.
-    pub fn open(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
+    pub fn in_directory(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         // Closed again when it is dropped.
-        birth::make_if_absent(directory, || Self::open_there(directory, cache_bytes).map(drop))?;
-        Self::open_there(directory, cache_bytes)
+        birth::make_if_absent(directory, || Self::open(directory, cache_bytes)?.into_engine().map(drop))?;
+        Self::open(directory, cache_bytes)
     }
 
-    fn open_there(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
+    fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let database =
             Database::builder(directory).cache_size(cache_bytes).max_journaling_size(JOURNAL).worker_threads(WORKERS);
         // Its own threads, which flush and merge, stand back as the one does that starts them.
@@ -102,6 +109,21 @@ impl Engine {
             fjall::Error::Locked => StoreError::Unavailable("another process has the store open".into()),
             error => engine_error(&error),
         })?;
+        let meta = database.keyspace("meta", small).map_err(|error| engine_error(&error))?;
+        check_layout(&database, &meta)?;
+        Ok(Self { database, meta, directory: directory.to_owned() })
+    }
+
+    /// The value that is kept under a name.
+    pub fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let value = self.meta.get(name_key(name)).map_err(|error| engine_error(&error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    /// The engine, for use.
+    pub fn into_engine(self) -> Result<(Engine, Gone), StoreError> {
+        let Self { database, meta, directory } = self;
+        let directory = directory.as_path();
         let keyspace = |name: &str, options: fn() -> KeyspaceCreateOptions| {
             database.keyspace(name, options).map_err(|error| engine_error(&error))
         };
@@ -109,11 +131,9 @@ impl Engine {
         // What was read from it is in memory again, and it goes on behind that.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
         let has_counts = database.keyspace_exists(COUNTS) || !database.keyspace_exists(DAYS);
-        let meta = keyspace("meta", small)?;
-        check_layout(&database, &meta)?;
         let links = keyspace("links", read_by_id)?;
         let known_links = Arc::new(known_links::open(&database, &meta, &links, directory)?);
-        let engine = Self {
+        let engine = Engine {
             meta,
             links,
             known_links,
@@ -136,6 +156,14 @@ impl Engine {
         let synced = File::open(parent).and_then(|parent| parent.sync_all());
         synced.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         Ok((engine, gone))
+    }
+}
+
+impl Engine {
+    /// Opens or creates the database in `directory`, for use.
+    #[cfg(test)]
+    pub fn open(directory: &Path, cache_bytes: u64) -> Result<(Self, Gone), StoreError> {
+        Opened::in_directory(directory, cache_bytes)?.into_engine()
     }
 
     /// Whether commits still succeed: after an I/O error, or a panic of its own threads, the engine refuses all further ones
@@ -194,6 +222,11 @@ impl Engine {
     pub fn sync(&self) -> Result<(), StoreError> {
         self.database.persist(PersistMode::SyncAll).map_err(|error| engine_error(&error))
     }
+}
+
+/// The key in `meta` of what is kept under a name.
+pub fn name_key(name: &str) -> Vec<u8> {
+    [b"n", name.as_bytes()].concat()
 }
 
 /// Refuses what a later program has written, and marks what has no mark.

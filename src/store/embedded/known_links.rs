@@ -136,6 +136,11 @@ impl KnownLinks {
     }
 }
 
+/// The files that are kept beside the store.
+pub fn files(directory: &Path) -> [PathBuf; 2] {
+    [records_path(directory), path(directory)]
+}
+
 fn path(directory: &Path) -> PathBuf {
     directory.with_extension("ids")
 }

@@ -22,13 +22,14 @@ mod transaction;
 mod transfer;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::engine::{Engine, Gone};
+pub use self::engine::Opened;
+use self::engine::{Engine, Gone, name_key};
 use self::known_links::KnownLinks;
 use self::look_ups::LookUps;
 use self::readers::Readers;
@@ -70,7 +71,15 @@ impl EmbeddedStore {
     /// # Errors
     /// [`StoreError::Unavailable`] where the directory can't be used or another process has it open.
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
-        let (engine, gone) = Engine::open(directory, cache_bytes)?;
+        Self::of(Opened::in_directory(directory, cache_bytes)?)
+    }
+
+    /// The store of a database that is opened already, for use.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] where the database can't be used.
+    pub fn of(opened: Opened) -> Result<Self, StoreError> {
+        let (engine, gone) = opened.into_engine()?;
         let engine = Arc::new(engine);
         known_links::complete(&engine);
         let known_links = Arc::clone(&engine.known_links);
@@ -79,6 +88,11 @@ impl EmbeddedStore {
         let writer = Writer::start(Arc::clone(&engine)).map_err(no_thread)?;
         let look_ups = LookUps::new(readers.look_ups().clone());
         Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups, readers, known_links })
+    }
+
+    /// The files that are kept beside the store's directory.
+    pub fn files_beside(directory: &Path) -> [PathBuf; 2] {
+        known_links::files(directory)
     }
 
     fn with_open<R>(&self, get: impl FnOnce(&Open) -> R) -> Result<R, StoreError> {
@@ -141,7 +155,7 @@ impl Store for EmbeddedStore {
 
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         self.put(move |engine, transaction| {
-            let key = [b"n", name.as_bytes()].concat();
+            let key = name_key(name);
             if let Some(kept) = transaction.row(&engine.meta, &key)? {
                 return Ok(kept.to_vec());
             }

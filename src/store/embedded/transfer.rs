@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use fjall::{Guard, Keyspace, Readable, Slice};
 use uuid::Uuid;
 
-use super::engine::{Engine, engine_error};
+use super::engine::{Engine, engine_error, name_key};
 use super::rows::{corrupt, counters, counters_row, decode, short_id, timestamp_from};
 use super::transaction::{Rows, Transaction};
 use super::{EmbeddedStore, counts, days, deliveries, hits, keys, labels, links, parts, rows};
@@ -33,7 +33,7 @@ impl Source for EmbeddedStore {
 #[async_trait]
 impl Sink for EmbeddedStore {
     async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let key = [b"n", name.as_bytes()].concat();
+        let key = name_key(name);
         self.read(move |engine| Ok(engine.meta.get(key).map_err(|e| engine_error(&e))?.map(|value| value.to_vec())))
             .await
     }
@@ -227,7 +227,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             transaction.insert(&engine.meta, hits::cursor_key(*writer), counters_row([counted]))?;
         }
         Record::Name { name, value } => {
-            let key = [b"n", name.as_bytes()].concat();
+            let key = name_key(name);
             match transaction.row(&engine.meta, &key)? {
                 None => transaction.insert(&engine.meta, key, value.as_slice())?,
                 Some(there) if *there == **value => {}

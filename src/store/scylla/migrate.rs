@@ -120,6 +120,23 @@ pub async fn check(session: &Session, keyspace: &str) -> Result<(), MigrateError
     }
 }
 
+/// The value that is kept under a name, before it is known whether the schema is this program's; `None` too where there is no schema.
+///
+/// # Errors
+/// When the cluster does not answer.
+pub async fn kept(session: &Session, keyspace: &str, name: &str) -> Result<Option<Vec<u8>>, MigrateError> {
+    let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = 'names'";
+    if ask_rows(session, "tell its tables", statement, (keyspace,)).await?.rows_num() == 0 {
+        return Ok(None);
+    }
+    let task = "tell what it keeps";
+    let statement = format!("SELECT value FROM \"{keyspace}\".names WHERE name = ?");
+    let result = ask_rows(session, task, &statement, (name,)).await?;
+    let row = result.maybe_first_row::<(Option<Vec<u8>>,)>();
+    let row = row.map_err(|error| MigrateError::cluster(task)(error.into()))?;
+    Ok(row.and_then(|(value,)| value))
+}
+
 /// The files that are not applied.
 async fn missing(session: &Session, keyspace: &str) -> Result<Vec<SchemaFile>, MigrateError> {
     let task = "tell what was applied";

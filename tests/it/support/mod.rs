@@ -4,6 +4,7 @@ pub mod children;
 pub mod client;
 pub mod cluster;
 pub mod collector;
+pub mod files;
 pub mod keyspaces;
 pub mod name_server;
 pub mod picture;

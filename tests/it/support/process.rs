@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -67,6 +67,17 @@ impl Program {
 
     pub fn set(mut self, variable: &str, value: &str) -> Self {
         self.command.env(variable, value);
+        self
+    }
+
+    pub fn without(mut self, variable: &str) -> Self {
+        self.command.env_remove(variable);
+        self
+    }
+
+    /// As another user, which only root can.
+    pub fn as_user(mut self, user: u32) -> Self {
+        self.command.uid(user).gid(user);
         self
     }
 

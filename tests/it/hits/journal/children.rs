@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::*;
 use crate::support::children::{self, IN_A_MOUNT_NAMESPACE, assert_passed, child_directory};
 
@@ -75,10 +77,10 @@ fn child_that_appends_until_killed() {
 }
 
 #[test]
-fn where_the_system_refuses_a_segment_hits_are_counted_and_the_journal_stays_open() {
+fn where_the_system_refuses_segments_no_journal_is_opened_and_one_that_is_open_counts_what_it_does_not_record() {
     let directory = TempDir::new().unwrap();
-    // No file may be longer than 8 blocks of 512 bytes, and asking for more is an error, not a signal.
-    let limited = ["sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""];
+    // No file may be longer than 8 blocks of 512 bytes until the child lifts that, and asking for more is an error, not a signal.
+    let limited = ["sh", "-c", "trap '' XFSZ; ulimit -S -f 8; exec \"$0\" \"$@\""];
     let status = child("child_that_may_not_make_long_files", directory.path(), &limited);
     assert_passed(status);
 }
@@ -88,14 +90,31 @@ fn child_that_may_not_make_long_files() {
     const EFBIG: i32 = 27;
     let Some(directory) = child_directory() else { return };
     let settings = JournalSettings { segment_bytes: 1 << 20, disk_budget: 4 << 20, ..small(4) };
-    let Journal { writer, mut reader, keeper } = open(&directory, &settings, NODE, START).unwrap();
-    let refused = Err(NotRecorded::Disk { os_error: EFBIG });
-    assert_eq!(writer.append(&hit(0, 0)).map(drop), refused);
-    assert_eq!(keeper.prepare_spare().map(drop), refused);
-    assert_eq!(read_all(&mut reader), []);
-    let stats = writer.stats();
-    assert_eq!((stats.not_recorded, stats.bytes_on_disk, stats.segments), (1, 0, 0));
+    let limit = getrlimit(Resource::Fsize);
+    match open(&directory, &settings, NODE, START) {
+        Err(JournalError::Directory { path, source }) => {
+            assert_eq!((path, source.raw_os_error()), (directory.clone(), Some(EFBIG)));
+        }
+        opened => panic!("{opened:?}"),
+    }
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "the lock, and no half segment");
+
+    setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let Journal { writer, mut reader, keeper } = open(&directory, &settings, NODE, START).unwrap();
+    setrlimit(Resource::Fsize, limit).unwrap();
+    let mut appended = 0;
+    let refused = loop {
+        match writer.append(&hit(0, appended)) {
+            Ok(_) => appended += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, NotRecorded::Disk { os_error: EFBIG });
+    assert_eq!(keeper.prepare_spare(), Err(refused));
+    assert_eq!(read_all(&mut reader).len() as u64, appended);
+    let stats = writer.stats();
+    assert_eq!((stats.appended, stats.not_recorded, stats.segments), (appended, 1, 1));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "the lock, the full segment, and no half one");
 }
 
 #[test]

@@ -128,3 +128,12 @@ fn foreign_and_damaged_files_are_left_alone_and_never_block_the_start() {
     assert!(!unfinished.exists(), "it never held a record");
     assert!(numbered(17).exists(), "the new segment's number is one that no file had");
 }
+
+#[test]
+fn a_directory_in_the_place_of_the_next_segment_refuses_the_start() {
+    let directory = TempDir::new().unwrap();
+    fs::create_dir(directory.path().join(format!("{:020}.new", 0))).unwrap();
+    let refused = open(directory.path(), &small(4), NODE, START).unwrap_err();
+    assert!(matches!(&refused, JournalError::Directory { path, .. } if path == directory.path()), "{refused}");
+    assert!(refused.to_string().contains("Is a directory"), "{refused}");
+}

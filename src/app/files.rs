@@ -1,0 +1,27 @@
+//! What is where in the data directory.
+
+use std::path::PathBuf;
+
+use crate::config::Config;
+use crate::store::embedded::EmbeddedStore;
+
+pub fn store(config: &Config) -> PathBuf {
+    config.data_dir.join("store")
+}
+
+/// The files that the embedded store keeps beside its directory.
+pub fn beside_store(config: &Config) -> [PathBuf; 2] {
+    EmbeddedStore::files_beside(&store(config))
+}
+
+pub fn journal(config: &Config) -> PathBuf {
+    config.data_dir.join("journal")
+}
+
+pub fn master_key(config: &Config) -> PathBuf {
+    config.data_dir.join("master.key")
+}
+
+pub fn node_id(config: &Config) -> PathBuf {
+    config.data_dir.join("node.id")
+}
