@@ -38,13 +38,12 @@ use crate::hits::enrich::Enricher;
 use crate::hits::journal::{self, HeldDirectory, Journal, JournalSettings, JournalWriter};
 use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
-use crate::http::admin;
 use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
 use crate::http::unauthorized::UnauthorizedLimit;
-use crate::http::{Api, routes, server};
+use crate::http::{Api, admin, routes, server};
 use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
@@ -174,6 +173,7 @@ pub(super) async fn build(
             config.http.client_limit_cells / 8,
         )?),
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
+        notices: crate::http::notices::Notices::default(),
         base_url: base_url.clone(),
         webhook_guard: guard,
         clock: clock.clone(),

@@ -16,6 +16,7 @@ mod http;
 mod layering;
 mod limits;
 mod memory;
+mod notices;
 mod process;
 mod scripts;
 mod security;
