@@ -34,9 +34,7 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
         .with_target("hickory_proto", LevelFilter::OFF)
         .with_default(level.min(LevelFilter::WARN));
     let registry = tracing_subscriber::registry().with(filter);
-    // A line that can't be written is lost. By default the library then prints another one that is no JSON, and panics where
-    // that can't be written either.
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     // Colours are for people at a terminal; in a file they would be noise.
     let lines = lines.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
     match format {

@@ -1,7 +1,7 @@
 //! The real program as a child process: for what only a process can do, such as being killed.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -81,12 +81,6 @@ impl Program {
         self
     }
 
-    /// Its log goes there, and not to the test, which has to know where it listens.
-    pub fn log_to(mut self, file: File) -> Self {
-        self.command.stderr(file);
-        self
-    }
-
     /// Starts the service and waits until it is ready.
     pub fn serve(self) -> Process {
         let mut process = self.spawn();
@@ -110,7 +104,11 @@ impl Program {
     /// Starts the program and waits for nothing.
     pub fn spawn(mut self) -> Process {
         let mut child = self.command.spawn().unwrap();
-        let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+        let out: Box<dyn Read + Send> = match child.stdout.take() {
+            Some(out) => Box::new(out),
+            None => Box::new(io::empty()),
+        };
+        let (out, err) = (Lines::of(out), Lines::of(child.stderr.take().unwrap()));
         let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
         Process { child, out, err, address: unknown, admin: unknown }
     }
@@ -275,12 +273,10 @@ struct Lines {
 }
 
 impl Lines {
-    /// None where what it writes goes elsewhere.
-    fn of(stream: Option<impl Read + Send + 'static>) -> Self {
+    fn of(stream: impl Read + Send + 'static) -> Self {
         let text = Arc::<Mutex<String>>::default();
         let lines = Arc::clone(&text);
         let reading = std::thread::spawn(move || {
-            let Some(stream) = stream else { return };
             let mut stream = BufReader::new(stream);
             let mut line = String::new();
             while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
