@@ -235,7 +235,8 @@ impl App {
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
         ];
         readiness.set_serving(true);
-        tracing::info!(address = %self.address, admin = %self.admin_address, "serving");
+        let (version, base_url) = (env!("CARGO_PKG_VERSION"), &self.base_url);
+        tracing::info!(version, address = %self.address, admin = %self.admin_address, %base_url, "serving");
 
         end.await;
         tracing::info!("draining");

@@ -11,7 +11,7 @@ use clap::Parser;
 use signpost::app::{self, App, News};
 use signpost::cli::{Cli, Command};
 use signpost::config::{Config, LogFormat, LogLevel, StoreKind};
-use signpost::telemetry::logging;
+use signpost::telemetry::logging::{self, Console, Format};
 use signpost::transfer::Imported;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,96 +28,129 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LONGEST_DRAIN: Duration = Duration::from_secs(29);
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let config = match Config::load(cli.config.as_deref(), std::env::vars_os(), Path::new(".")) {
-        Ok(config) => config,
-        Err(error) => return fail(&error),
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answer_command_line(&error),
     };
+    let (file, directory) = (cli.config.as_deref(), Path::new("."));
+    let config = match Config::load(file, std::env::vars_os(), directory) {
+        Ok(config) => config,
+        Err(error) => {
+            let format = Config::log_format(file, std::env::vars_os(), directory);
+            return fail(console_of(format), &error);
+        }
+    };
+    let console = console_of(config.log.format);
     match cli.command.unwrap_or_default() {
-        Command::CheckConfig => check_config(&config),
-        Command::Migrate => migrate(&config),
-        Command::Export { file } => export(&config, &file),
-        Command::Import { file } => import(&config, &file),
-        Command::Healthcheck => healthcheck(&config),
+        Command::CheckConfig => check_config(&config, console),
+        Command::Migrate => migrate(&config, console),
+        Command::Export { file } => export(&config, &file, console),
+        Command::Import { file } => import(&config, &file, console),
+        Command::Healthcheck => healthcheck(&config, console),
         Command::Openapi => print(&app::api_document(&config)),
-        Command::Serve => serve(&config),
+        Command::Serve => serve(&config, console),
     }
 }
 
-fn check_config(config: &Config) -> ExitCode {
+/// Help and version are for people, whatever the log is like.
+fn answer_command_line(error: &clap::Error) -> ExitCode {
+    let console = console_of(Config::log_format(None, std::env::vars_os(), Path::new(".")));
+    if !error.use_stderr() || console.0 == Format::Text {
+        error.exit();
+    }
+    console.fail(&error.to_string().trim_end());
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+}
+
+fn console_of(format: LogFormat) -> Console {
+    Console(match format {
+        LogFormat::Text => Format::Text,
+        LogFormat::Json => Format::Json,
+    })
+}
+
+fn check_config(config: &Config, console: Console) -> ExitCode {
     for renamed in config.renamed() {
-        // Where even this can't be written, the configuration is printed all the same.
-        let _ = writeln!(io::stderr(), "signpost: {renamed}");
+        console.warn(&renamed.to_string());
     }
     match app::check(config) {
         Ok(()) => print(&config.effective()),
-        Err(error) => fail(&error),
+        Err(error) => fail(console, &error),
     }
 }
 
-fn healthcheck(config: &Config) -> ExitCode {
+fn healthcheck(config: &Config, console: Console) -> ExitCode {
     match app::readiness_of_server(config) {
-        Ok(answer) if answer.ready => print("ready"),
-        Ok(answer) => fail(&format!("not ready: {}", answer.status_line)),
-        Err(error) => fail(&format!("{} does not answer: {error}", config.admin.listen)),
+        Ok(answer) if answer.ready => say(console, "ready"),
+        Ok(answer) => fail(console, &format!("not ready: {}", answer.status_line)),
+        Err(error) => fail(console, &format!("{} does not answer: {error}", config.admin.listen)),
     }
 }
 
-fn migrate(config: &Config) -> ExitCode {
+fn migrate(config: &Config, console: Console) -> ExitCode {
     if config.store.kind == StoreKind::Embedded {
-        return print("The embedded store needs no migration.");
+        return say(console, "The embedded store needs no migration.");
     }
+    log_for_collectors(config, console);
     match actix_web::rt::System::new().block_on(app::migrate(config)) {
-        Ok(files) if files.is_empty() => print("Nothing to do."),
-        Ok(files) => print(&format!("Applied {}.", files.join(", "))),
-        Err(error) => fail(&error),
+        Ok(files) if files.is_empty() => say(console, "Nothing to do."),
+        Ok(files) => say(console, &format!("Applied {}.", files.join(", "))),
+        Err(error) => fail(console, &error),
     }
 }
 
-fn export(config: &Config, file: &Path) -> ExitCode {
+fn export(config: &Config, file: &Path, console: Console) -> ExitCode {
+    log_for_collectors(config, console);
     match actix_web::rt::System::new().block_on(app::export(config, file)) {
         Ok(exported) => {
             if exported.leaves_deliveries {
-                let warning = "deliveries of webhooks are pending: they are not exported, and stay with this store";
-                // Where even this can't be written, the file is there all the same.
-                let _ = writeln!(io::stderr(), "signpost: {warning}");
+                console.warn("deliveries of webhooks are pending: they are not exported, and stay with this store");
             }
             if !exported.has_master_key {
-                let warning = "the master key of this store is not here, and the export can be imported with it alone: keep it, too";
-                let _ = writeln!(io::stderr(), "signpost: {warning}");
+                console.warn("the export can be imported with this store's master key only, which is not on this machine: keep it");
             }
             let counts = exported.counts;
-            print(&format!("Exported {} links, {} keys, {} counters.", counts.links, counts.keys, counts.counters))
+            let (links, keys, counters) = (counts.links, counts.keys, counts.counters);
+            say(console, &format!("Exported {links} links, {keys} keys, {counters} counters."))
         }
-        Err(error) => fail(&error),
+        Err(error) => fail(console, &error),
     }
 }
 
-fn import(config: &Config, file: &Path) -> ExitCode {
+fn import(config: &Config, file: &Path, console: Console) -> ExitCode {
+    log_for_collectors(config, console);
     match actix_web::rt::System::new().block_on(app::import(config, file)) {
         Ok(Imported::Now(counts)) => {
-            print(&format!("Imported {} links, {} keys, {} counters.", counts.links, counts.keys, counts.counters))
+            let (links, keys, counters) = (counts.links, counts.keys, counts.counters);
+            say(console, &format!("Imported {links} links, {keys} keys, {counters} counters."))
         }
-        Ok(Imported::Before) => print("Nothing to do: the store has all of this file."),
-        Err(error) => fail(&error),
+        Ok(Imported::Before) => say(console, "Nothing to do: the store has all of this file."),
+        Err(error) => fail(console, &error),
     }
 }
 
-fn serve(config: &Config) -> ExitCode {
-    let level = match config.log.level {
+/// People who run a command want its outcome alone; collectors also have its progress, its panics and what the store says.
+fn log_for_collectors(config: &Config, console: Console) {
+    if console.0 == Format::Json {
+        // Fails only where a log is there already.
+        let _ = logging::init(level_of(config), console.0);
+    }
+}
+
+fn level_of(config: &Config) -> LevelFilter {
+    match config.log.level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
-    };
-    let format = match config.log.format {
-        LogFormat::Text => logging::Format::Text,
-        LogFormat::Json => logging::Format::Json,
-    };
-    if let Err(error) = logging::init(level, format) {
-        return fail(&error);
+    }
+}
+
+fn serve(config: &Config, console: Console) -> ExitCode {
+    if let Err(error) = logging::init(level_of(config), console.0) {
+        return fail(console, &error);
     }
     for renamed in config.renamed() {
         tracing::warn!(%renamed, "a setting is set by its old name");
@@ -126,18 +159,19 @@ fn serve(config: &Config) -> ExitCode {
     actix_web::rt::System::new().block_on(async {
         let signals = match EndSignals::listen() {
             Ok(signals) => signals,
-            Err(error) => return fail(&error),
+            Err(error) => return fail(console, &error),
         };
         let app = match App::build(config, &tell).await {
             Ok(app) => app,
-            Err(error) => return fail(&error),
+            Err(error) => return fail(console, &error),
         };
-        if let Err(error) = greet(&app) {
-            return fail(&error);
+        if let Err(error) = greet(&app, console) {
+            return fail(console, &error);
         }
+        warn_of_base_url(config, &app);
         match app.run(signals.first_while_serving()).await {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
+            Err(error) => fail(console, &error),
         }
     })
 }
@@ -151,7 +185,8 @@ fn have_small_pages() {
     }
 }
 
-/// Shows, once in the life of a store, the secrets that its first start makes, and how to use them.
+/// Shows, once in the life of a store, the secrets that its first start makes, and how to use them. They are for people, so they
+/// are plain text whatever the log is like.
 fn tell(news: News<'_>, base_url: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match news {
@@ -182,16 +217,24 @@ fn tell(news: News<'_>, base_url: &str) -> io::Result<()> {
     out.flush()
 }
 
-fn greet(app: &App) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(
-        out,
-        "Signpost {} serves on {} (API reference: {}/docs)",
-        env!("CARGO_PKG_VERSION"),
-        app.address,
-        app.base_url
-    )?;
-    out.flush()
+/// Collectors have the log's line "serving" instead, which comes a moment later.
+fn greet(app: &App, console: Console) -> io::Result<()> {
+    if console.0 == Format::Json {
+        return Ok(());
+    }
+    let (version, address, base_url) = (env!("CARGO_PKG_VERSION"), app.address, &app.base_url);
+    console.say(&format!("Signpost {version} serves on {address} (API reference: {base_url}/docs)"))
+}
+
+/// Others than this machine would get short links that lead to the address of a listener, often `0.0.0.0`.
+fn warn_of_base_url(config: &Config, app: &App) {
+    if config.http.base_url.is_none() && !app.address.ip().to_canonical().is_loopback() {
+        tracing::warn!(
+            base_url = app.base_url,
+            setting = "http.base_url",
+            "the URL that visitors use is not set: short links begin with the address that is listened on"
+        );
+    }
 }
 
 /// The signals that end the process, SIGTERM and SIGINT. They are waited for on a thread of its own, which depends on nothing
@@ -262,15 +305,16 @@ async fn obey(mut next: impl AsyncFnMut() -> EndSignal, is_serving: Arc<AtomicBo
     std::process::exit(0);
 }
 
+/// Prints what a command is asked for; it has a form of its own, whatever the log is like.
 fn print(text: &str) -> ExitCode {
-    match writeln!(io::stdout(), "{}", text.trim_end()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    Console(Format::Text).say(text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    // Where even this can't be written, the exit code has to do.
-    let _ = writeln!(io::stderr(), "signpost: {error}");
+fn say(console: Console, text: &str) -> ExitCode {
+    console.say(text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn fail(console: Console, error: &dyn std::fmt::Display) -> ExitCode {
+    console.fail(error);
     ExitCode::FAILURE
 }

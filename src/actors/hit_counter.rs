@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use super::keeper::{Keeper, KeeperOptions, RestartHook};
 use super::webhook_dispatcher::DispatcherWake;
 use crate::clock::Clock;
-use crate::domain::hit::{HitBatch, HitCursor};
+use crate::domain::hit::{HitBatch, HitCursor, Position};
 use crate::hits::counter::HitTally;
 use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
@@ -53,6 +53,44 @@ pub struct Counting {
     last: (usize, Duration),
     meters: CountingMeters,
     clock: Clock,
+    recovery: Option<Recovery>,
+}
+
+/// The counting of what earlier lives left in the journal, which the operator is told of once.
+struct Recovery {
+    /// The end of it.
+    upto: Position,
+    began: Instant,
+    /// Hits of it in the batch that is made or offered.
+    offered: u64,
+    counted: u64,
+}
+
+impl Recovery {
+    fn of(reader: &JournalReader) -> Option<Self> {
+        Some(Self { upto: reader.left_upto()?, began: Instant::now(), offered: 0, counted: 0 })
+    }
+
+    fn read(recovery: &mut Option<Self>, position: Position) {
+        if let Some(recovery) = recovery
+            && position <= recovery.upto
+        {
+            recovery.offered += 1;
+        }
+    }
+
+    /// The store has the batch that was offered.
+    fn batch_counted(&mut self) {
+        self.counted += std::mem::take(&mut self.offered);
+    }
+
+    /// Nothing after a clean end, which leaves no hits.
+    fn tell(self) {
+        if self.counted > 0 {
+            let seconds = (self.began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
+            tracing::info!(hits = self.counted, seconds, "recovered hits that an earlier process left uncounted");
+        }
+    }
 }
 
 /// Who wakes the counter, and whom it wakes.
@@ -83,7 +121,8 @@ impl Counting {
     ) -> Self {
         let meters = CountingMeters::noop();
         let (clock, last) = (Clock::system(), (0, Duration::ZERO));
-        Self { store, reader, tally, cursor, offered: None, wakes, last, meters, clock }
+        let recovery = Recovery::of(&reader);
+        Self { store, reader, tally, cursor, offered: None, wakes, last, meters, clock, recovery }
     }
 
     /// Has `meters` show how the counting fares, by this clock.
@@ -96,6 +135,9 @@ impl Counting {
     /// Goes back to what the store has counted, as if just started: after a panic nothing else is certain.
     fn resume(&mut self) {
         self.tally.clear();
+        if let Some(recovery) = self.recovery.as_mut().filter(|_| self.offered.is_none()) {
+            recovery.offered = 0;
+        }
         let read_upto = self.offered.as_ref().map_or(self.cursor.counted, |batch| batch.upto);
         self.reader.rewind(read_upto);
     }
@@ -120,12 +162,18 @@ impl Counting {
             }
             self.meters.counted(began.elapsed());
             self.offered = None;
+            self.recovery.iter_mut().for_each(Recovery::batch_counted);
             self.reader.release(self.cursor.counted);
         } else {
             self.last = (0, Duration::ZERO);
         }
         if step == Step::CaughtUp {
             self.meters.counted_upto(now.0);
+        }
+        // Under load it may never be caught up, but is past what was left.
+        let cursor = self.cursor.counted;
+        if let Some(recovery) = self.recovery.take_if(|it| step == Step::CaughtUp || cursor > it.upto) {
+            recovery.tell();
         }
         Ok(step)
     }
@@ -139,11 +187,12 @@ impl Counting {
 
     /// Makes the next batch of what there is; answers whether that is all there is.
     fn gather(&mut self) -> bool {
-        let (tally, meters) = (&mut self.tally, &self.meters);
+        let (tally, meters, recovery) = (&mut self.tally, &self.meters, &mut self.recovery);
         let mut read = self.reader.read(PAGE, &mut |position, hit| {
             if tally.records() == 0 {
                 meters.began_at(hit.at_ms);
             }
+            Recovery::read(recovery, position);
             tally.add(position, &hit);
         });
         for _ in 1..BATCH_RECORDS / PAGE {
@@ -151,7 +200,10 @@ impl Counting {
                 break;
             }
             give_way();
-            read = self.reader.read(PAGE, &mut |position, hit| tally.add(position, &hit));
+            read = self.reader.read(PAGE, &mut |position, hit| {
+                Recovery::read(recovery, position);
+                tally.add(position, &hit);
+            });
         }
         if read.upto > self.cursor.counted {
             self.meters.consumed(tally.records());
@@ -163,12 +215,14 @@ impl Counting {
     /// Makes the batch again that an earlier life had begun: the same records, whatever came behind them since.
     fn gather_begun(&mut self) {
         let (tally, meters, HitCursor { counted, begun }) = (&mut self.tally, &self.meters, self.cursor);
+        let recovery = &mut self.recovery;
         loop {
             let read = self.reader.read(PAGE, &mut |position, hit| {
                 if position <= begun {
                     if tally.records() == 0 {
                         meters.began_at(hit.at_ms);
                     }
+                    Recovery::read(recovery, position);
                     tally.add(position, &hit);
                 }
             });

@@ -37,13 +37,13 @@ use crate::hits::enrich::Enricher;
 use crate::hits::journal::{HeldDirectory, Journal, JournalSettings, JournalWriter};
 use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
-use crate::http::admin;
 use crate::http::client::TrustedProxies;
 use crate::http::front::FrontFactory;
+use crate::http::notices::Notices;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
 use crate::http::unauthorized::UnauthorizedLimit;
-use crate::http::{Api, routes, server};
+use crate::http::{Api, admin, routes, server};
 use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
@@ -147,6 +147,8 @@ pub(super) async fn build(
     let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
     let cache = Arc::new(LinkCache::new(Arc::clone(&store), cache_settings(config)));
     meters::show(&metrics, &journal_writer, &cache, &store, &clock);
+    // QR codes are asked for far less often than redirects, and few answers are 401.
+    let few_cells = config.limits.table_size / 8;
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),
@@ -157,13 +159,10 @@ pub(super) async fn build(
         usage: Usage::new(Arc::clone(&store), plans, clock.clone()),
         webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
         redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
-        // QR codes are asked for far less often than redirects.
-        qr_limiter: limiter(config.limits.qr_per_minute, config.limits.table_size / 8)?,
-        unauthorized_limit: UnauthorizedLimit::new(limiter(
-            config.limits.unauthorized_per_minute,
-            config.limits.table_size / 8,
-        )?),
+        qr_limiter: limiter(config.limits.qr_per_minute, few_cells)?,
+        unauthorized_limit: UnauthorizedLimit::new(limiter(config.limits.unauthorized_per_minute, few_cells)?),
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
+        notices: Notices::default(),
         base_url: base_url.clone(),
         webhook_guard: guard,
         clock: clock.clone(),

@@ -279,6 +279,13 @@ impl Settings {
     }
 }
 
+/// A text that a file sets in a section, whatever else is in the file; none where the file is no TOML.
+pub(super) fn text_in_file(text: &str, section: &str, key: &str) -> Option<String> {
+    let document = parse(Path::new(""), text).ok()?;
+    let DeValue::Table(section) = document.get(section)?.get_ref() else { return None };
+    section.get(key)?.get_ref().as_str().map(str::to_owned)
+}
+
 /// The environment variable for a dotted name.
 pub(super) fn variable_of(name: &str) -> String {
     format!("{PREFIX}{}", name.replace('.', "__").to_uppercase())

@@ -39,6 +39,14 @@ pub enum LogFormat {
     Json,
 }
 
+const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+impl LogFormat {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        FORMATS.iter().find(|(word, _)| *word == text).map(|(_, format)| *format)
+    }
+}
+
 impl Log {
     pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
         Ok(Self {
@@ -53,7 +61,7 @@ impl Log {
                     ("trace", LogLevel::Trace),
                 ],
             )?,
-            format: settings.choice("log.format", &[("text", LogFormat::Text), ("json", LogFormat::Json)])?,
+            format: settings.choice("log.format", &FORMATS)?,
             requests: settings.boolean("log.requests")?,
         })
     }

@@ -116,6 +116,20 @@ impl Config {
         Ok(config)
     }
 
+    /// `log.format` as far as it can be told where [`load`](Self::load) refuses the configuration: so what it refuses is said in
+    /// the form that was asked for.
+    pub fn log_format(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        directory: &Path,
+    ) -> LogFormat {
+        let variable = layers::variable_of("log.format");
+        let set = environment.into_iter().find(|(name, _)| *name == *variable);
+        let in_file = || layers::text_in_file(&read_file(file, directory).ok()??.1, "log", "format");
+        let word = set.and_then(|(_, value)| value.into_string().ok()).or_else(in_file);
+        word.and_then(|word| LogFormat::parse(&word)).unwrap_or(LogFormat::Text)
+    }
+
     fn read(mut settings: Settings, secrets: Secrets, directory: &Path) -> Result<Self, SettingError> {
         Ok(Self {
             data_dir: settings.parsed("data_dir", "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?,

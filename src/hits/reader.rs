@@ -151,6 +151,15 @@ impl JournalReader {
         self.tell_progress();
     }
 
+    /// The end of what earlier lives left to be read; `None` where they left no segment that has to be looked at.
+    pub fn left_upto(&self) -> Option<Position> {
+        let old = self.segments.iter().filter_map(|segment| match &segment.source {
+            Source::Old(old) if segment.last_record.is_none() => Some(old.header.end()),
+            _ => None,
+        });
+        old.max()
+    }
+
     /// What was found at the start, and since then while reading what an earlier life wrote.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.recovery

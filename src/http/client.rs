@@ -25,7 +25,7 @@ impl TrustedProxies {
     }
 
     /// Whether the address, in canonical form, is a trusted proxy's.
-    fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 }

@@ -168,6 +168,7 @@ where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
 {
     let began = Instant::now();
+    api.notices.see_forwarding(request.head().peer_addr, request.headers(), &api.trusted_proxies);
     let route = routes::pattern_of(request.path());
     // In a block of its own, so that a panic of the router's own is caught too.
     let answering = AssertUnwindSafe(async { app.call(request).await }).catch_unwind();

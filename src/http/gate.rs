@@ -114,6 +114,8 @@ async fn let_through(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let key = unauthorized::authenticate(&api, &request).await?;
+    // Of others, who may send whatever they like, nothing gets into the log.
+    api.notices.see_host(request.headers(), &api.base_url);
     let is_self = || request.match_info().get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);
     let may = key.scopes.contains(access.scope) || (access.or_self && is_self());
     if !may {

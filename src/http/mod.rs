@@ -14,6 +14,7 @@ pub mod h1;
 pub mod health;
 pub mod lane;
 pub mod links;
+pub mod notices;
 pub mod openapi;
 pub mod problem;
 pub mod qr;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use actix_web::dev::RequestHead;
 
 use self::client::TrustedProxies;
+use self::notices::Notices;
 use self::openapi::Reference;
 use self::report::Reporting;
 use self::unauthorized::UnauthorizedLimit;
@@ -70,6 +72,7 @@ pub struct Api {
     pub qr_limiter: ClientLimiter,
     pub unauthorized_limit: UnauthorizedLimit,
     pub trusted_proxies: TrustedProxies,
+    pub notices: Notices,
     pub base_url: BaseUrl,
     pub webhook_guard: AddressGuard,
     pub clock: Clock,

@@ -1,6 +1,6 @@
 //! `GET /{short_id}`: the redirect.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use actix_http::body::BoxBody;
 use actix_http::{RequestHead, Response};
@@ -28,6 +28,7 @@ pub struct Ask<'a, F: ?Sized> {
     pub id: ShortId,
     /// `HEAD` asks what a `GET` would answer, and is no hit.
     pub is_hit: bool,
+    pub peer: Option<SocketAddr>,
     pub client: IpAddr,
     pub fields: &'a F,
 }
@@ -38,7 +39,10 @@ impl<'a, F: Fields + ?Sized> Ask<'a, F> {
     /// # Errors
     /// When the client is over its limit.
     pub fn admit(&self, api: &Api) -> Result<Timestamp, RetryAfter> {
-        api.redirects.admit(self.client).inspect_err(|_| api.metrics.redirects.limited())
+        api.redirects.admit(self.client).inspect_err(|_| {
+            api.metrics.redirects.limited();
+            api.notices.see_forwarding(self.peer, self.fields, &api.trusted_proxies);
+        })
     }
 
     /// Is to be called with what a link was found to be, before the answer goes out: counts, and records the hit. Answers
@@ -116,7 +120,8 @@ pub async fn load(api: &Api, head: &RequestHead, id: ShortId, Admitted(at): Admi
 }
 
 fn ask_of<'a>(api: &Api, head: &'a RequestHead, id: ShortId) -> Ask<'a, HeaderMap> {
-    Ask { id, is_hit: head.method == Method::GET, client: api.client_address(head), fields: &head.headers }
+    let (is_hit, client) = (head.method == Method::GET, api.client_address(head));
+    Ask { id, is_hit, peer: head.peer_addr, client, fields: &head.headers }
 }
 
 fn answer(api: &Api, ask: &Ask<'_, HeaderMap>, entry: &Entry, by: LookUp, at: Timestamp) -> Response<BoxBody> {

@@ -1,9 +1,10 @@
-//! How far it has come: a bar on a terminal, elsewhere a line now and then.
+//! How far it has come: a bar on a terminal, elsewhere a line now and then. Where there is a log, the line is one of the log's.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tracing::dispatcher;
 
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
@@ -25,7 +26,8 @@ impl Progress {
     }
 
     fn new(doing: &'static str, total: Option<u64>, template: &str) -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
+        let is_for_people = io::stderr().is_terminal() && !dispatcher::has_been_set();
+        let bar = is_for_people.then(|| {
             let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new).with_message(doing);
             // The templates above are well formed; the usual one would do too.
             bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -43,8 +45,12 @@ impl Progress {
                     Some(total) => format!("{} of 100", position * 100 / total.max(1)),
                     None => format!("{position} records"),
                 };
-                // Nobody may be there to read it.
-                let _ = writeln!(io::stderr(), "{}: {done}", self.doing);
+                if dispatcher::has_been_set() {
+                    tracing::info!(%done, "{}", self.doing);
+                } else {
+                    // Nobody may be there to read it.
+                    let _ = writeln!(io::stderr(), "{}: {done}", self.doing);
+                }
             }
             None => {}
         }

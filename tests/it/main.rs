@@ -17,6 +17,7 @@ mod layering;
 mod limits;
 mod log_events;
 mod memory;
+mod notices;
 mod process;
 mod scripts;
 mod security;

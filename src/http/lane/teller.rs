@@ -117,7 +117,7 @@ impl Teller {
             // Once the process was told to stop, a client that is told sends its next request elsewhere.
             let is_last = head.closes || self.closes_always || !self.api.readiness.is_serving();
             let client = client_address(peer, head.fields, &self.api.trusted_proxies);
-            let ask = Ask { id: head.id, is_hit: head.is_get, client, fields: head.fields };
+            let ask = Ask { id: head.id, is_hit: head.is_get, peer, client, fields: head.fields };
             if let Err(admitted) = self.answer_one(&ask, is_last, loaded.take()) {
                 return Next::Load { id: ask.id, admitted, rest: rest.to_vec() };
             }

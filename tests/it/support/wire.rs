@@ -60,6 +60,8 @@ impl Unanswered {
 /// One keep-alive connection.
 pub struct Connection {
     stream: TcpStream,
+    /// What requests name as their host: where they are sent.
+    host: String,
     buffer: Vec<u8>,
 }
 
@@ -69,7 +71,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         // Far above what an answer may take: a test must not hang.
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Self { stream, buffer: Vec::with_capacity(1024) })
+        Ok(Self { stream, host: address.to_string(), buffer: Vec::with_capacity(1024) })
     }
 
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Result<WireAnswer, Unanswered> {
@@ -91,7 +93,7 @@ impl Connection {
         let length = body.len().to_string();
         let length = [("Content-Length", &*length)];
         let length = if body.is_empty() { &[] } else { &length[..] };
-        let mut text = [method, " ", path, " HTTP/1.1\r\nHost: signpost.test\r\n"].concat();
+        let mut text = [method, " ", path, " HTTP/1.1\r\nHost: ", &self.host, "\r\n"].concat();
         for (name, value) in headers.iter().chain(length) {
             text += &[*name, ": ", *value, "\r\n"].concat();
         }

@@ -1,0 +1,131 @@
+//! What a request shows of settings that do not fit the way by which it came. Each is told once in the life of the process.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use actix_http::header::{FORWARDED, HOST, HeaderMap, HeaderName, X_FORWARDED_FOR};
+
+use super::client::TrustedProxies;
+use super::fields::Fields;
+use crate::domain::guard::AddressGuard;
+use crate::domain::link::BaseUrl;
+
+/// Longer than any name of a host with its port.
+const MAX_HOST_BYTES: usize = 300;
+
+/// Which of the notices were given.
+///
+/// No redirect that is answered with its link is looked at: the look would cost each of them something, and what is missing shows
+/// elsewhere. Without a trusted proxy all visitors share one limit, so one of them is refused soon, and that refusal is looked
+/// at; so is every request to the API. Once a notice was given, it costs a flag.
+#[derive(Default)]
+pub struct Notices {
+    by_local_peer: AtomicBool,
+    by_public_peer: AtomicBool,
+    other_host: AtomicBool,
+}
+
+impl Notices {
+    /// Is to be called with refused redirects and requests to the API: warns where a peer that is no trusted proxy names a
+    /// client.
+    ///
+    /// A peer on a public address may be a client that sends whatever it likes, and no client's address is in the log. So
+    /// there are two flags: such a client does not use up the notice of a proxy on the operator's own network.
+    pub fn see_forwarding(&self, peer: Option<SocketAddr>, fields: &(impl Fields + ?Sized), trusted: &TrustedProxies) {
+        if self.by_local_peer.load(Relaxed) && self.by_public_peer.load(Relaxed) {
+            return;
+        }
+        let Some(peer) = peer.map(|peer| peer.ip().to_canonical()).filter(|peer| !trusted.contains(*peer)) else {
+            return;
+        };
+        let is_there = |name: &HeaderName| fields.lines(name.clone()).next().is_some();
+        let Some(header) = [X_FORWARDED_FOR, FORWARDED].into_iter().find(is_there) else { return };
+        let is_public = AddressGuard::default().permits(peer);
+        let given = if is_public { &self.by_public_peer } else { &self.by_local_peer };
+        if given.swap(true, Relaxed) {
+            return;
+        }
+        let peer = if is_public { "a public address".to_owned() } else { peer.to_string() };
+        tracing::warn!(
+            %peer,
+            %header,
+            setting = "http.trusted_proxies",
+            "a peer that is no trusted proxy names the client: if it is your proxy, add it to the setting; until then all of its \
+             visitors share the limits of one client"
+        );
+    }
+
+    /// Is to be called with requests that have a valid key: warns where they come for another host than the one that short
+    /// links begin with. Ports are not looked at, for proxies leave them out.
+    pub fn see_host(&self, headers: &HeaderMap, base_url: &BaseUrl) {
+        if self.other_host.load(Relaxed) {
+            return;
+        }
+        let Some(sent) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return };
+        if sent.len() > MAX_HOST_BYTES || is_same_host(sent, base_url.host()) || self.other_host.swap(true, Relaxed) {
+            return;
+        }
+        tracing::warn!(
+            host = sent,
+            base_url = base_url.as_str(),
+            setting = "http.base_url",
+            "requests come for another host than the one that short links begin with: if visitors use it, change the setting"
+        );
+    }
+}
+
+fn is_same_host(sent: &str, host: &str) -> bool {
+    let name = without_port(sent).trim_end_matches('.');
+    let host = host.trim_end_matches('.');
+    // On one machine all names of loopback lead to the same place.
+    name.eq_ignore_ascii_case(host) || (is_loopback(name) && is_loopback(host))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn is_loopback(name: &str) -> bool {
+    let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    literal.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+        || name.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_the_same_whatever_their_port_and_case() {
+        for (sent, host) in [
+            ("go.example", "go.example"),
+            ("GO.example:8080", "go.example"),
+            ("go.example.", "go.example"),
+            ("go.example:", "go.example"),
+            ("[2001:db8::1]:8080", "[2001:db8::1]"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("localhost:8080", "127.0.0.1"),
+            ("[::1]", "localhost"),
+            ("127.0.0.2:80", "127.0.0.1"),
+        ] {
+            assert!(is_same_host(sent, host), "{sent} {host}");
+        }
+    }
+
+    #[test]
+    fn other_hosts_are_told_apart() {
+        for (sent, host) in [
+            ("www.go.example", "go.example"),
+            ("go.example", "127.0.0.1"),
+            ("192.0.2.1:8080", "0.0.0.0"),
+            ("localhost", "0.0.0.0"),
+            ("localhost", "go.example"),
+            ("[2001:db8::2]:80", "[2001:db8::1]"),
+        ] {
+            assert!(!is_same_host(sent, host), "{sent} {host}");
+        }
+    }
+}
