@@ -31,7 +31,7 @@ impl Head {
     /// The head. `command` is what was run, but for its arguments; the data was in `home`; `tools` are those besides the
     /// compiler.
     pub fn text(&self, title: &str, command: &str, home: &Path, tools: &[String]) -> String {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
         let tools: Vec<String> =
             std::iter::once(measure::output_of("rustc", &["--version"])).chain(tools.iter().cloned()).collect();
         format!(

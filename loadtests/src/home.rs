@@ -12,10 +12,10 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// A directory for what is not needed any longer than the build: `tmp` beside the profile's directory, which is `target/tmp`.
+/// A directory for what is not needed any longer than the build: `target/tmp`, which cargo names only to benchmarks.
 pub fn scratch() -> PathBuf {
     let program = env::current_exe().unwrap();
-    let path = program.ancestors().nth(2).expect("target/<profile>/<program>").join("tmp");
+    let path = program.ancestors().nth(3).expect("target/<profile>/deps/<program>").join("tmp");
     fs::create_dir_all(&path).unwrap();
     path
 }

@@ -1,5 +1,5 @@
 //! What the load tests share: how the program is built, started and asked, load generators, the receiver of webhooks, figures,
-//! plots and reports. Each load test is a program of its own, in `bin/`.
+//! plots and reports. Each load test is a program of its own, in `../benches`.
 //!
 //! A failed operation ends the run: `unwrap` is right here.
 

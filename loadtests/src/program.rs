@@ -119,7 +119,7 @@ fn forget(command: &mut Command, is_unwanted: impl Fn(&str) -> bool) {
 /// Builds the program by its own package alone, so with the features that users get, and answers where it is.
 fn build() -> PathBuf {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What `cargo run` tells of this package would make build scripts run again.
+    // What cargo tells of this package would make build scripts run again.
     forget(&mut command, |name| ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|start| name.starts_with(start)));
     command.args(["build", "--release", "--locked", "--bin", "signpost", "--message-format=json-render-diagnostics"]);
     let output = command.current_dir(home::repository()).stderr(Stdio::inherit()).output().expect("cargo");

@@ -1,7 +1,7 @@
 //! Webhooks under load: the real program, a receiver, and a bare loop of requests as the limit to compare with.
 //!
 //! ```text
-//! cargo run --release -p loadtests --bin webhooks -- [sustained] [latency] [backlog] [--out FILE] [sizes]
+//! cargo bench -p loadtests --bench webhooks -- [sustained] [latency] [backlog] [--out FILE] [sizes]
 //! ```
 //!
 //! Prints a Markdown report; `--help` tells the sizes. Each of these is a process of its own: the program (release
@@ -82,6 +82,9 @@ pub struct Options {
     /// Where the report goes, besides standard output.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// What cargo adds.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 impl Options {
@@ -97,9 +100,9 @@ impl Options {
 }
 
 fn head(begun: &str, load: &str) -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     format!(
-        "# Webhooks under load\n\n- Command: `cargo run --release -p loadtests --bin webhooks -- {}`\n- Date: {begun}. Commit: {}\n- Machine: \
+        "# Webhooks under load\n\n- Command: `cargo bench -p loadtests --bench webhooks -- {}`\n- Date: {begun}. Commit: {}\n- Machine: \
          {}; {}\n- Load average before / after: {load} / {}\n- The receiver, the client of the redirects and the program \
          share these cores.\n\n",
         arguments.join(" "),

@@ -1,7 +1,7 @@
 //! The soak: mixed traffic at half of the machine's throughput, with a fault every minute, and an account of every request.
 //!
 //! ```text
-//! cargo run --release -p loadtests --bin soak -- [--minutes 20] [--out FILE]
+//! cargo bench -p loadtests --bench soak -- [--minutes 20] [--out FILE]
 //! ```
 //!
 //! Starts the real program with its data on a small tmpfs of its own, loads it, makes one fault after another, and compares what
@@ -94,6 +94,9 @@ pub struct Options {
     /// The program, instead of the one that these sources make.
     #[arg(long)]
     program: Option<PathBuf>,
+    /// What cargo adds.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 /// All that was seen.

@@ -1,7 +1,7 @@
 //! What grows with links and hits, and what must not.
 //!
 //! ```text
-//! cargo run --release -p loadtests --bin growth -- [counting] [distinct] [links] [analytics] [--out FILE] [sizes]
+//! cargo bench -p loadtests --bench growth -- [counting] [distinct] [links] [analytics] [--out FILE] [sizes]
 //! ```
 //!
 //! Prints a Markdown report; `--help` tells the sizes.
@@ -93,6 +93,9 @@ struct Options {
     /// Where the report goes, besides standard output; the plots of `links` go beside it.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// What cargo adds.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 impl Options {
@@ -102,9 +105,9 @@ impl Options {
 }
 
 fn head(begun: &str, commit: &str, load: &str) -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     format!(
-        "# Growth\n\n- Command: `cargo run --release -p loadtests --bin growth -- {}`\n- Date: {begun}. Commit: {commit}\n- Machine: {}; {}\n- Load \
+        "# Growth\n\n- Command: `cargo bench -p loadtests --bench growth -- {}`\n- Date: {begun}. Commit: {commit}\n- Machine: {}; {}\n- Load \
          average before / after: {load} / {}\n\n",
         arguments.join(" "),
         measure::machine(&home::scratch()),

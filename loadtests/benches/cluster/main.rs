@@ -2,7 +2,7 @@
 //! same kind on the same cluster.
 //!
 //! ```text
-//! cargo run --release -p loadtests --bin cluster -- [--nodes 1|3] [--seconds S] [--rounds N] [--out FILE]
+//! cargo bench -p loadtests --bench cluster -- [--nodes 1|3] [--seconds S] [--rounds N] [--out FILE]
 //! ```
 //!
 //! Starts the engine of the tests (`tests/cluster/up`), or uses the nodes that `SIGNPOST_TEST_CQL_NODES` names. Prints a
@@ -63,6 +63,9 @@ struct Options {
     /// Where the report goes besides the terminal.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// What cargo adds.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 /// What was done a second, in every round.
@@ -129,7 +132,7 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
     let (seconds, rows) = (options.seconds, options.rows);
     let mut text = format!(
         "# The store on a CQL cluster\n\n\
-         - Command: `cargo run --release -p loadtests --bin cluster -- --nodes {} --rounds {} --seconds {seconds} --rows {rows}`\n\
+         - Command: `cargo bench -p loadtests --bench cluster -- --nodes {} --rounds {} --seconds {seconds} --rows {rows}`\n\
          - Date: {} UTC. Commit: {}\n- Machine: {}\n- Engine: {}\n- Load average before / after: {load_before} / {}\n\
          - Engine, program and client share these cores.\n\n\
          {IN_FLIGHT} requests in flight, by turns in {} rounds; consistency LOCAL_QUORUM, LWTs LOCAL_SERIAL, for both.\n\n\

@@ -100,6 +100,9 @@ pub struct Options {
     /// Report even where the figures can't be trusted, or rounds are fewer than five, and say so.
     #[arg(long)]
     even_if_noisy: bool,
+    /// What cargo adds.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
 /// Fewer say nothing of how far they lie apart.

@@ -20,7 +20,7 @@ pub struct Shim {
 impl Shim {
     /// Builds it in `home`.
     pub fn build(home: &Path) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/soak/shim.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/soak/shim.c");
         let (library, steering) = (home.join("shim.so"), home.join("shim.control"));
         let built = Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
         assert!(built.is_ok_and(|status| status.success()), "a C compiler builds the shim");

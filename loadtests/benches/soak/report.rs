@@ -21,7 +21,7 @@ use super::{
 /// Writes the report and its plots, and answers where it is.
 pub fn write(head: &Head, home: &Path, run: &Run, claims: &[Claim]) -> PathBuf {
     let course = run.course();
-    let text = head.text("Soak and faults", "cargo run --release -p loadtests --bin soak --", home, &[])
+    let text = head.text("Soak and faults", "cargo bench -p loadtests --bench soak --", home, &[])
         + &verdict(claims)
         + &traffic(run)
         + &faults(&course)
