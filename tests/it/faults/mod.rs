@@ -14,4 +14,5 @@ mod read_only;
 mod rolling;
 mod start;
 mod two_nodes;
+mod webhook_log;
 mod webhooks_kill;
