@@ -15,6 +15,7 @@ use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
+use crate::telemetry::outage_log::OutageLog;
 use crate::threads::give_way;
 
 /// Rows in one batch, and deliveries: they bound the memory of the sums and the length of the store's transaction.
@@ -266,12 +267,19 @@ impl Actor for HitCounter {
                 counting.resume();
                 counting.wakes.urgency.clone()
             };
+            let mut outage = OutageLog::new(
+                "hits wait in the journal: the store did not take them",
+                "hits are counted again: the store takes them",
+            );
             loop {
                 // The lock is free in between, for a flush.
                 let (step, (pause, gather)) = {
                     let mut counting = counting.lock().await;
                     (counting.step().await, counting.pauses())
                 };
+                if step.is_ok() {
+                    outage.succeeded();
+                }
                 match step {
                     Ok(Step::Counted) => {}
                     Ok(Step::CaughtUp) => {
@@ -280,7 +288,7 @@ impl Actor for HitCounter {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "hits wait in the journal: the store did not take them");
+                        outage.failed(&error);
                         tokio::time::sleep(RETRY).await;
                     }
                 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 use super::keeper::Kept;
-use super::webhook_hosts::{Bounds, Full, Host, Hosts};
+use super::webhook_hosts::{Bounds, Flow, Full, Host, Hosts, Roomy};
 use super::webhook_preparation::Draft;
 use super::webhook_sender::SendFailure;
 use super::webhook_worker::{AttemptDelivery, WebhookWorker};
@@ -30,8 +30,10 @@ pub enum AttemptEnd {
 }
 
 /// A try that has ended, to be written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedAttempt {
+    /// Whom it was made to.
+    pub host: Host,
     pub id: DeliveryId,
     /// Which try it was, from 1 on.
     pub attempt: u32,
@@ -50,8 +52,8 @@ pub enum NotTaken {
 /// What the intake should know.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Receivers that may have room.
-    pub roomy: Vec<Host>,
+    /// Who may have room.
+    pub roomy: Roomy,
     /// When the earliest is due of those that were put into the queue, or left there.
     pub queued_from: Option<Timestamp>,
 }
@@ -65,7 +67,7 @@ impl News {
 
 /// A try under way.
 struct Attempt {
-    host: Host,
+    flow: Flow,
     worker: usize,
     number: u32,
 }
@@ -127,7 +129,7 @@ impl Desk {
     }
 
     /// Takes a delivery, if there is room: [`put`](Self::put) or [`give_back`](Self::give_back) has to follow.
-    pub fn take(&self, due: &DueDelivery, host: &Host) -> Result<(), NotTaken> {
+    pub fn take(&self, due: &DueDelivery, flow: &Flow) -> Result<(), NotTaken> {
         let mut state = self.state();
         if state.taken.contains_key(&due.id) {
             return Err(NotTaken::AtHand);
@@ -135,23 +137,28 @@ impl Desk {
         if state.taken.len() >= self.capacity {
             return Err(NotTaken::Full(Full::All));
         }
-        state.hosts.promise(host).map_err(NotTaken::Full)?;
+        state.hosts.promise(flow).map_err(NotTaken::Full)?;
         state.taken.insert(due.id, due.due_at);
         Ok(())
+    }
+
+    /// Whether a delivery is at hand.
+    pub fn has(&self, id: DeliveryId) -> bool {
+        self.state().taken.contains_key(&id)
     }
 
     /// A delivery that was taken can begin.
     pub fn put(&self, draft: Draft) {
         let mut state = self.state();
-        let host = Arc::clone(draft.host());
-        state.hosts.put(&host, draft);
+        let flow = draft.flow().clone();
+        state.hosts.put(&flow, draft);
     }
 
     /// A delivery that was taken does not begin.
-    pub fn give_back(&self, id: DeliveryId, host: &Host) {
+    pub fn give_back(&self, id: DeliveryId, flow: &Flow) {
         let mut state = self.state();
         state.taken.remove(&id);
-        state.hosts.give_back(host);
+        state.hosts.give_back(flow);
     }
 
     /// Gives idle workers what may begin.
@@ -162,11 +169,11 @@ impl Desk {
             let state = &mut *self.state();
             while !state.closed
                 && let Some(at) = state.idle.iter().position(|worker| workers[*worker].is_running())
-                && let Some((host, draft)) = state.hosts.next()
+                && let Some((flow, draft)) = state.hosts.next()
                 && let Some(worker) = state.idle.remove(at)
             {
                 let (id, number) = (draft.id(), draft.attempts_before() + 1);
-                state.under_way.insert(id, Attempt { host, worker, number });
+                state.under_way.insert(id, Attempt { flow, worker, number });
                 let ticket =
                     AttemptTicket { desk: Arc::clone(self), id, is_first: number == 1, begun: false, told: false };
                 begun.push((worker, AttemptDelivery { draft, ticket }));
@@ -183,7 +190,7 @@ impl Desk {
         let at = self.clock.now();
         {
             let state = &mut *self.state();
-            let Some(Attempt { host, worker, number }) = state.under_way.remove(&id) else { return };
+            let Some(Attempt { flow, worker, number }) = state.under_way.remove(&id) else { return };
             state.idle.push_back(worker);
             let succeeded = match end {
                 Some(AttemptEnd::Answered(_)) => Some(true),
@@ -191,9 +198,9 @@ impl Desk {
                 // That is no fault of the receiver.
                 Some(AttemptEnd::WorkerLost) | None => None,
             };
-            state.hosts.ended(&host, succeeded);
+            state.hosts.ended(&flow, succeeded);
             if let Some(end) = end {
-                state.ended.push(EndedAttempt { id, attempt: number, end, at });
+                state.ended.push(EndedAttempt { host: flow.host, id, attempt: number, end, at });
             } else {
                 // It is still due where it was.
                 let due_at = state.taken.remove(&id);
@@ -214,13 +221,13 @@ impl Desk {
     }
 
     /// What became of these is written down.
-    pub fn settled(&self, settlements: &[Settlement]) {
+    pub fn settled<'s>(&self, settlements: impl Iterator<Item = &'s Settlement> + Clone) {
         {
             let state = &mut *self.state();
-            for settlement in settlements {
+            for settlement in settlements.clone() {
                 state.taken.remove(&settlement.id);
             }
-            state.news.queued(settlements.iter().filter_map(Settlement::retry_at));
+            state.news.queued(settlements.filter_map(Settlement::retry_at));
         }
         self.room.notify_one();
     }
@@ -259,7 +266,7 @@ impl Desk {
 
     /// How many tries are under way.
     pub fn under_way(&self) -> usize {
-        self.state().hosts.under_way()
+        self.state().hosts.in_flight()
     }
 }
 

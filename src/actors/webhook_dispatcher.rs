@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::keeper::{Keeper, KeeperOptions, Kept, RestartHook};
 use super::webhook_desk::Desk;
+use super::webhook_failures::FailureLog;
 use super::webhook_intake::{Intake, IntakeParts};
 use super::webhook_ledger::Ledger;
 use super::webhook_preparation::Preparation;
@@ -56,6 +57,7 @@ pub struct WebhookPool {
     workers: Vec<Keeper<WebhookWorker>>,
     dispatching: Arc<Mutex<Dispatching>>,
     desk: Arc<Desk>,
+    failures: Arc<FailureLog>,
     stop: watch::Sender<bool>,
 }
 
@@ -71,6 +73,7 @@ impl WebhookPool {
             |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), traces.clone(), on_restart);
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
         desk.staff(workers.iter().map(Keeper::kept).collect());
+        let failures = Arc::<FailureLog>::default();
         let dispatching = Arc::new(Mutex::new(Dispatching {
             intake: Intake::new(IntakeParts {
                 store: Arc::clone(&store),
@@ -81,10 +84,11 @@ impl WebhookPool {
                 longest_wait: retries.longest(),
                 meters: meters.clone(),
             }),
-            ledger: Ledger::new(Arc::clone(&store), Arc::clone(&desk), retries, meters.clone()),
+            ledger: Ledger::new(Arc::clone(&store), Arc::clone(&desk), retries, meters.clone(), Arc::clone(&failures)),
             desk: Arc::clone(&desk),
             store,
             meters,
+            failures: Arc::clone(&failures),
         }));
         let stop = watch::Sender::new(false);
         let options = KeeperOptions {
@@ -98,7 +102,7 @@ impl WebhookPool {
             dispatching: Arc::clone(&state),
             stopping: stopping.clone(),
         });
-        Self { dispatcher, workers, dispatching, desk, stop }
+        Self { dispatcher, workers, dispatching, desk, failures, stop }
     }
 
     /// Begins no new try, waits for those under way for at most `patience`, and writes down what became of them. The
@@ -111,6 +115,7 @@ impl WebhookPool {
         if tokio::time::timeout(patience, finish).await.is_err() {
             tracing::info!("webhooks: tries that took too long are made again at the next start");
         }
+        self.failures.tell_all();
     }
 
     /// Tries under way, for the metrics.
@@ -155,15 +160,16 @@ struct Dispatching {
     desk: Arc<Desk>,
     store: Arc<dyn Store>,
     meters: WebhookMeters,
+    failures: Arc<FailureLog>,
 }
 
 impl Dispatching {
     /// For ever; it may be dropped at any await, and then begun anew.
     async fn run(&mut self) {
-        let Self { intake, ledger, desk, store, meters } = self;
+        let Self { intake, ledger, desk, store, meters, failures } = self;
         // An earlier life may have taken deliveries from the queue and not come to begin them.
         desk.clear_waiting(ledger.open_entries());
-        tokio::join!(intake.run(), ledger.run(), look_at_queue(&**store, meters));
+        tokio::join!(intake.run(), ledger.run(), look_at_queue(&**store, meters), failures.keep_telling());
     }
 }
 

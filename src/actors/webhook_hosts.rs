@@ -1,287 +1,367 @@
-//! Whose turn it is: how many tries each receiver has under way, and how many it may have.
+//! The fair scheduler: which delivery begins next, how many each key and each of its receivers may have in flight, and how
+//! many may wait to begin.
 //!
-//! A receiver is tried with as many at a time as it has shown to bear. A new one begins with [`FIRST_WINDOW`]; each success
-//! lets one more in, up to the bound for one receiver; each failure halves it, down to one, so that a receiver that is in
-//! trouble is asked less and never abandoned. No receiver has more under way than there are idle workers (the dynamic
-//! threshold of shared-memory switches: Choudhury and Hahne, 1998), so that slow ones leave some for others. Receivers take
-//! turns, and those that fail or are not yet known have only a share of the workers (see [`Standing`]): so a receiver that
-//! answers always finds a free one, however many others hang.
+//! Keys come first: the next worker goes to the key that has the fewest tries in flight, and how many one key may have is
+//! bounded so that the next key finds a worker (see [`FairShare`]). Then come the key's receivers, by the same order. A
+//! receiver is tried with as many at a time as it has shown to bear: a new one begins with two; each success lets one more
+//! in, up to the bound for one host; each failure halves it, down to one, so that a receiver in trouble is asked less and
+//! never abandoned. No receiver has more in flight than its key may still have (the dynamic threshold again), so that however
+//! many are slow there are some workers left for the key's next one. Those that fail or are not yet known have only a share
+//! of the workers, over all keys and of what one key may have (see [`Standing`]): so a receiver that answers finds a free
+//! one, however many others hang.
+//!
+//! The places of deliveries that wait to begin are shared by the same rules, and so is the memory for flows that were
+//! refused one. A key that has used up its share of that is barred: what is behind is looked at again later.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::webhook_standing::{Places, Standing};
+pub use super::webhook_flow::{Flow, Host};
+use super::webhook_flow::{FlowState, KeyState, Turn};
+use super::webhook_standing::{FairShare, Places, Standing};
+use crate::domain::key::KeyId;
 
-/// A receiver: host and port.
-pub type Host = Arc<str>;
-
-/// Tries at once to a receiver that nothing is known of.
-const FIRST_WINDOW: usize = 2;
-/// Receivers remembered at the most while they have nothing to do.
+/// Flows remembered at the most while they have nothing to do, and as many that were refused a place.
 const REMEMBERED: usize = 16_384;
+/// Keys that wait for room, of which it is looked at once whether they have some.
+const KEYS_AT_ONCE: usize = 256;
 
 /// How many of what there may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Tries under way, over all receivers.
+    /// Tries in flight, over all receivers.
     pub workers: usize,
-    /// Tries under way to one receiver.
+    /// Tries in flight to one receiver.
     pub per_host: usize,
-    /// Deliveries taken from the queue and not yet under way, over all receivers.
+    /// Deliveries taken from the queue and not yet in flight, over all receivers.
     pub waiting: usize,
 }
 
-/// Where a receiver with something ready waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
-    Turns,
-    /// For a worker of its standing's share.
-    Held,
-    /// For more idle workers than it has tries under way.
-    Sated,
-}
-
-#[derive(Debug)]
-struct State<T> {
-    standing: Standing,
-    /// Tries that it may have under way.
-    window: usize,
-    under_way: usize,
-    /// Promised to deliveries that are being taken from the queue.
-    promised: usize,
-    /// Taken from the queue, in its order.
-    ready: VecDeque<T>,
-    line: Option<Line>,
-    /// Whether it stands in `refused`.
-    in_refused: bool,
-}
-
-impl<T> State<T> {
-    fn new(per_host: usize) -> Self {
-        Self {
-            standing: Standing::New,
-            window: FIRST_WINDOW.min(per_host),
-            under_way: 0,
-            promised: 0,
-            ready: VecDeque::new(),
-            line: None,
-            in_refused: false,
-        }
-    }
-
-    fn waiting(&self) -> usize {
-        self.promised + self.ready.len()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.under_way == 0 && self.waiting() == 0 && !self.in_refused
-    }
-}
-
-/// Why nothing more is taken from the queue for a receiver.
+/// Why nothing more is taken from the queue for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// It has as many as it may have. Others may have room.
-    Host,
+    /// It has as many as it may have, or waits for a place that its key may have. Others may have room.
+    Flow,
+    /// Its key is barred: so many of its flows wait for a place that no more are remembered.
+    Key,
     /// Nobody has room.
     All,
 }
 
-/// All receivers that have something to do, and some that had.
+/// Who may have room for a promise. Some may have none after all.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Roomy {
+    pub flows: Vec<Flow>,
+    /// Keys that were barred.
+    pub keys: Vec<KeyId>,
+}
+
+/// All flows that have something to do, and some that had.
 #[derive(Debug)]
 pub struct Hosts<T> {
     bounds: Bounds,
-    known: HashMap<Host, State<T>>,
-    under_way: Places,
+    remembered: usize,
+    keys: HashMap<KeyId, KeyState<T>>,
+    /// Flows of all keys.
+    known: usize,
+    /// With more known ones than these, idle ones are forgotten.
+    forget_above: usize,
+    /// Tries in flight by receiver, over all keys.
+    to_host: HashMap<Host, usize>,
+    in_flight: Places,
     /// Promised and ready ones.
     waiting: Places,
-    /// Receivers that may have something to begin, in the order of their turns.
-    turns: VecDeque<Host>,
-    /// By standing: receivers whose turn it was while those of their standing had all their workers.
-    held: [VecDeque<Host>; 3],
-    /// Receivers whose turn it was while they had more under way than others have left.
-    sated: VecDeque<Host>,
-    /// By standing: receivers that were refused a promise while those of their standing had all their places.
-    refused: [VecDeque<Host>; 3],
-    /// Receivers that can be promised more since [`take_roomy`](Self::take_roomy) was last called.
-    roomy: Vec<Host>,
+    /// By standing: keys with a flow of it that has something to begin.
+    lines: [BTreeSet<(Turn, KeyId)>; 3],
+    /// By standing: keys with flows that were refused a place, in turns.
+    asking: [VecDeque<KeyId>; 3],
+    /// Flows that were refused a place, and how many ever were.
+    refused: usize,
+    ever_refused: u64,
+    /// Keys of which no more refused flows are remembered.
+    barred: VecDeque<KeyId>,
+    is_barred: HashSet<KeyId>,
+    /// Flows that can be promised more since [`take_roomy`](Self::take_roomy) was last called.
+    roomy: Vec<Flow>,
+    /// How often any flow was served.
+    served: u64,
 }
 
 impl<T> Hosts<T> {
     pub fn new(bounds: Bounds) -> Self {
+        Self::that_remembers(REMEMBERED, bounds)
+    }
+
+    fn that_remembers(remembered: usize, bounds: Bounds) -> Self {
         Self {
             bounds,
-            known: HashMap::new(),
-            under_way: Places::default(),
+            remembered,
+            keys: HashMap::new(),
+            known: 0,
+            forget_above: remembered,
+            to_host: HashMap::new(),
+            in_flight: Places::default(),
             waiting: Places::default(),
-            turns: VecDeque::new(),
-            held: Default::default(),
-            sated: VecDeque::new(),
-            refused: Default::default(),
+            lines: Default::default(),
+            asking: Default::default(),
+            refused: 0,
+            ever_refused: 0,
+            barred: VecDeque::new(),
+            is_barred: HashSet::new(),
             roomy: Vec::new(),
+            served: 0,
         }
     }
 
-    /// Tries under way.
-    pub fn under_way(&self) -> usize {
-        self.under_way.total()
+    /// Tries in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.total()
     }
 
     /// Promises a place to a delivery that is to be taken from the queue; [`put`](Self::put) or
     /// [`give_back`](Self::give_back) has to follow.
-    pub fn promise(&mut self, host: &Host) -> Result<(), Full> {
-        if self.waiting.total() >= self.bounds.waiting {
+    pub fn promise(&mut self, flow: &Flow) -> Result<(), Full> {
+        let taken = self.waiting.total();
+        if taken >= self.bounds.waiting {
             return Err(Full::All);
         }
-        let per_host = self.bounds.per_host;
-        let state = self.known.entry(Arc::clone(host)).or_insert_with(|| State::new(per_host));
-        if state.under_way + state.waiting() >= state.standing.windows_at_hand() * state.window {
-            return Err(Full::Host);
+        let known = self.keys.get(&flow.owner).and_then(|key| key.flows.get(&flow.host));
+        let standing = known.map_or(Standing::New, |state| state.standing);
+        let is_refused = known.is_some_and(FlowState::is_refused);
+        let left = self.left_to_wait(flow.owner, self.waiting, Places::default(), standing);
+        let is_admitted = left > 0;
+        // Of the places too it has no more than are left.
+        if known.is_some_and(|state| state.is_full() || (is_admitted && state.waiting() >= left)) {
+            return Err(Full::Flow);
         }
-        // Of the places too nobody has more than are left.
-        let left = self.bounds.waiting - self.waiting.total();
-        if state.waiting() >= left {
-            return Err(Full::Host);
+        if !is_admitted && !is_refused && !self.remembers_refused(flow.owner) {
+            if self.is_barred.insert(flow.owner) {
+                self.barred.push_back(flow.owner);
+            }
+            return Err(Full::Key);
         }
-        if !self.waiting.has_room(state.standing, self.bounds.waiting) {
-            if state.in_refused {
-                return Err(Full::Host);
+        let (served, per_host) = (self.served, self.bounds.per_host);
+        let key = self.keys.entry(flow.owner).or_insert_with(|| KeyState::new(served));
+        let state = key.flows.entry(Arc::clone(&flow.host)).or_insert_with(|| {
+            self.known += 1;
+            FlowState::new(per_host, served)
+        });
+        if !is_admitted {
+            if !is_refused {
+                (self.refused, self.ever_refused) = (self.refused + 1, self.ever_refused + 1);
+                key.refuse(&flow.host, self.ever_refused);
+                self.ask(flow.owner, standing);
             }
-            let refused = &mut self.refused[state.standing as usize];
-            if refused.len() >= REMEMBERED {
-                return Err(Full::All);
-            }
-            state.in_refused = true;
-            refused.push_back(Arc::clone(host));
-            return Err(Full::Host);
+            return Err(Full::Flow);
         }
         state.promised += 1;
-        self.waiting.add(state.standing);
+        key.waiting.add(standing);
+        self.waiting.add(standing);
+        self.refused -= usize::from(key.forgive(&flow.host));
         Ok(())
     }
 
+    /// How many more places a key may have where `waiting` are taken, `more` of them by itself besides what it has.
+    fn left_to_wait(&self, owner: KeyId, waiting: Places, more: Places, standing: Standing) -> usize {
+        let own = self.keys.get(&owner).map_or_else(Places::default, |key| key.waiting);
+        waiting.left(own.plus(more), standing, self.bounds.waiting)
+    }
+
+    /// Whether one more refused flow of a key is remembered.
+    fn remembers_refused(&self, owner: KeyId) -> bool {
+        let own = self.keys.get(&owner).map_or(0, KeyState::refused);
+        FairShare::of(self.remembered).admits(self.refused, own)
+    }
+
+    /// A key has a flow that was refused.
+    fn ask(&mut self, owner: KeyId, standing: Standing) {
+        let Some(key) = self.keys.get_mut(&owner) else { return };
+        if !std::mem::replace(&mut key.asks[standing as usize], true) {
+            self.asking[standing as usize].push_back(owner);
+        }
+    }
+
     /// The delivery that a place was promised to.
-    pub fn put(&mut self, host: &Host, delivery: T) {
-        let Some(state) = self.known.get_mut(host) else { return };
+    pub fn put(&mut self, flow: &Flow, delivery: T) {
+        let Some(key) = self.keys.get_mut(&flow.owner) else { return };
+        let Some(state) = key.flows.get_mut(&flow.host) else { return };
         state.promised -= 1;
         state.ready.push_back(delivery);
-        self.line_up(host);
+        key.line_up(&flow.host);
+        self.line_up(flow.owner);
     }
 
     /// The delivery that a place was promised to does not come.
-    pub fn give_back(&mut self, host: &Host) {
-        let Some(state) = self.known.get_mut(host) else { return };
+    pub fn give_back(&mut self, flow: &Flow) {
+        let Some(key) = self.keys.get_mut(&flow.owner) else { return };
+        let Some(state) = key.flows.get_mut(&flow.host) else { return };
         state.promised -= 1;
+        key.waiting.remove(state.standing);
         self.waiting.remove(state.standing);
-        self.roomy.push(Arc::clone(host));
+        self.roomy.push(flow.clone());
+        self.forget_some();
     }
 
-    /// The next delivery to be tried, and where: it is under way from now on.
-    pub fn next(&mut self) -> Option<(Host, T)> {
-        let idle_share = self.idle_share();
-        while let Some(host) = self.turns.pop_front().or_else(|| self.release()) {
-            let Some(state) = self.known.get_mut(&host) else { continue };
-            state.line = None;
-            if state.ready.is_empty() || state.under_way >= state.window {
-                continue;
-            }
-            if !self.under_way.has_room(state.standing, self.bounds.workers) {
-                state.line = Some(Line::Held);
-                self.held[state.standing as usize].push_back(host);
-                continue;
-            }
-            if state.under_way >= idle_share {
-                state.line = Some(Line::Sated);
-                self.sated.push_back(host);
-                continue;
-            }
-            let Some(delivery) = state.ready.pop_front() else { continue };
-            state.under_way += 1;
-            self.waiting.remove(state.standing);
-            self.under_way.add(state.standing);
-            self.line_up(&host);
-            return Some((host, delivery));
+    /// The next delivery to be tried, and where: it is in flight from now on.
+    pub fn next(&mut self) -> Option<(Flow, T)> {
+        let firsts = Standing::ALL.into_iter().filter_map(|standing| self.first_of(standing));
+        let (_, owner, host) = firsts.min_by_key(|(turns, ..)| *turns)?;
+        let key = self.keys.get_mut(&owner)?;
+        let state = key.flows.get_mut(&host)?;
+        let delivery = state.ready.pop_front()?;
+        self.served += 1;
+        state.in_flight += 1;
+        (state.served, key.served) = (self.served, self.served);
+        for waiting in [&mut key.waiting, &mut self.waiting] {
+            waiting.remove(state.standing);
         }
-        None
-    }
-
-    /// A receiver that was held back, if there is room now for one of its standing.
-    fn release(&mut self) -> Option<Host> {
-        let standings = Standing::ALL.into_iter();
-        let mut roomy = standings.filter(|standing| self.under_way.has_room(*standing, self.bounds.workers));
-        if let Some(host) = roomy.find_map(|standing| self.held[standing as usize].pop_front()) {
-            return Some(host);
+        for in_flight in [&mut key.in_flight, &mut self.in_flight] {
+            in_flight.add(state.standing);
         }
-        let idle_share = self.idle_share();
-        let is_hungry = |host: &Host| self.known.get(host).is_none_or(|state| state.under_way < idle_share);
-        self.sated.iter().position(is_hungry).and_then(|at| self.sated.remove(at))
+        *self.to_host.entry(Arc::clone(&host)).or_default() += 1;
+        key.line_up(&host);
+        self.line_up(owner);
+        Some((Flow { owner, host }, delivery))
     }
 
-    /// How many tries a receiver may have under way for the sake of the others: as many as there are idle workers, so
-    /// that however many are slow there are some left for the next one that comes.
-    fn idle_share(&self) -> usize {
-        self.bounds.workers.saturating_sub(self.under_way.total()).max(1)
+    /// The first key, and of it the first flow, of this standing that may begin something now.
+    ///
+    /// Keys are passed over that have tries in flight and may have no more, so never more keys than tries in flight.
+    fn first_of(&self, standing: Standing) -> Option<((Turn, Turn), KeyId, Host)> {
+        let workers = self.bounds.workers;
+        if !self.in_flight.has_room(standing, workers) {
+            return None;
+        }
+        let taken = self.in_flight.total();
+        let at_host = FairShare::of_few(self.bounds.per_host);
+        let line = self.lines[standing as usize].iter();
+        // Those behind one that has too many have no fewer.
+        let mut line = line.take_while(|((in_flight, _), _)| FairShare::of(workers).admits(taken, *in_flight));
+        line.find_map(|(key_turn, owner)| {
+            let key = self.keys.get(owner)?;
+            let left = self.in_flight.left(key.in_flight, standing, workers);
+            let mut flows = key.line(standing).take_while(|((in_flight, _), _)| *in_flight < left);
+            let (turn, host) = flows.find(|((in_flight, _), host)| {
+                let taken = self.to_host.get(*host).copied().unwrap_or(0);
+                at_host.admits(taken, *in_flight)
+            })?;
+            Some(((*key_turn, turn), *owner, Arc::clone(host)))
+        })
     }
 
     /// A try has ended; `succeeded` is nothing where it was not made.
-    pub fn ended(&mut self, host: &Host, succeeded: Option<bool>) {
-        let Some(state) = self.known.get_mut(host) else { return };
-        state.under_way -= 1;
-        self.under_way.remove(state.standing);
-        if let Some(succeeded) = succeeded {
-            let before = state.standing;
-            (state.standing, state.window) = if succeeded {
-                (Standing::Sound, (state.window + 1).min(self.bounds.per_host))
-            } else {
-                (Standing::Failing, (state.window / 2).max(1))
-            };
-            self.under_way.shift(before, state.standing, state.under_way);
-            self.waiting.shift(before, state.standing, state.waiting());
-            if before != state.standing && state.line == Some(Line::Held) {
-                // It is held back among those of its old standing.
-                self.held[before as usize].retain(|held| held != host);
-                state.line = None;
+    pub fn ended(&mut self, flow: &Flow, succeeded: Option<bool>) {
+        let Some(key) = self.keys.get_mut(&flow.owner) else { return };
+        let Some(state) = key.flows.get_mut(&flow.host) else { return };
+        state.in_flight -= 1;
+        let (waiting, in_flight) = (state.waiting(), state.in_flight);
+        key.in_flight.remove(state.standing);
+        self.in_flight.remove(state.standing);
+        if let Some(to_host) = self.to_host.get_mut(&flow.host) {
+            *to_host -= 1;
+            if *to_host == 0 {
+                self.to_host.remove(&flow.host);
             }
         }
-        self.line_up(host);
-        // Those who are held back have a turn too, also where others always have something to begin.
-        if let Some(host) = self.release() {
-            if let Some(state) = self.known.get_mut(&host) {
-                state.line = Some(Line::Turns);
+        if let Some(succeeded) = succeeded
+            && let Some((before, now)) = key.learn(&flow.host, succeeded, self.bounds.per_host)
+        {
+            self.in_flight.shift(before, now, in_flight);
+            self.waiting.shift(before, now, waiting);
+            if before != now && key.first_refused(now).is_some() {
+                self.ask(flow.owner, now);
             }
-            self.turns.push_back(host);
         }
-        self.roomy.push(Arc::clone(host));
-        if self.known.len() > REMEMBERED {
-            self.known.retain(|_, state| !state.is_idle());
+        if let Some(key) = self.keys.get_mut(&flow.owner) {
+            key.line_up(&flow.host);
         }
+        self.line_up(flow.owner);
+        self.roomy.push(flow.clone());
+        self.forget_some();
     }
 
-    /// Lets a receiver have a turn, if it has something ready and may begin it.
-    fn line_up(&mut self, host: &Host) {
-        let Some(state) = self.known.get_mut(host) else { return };
-        if state.line.is_none() && !state.ready.is_empty() && state.under_way < state.window {
-            state.line = Some(Line::Turns);
-            self.turns.push_back(Arc::clone(host));
-        }
-    }
-
-    /// Receivers that may have room for a promise, since this was last asked. Some of them may have none after all.
-    pub fn take_roomy(&mut self) -> Vec<Host> {
+    /// Puts a key where it is to stand in the lines now.
+    fn line_up(&mut self, owner: KeyId) {
+        let Some(key) = self.keys.get_mut(&owner) else { return };
         for standing in Standing::ALL {
-            // As many of those that were refused as there are places: more would only be refused again.
-            let mut places = self.waiting;
-            while places.has_room(standing, self.bounds.waiting)
-                && let Some(host) = self.refused[standing as usize].pop_front()
-            {
-                places.add(standing);
-                if let Some(state) = self.known.get_mut(&host) {
-                    state.in_refused = false;
-                }
-                self.roomy.push(host);
+            let turn = key.turn(standing);
+            let lined = std::mem::replace(&mut key.lined[standing as usize], turn);
+            if lined == turn {
+                continue;
+            }
+            let line = &mut self.lines[standing as usize];
+            if let Some(turn) = lined {
+                line.remove(&(turn, owner));
+            }
+            if let Some(turn) = turn {
+                line.insert((turn, owner));
             }
         }
-        std::mem::take(&mut self.roomy)
+    }
+
+    /// Forgets flows with nothing to do when there are too many, those of the keys that have the most.
+    fn forget_some(&mut self) {
+        if self.known <= self.forget_above {
+            return;
+        }
+        let most_of_a_key = (self.remembered * 3 / 4) / self.keys.len().max(1);
+        for key in self.keys.values_mut().filter(|key| key.flows.len() > most_of_a_key) {
+            let before = key.flows.len();
+            key.flows.retain(|_, flow| !flow.is_idle());
+            self.known -= before - key.flows.len();
+        }
+        self.keys.retain(|_, key| !key.flows.is_empty() || key.asks.contains(&true));
+        // Where most are busy it is looked again only once there are many more, for it means to look at all.
+        self.forget_above = self.remembered.max(self.known + self.remembered / 4);
+    }
+
+    /// Who may have room for a promise since this was last asked.
+    pub fn take_roomy(&mut self) -> Roomy {
+        for standing in Standing::ALL {
+            self.recall_refused(standing);
+        }
+        let mut keys = Vec::new();
+        for _ in 0..self.barred.len().min(KEYS_AT_ONCE) {
+            let Some(key) = self.barred.pop_front() else { break };
+            if self.remembers_refused(key) {
+                self.is_barred.remove(&key);
+                keys.push(key);
+            } else {
+                self.barred.push_back(key);
+            }
+        }
+        Roomy { flows: std::mem::take(&mut self.roomy), keys }
+    }
+
+    /// Recalls as many of the flows that were refused as there are places, of each key in turn: more would only be refused
+    /// again.
+    fn recall_refused(&mut self, standing: Standing) {
+        let mut waiting = self.waiting;
+        let mut given: HashMap<KeyId, Places> = HashMap::new();
+        let mut in_vain = 0;
+        while waiting.admits(Places::default(), standing, self.bounds.waiting)
+            && in_vain < self.asking[standing as usize].len().min(KEYS_AT_ONCE)
+            && let Some(owner) = self.asking[standing as usize].pop_front()
+        {
+            let more = given.get(&owner).copied().unwrap_or_default();
+            let is_admitted = self.left_to_wait(owner, waiting, more, standing) > 0;
+            let Some(key) = self.keys.get_mut(&owner) else { continue };
+            let Some(host) = key.first_refused(standing).cloned() else {
+                key.asks[standing as usize] = false;
+                continue;
+            };
+            self.asking[standing as usize].push_back(owner);
+            if !is_admitted {
+                in_vain += 1;
+                continue;
+            }
+            in_vain = 0;
+            key.forgive(&host);
+            self.refused -= 1;
+            self.roomy.push(Flow { owner, host });
+            waiting.add(standing);
+            given.entry(owner).or_default().add(standing);
+        }
     }
 
     /// Whether anybody can be promised a place.
@@ -289,150 +369,20 @@ impl<T> Hosts<T> {
         self.waiting.total() < self.bounds.waiting
     }
 
-    /// Drops all that is promised or ready. What is under way goes on.
+    /// Drops all that is promised or ready. What is in flight goes on.
     pub fn clear_waiting(&mut self) {
-        for state in self.known.values_mut() {
-            state.ready.clear();
-            (state.promised, state.line, state.in_refused) = (0, None, false);
+        for key in self.keys.values_mut() {
+            key.clear_waiting();
         }
         self.waiting = Places::default();
-        self.turns.clear();
-        self.held = Default::default();
-        self.sated.clear();
-        self.refused = Default::default();
+        self.lines = Default::default();
+        self.asking = Default::default();
+        self.refused = 0;
+        self.barred.clear();
+        self.is_barred.clear();
         self.roomy.clear();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const BOUNDS: Bounds = Bounds { workers: 8, per_host: 4, waiting: 12 };
-
-    fn host(number: u8) -> Host {
-        number.to_string().into()
-    }
-
-    /// Promises and puts one delivery, if there is room.
-    fn offer(hosts: &mut Hosts<u32>, to: &Host, delivery: u32) -> Result<(), Full> {
-        hosts.promise(to)?;
-        hosts.put(to, delivery);
-        Ok(())
-    }
-
-    /// As many as go at once to one receiver.
-    fn begin_all(hosts: &mut Hosts<u32>, to: &Host) -> usize {
-        while offer(hosts, to, 0).is_ok() {}
-        std::iter::from_fn(|| hosts.next()).count()
-    }
-
-    #[test]
-    fn a_receiver_is_given_more_as_it_succeeds_and_less_as_it_fails() {
-        let (mut hosts, one) = (Hosts::new(BOUNDS), host(1));
-        assert_eq!(begin_all(&mut hosts, &one), 2);
-        for (succeeded, more) in [(true, 2), (true, 2), (true, 1), (false, 0), (false, 0)] {
-            hosts.ended(&one, Some(succeeded));
-            assert_eq!(begin_all(&mut hosts, &one), more, "{}", hosts.under_way());
-        }
-        while hosts.under_way() > 0 {
-            hosts.ended(&one, Some(false));
-        }
-        assert_eq!(begin_all(&mut hosts, &one), 1);
-    }
-
-    #[test]
-    fn receivers_take_turns() {
-        let (mut hosts, [one, two]) = (Hosts::new(BOUNDS), [host(1), host(2)]);
-        for to in [&one, &one, &two, &two] {
-            offer(&mut hosts, to, 0).unwrap();
-        }
-        let order: Vec<_> = std::iter::from_fn(|| hosts.next()).map(|(host, _)| host).collect();
-        assert_eq!(order, [&*one, &*two, &*one, &*two].map(Host::from));
-    }
-
-    #[test]
-    fn however_many_hang_a_sound_receiver_and_a_new_one_find_a_worker() {
-        let mut hosts = Hosts::new(BOUNDS);
-        let sound = host(0);
-        offer(&mut hosts, &sound, 0).unwrap();
-        hosts.next().unwrap();
-        hosts.ended(&sound, Some(true));
-        // Failing ones, then new ones, that never end.
-        for number in 1..50 {
-            if offer(&mut hosts, &host(number), 0).is_ok() && hosts.next().is_some() && number < 20 {
-                hosts.ended(&host(number), Some(false));
-            }
-        }
-        for number in 1..50 {
-            let _ = offer(&mut hosts, &host(number), 0);
-            hosts.next();
-        }
-        assert_eq!(hosts.under_way(), 6);
-        offer(&mut hosts, &sound, 7).unwrap();
-        assert_eq!(hosts.next(), Some((sound, 7)));
-    }
-
-    #[test]
-    fn idle_receivers_are_forgotten_when_there_are_too_many() {
-        let mut hosts = Hosts::new(BOUNDS);
-        for number in 0..40_000 {
-            let to: Host = number.to_string().into();
-            offer(&mut hosts, &to, 0).unwrap();
-            hosts.next().unwrap();
-            hosts.ended(&to, Some(true));
-            hosts.take_roomy();
-        }
-        assert!(hosts.known.len() <= REMEMBERED + 1);
-    }
-
-    proptest! {
-        /// Whatever comes and ends, no bound is passed, and no delivery that could begin is left lying.
-        #[test]
-        fn bounds_hold_and_nothing_is_left_lying(steps in prop::collection::vec((0_u8..6, 0_u8..12), 1..300)) {
-            let mut hosts = Hosts::new(BOUNDS);
-            let mut under_way: Vec<Host> = Vec::new();
-            let (mut offered, mut begun) = (0, 0);
-            for (step, number) in steps {
-                match step {
-                    0..=2 => offered += u32::from(offer(&mut hosts, &host(number), offered).is_ok()),
-                    3 if hosts.promise(&host(number)).is_ok() => hosts.give_back(&host(number)),
-                    _ if !under_way.is_empty() => {
-                        let ended = under_way.swap_remove(usize::from(number) % under_way.len());
-                        hosts.ended(&ended, [Some(true), Some(false), None][usize::from(number) % 3]);
-                    }
-                    _ => {}
-                }
-                while let Some((host, _)) = hosts.next() {
-                    under_way.push(host);
-                    begun += 1;
-                }
-                prop_assert_eq!(hosts.under_way(), under_way.len());
-                prop_assert!(under_way.len() <= BOUNDS.workers);
-                prop_assert!(hosts.waiting.total() <= BOUNDS.waiting);
-                for (host, state) in &hosts.known {
-                    prop_assert_eq!(state.under_way, under_way.iter().filter(|other| *other == host).count());
-                    prop_assert!(state.under_way <= BOUNDS.per_host);
-                    let could_begin = !state.ready.is_empty()
-                        && state.under_way < state.window
-                        && state.under_way < hosts.idle_share()
-                        && hosts.under_way.has_room(state.standing, BOUNDS.workers);
-                    prop_assert!(!could_begin, "{host} has something ready");
-                }
-                hosts.take_roomy();
-            }
-            // All of it is begun once the tries under way have ended.
-            while let Some(host) = under_way.pop() {
-                hosts.ended(&host, Some(true));
-                while let Some((host, _)) = hosts.next() {
-                    under_way.push(host);
-                    begun += 1;
-                }
-            }
-            prop_assert_eq!(begun, offered);
-            prop_assert_eq!((hosts.under_way.total(), hosts.waiting.total()), (0, 0));
-        }
-    }
-}
+mod tests;

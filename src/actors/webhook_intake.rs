@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::webhook_desk::{Desk, News, NotTaken};
-use super::webhook_hosts::{Full, Host};
+use super::webhook_hosts::{Flow, Full, Roomy};
 use super::webhook_preparation::{Owners, Preparation, PrepareError};
 use super::webhook_queue::{DispatcherWake, Found, QueueScan, behind_all_until};
+use super::webhook_refusals::{Refusals, Refused, is_still_due};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
-use crate::store::{DueDelivery, QuotaClaim, Settlement, Store, StoreError};
-use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
+use crate::store::{DueDelivery, QuotaClaim, Store, StoreError};
+use crate::telemetry::metrics::webhooks::WebhookMeters;
+use crate::telemetry::outage_log::OutageLog;
 
 /// How long to sleep when nothing wakes the intake; retries due sooner wake it in time.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,6 +29,8 @@ const LOOK_FOR_STRANDED_EVERY: Duration = Duration::from_secs(1);
 /// Due deliveries looked at in one round: bounds how long those that were found wait to begin. The next round goes on
 /// behind them.
 const LOOK_AHEAD: usize = 5_000;
+/// Deliveries that are refused in one round: bounds how long others wait meanwhile.
+const REFUSED_AT_ONCE: usize = 1_024;
 /// Due deliveries read at a time: few at first, as room for few is the rule under load, then more and more.
 const FIRST_PAGE: usize = 64;
 const LONGEST_PAGE: usize = 1_024;
@@ -44,16 +47,15 @@ enum Outlook {
 /// A due delivery that has a place at the desk.
 struct Taken {
     due: DueDelivery,
-    host: Host,
+    flow: Flow,
 }
 
-/// A delivery that is never sent.
-struct Refused {
-    id: DeliveryId,
-    attempt: u32,
-    why: NeverSent,
-    /// What its owner is told.
-    reason: &'static str,
+/// What a round has chosen.
+#[derive(Default)]
+struct Chosen {
+    taken: Vec<Taken>,
+    /// Those that are likely to be refused. They have no place.
+    refusable: Vec<DueDelivery>,
 }
 
 /// What an intake works with.
@@ -71,6 +73,10 @@ pub struct IntakeParts {
 pub struct Intake {
     parts: IntakeParts,
     scan: QueueScan,
+    refusals: Refusals,
+    /// Whether any was refused that had taken a place, so that there is room for the next one.
+    has_refused: bool,
+    outage: OutageLog,
     /// Whether the last round ended because the desk was full.
     was_full: bool,
     overdue_noted_at: Timestamp,
@@ -95,7 +101,11 @@ impl Intake {
     pub fn new(parts: IntakeParts) -> Self {
         let (overdue_noted_at, last_round) = (Timestamp(0), Timestamp(0));
         let (scan, stranded) = (QueueScan::default(), Stranded::default());
-        Self { parts, scan, was_full: false, overdue_noted_at, last_round, stranded }
+        let (store, preparation) = (Arc::clone(&parts.store), Arc::clone(&parts.preparation));
+        let refusals = Refusals::new(store, preparation, parts.meters.clone());
+        let outage = OutageLog::new("webhooks wait: the store did not answer", "webhooks go on: the store answers");
+        let (has_refused, was_full) = (false, false);
+        Self { parts, scan, refusals, has_refused, outage, was_full, overdue_noted_at, last_round, stranded }
     }
 
     /// Takes what is due, for ever.
@@ -106,9 +116,12 @@ impl Intake {
         self.scan.reset();
         loop {
             let outlook = match self.round().await {
-                Ok(outlook) => outlook,
+                Ok(outlook) => {
+                    self.outage.succeeded();
+                    outlook
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "webhooks wait: the store did not answer");
+                    self.outage.failed(&error);
                     self.scan.reset();
                     tokio::time::sleep(REST).await;
                     Outlook::More
@@ -138,11 +151,12 @@ impl Intake {
 
     /// Answers whether there is reason to look at the queue.
     fn hear_news(&mut self) -> bool {
-        let News { roomy, queued_from } = self.parts.desk.take_news();
+        let News { roomy: Roomy { flows, keys }, queued_from } = self.parts.desk.take_news();
         if let Some(time) = queued_from {
             self.scan.queued_from(time);
         }
-        let recalled = roomy.iter().filter(|host| self.scan.has_room(host)).count();
+        let recalled = flows.iter().filter(|flow| self.scan.has_room(flow)).count();
+        let recalled = recalled + keys.into_iter().filter(|key| self.scan.key_has_room(*key)).count();
         recalled > 0 || queued_from.is_some_and(|time| time < self.parts.clock.now().plus(PAUSE))
     }
 
@@ -151,21 +165,53 @@ impl Intake {
         if let Some(earliest) = self.parts.wake.take_earliest() {
             self.scan.queued_from(earliest);
         }
-        let mut taken = Vec::new();
-        let mut outlook = self.choose(&mut taken).await;
-        if outlook.is_ok()
-            && let Err(error) = self.choose_stranded(&mut taken).await
-        {
-            outlook = Err(error);
-        }
-        let made = if outlook.is_ok() { self.make_ready(&mut taken).await } else { Ok(()) };
-        for Taken { due, host } in taken {
-            self.parts.desk.give_back(due.id, &host);
+        self.has_refused = false;
+        let mut chosen = Chosen::default();
+        let made = self.choose_and_make_ready(&mut chosen).await;
+        for Taken { due, flow } in chosen.taken {
+            self.parts.desk.give_back(due.id, &flow);
         }
         self.parts.desk.dispatch();
         self.note_overdue();
+        let outlook = made?;
+        Ok(if self.has_refused { Outlook::More } else { outlook })
+    }
+
+    /// Leaves in `chosen` what was taken and does not begin.
+    async fn choose_and_make_ready(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
+        let outlook = self.choose(chosen).await?;
+        self.choose_stranded(&mut chosen.taken).await?;
+        self.make_ready(&mut chosen.taken).await?;
+        if chosen.refusable.is_empty() {
+            return Ok(outlook);
+        }
+        // Those that begin do not wait for those that are refused.
+        self.parts.desk.dispatch();
+        let (refusable, now) = (std::mem::take(&mut chosen.refusable), self.parts.clock.now());
+        let to_send = self.refusals.refuse_expected(refusable, now).await?;
+        let mut taken = self.take_after_all(to_send);
+        let made = self.make_ready(&mut taken).await;
+        chosen.taken.append(&mut taken);
         made?;
-        outlook
+        Ok(if self.scan.has_recalled() && !self.was_full { Outlook::More } else { outlook })
+    }
+
+    /// Takes what was expected to be refused and is not, as far as there is room.
+    fn take_after_all(&mut self, to_send: Vec<(DueDelivery, Flow)>) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        for (due, flow) in to_send {
+            match self.parts.desk.take(&due, &flow) {
+                Ok(()) => taken.push(Taken { due, flow }),
+                Err(NotTaken::AtHand) => {}
+                Err(NotTaken::Full(Full::Flow)) => self.scan.passed_over_at(&due, &flow),
+                Err(NotTaken::Full(Full::Key)) => self.scan.barred_at(&due, flow.owner),
+                Err(NotTaken::Full(Full::All)) => {
+                    self.was_full = true;
+                    self.scan.queued_from(due.due_at);
+                }
+            }
+        }
+        taken
     }
 
     /// Shows since when deliveries wait, from time to time.
@@ -180,7 +226,7 @@ impl Intake {
     }
 
     /// Takes from the queue what the desk has room for.
-    async fn choose(&mut self, taken: &mut Vec<Taken>) -> Result<Outlook, StoreError> {
+    async fn choose(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
         let now = self.parts.clock.now();
         let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
         let mut outlook = Outlook::More;
@@ -204,16 +250,27 @@ impl Intake {
                     (is_at_end, outlook) = (true, Outlook::Nothing(PAUSE.min(pause)));
                     break 'pages;
                 }
-                let host = self.parts.preparation.host(due.id).await?;
-                if self.scan.look_at(&due, &host) == Found::Consider {
-                    match self.parts.desk.take(&due, &host) {
-                        Ok(()) => taken.push(Taken { due: due.clone(), host }),
-                        Err(NotTaken::AtHand) => {}
-                        Err(NotTaken::Full(Full::Host)) => self.scan.passed_over(&host),
-                        Err(NotTaken::Full(Full::All)) => {
-                            self.was_full = true;
-                            (is_at_end, outlook) = (false, Outlook::Nothing(PAUSE));
+                let flow = self.parts.preparation.flow(due.id).await?;
+                if self.scan.look_at(&due, &flow) == Found::Consider {
+                    if self.refusals.expects(&flow, now.month()) {
+                        if chosen.refusable.len() >= REFUSED_AT_ONCE {
+                            (is_at_end, outlook) = (false, Outlook::More);
                             break 'pages;
+                        }
+                        if !self.parts.desk.has(due.id) {
+                            chosen.refusable.push(due.clone());
+                        }
+                    } else {
+                        match self.parts.desk.take(&due, &flow) {
+                            Ok(()) => chosen.taken.push(Taken { due: due.clone(), flow }),
+                            Err(NotTaken::AtHand) => {}
+                            Err(NotTaken::Full(Full::Flow)) => self.scan.passed_over(&flow),
+                            Err(NotTaken::Full(Full::Key)) => self.scan.barred(flow.owner),
+                            Err(NotTaken::Full(Full::All)) => {
+                                self.was_full = true;
+                                (is_at_end, outlook) = (false, Outlook::Nothing(PAUSE));
+                                break 'pages;
+                            }
                         }
                     }
                 }
@@ -243,10 +300,10 @@ impl Intake {
         self.stranded.found_any |= !page.is_empty();
         let is_last = page.len() < LONGEST_PAGE;
         for due in page {
-            let host = self.parts.preparation.host(due.id).await?;
-            match self.parts.desk.take(&due, &host) {
-                Ok(()) => taken.push(Taken { due: due.clone(), host }),
-                Err(NotTaken::AtHand | NotTaken::Full(Full::Host)) => {}
+            let flow = self.parts.preparation.flow(due.id).await?;
+            match self.parts.desk.take(&due, &flow) {
+                Ok(()) => taken.push(Taken { due: due.clone(), flow }),
+                Err(NotTaken::AtHand | NotTaken::Full(Full::Flow | Full::Key)) => {}
                 // From here on in the next round.
                 Err(NotTaken::Full(Full::All)) => return Ok(()),
             }
@@ -270,11 +327,7 @@ impl Intake {
         let (mut drafts, mut claims, mut refused, mut owners) = (Vec::new(), Vec::new(), Vec::new(), Owners::default());
         for (taken, state) in taken.iter().zip(states) {
             let id = taken.due.id;
-            // What became of an earlier try may have been written down since the queue was read.
-            let is_due = |state: &DeliveryState| {
-                state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(taken.due.due_at)
-            };
-            let Some(state) = state.filter(is_due) else { continue };
+            let Some(state) = state.filter(|state| is_still_due(&taken.due, state)) else { continue };
             match self.parts.preparation.draft(id, &state, &mut owners).await {
                 Ok(draft) => {
                     if !state.counted {
@@ -282,10 +335,7 @@ impl Intake {
                     }
                     drafts.push((draft, state.counted));
                 }
-                Err(PrepareError::Unsendable(reason)) => {
-                    // It may have been counted, and tried before.
-                    refused.push(Refused { id, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason });
-                }
+                Err(PrepareError::Unsendable(reason)) => refused.push(Refused::unsendable(id, &state, reason)),
                 Err(PrepareError::Store(error)) => return Err(error),
             }
         }
@@ -298,27 +348,16 @@ impl Intake {
                 put.insert(draft.id());
                 self.parts.desk.put(draft);
             } else {
-                let (id, why) = (draft.id(), NeverSent::QuotaExceeded);
-                refused.push(Refused { id, attempt: 0, why, reason: "quota exceeded" });
+                refused.push(Refused::quota_exceeded(draft.id()));
+                let (owner, limit) = (draft.flow().owner, draft.limit());
+                if limit.is_some() && self.refusals.note_spent(owner, now.month(), limit) {
+                    // All that wait for a place are refused without one.
+                    self.scan.recall_all_of(owner);
+                }
             }
         }
         taken.retain(|taken| !put.contains(&taken.due.id));
-        self.refuse(refused, now).await
-    }
-
-    /// Writes down what is never sent.
-    async fn refuse(&self, refused: Vec<Refused>, now: Timestamp) -> Result<(), StoreError> {
-        if refused.is_empty() {
-            return Ok(());
-        }
-        let settlements = refused.iter().map(|refused| {
-            let outcome = AttemptOutcome::NeverSent { error: refused.reason.to_owned() };
-            Settlement { id: refused.id, attempt: refused.attempt, outcome, at: now }
-        });
-        self.parts.store.settle_deliveries(settlements.collect()).await?;
-        for refused in refused {
-            self.parts.meters.never_sent(refused.why);
-        }
-        Ok(())
+        self.has_refused |= !refused.is_empty();
+        self.refusals.refuse(refused, now).await
     }
 }

@@ -1,4 +1,4 @@
-//! Writes down what became of tries, many at a time.
+//! Writes down what became of tries, many at a time, and has failures told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,13 @@ use std::time::Duration;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::webhook_desk::{AttemptEnd, Desk, EndedAttempt};
+use super::webhook_failures::FailureLog;
+use super::webhook_flow::Host;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId};
 use crate::store::{Settlement, Store, StoreError};
 use crate::telemetry::metrics::webhooks::{AttemptResult, WebhookMeters};
+use crate::telemetry::outage_log::OutageLog;
 
 /// How long to wait for more once a try has ended: they share one write. Nobody waits for it, but a crash meanwhile has
 /// these tries repeated.
@@ -23,18 +26,36 @@ pub struct Ledger {
     retries: RetrySchedule,
     random: SystemRandom,
     meters: WebhookMeters,
+    failures: Arc<FailureLog>,
     /// What is being written down. It outlives a write whose answer did not come: writing it again changes nothing.
-    writing: Vec<Settlement>,
+    writing: Vec<Entry>,
+    outage: OutageLog,
+}
+
+/// What became of a try, and whom it was made to.
+struct Entry {
+    settlement: Settlement,
+    host: Host,
 }
 
 impl Ledger {
-    pub fn new(store: Arc<dyn Store>, desk: Arc<Desk>, retries: RetrySchedule, meters: WebhookMeters) -> Self {
-        Self { store, desk, retries, random: SystemRandom::new(), meters, writing: Vec::new() }
+    pub fn new(
+        store: Arc<dyn Store>,
+        desk: Arc<Desk>,
+        retries: RetrySchedule,
+        meters: WebhookMeters,
+        failures: Arc<FailureLog>,
+    ) -> Self {
+        let outage = OutageLog::new(
+            "webhooks: what became of tries is not written down yet",
+            "webhooks: tries are written down again",
+        );
+        Self { store, desk, retries, random: SystemRandom::new(), meters, failures, writing: Vec::new(), outage }
     }
 
     /// What is not known to be written down.
     pub fn open_entries(&self) -> impl Iterator<Item = DeliveryId> {
-        self.writing.iter().map(|settlement| settlement.id)
+        self.writing.iter().map(|entry| entry.settlement.id)
     }
 
     /// Writes down what ends, for ever. It may be dropped at any await, and then begun anew.
@@ -61,35 +82,41 @@ impl Ledger {
     async fn write_all(&mut self) {
         loop {
             if self.writing.is_empty() {
-                self.writing = self.desk.take_ended().iter().map(|ended| self.settlement(ended)).collect();
+                self.writing = self.desk.take_ended().into_iter().map(|ended| self.entry(ended)).collect();
             }
             if self.writing.is_empty() {
                 return;
             }
-            if let Err(error) = self.write().await {
-                tracing::warn!(%error, "webhooks: what became of tries is not written down yet");
-                tokio::time::sleep(REST).await;
+            match self.write().await {
+                Ok(()) => self.outage.succeeded(),
+                Err(error) => {
+                    self.outage.failed(&error);
+                    tokio::time::sleep(REST).await;
+                }
             }
         }
     }
 
     async fn write(&mut self) -> Result<(), StoreError> {
-        self.store.settle_deliveries(self.writing.clone()).await?;
-        for settlement in &self.writing {
+        self.store.settle_deliveries(self.writing.iter().map(|entry| entry.settlement.clone()).collect()).await?;
+        for Entry { settlement, host } in &self.writing {
             let (id, attempt, outcome) = (settlement.id, settlement.attempt, &settlement.outcome);
             tracing::debug!(hit = %id.hit.id.0, url = id.url_index, attempt, ?outcome, "webhook tried");
+            if let AttemptOutcome::Failed { error, .. } = outcome {
+                self.failures.failed(host, error);
+            }
             self.meters.attempted(match settlement.outcome {
                 AttemptOutcome::Delivered { .. } => AttemptResult::Delivered(settlement.at.since(settlement.id.hit.at)),
                 AttemptOutcome::Failed { retry_in: Some(_), .. } => AttemptResult::FailedForNow,
                 AttemptOutcome::Failed { .. } | AttemptOutcome::NeverSent { .. } => AttemptResult::FailedForGood,
             });
         }
-        self.desk.settled(&self.writing);
+        self.desk.settled(self.writing.iter().map(|entry| &entry.settlement));
         self.writing.clear();
         Ok(())
     }
 
-    fn settlement(&self, ended: &EndedAttempt) -> Settlement {
+    fn entry(&self, ended: EndedAttempt) -> Entry {
         let failed = |response_status, error: String| AttemptOutcome::Failed {
             response_status,
             error,
@@ -100,7 +127,8 @@ impl Ledger {
             AttemptEnd::Failed(failure) => failed(failure.response_status(), failure.to_string()),
             AttemptEnd::WorkerLost => failed(None, "interrupted".into()),
         };
-        Settlement { id: ended.id, attempt: ended.attempt, outcome, at: ended.at }
+        let settlement = Settlement { id: ended.id, attempt: ended.attempt, outcome, at: ended.at };
+        Entry { settlement, host: ended.host }
     }
 
     /// A draw from 0 to 1 for the jitter; without randomness there is none.

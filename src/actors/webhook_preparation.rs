@@ -9,7 +9,7 @@ use moka::future::Cache;
 use reqwest::header::InvalidHeaderValue;
 use thiserror::Error;
 
-use super::webhook_hosts::Host;
+use super::webhook_flow::{Flow, Host};
 use super::webhook_sender::SignedRequest;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
@@ -46,6 +46,11 @@ struct LinkAtHand {
 }
 
 impl LinkAtHand {
+    fn flow(&self, id: DeliveryId) -> Option<Flow> {
+        let (_, host) = self.urls.get(usize::from(id.url_index))?.as_ref()?;
+        Some(Flow { owner: self.link.owner, host: Arc::clone(host) })
+    }
+
     /// About how much memory it takes.
     fn bytes(&self) -> u32 {
         let urls: usize = self.link.webhooks.iter().map(|url| 3 * url.len() + 256).sum();
@@ -75,7 +80,7 @@ pub struct Draft {
     owner_id: KeyId,
     at_hand: Arc<LinkAtHand>,
     url: WebhookUrl,
-    host: Host,
+    flow: Flow,
     owner: Arc<Owner>,
 }
 
@@ -84,8 +89,8 @@ impl Draft {
         self.id
     }
 
-    pub fn host(&self) -> &Host {
-        &self.host
+    pub fn flow(&self) -> &Flow {
+        &self.flow
     }
 
     /// Tries made before this one.
@@ -106,22 +111,20 @@ pub struct Preparation {
     plans: Plans,
     clock: Clock,
     links: Cache<ShortId, Arc<LinkAtHand>>,
-    /// The receiver of deliveries that have none: they are not sent, but taken from the queue.
-    nowhere: Host,
 }
 
 impl Preparation {
     pub fn new(store: Arc<dyn Store>, vault: Arc<Vault>, plans: Plans, clock: Clock) -> Self {
         let links =
             Cache::builder().max_capacity(LINKS_AT_HAND).weigher(|_, link: &Arc<LinkAtHand>| link.bytes()).build();
-        Self { store, vault, plans, clock, links, nowhere: "".into() }
+        Self { store, vault, plans, clock, links }
     }
 
-    /// Who receives a delivery.
-    pub async fn host(&self, id: DeliveryId) -> Result<Host, StoreError> {
+    /// Whose a delivery is, and who receives it.
+    pub async fn flow(&self, id: DeliveryId) -> Result<Flow, StoreError> {
         let link = self.link(id.link).await?;
-        let url = link.as_deref().and_then(|link| link.urls.get(usize::from(id.url_index))?.as_ref());
-        Ok(url.map_or_else(|| Arc::clone(&self.nowhere), |(_, host)| Arc::clone(host)))
+        let flow = link.as_deref().and_then(|link| link.flow(id));
+        Ok(flow.unwrap_or_else(Flow::nowhere))
     }
 
     /// All that is needed to send a delivery.
@@ -139,7 +142,8 @@ impl Preparation {
         let owner = owner.ok_or(PrepareError::Unsendable("webhook secret unreadable"))?;
         let url = at_hand.urls.get(usize::from(id.url_index)).and_then(Option::as_ref);
         let (url, host) = url.cloned().ok_or(PrepareError::Unsendable("malformed url"))?;
-        Ok(Draft { id, attempts_before: state.attempts, owner_id: state.owner, at_hand, url, host, owner })
+        let flow = Flow { owner: at_hand.link.owner, host };
+        Ok(Draft { id, attempts_before: state.attempts, owner_id: state.owner, at_hand, url, flow, owner })
     }
 
     /// The request of a try that is made now.

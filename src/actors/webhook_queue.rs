@@ -1,18 +1,21 @@
 //! Where the look through the queue of due deliveries stands.
 //!
-//! The queue is in the store, in the order of due times. A delivery whose receiver is busy is passed over, and its
-//! receiver's place is remembered, so that a receiver's backlog is not read again and again to get at the deliveries
-//! behind it: each round goes on where the last one stopped, and goes back only for receivers that have room again.
+//! The queue is in the store, in the order of due times. A delivery whose flow has no room is passed over, and the flow's
+//! place is remembered, so that a flow's backlog is not read again and again to get at the deliveries behind it: each round
+//! goes on where the last one stopped, and goes back only for flows that have room again. Of a key that is barred only the
+//! first place is remembered.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-use super::webhook_hosts::Host;
+use super::webhook_hosts::Flow;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, HitStamp};
+use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::DeliveryId;
 use crate::store::DueDelivery;
@@ -86,9 +89,9 @@ pub fn behind_all_until(time: Timestamp) -> Option<DueDelivery> {
 /// What is to be done with a delivery that was found due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Begin it, if its receiver has room; tell [`QueueScan::passed_over`] if not.
+    /// Begin it, if its flow has room; tell [`QueueScan::passed_over`] or [`QueueScan::barred`] if not.
     Consider,
-    /// It was passed over before, and its receiver has no room since.
+    /// It was passed over before, and its flow has no room since.
     StillBusy,
 }
 
@@ -97,10 +100,14 @@ pub enum Found {
 pub struct QueueScan {
     /// Everything in front of here was looked at: it is under way, or was passed over.
     seen: Place,
-    /// By receiver: the place in front of its first delivery that was passed over.
-    passed_over: HashMap<Host, Place>,
+    /// By flow: the place in front of its first delivery that was passed over.
+    passed_over: HashMap<Flow, Place>,
     /// Those of them that have room again, and where to look for theirs.
-    recalled: HashMap<Host, Place>,
+    recalled: HashMap<Flow, Place>,
+    /// By key: the place in front of the first delivery that was passed over since the key was barred.
+    barred: HashMap<KeyId, Place>,
+    /// Those of them that are not barred any more, and where to look for theirs.
+    recalled_keys: HashMap<KeyId, Place>,
     /// Where the first delivery may be that can be begun: the first of these places.
     goal: Place,
     /// Where this round reads.
@@ -118,16 +125,29 @@ impl QueueScan {
         self.seen = self.seen.min(Place::before(time));
     }
 
-    /// A receiver has room again. Answers whether one of its deliveries was passed over.
-    pub fn has_room(&mut self, host: &Host) -> bool {
-        if let Some(place) = self.passed_over.remove(host) {
-            self.recalled.insert(Arc::clone(host), place);
+    /// A flow has room again. Answers whether one of its deliveries was passed over.
+    pub fn has_room(&mut self, flow: &Flow) -> bool {
+        move_place(&mut self.passed_over, &mut self.recalled, flow);
+        self.recalled.contains_key(flow)
+    }
+
+    /// A key is not barred any more. Answers whether one of its deliveries was passed over.
+    pub fn key_has_room(&mut self, key: KeyId) -> bool {
+        move_place(&mut self.barred, &mut self.recalled_keys, &key);
+        self.recalled_keys.contains_key(&key)
+    }
+
+    /// All deliveries of a key that were passed over are to be looked at again.
+    pub fn recall_all_of(&mut self, key: KeyId) {
+        let flows: Vec<Flow> = self.passed_over.keys().filter(|flow| flow.owner == key).cloned().collect();
+        for flow in flows {
+            self.has_room(&flow);
         }
-        self.recalled.contains_key(host)
+        self.key_has_room(key);
     }
 
     fn find_goal(&mut self) {
-        self.goal = self.recalled.values().min().map_or(self.seen, |first| (*first).min(self.seen));
+        self.goal = self.recalled.values().chain(self.recalled_keys.values()).copied().fold(self.seen, Place::min);
     }
 
     /// Begins a round, where the first delivery is that might be begun now.
@@ -149,18 +169,43 @@ impl QueueScan {
     }
 
     /// Looks at the next delivery in the queue.
-    pub fn look_at(&self, due: &DueDelivery, host: &Host) -> Found {
-        let is_new = Place::behind(due) > self.seen;
-        if is_new || self.recalled.contains_key(host) { Found::Consider } else { Found::StillBusy }
+    pub fn look_at(&self, due: &DueDelivery, flow: &Flow) -> Found {
+        let is_new = || Place::behind(due) > self.seen;
+        // What its flow was passed over for is no matter of its key.
+        let is_of_key = || self.passed_over.get(flow).is_none_or(|place| *place > self.at);
+        let is_recalled =
+            || self.recalled.contains_key(flow) || (self.recalled_keys.contains_key(&flow.owner) && is_of_key());
+        if is_new() || is_recalled() { Found::Consider } else { Found::StillBusy }
     }
 
-    /// `due` is not begun now: its receiver is busy.
-    pub fn passed_over(&mut self, host: &Host) {
-        let place = self.passed_over.entry(Arc::clone(host)).or_insert(self.at);
-        *place = self.at.min(*place);
-        if self.recalled.remove(host).is_some() {
+    /// The delivery that is looked at is not begun now: its flow has no room.
+    pub fn passed_over(&mut self, flow: &Flow) {
+        lower(&mut self.passed_over, flow, self.at);
+        if self.recalled.remove(flow).is_some() {
             self.find_goal();
         }
+    }
+
+    /// As [`passed_over`](Self::passed_over), of one that was looked at in this round or before.
+    pub fn passed_over_at(&mut self, due: &DueDelivery, flow: &Flow) {
+        let place = Place::before(due.due_at);
+        let place = self.recalled.remove(flow).map_or(place, |recalled| recalled.min(place));
+        lower(&mut self.passed_over, flow, place);
+    }
+
+    /// The delivery that is looked at is not begun now: its key is barred.
+    pub fn barred(&mut self, key: KeyId) {
+        lower(&mut self.barred, &key, self.at);
+        if self.recalled_keys.remove(&key).is_some() {
+            self.find_goal();
+        }
+    }
+
+    /// As [`barred`](Self::barred), of one that was looked at in this round or before.
+    pub fn barred_at(&mut self, due: &DueDelivery, key: KeyId) {
+        let place = Place::before(due.due_at);
+        let place = self.recalled_keys.remove(&key).map_or(place, |recalled| recalled.min(place));
+        lower(&mut self.barred, &key, place);
     }
 
     /// Goes on behind `due`.
@@ -175,141 +220,41 @@ impl QueueScan {
         }
         if self.at < self.seen {
             // Stopped on the way: those who were looked for are looked for again from here.
-            for place in self.recalled.values_mut() {
+            for place in self.recalled.values_mut().chain(self.recalled_keys.values_mut()) {
                 *place = self.at.max(*place);
             }
         } else {
             self.seen = self.at;
             self.recalled.clear();
+            self.recalled_keys.clear();
         }
     }
 
     /// About when the first delivery was due that was passed over.
     pub fn first_passed_over(&self) -> Option<Timestamp> {
-        self.passed_over.values().filter_map(|place| place.0.map(|(due_at, _)| due_at)).min()
+        let places = self.passed_over.values().chain(self.barred.values());
+        places.filter_map(|place| place.0.map(|(due_at, _)| due_at)).min()
     }
 
     /// Whether deliveries that were passed over can be begun.
     pub fn has_recalled(&self) -> bool {
-        !self.recalled.is_empty()
+        !self.recalled.is_empty() || !self.recalled_keys.is_empty()
+    }
+}
+
+/// Moves a place from one map to the other; where both have one, the first counts.
+fn move_place<K: Clone + Eq + Hash>(from: &mut HashMap<K, Place>, to: &mut HashMap<K, Place>, of: &K) {
+    if let Some(place) = from.remove(of) {
+        lower(to, of, place);
+    }
+}
+
+fn lower<K: Clone + Eq + Hash>(places: &mut HashMap<K, Place>, of: &K, place: Place) {
+    match places.get_mut(of) {
+        Some(known) => *known = place.min(*known),
+        None => drop(places.insert(of.clone(), place)),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Tries under way to one receiver at the most, and to all.
-    const PER_HOST: usize = 2;
-    const WORKERS: usize = 5;
-    const PAGE: usize = 3;
-    const LOOK_AHEAD: usize = 7;
-
-    /// The queue and its dispatcher, as small as can be.
-    #[derive(Default)]
-    struct Model {
-        scan: QueueScan,
-        /// Receivers by place in the queue.
-        queue: BTreeMap<(Timestamp, [u8; 32]), Host>,
-        under_way: Vec<((Timestamp, [u8; 32]), Host)>,
-        next_id: u128,
-    }
-
-    impl Model {
-        fn put(&mut self, due_ms: u64, host: u8) {
-            self.next_id += 1;
-            // Ids do not come in their order.
-            let id = HitId(uuid::Uuid::from_u128(self.next_id.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
-            let hit = HitStamp { id, at: Timestamp(due_ms) };
-            let id = DeliveryId { link: ShortId([b'a' + host; 7]), hit, url_index: 0 };
-            self.queue.insert((Timestamp(due_ms), id.to_bytes()), char::from(b'a' + host).to_string().into());
-            self.scan.queued_from(Timestamp(due_ms));
-        }
-
-        fn busy(&self, host: &Host) -> usize {
-            self.under_way.iter().filter(|(_, other)| other == host).count()
-        }
-
-        /// One round; whether another one has to follow at once.
-        fn round(&mut self) -> bool {
-            let (mut chosen, mut looked_at, mut is_at_end) = (Vec::new(), 0, false);
-            self.scan.begin_round();
-            'pages: while looked_at < LOOK_AHEAD && !is_at_end {
-                let after = self.scan.next_page().map(|due| (due.due_at, due.id.to_bytes()));
-                let behind = |place: &&(Timestamp, [u8; 32])| after.is_none_or(|after| **place > after);
-                let page: Vec<_> = self.queue.keys().filter(behind).take(PAGE).copied().collect();
-                is_at_end = page.len() < PAGE;
-                looked_at += page.len();
-                for place in page {
-                    if chosen.len() + self.under_way.len() == WORKERS {
-                        is_at_end = false;
-                        break 'pages;
-                    }
-                    let due = DueDelivery { due_at: place.0, id: DeliveryId::from_bytes(&place.1).unwrap() };
-                    let host = Arc::clone(&self.queue[&place]);
-                    let is_under_way = self.under_way.iter().any(|(other, _)| *other == place);
-                    if !is_under_way && self.scan.look_at(&due, &host) == Found::Consider {
-                        let taken = chosen.iter().filter(|(_, other)| *other == host).count();
-                        if self.busy(&host) + taken < PER_HOST {
-                            chosen.push((place, host));
-                        } else {
-                            self.scan.passed_over(&host);
-                        }
-                    }
-                    self.scan.step(&due);
-                    if self.scan.skips_on() {
-                        is_at_end = false;
-                        continue 'pages;
-                    }
-                }
-            }
-            self.scan.end_round(is_at_end);
-            self.under_way.extend(chosen);
-            self.under_way.len() < WORKERS && (!is_at_end || self.scan.has_recalled())
-        }
-
-        /// A try ends; the delivery is settled, or due again.
-        fn finish(&mut self, which: usize, retry_ms: Option<u64>) {
-            if self.under_way.is_empty() {
-                return;
-            }
-            let (place, host) = self.under_way.swap_remove(which % self.under_way.len());
-            self.queue.remove(&place);
-            if let Some(due_ms) = retry_ms {
-                self.put(due_ms, host.as_bytes()[0] - b'a');
-            }
-            self.scan.has_room(&host);
-        }
-
-        /// No receiver with room has a delivery that waits, as long as there is a worker for it.
-        fn nothing_is_forgotten(&self) -> bool {
-            let waits = |(place, host): (&(Timestamp, [u8; 32]), &Host)| {
-                self.under_way.iter().all(|(other, _)| other != place) && self.busy(host) < PER_HOST
-            };
-            self.under_way.len() == WORKERS || !self.queue.iter().any(waits)
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_delivery_is_forgotten_whatever_comes_and_ends(
-            steps in prop::collection::vec((0_u8..4, 0_u64..20, 0_u8..5), 1..150),
-        ) {
-            let mut model = Model::default();
-            for (step, number, host) in steps {
-                match step {
-                    0 | 1 => model.put(number, host),
-                    2 => model.finish(usize::from(host), None),
-                    _ => model.finish(usize::from(host), Some(number)),
-                }
-                let rounds = (0..200).take_while(|_| model.round()).count();
-                prop_assert!(rounds < 200, "rounds come to an end");
-                prop_assert!(model.nothing_is_forgotten());
-            }
-        }
-    }
-}
+mod tests;

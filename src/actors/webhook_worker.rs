@@ -85,7 +85,7 @@ fn tell(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
         AttemptEnd::Failed(failure) => (None, Some(failure.to_string())),
         AttemptEnd::WorkerLost => (None, None),
     };
-    let (host, port) = draft.host().rsplit_once(':').unwrap_or((draft.host(), ""));
+    let (host, port) = draft.flow().host.rsplit_once(':').unwrap_or((&draft.flow().host, ""));
     traces.tried(Tried {
         hit: id.hit.id.0.as_u128(),
         host,

@@ -16,4 +16,5 @@ mod rolling;
 mod start;
 mod two_nodes;
 mod unwritable;
+mod webhook_log;
 mod webhooks_kill;

@@ -70,7 +70,7 @@ fn a_cluster_that_is_known_to_be_gone_keeps_nobody_waiting() {
     // One line a second, for all of them.
     let most_lines = began.elapsed().as_secs() + 2;
     assert!(most_lines > refused || lines_of_503(&process) - lines_before <= most_lines, "{}", process.stderr());
-    // What is in cache needs nobody.
+    // What is in cache needs nobody, but to be counted.
     get(&process, &format!("/{seen}")).expect(302);
 
     std::thread::sleep(GONE_FOR.saturating_sub(killed.elapsed()));
@@ -83,6 +83,15 @@ fn a_cluster_that_is_known_to_be_gone_keeps_nobody_waiting() {
     until("it is ready", AT_LAST, || process.ready_status() == Some(200));
     assert_eq!(reachable(&process), Some(1.0));
     get(&process, &format!("/{}", short_id(8).as_str())).expect(302);
+    // What asks again and again tells when that begins, once a minute, and when it is over.
+    let minutes = killed.elapsed().as_secs() / 60 + 1;
+    let lines = |text: &str| process.stderr().lines().filter(|line| line.contains(text)).count() as u64;
+    for (fails, is_over) in
+        [("webhooks wait", "webhooks go on"), ("hits wait in the journal", "hits are counted again")]
+    {
+        until(is_over, AT_LAST, || lines(is_over) == 1);
+        assert!((1..=minutes).contains(&lines(fails)), "{fails}: {}", process.stderr());
+    }
     let ended = process.terminate();
     assert_eq!(ended.code(), Some(0), "{ended:?}");
 }

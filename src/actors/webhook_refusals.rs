@@ -1,0 +1,134 @@
+//! Deliveries that are never sent. They are taken from the queue without a place at the desk, a thousand at a time, so that
+//! they hold up nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::webhook_flow::Flow;
+use super::webhook_preparation::{Owners, Preparation, PrepareError};
+use crate::domain::calendar::{Month, Timestamp};
+use crate::domain::key::KeyId;
+use crate::domain::quota::MonthlyLimit;
+use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
+use crate::store::{DueDelivery, QuotaClaim, Settlement, Store, StoreError};
+use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
+
+/// Keys of which it is known that their quota is used up.
+const MOST_SPENT: usize = 10_000;
+
+/// A delivery that is never sent.
+pub struct Refused {
+    pub id: DeliveryId,
+    pub attempt: u32,
+    pub why: NeverSent,
+    /// What its owner is told.
+    pub reason: &'static str,
+}
+
+impl Refused {
+    pub fn quota_exceeded(id: DeliveryId) -> Self {
+        Self { id, attempt: 0, why: NeverSent::QuotaExceeded, reason: "quota exceeded" }
+    }
+
+    /// It may have been counted, and tried before.
+    pub fn unsendable(id: DeliveryId, state: &DeliveryState, reason: &'static str) -> Self {
+        Self { id, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason }
+    }
+}
+
+/// Whether a delivery is still due as the queue said: what became of an earlier try may have been written down since.
+pub fn is_still_due(due: &DueDelivery, state: &DeliveryState) -> bool {
+    state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(due.due_at)
+}
+
+/// Takes from the queue what is never sent.
+pub struct Refusals {
+    store: Arc<dyn Store>,
+    preparation: Arc<Preparation>,
+    meters: WebhookMeters,
+    /// By key: the month of which its quota is used up, and how large that was.
+    ///
+    /// What a key has used only grows, so nothing of that month is let in any more, unless the quota is made larger. The
+    /// store is asked all the same; this only tells which deliveries need no place.
+    spent: HashMap<KeyId, (Month, MonthlyLimit)>,
+}
+
+impl Refusals {
+    pub fn new(store: Arc<dyn Store>, preparation: Arc<Preparation>, meters: WebhookMeters) -> Self {
+        Self { store, preparation, meters, spent: HashMap::new() }
+    }
+
+    /// Whether a delivery is likely to be refused in this month.
+    pub fn expects(&self, flow: &Flow, month: Month) -> bool {
+        flow.is_nowhere() || self.spent.get(&flow.owner).is_some_and(|(spent, _)| *spent == month)
+    }
+
+    /// The quota was found to be used up. Answers whether that is news.
+    pub fn note_spent(&mut self, key: KeyId, month: Month, limit: MonthlyLimit) -> bool {
+        if self.spent.len() >= MOST_SPENT && !self.spent.contains_key(&key) {
+            // They are found anew, each with the next of its deliveries.
+            self.spent.clear();
+        }
+        self.spent.insert(key, (month, limit)).is_none_or(|known| known != (month, limit))
+    }
+
+    /// Refuses what was expected to be refused. Answers what is to be sent after all: what was counted before, or lets
+    /// itself be counted now.
+    pub async fn refuse_expected(
+        &mut self,
+        expected: Vec<DueDelivery>,
+        now: Timestamp,
+    ) -> Result<Vec<(DueDelivery, Flow)>, StoreError> {
+        if expected.is_empty() {
+            return Ok(Vec::new());
+        }
+        let states = self.store.delivery_states(expected.iter().map(|due| due.id).collect()).await?;
+        let (mut refused, mut claims, mut claiming, mut to_send) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut owners = Owners::default();
+        for (due, state) in expected.into_iter().zip(states) {
+            let Some(state) = state.filter(|state| is_still_due(&due, state)) else { continue };
+            match self.preparation.draft(due.id, &state, &mut owners).await {
+                Ok(draft) if state.counted => to_send.push((due, draft.flow().clone())),
+                Ok(draft) => {
+                    let (flow, limit) = (draft.flow().clone(), draft.limit());
+                    if self.spent.get(&flow.owner) == Some(&(now.month(), limit)) {
+                        claims.push(QuotaClaim { id: due.id, month: now.month(), limit });
+                        claiming.push((due, flow));
+                    } else {
+                        self.spent.remove(&flow.owner);
+                        to_send.push((due, flow));
+                    }
+                }
+                Err(PrepareError::Unsendable(reason)) => refused.push(Refused::unsendable(due.id, &state, reason)),
+                Err(PrepareError::Store(error)) => return Err(error),
+            }
+        }
+        let granted = if claims.is_empty() { Vec::new() } else { self.store.claim_delivery_quota(claims).await? };
+        for ((due, flow), is_granted) in claiming.into_iter().zip(granted) {
+            if is_granted {
+                self.spent.remove(&flow.owner);
+                to_send.push((due, flow));
+            } else {
+                refused.push(Refused::quota_exceeded(due.id));
+            }
+        }
+        self.refuse(refused, now).await?;
+        Ok(to_send)
+    }
+
+    /// Writes down what is never sent.
+    pub async fn refuse(&self, refused: Vec<Refused>, now: Timestamp) -> Result<(), StoreError> {
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let settlements = refused.iter().map(|refused| {
+            let outcome = AttemptOutcome::NeverSent { error: refused.reason.to_owned() };
+            Settlement { id: refused.id, attempt: refused.attempt, outcome, at: now }
+        });
+        self.store.settle_deliveries(settlements.collect()).await?;
+        for refused in refused {
+            self.meters.never_sent(refused.why);
+        }
+        Ok(())
+    }
+}

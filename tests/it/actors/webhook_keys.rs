@@ -1,0 +1,170 @@
+//! Receivers of one key that hang hold up no other key, and not the key's own next receiver for ever: with real sockets, one
+//! port a receiver.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::client::Client;
+use crate::support::receiver::{Receiver, Reply};
+use crate::support::server::{Server, ServerBuilder, metric};
+use crate::support::wire::Connection;
+use crate::support::{SOON, eventually};
+
+/// As promised.
+const ANOTHER_KEY_WITHIN: Duration = Duration::from_secs(3);
+
+/// Receivers that take every connection and answer nothing.
+struct Hanging(Vec<TcpListener>);
+
+impl Hanging {
+    fn start(count: usize) -> Self {
+        // The system accepts for them.
+        Self((0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect())
+    }
+
+    /// Links of a key, with ten of them each.
+    async fn links_of(&self, key: &Client) -> Vec<String> {
+        let mut links = Vec::new();
+        for ten in self.0.chunks(10) {
+            let urls: Vec<_> = ten.iter().map(|one| format!("http://{}/", one.local_addr().unwrap())).collect();
+            links.push(key.link_with_webhooks(&urls).await);
+        }
+        links
+    }
+}
+
+/// Few workers, so that few receivers are many.
+fn few_workers() -> ServerBuilder {
+    Server::builder()
+        .set("SIGNPOST_WEBHOOKS__WORKERS", "32")
+        .set("SIGNPOST_WEBHOOKS__BUFFER", "128")
+        .set("SIGNPOST_TIERS__FREE__SHORTEN_PER_MINUTE", "0")
+        .set("SIGNPOST_TIERS__FREE__WEBHOOK_DELIVERIES_PER_MONTH", "unlimited")
+}
+
+async fn new_key(server: &Server) -> Client {
+    let made = server.root().new_key(json!({"name": "another"})).await;
+    server.with_key(made["key"].as_str().unwrap())
+}
+
+async fn click_all(server: &Server, links: &[String], times: usize) {
+    let (address, links) = (server.address, links.to_vec());
+    let clicking = tokio::task::spawn_blocking(move || {
+        let mut connection = Connection::open(address).unwrap();
+        for link in (0..times).flat_map(|_| &links) {
+            connection.get(&format!("/{link}"), &[]).unwrap().expect(302);
+        }
+    });
+    clicking.await.unwrap();
+}
+
+async fn in_flight(server: &Server, least: f64) {
+    eventually("tries in flight", SOON, async || {
+        (metric(&server.metrics().await, "signpost_webhook_in_flight")? >= least).then_some(())
+    })
+    .await;
+}
+
+/// How long it takes until a new receiver of a key gets its first delivery.
+async fn first_delivery(server: &Server, key: &Client) -> Duration {
+    let receiver = Receiver::start().await;
+    let link = key.link_with_webhooks(&[receiver.url("/")]).await;
+    let began = Instant::now();
+    server.click(&link, 1).await;
+    receiver.wait_for(1, 3 * SOON).await;
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_receivers_of_one_key_that_hang_hold_up_no_other_key() {
+    // No try ends by itself meanwhile: with the default of 10 s it is the same, only later.
+    let server = few_workers()
+        .set("SIGNPOST_WEBHOOKS__WORKERS", "256")
+        .set("SIGNPOST_WEBHOOKS__BUFFER", "1024")
+        .set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m")
+        .start();
+    let hanging = Hanging::start(2_000);
+    let links = hanging.links_of(&new_key(&server).await).await;
+    click_all(&server, &links, 5).await;
+    in_flight(&server, 100.0).await;
+    // Several that come one after the other, of several keys, and two of the same.
+    for _ in 0..3 {
+        let key = new_key(&server).await;
+        for _ in 0..2 {
+            let took = first_delivery(&server, &key).await;
+            eprintln!("the first delivery of another key's receiver: {took:?}");
+            assert!(took < ANOTHER_KEY_WITHIN, "{took:?}");
+        }
+    }
+}
+
+/// They have been tried before, and have failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receivers_of_one_key_that_fail_in_turn_hold_up_no_other_key() {
+    let server = few_workers().set("SIGNPOST_WEBHOOKS__TIMEOUT", "5s").start();
+    let hanging = Hanging::start(200);
+    let links = hanging.links_of(&new_key(&server).await).await;
+    click_all(&server, &links, 20).await;
+    let other = new_key(&server).await;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(12) {
+        let took = first_delivery(&server, &other).await;
+        assert!(took < ANOTHER_KEY_WITHIN, "{took:?} after {:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+/// Which keep being hit meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receivers_that_hang_do_not_keep_out_the_next_one_of_their_own_key() {
+    let server = few_workers().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1s").start();
+    let (hanging, key) = (Hanging::start(100), new_key(&server).await);
+    let links = hanging.links_of(&key).await;
+    click_all(&server, &links, 20).await;
+    in_flight(&server, 10.0).await;
+    let hits = async {
+        loop {
+            click_all(&server, &links, 1).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let deliveries = async {
+        for _ in 0..3 {
+            let took = first_delivery(&server, &key).await;
+            eprintln!("the first delivery of the same key's next receiver: {took:?}");
+            // Each of the hundred may be tried once before it: some twenty at a time, for a second.
+            assert!(took < SOON, "{took:?}");
+        }
+    };
+    tokio::select! {
+        () = hits => unreachable!(),
+        () = deliveries => {}
+    }
+}
+
+/// One host receives for both keys, and answers one of them only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_hangs_for_one_key_is_called_for_another() {
+    let server = few_workers()
+        .set("SIGNPOST_WEBHOOKS__WORKERS", "64")
+        .set("SIGNPOST_WEBHOOKS__IN_FLIGHT_PER_HOST", "8")
+        .set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m")
+        .start();
+    let (one, other, receiver) = (new_key(&server).await, new_key(&server).await, Receiver::start().await);
+    let to_slow = one.link_with_webhooks(&[receiver.url("/slow")]).await;
+    let to_quick = other.link_with_webhooks(&[receiver.url("/quick")]).await;
+    // It has shown to bear as many as a host may have.
+    click_all(&server, std::slice::from_ref(&to_slow), 50).await;
+    receiver.wait_for(50, SOON).await;
+    receiver.decide_with(|request| if request.path == "/slow" { Reply::Silence } else { Reply::Status(200) });
+    click_all(&server, std::slice::from_ref(&to_slow), 50).await;
+    in_flight(&server, 7.0).await;
+    let began = Instant::now();
+    click_all(&server, std::slice::from_ref(&to_quick), 20).await;
+    receiver.wait_for(50 + 7 + 20, ANOTHER_KEY_WITHIN).await;
+    eprintln!("twenty deliveries of the other key: {:?}", began.elapsed());
+    let slow = receiver.received().iter().filter(|request| request.path == "/slow").count();
+    assert_eq!(slow, 50 + 7, "one of eight is left for others");
+}
