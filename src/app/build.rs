@@ -39,7 +39,7 @@ use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
 use crate::http::admin;
 use crate::http::client::TrustedProxies;
-use crate::http::front::FrontFactory;
+use crate::http::edge::service::EdgeFactory;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
 use crate::http::unauthorized::UnauthorizedLimit;
@@ -312,7 +312,7 @@ fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: D
     };
     let server = server::serve(socket, settings, Arc::clone(&api), move || {
         let router = Router::new().app_data(web::Data::from(Arc::clone(&api))).configure(routes::configure);
-        FrontFactory::new(Arc::clone(&api), router)
+        EdgeFactory::new(Arc::clone(&api), router)
     });
     server.map_err(|source| StartError::Bind { address, source })
 }
