@@ -24,12 +24,12 @@ use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError, StoreKind, Tier as TierSettings};
 use crate::dns::{Resolver, Settings as ResolverSettings};
-use crate::domain::endpoint::Endpoint;
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::{Plan, Plans};
+use crate::domain::rate_limit::RateLimitId;
 use crate::domain::referrer::OwnHost;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
@@ -421,17 +421,9 @@ fn plans(config: &Config) -> Plans {
 }
 
 fn plan(tier: &TierSettings) -> Plan {
-    let mut per_minute = [None; Endpoint::ALL.len()];
-    for endpoint in Endpoint::ALL {
-        per_minute[endpoint.index()] = match endpoint {
-            Endpoint::Shorten => tier.shorten_per_minute,
-            Endpoint::Link => tier.link_per_minute,
-            Endpoint::Analytics => tier.analytics_per_minute,
-            Endpoint::Summary => tier.summary_per_minute,
-            Endpoint::Usage => tier.usage_per_minute,
-            Endpoint::WebhookStatus => tier.status_per_minute,
-            Endpoint::ApiKeys => tier.api_keys_per_minute,
-        };
+    let mut per_minute = [None; RateLimitId::COUNT];
+    for limit in routes::rate_limits() {
+        per_minute[limit.id.index()] = tier.per_minute(limit.setting);
     }
     Plan {
         per_minute,

@@ -12,6 +12,15 @@ use super::query::Query;
 use crate::domain::analytics::{Analytics, Labelled};
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::ShortId;
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
+
+/// Of the full analytics.
+pub static ANALYTICS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(2), name: "analytics", setting: "analytics_per_minute" };
+
+/// Of the summary.
+pub static SUMMARY_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(3), name: "summary", setting: "summary_per_minute" };
 
 /// Hits of one day.
 #[derive(Debug, Serialize, ToSchema)]

@@ -16,7 +16,12 @@ use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::service::keys::{Descendants, KeyError, NewKey, Rotation};
+
+/// Of the four endpoints under `/api-keys`, counted together.
+pub static API_KEYS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(6), name: "api_keys", setting: "api_keys_per_minute" };
 
 /// Keys on a page when no `limit` is given.
 const DEFAULT_PAGE: usize = 50;

@@ -16,8 +16,16 @@ use super::query::Query;
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::{Link, LinkData, ShortId, TargetUrl};
 use crate::domain::quota::MonthlyLimit;
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
 use crate::service::links::{CreateError, NewLink};
+
+/// Of `POST /shorten`.
+pub static SHORTEN_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(0), name: "shorten", setting: "shorten_per_minute" };
+
+/// Of `GET /links/{short_id}`.
+pub static LINK_RATE: RateLimit = RateLimit { id: RateLimitId::new(1), name: "link", setting: "link_per_minute" };
 
 /// Webhooks of a link at the most.
 const MAX_WEBHOOKS: usize = 10;

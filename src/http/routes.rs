@@ -11,8 +11,8 @@ use actix_web::{Resource, Route, guard};
 use super::gate::{Access, pass};
 use super::problem::Problem;
 use super::{analytics, api_keys, health, links, openapi, qr, redirect, usage, webhooks};
-use crate::domain::endpoint::Endpoint;
 use crate::domain::key::Scope;
+use crate::domain::rate_limit::RateLimit;
 
 /// The pattern of redirects.
 pub const REDIRECT: &str = "/{short_id}";
@@ -33,14 +33,14 @@ pub fn pattern_of(path: &str) -> Option<&'static str> {
 
 /// Every path of the public listener, in the order in which they are tried.
 pub fn table() -> Vec<Path> {
-    let keys = Access { scope: Scope::KeysManage, endpoint: Endpoint::ApiKeys, or_self: false };
-    let keyed = |scope, endpoint| Access { scope, endpoint, or_self: false };
+    let keys = Access { scope: Scope::KeysManage, rate_limit: &api_keys::API_KEYS_RATE, or_self: false };
+    let keyed = |scope, rate_limit| Access { scope, rate_limit, or_self: false };
     vec![
         path("/", [get(web::route().to(health::get))]),
         path("/docs", [get(web::route().to(openapi::docs))]),
         path("/openapi.json", [get(web::route().to(openapi::document))]),
-        path("/shorten", [post(web::route().to(links::create)).asks(keyed(Scope::LinksWrite, Endpoint::Shorten))]),
-        path("/usage", [get(web::route().to(usage::get)).asks(keyed(Scope::UsageRead, Endpoint::Usage))]),
+        path("/shorten", [post(web::route().to(links::create)).asks(keyed(Scope::LinksWrite, &links::SHORTEN_RATE))]),
+        path("/usage", [get(web::route().to(usage::get)).asks(keyed(Scope::UsageRead, &usage::USAGE_RATE))]),
         path(
             "/api-keys",
             [get(web::route().to(api_keys::list)).asks(keys), post(web::route().to(api_keys::create)).asks(keys)],
@@ -50,22 +50,33 @@ pub fn table() -> Vec<Path> {
             "/api-keys/{key_id}/rotate",
             [post(web::route().to(api_keys::rotate)).asks(Access { or_self: true, ..keys })],
         ),
-        path("/links/{short_id}", [get(web::route().to(links::get)).asks(keyed(Scope::LinksRead, Endpoint::Link))]),
+        path("/links/{short_id}", [get(web::route().to(links::get)).asks(keyed(Scope::LinksRead, &links::LINK_RATE))]),
         path(
             "/links/{short_id}/analytics",
-            [get(web::route().to(analytics::full)).asks(keyed(Scope::AnalyticsRead, Endpoint::Analytics))],
+            [get(web::route().to(analytics::full)).asks(keyed(Scope::AnalyticsRead, &analytics::ANALYTICS_RATE))],
         ),
         path(
             "/links/{short_id}/analytics/summary",
-            [get(web::route().to(analytics::summary)).asks(keyed(Scope::AnalyticsRead, Endpoint::Summary))],
+            [get(web::route().to(analytics::summary)).asks(keyed(Scope::AnalyticsRead, &analytics::SUMMARY_RATE))],
         ),
         path(
             "/{short_id}/webhooks/status",
-            [get(web::route().to(webhooks::status)).asks(keyed(Scope::WebhooksRead, Endpoint::WebhookStatus))],
+            [get(web::route().to(webhooks::status)).asks(keyed(Scope::WebhooksRead, &webhooks::STATUS_RATE))],
         ),
         path("/{short_id}/qr", [get(web::route().to(qr::get))]),
         path(REDIRECT, [get(web::route().to(redirect::by_route))]),
     ]
+}
+
+/// The rate limits that the table names, each once.
+pub fn rate_limits() -> Vec<&'static RateLimit> {
+    let mut limits: Vec<&'static RateLimit> = Vec::new();
+    for access in table().iter().flat_map(|path| &path.operations).filter_map(|operation| operation.access) {
+        if !limits.iter().any(|limit| limit.id == access.rate_limit.id) {
+            limits.push(access.rate_limit);
+        }
+    }
+    limits
 }
 
 /// Hands the table to the router; what it does not have is 404.

@@ -9,6 +9,10 @@ use super::Api;
 use super::gate::Caller;
 use super::problem::{Kind, Problem};
 use super::query::Query;
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
+
+/// Of `GET /usage`.
+pub static USAGE_RATE: RateLimit = RateLimit { id: RateLimitId::new(4), name: "usage", setting: "usage_per_minute" };
 
 /// What a key has used of its month.
 #[derive(Debug, Serialize, ToSchema)]

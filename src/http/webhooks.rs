@@ -14,8 +14,13 @@ use super::problem::{Kind, Problem};
 use super::query::Query;
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::{Link, ShortId};
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::service::webhook_status::StatusQuery;
+
+/// Of `GET /{short_id}/webhooks/status`.
+pub static STATUS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(5), name: "webhook_status", setting: "status_per_minute" };
 
 /// Deliveries on a page when no `limit` is given.
 const DEFAULT_PAGE: usize = 50;

@@ -98,16 +98,8 @@ fn the_defaults_are_the_documented_numbers() {
     assert_eq!(number(config.limits.qr_per_minute), Some(60));
     assert_eq!(number(config.limits.unauthorized_per_minute), Some(100));
     let rates = [&config.tiers.free, &config.tiers.pro].map(|tier| {
-        [
-            tier.shorten_per_minute,
-            tier.analytics_per_minute,
-            tier.summary_per_minute,
-            tier.usage_per_minute,
-            tier.status_per_minute,
-            tier.link_per_minute,
-            tier.api_keys_per_minute,
-        ]
-        .map(|limit| number(limit).unwrap_or(0))
+        ["shorten", "analytics", "summary", "usage", "status", "link", "api_keys"]
+            .map(|name| number(tier.per_minute(&format!("{name}_per_minute"))).unwrap_or(0))
     });
     assert_eq!(rates[0], [10, 30, 30, 60, 60, 60, 30]);
     assert_eq!(rates[1], [60, 120, 120, 120, 120, 120, 60]);
@@ -321,7 +313,7 @@ fn a_limit_of_zero_is_none_and_a_quota_of_zero_is_zero() {
     let config = with_environment(&environment).expect("valid");
     assert_eq!(config.tiers.free.child_keys, 0);
     assert_eq!(config.limits.redirect_per_minute, None);
-    assert_eq!(config.tiers.free.shorten_per_minute, None);
+    assert_eq!(config.tiers.free.per_minute("shorten_per_minute"), None);
     assert_eq!(config.tiers.free.links_per_month, Some(0));
 }
 

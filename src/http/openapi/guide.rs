@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Facts, problems};
-use crate::domain::endpoint::Endpoint;
 use crate::domain::key::Scope;
 use crate::domain::plan::Plan;
+use crate::domain::rate_limit::RateLimitId;
 use crate::domain::webhook::RETENTION_DAYS;
 use crate::domain::window::WINDOW_SECONDS;
 use crate::http::problem::MAX_FAULTS;
+use crate::http::routes;
 
 /// The first page: keys, conventions, errors, limits.
 pub fn introduction(facts: &Facts) -> String {
@@ -101,26 +102,30 @@ fn scopes() -> String {
     table
 }
 
-/// The operations that one limit counts together.
-fn counted(endpoint: Endpoint) -> &'static str {
-    match endpoint {
-        Endpoint::Shorten => "`POST /shorten`",
-        Endpoint::Link => "`GET /links/{short_id}`",
-        Endpoint::Analytics => "`GET /links/{short_id}/analytics`",
-        Endpoint::Summary => "`GET /links/{short_id}/analytics/summary`",
-        Endpoint::Usage => "`GET /usage`",
-        Endpoint::WebhookStatus => "`GET /{short_id}/webhooks/status`",
-        Endpoint::ApiKeys => "all of `/api-keys` together",
+/// What a limit counts: one operation, or all below a path.
+fn counted(limit: RateLimitId) -> String {
+    let table = routes::table();
+    let mut counted = Vec::new();
+    for path in &table {
+        let methods = path.operations.iter().filter(|of| of.access.is_some_and(|access| access.rate_limit.id == limit));
+        counted.extend(methods.map(|operation| (&operation.methods[0], path.pattern)));
+    }
+    match counted.as_slice() {
+        [(method, path)] => format!("`{method} {path}`"),
+        several => {
+            let shortest = several.iter().map(|(_, path)| *path).min_by_key(|path| path.len()).unwrap_or_default();
+            format!("all of `{shortest}` together")
+        }
     }
 }
 
 fn rates(facts: &Facts) -> String {
     let number = |limit: Option<NonZeroU32>| limit.map_or("none".into(), |limit| grouped(limit.get().into()));
     let mut table = String::from("| endpoint | Free | Pro | counted by |\n|---|---|---|---|\n");
-    for endpoint in Endpoint::ALL {
-        let limit = |plan: &Plan| number(plan.requests_per_minute(endpoint));
+    for rate_limit in routes::rate_limits() {
+        let limit = |plan: &Plan| number(plan.requests_per_minute(rate_limit.id));
         let (free, pro) = (limit(&facts.plans.free), limit(&facts.plans.pro));
-        let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(endpoint));
+        let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(rate_limit.id));
     }
     for (endpoint, limit) in [
         ("`GET /{short_id}`, all links of a node together", facts.redirect_per_minute),
