@@ -44,7 +44,7 @@ use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
 use crate::http::unauthorized::UnauthorizedLimit;
-use crate::http::{Api, routes, server};
+use crate::http::{Api, endpoints, routes, server};
 use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
@@ -422,7 +422,7 @@ fn plans(config: &Config) -> Plans {
 
 fn plan(tier: &TierSettings) -> Plan {
     let mut per_minute = [None; RateLimitId::COUNT];
-    for limit in routes::rate_limits() {
+    for limit in endpoints::rate_limits() {
         per_minute[limit.id.index()] = tier.per_minute(limit.setting);
     }
     Plan {

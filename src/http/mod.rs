@@ -1,22 +1,19 @@
 //! The public face: routes, who is asking, what is answered. The only user of actix-web.
 
 pub mod admin;
-pub mod analytics;
-pub mod api_keys;
 pub mod body;
 pub mod client;
+pub mod endpoint;
+pub mod endpoints;
 pub mod faults;
 pub mod fields;
 mod framing;
 pub mod front;
 pub mod gate;
 pub mod h1;
-pub mod health;
 pub mod lane;
-pub mod links;
 pub mod openapi;
 pub mod problem;
-pub mod qr;
 pub mod query;
 pub mod redirect;
 pub mod report;
@@ -26,8 +23,6 @@ pub mod server;
 mod stall;
 pub mod surrogates;
 pub mod unauthorized;
-pub mod usage;
-pub mod webhooks;
 pub mod wire;
 
 use std::net::IpAddr;

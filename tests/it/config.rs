@@ -4,6 +4,7 @@ mod refusals;
 mod scylla;
 
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
@@ -14,6 +15,7 @@ use std::{
 use signpost::config::{
     Config, Consistency, DEFAULTS, LogFormat, LogLevel, Origin, SerialConsistency, SettingError, StoreKind, Value,
 };
+use signpost::http::endpoints;
 
 const ROOT_KEY: &str = "a-root-key-that-is-32-characters";
 const MASTER_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -108,6 +110,15 @@ fn the_defaults_are_the_documented_numbers() {
     assert_eq!(config.tiers.free.webhook_deliveries_per_month, Some(1_000));
     assert_eq!(config.tiers.pro.webhook_deliveries_per_month, Some(50_000));
     assert_eq!((config.tiers.free.child_keys, config.tiers.pro.child_keys), (10, 100));
+}
+
+#[test]
+fn every_rate_limit_of_an_endpoint_has_a_setting_in_each_tier_and_every_setting_an_endpoint() {
+    let limits: BTreeSet<&str> = endpoints::rate_limits().into_iter().map(|limit| limit.setting).collect();
+    let config = defaults();
+    for tier in [&config.tiers.free, &config.tiers.pro] {
+        assert_eq!(tier.rates().collect::<BTreeSet<_>>(), limits);
+    }
 }
 
 #[test]

@@ -10,8 +10,9 @@ use crate::domain::plan::Plan;
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::webhook::RETENTION_DAYS;
 use crate::domain::window::WINDOW_SECONDS;
+use crate::http::endpoint::Endpoint;
+use crate::http::endpoints::{self, ENDPOINTS};
 use crate::http::problem::MAX_FAULTS;
-use crate::http::routes;
 
 /// The first page: keys, conventions, errors, limits.
 pub fn introduction(facts: &Facts) -> String {
@@ -102,27 +103,28 @@ fn scopes() -> String {
     table
 }
 
-/// What a limit counts: one operation, or all below a path.
+/// What a limit counts: one operation, or several together.
 fn counted(limit: RateLimitId) -> String {
-    let table = routes::table();
-    let mut counted = Vec::new();
-    for path in &table {
-        let methods = path.operations.iter().filter(|of| of.access.is_some_and(|access| access.rate_limit.id == limit));
-        counted.extend(methods.map(|operation| (&operation.methods[0], path.pattern)));
-    }
+    let is_of_limit = |endpoint: &&&Endpoint| endpoint.access.is_some_and(|access| access.rate_limit.id == limit);
+    let counted: Vec<&Endpoint> = ENDPOINTS.iter().filter(is_of_limit).copied().collect();
+    let named = |endpoint: &&Endpoint| format!("`{} {}`", endpoint.methods[0], endpoint.path);
+    let shortest = counted.iter().map(|endpoint| endpoint.path).min_by_key(|path| path.len()).unwrap_or_default();
+    let is_below = |endpoint: &Endpoint| {
+        endpoint.path.strip_prefix(shortest).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     match counted.as_slice() {
-        [(method, path)] => format!("`{method} {path}`"),
-        several => {
-            let shortest = several.iter().map(|(_, path)| *path).min_by_key(|path| path.len()).unwrap_or_default();
+        [only] => named(only),
+        several if several.len() == ENDPOINTS.iter().filter(|endpoint| is_below(endpoint)).count() => {
             format!("all of `{shortest}` together")
         }
+        several => format!("{} together", several.iter().map(named).collect::<Vec<_>>().join(", ")),
     }
 }
 
 fn rates(facts: &Facts) -> String {
     let number = |limit: Option<NonZeroU32>| limit.map_or("none".into(), |limit| grouped(limit.get().into()));
     let mut table = String::from("| endpoint | Free | Pro | counted by |\n|---|---|---|---|\n");
-    for rate_limit in routes::rate_limits() {
+    for rate_limit in endpoints::rate_limits() {
         let limit = |plan: &Plan| number(plan.requests_per_minute(rate_limit.id));
         let (free, pro) = (limit(&facts.plans.free), limit(&facts.plans.pro));
         let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(rate_limit.id));
