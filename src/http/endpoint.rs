@@ -80,7 +80,7 @@ pub struct Shape {
 /// A reference to the schema of a type.
 pub const fn shape<T: ToSchema>() -> Shape {
     Shape {
-        schema: || Ref::from_schema_name(T::name()).into(),
+        schema: || RefOr::Ref(Ref::from_schema_name(T::name())),
         components: |components| {
             components.push((T::name().into_owned(), T::schema()));
             T::schemas(components);

@@ -1,5 +1,7 @@
 //! `GET /openapi.json` and `GET /docs`.
 
+use std::collections::BTreeMap;
+
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
@@ -34,7 +36,7 @@ pub static DOCUMENT: Endpoint = Endpoint {
                 description: "The document.",
                 content: &[Content {
                     media_type: "application/json",
-                    shape: inline_shape::<serde_json::Map<String, serde_json::Value>>(),
+                    shape: inline_shape::<BTreeMap<String, serde_json::Value>>(),
                     example: None,
                 }],
                 headers: &["Cache-Control", "ETag"],
