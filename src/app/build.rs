@@ -40,6 +40,7 @@ use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
 use crate::http::admin;
 use crate::http::client::TrustedProxies;
+use crate::http::client_limits::ClientLimits;
 use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
@@ -167,8 +168,7 @@ pub(super) async fn build(
         usage: Usage::new(Arc::clone(&store), plans, clock.clone()),
         webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
         redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
-        // QR codes are asked for far less often than redirects.
-        qr_limiter: limiter(config.limits.qr_per_minute, config.http.client_limit_cells / 8)?,
+        client_limits: client_limits(config)?,
         unauthorized_limit: UnauthorizedLimit::new(limiter(
             config.limits.unauthorized_per_minute,
             config.http.client_limit_cells / 8,
@@ -205,7 +205,11 @@ pub(super) async fn build(
 /// What the operator's listener tells, and the listener.
 async fn serve_operators(socket: TcpListener) -> Result<(Arc<Metrics>, Readiness, admin::Serving), StartError> {
     let address = bound(&socket)?;
-    let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
+    let metrics = Arc::new(Metrics::new(
+        routes::PATTERNS.iter().copied(),
+        routes::REDIRECT,
+        endpoints::client_limits().map(|(_, limit)| limit.name),
+    ));
     let readiness = Readiness::default();
     meters::show_readiness(&metrics, &readiness);
     let serving = admin::serve(socket, readiness.clone(), Arc::clone(&metrics)).await;
@@ -356,6 +360,15 @@ fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartError> {
     limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)
 }
 
+fn client_limits(config: &Config) -> Result<ClientLimits, StartError> {
+    // The endpoints are asked for far less often than redirects.
+    let cells = config.http.client_limit_cells / 8;
+    let limiters = endpoints::client_limits()
+        .map(|(_, limit)| Ok((limit, limiter(config.limits.per_minute(limit.setting), cells)?)))
+        .collect::<Result<Vec<_>, StartError>>()?;
+    Ok(ClientLimits::new(limiters))
+}
+
 fn cache_settings(config: &Config) -> LinkCacheSettings {
     LinkCacheSettings {
         capacity: config.cache.links,
@@ -409,7 +422,9 @@ pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
         base_url: base_url.as_str().to_owned(),
         plans: plans(config),
         redirect_per_minute: config.limits.redirect_per_minute,
-        qr_per_minute: config.limits.qr_per_minute,
+        by_client: endpoints::client_limits()
+            .map(|(endpoint, limit)| (endpoint, config.limits.per_minute(limit.setting)))
+            .collect(),
         unauthorized_per_minute: config.limits.unauthorized_per_minute,
         webhook_timeout: config.webhooks.timeout,
         retry_delays: config.webhooks.retry_delays.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use super::{error::SettingError, layers::Settings, limits::per_minute};
+use super::{error::SettingError, layers::Settings, limits::rates};
 
 /// Highest limit of live keys: a creation at the limit reads them all.
 const MOST_CHILD_KEYS: u32 = 1_000;
@@ -56,11 +56,4 @@ impl Tier {
             child_keys: settings.integer(&format!("{section}.child_keys"), 0..=MOST_CHILD_KEYS)?,
         })
     }
-}
-
-/// All settings of requests a minute. Which there are is up to the endpoints: each of them names its own.
-fn rates(settings: &mut Settings, section: &str) -> Result<BTreeMap<String, Option<NonZeroU32>>, SettingError> {
-    let of_section = settings.iter().filter_map(|setting| setting.name().strip_prefix(section)?.strip_prefix('.'));
-    let keys: Vec<String> = of_section.filter(|key| key.ends_with("_per_minute")).map(str::to_owned).collect();
-    keys.into_iter().map(|key| per_minute(settings, &format!("{section}.{key}")).map(|limit| (key, limit))).collect()
 }

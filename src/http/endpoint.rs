@@ -22,10 +22,37 @@ pub struct Endpoint {
     /// The HTTP methods that it answers. The reference names the first.
     pub methods: &'static [Method],
     pub path: &'static str,
-    /// What it asks of a key; `None`: it needs none.
-    pub access: Option<Access>,
+    pub asks: Asks,
     pub docs: Docs,
     pub handler: fn() -> Route,
+}
+
+/// What an endpoint asks of who calls it.
+#[derive(Clone, Copy)]
+pub enum Asks {
+    Nothing,
+    /// No key. Each client may send so many requests.
+    Client(&'static ClientLimit),
+    /// A key.
+    Key(Access),
+}
+
+/// A limit on the requests of each client, an address, to one endpoint.
+pub struct ClientLimit {
+    /// Its name in the metric `signpost_requests_limited_total`.
+    pub name: &'static str,
+    /// The setting that has the number, in `[limits]`.
+    pub setting: &'static str,
+}
+
+impl Endpoint {
+    /// What it asks of a key; `None`: it needs none.
+    pub fn access(&self) -> Option<Access> {
+        match self.asks {
+            Asks::Key(access) => Some(access),
+            Asks::Nothing | Asks::Client(_) => None,
+        }
+    }
 }
 
 /// What the reference says of an endpoint. Texts are Markdown.

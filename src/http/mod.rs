@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod body;
 pub mod client;
+pub mod client_limits;
 pub mod endpoint;
 pub mod endpoints;
 pub mod faults;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use actix_web::dev::RequestHead;
 
 use self::client::TrustedProxies;
+use self::client_limits::ClientLimits;
 use self::openapi::Reference;
 use self::report::Reporting;
 use self::unauthorized::UnauthorizedLimit;
@@ -40,7 +42,6 @@ use crate::clock::Clock;
 use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::Plans;
-use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
 use crate::service::authentication::Authentication;
@@ -62,7 +63,7 @@ pub struct Api {
     pub usage: Usage,
     pub webhook_statuses: WebhookStatuses,
     pub redirects: Redirects,
-    pub qr_limiter: ClientLimiter,
+    pub client_limits: ClientLimits,
     pub unauthorized_limit: UnauthorizedLimit,
     pub trusted_proxies: TrustedProxies,
     pub base_url: BaseUrl,

@@ -8,10 +8,10 @@ use actix_web::middleware::from_fn;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{Resource, Route, guard};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Asks, Endpoint};
 use super::endpoints::{ENDPOINTS, redirect};
-use super::gate::pass;
 use super::problem::Problem;
+use super::{client_limits, gate};
 
 /// The pattern of redirects.
 pub const REDIRECT: &str = redirect::FOLLOW.path;
@@ -72,9 +72,10 @@ impl Path {
 fn route(endpoint: &'static Endpoint) -> Route {
     let answers = guard::fn_guard(|context| endpoint.methods.contains(&context.head().method));
     let route = (endpoint.handler)().guard(answers);
-    match endpoint.access {
-        Some(access) => route.wrap(from_fn(move |request, next| pass(access, request, next))),
-        None => route,
+    match endpoint.asks {
+        Asks::Key(access) => route.wrap(from_fn(move |request, next| gate::pass(access, request, next))),
+        Asks::Client(limit) => route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next))),
+        Asks::Nothing => route,
     }
 }
 

@@ -97,7 +97,7 @@ fn the_defaults_are_the_documented_numbers() {
 
     let number = |limit: Option<std::num::NonZeroU32>| limit.map(std::num::NonZeroU32::get);
     assert_eq!(number(config.limits.redirect_per_minute), Some(100));
-    assert_eq!(number(config.limits.qr_per_minute), Some(60));
+    assert_eq!(number(config.limits.per_minute("qr_per_minute")), Some(60));
     assert_eq!(number(config.limits.unauthorized_per_minute), Some(100));
     let rates = [&config.tiers.free, &config.tiers.pro].map(|tier| {
         ["shorten", "analytics", "summary", "usage", "status", "link", "api_keys"]
@@ -119,6 +119,8 @@ fn every_rate_limit_of_an_endpoint_has_a_setting_in_each_tier_and_every_setting_
     for tier in [&config.tiers.free, &config.tiers.pro] {
         assert_eq!(tier.rates().collect::<BTreeSet<_>>(), limits);
     }
+    let by_client: BTreeSet<&str> = endpoints::client_limits().map(|(_, limit)| limit.setting).collect();
+    assert_eq!(config.limits.rates().collect::<BTreeSet<_>>(), by_client);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::domain::key::Scope;
 use crate::domain::link::ShortId;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
-use crate::http::endpoint::{self, Answer, Docs, Endpoint, Tag, json_body, parameters, problem};
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, parameters, problem};
 use crate::http::gate::{Access, Caller};
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Kind, Problem};
@@ -109,7 +109,7 @@ impl From<Analytics> for AnalyticsRecord {
 pub static FULL: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/analytics",
-    access: Some(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
     handler: || web::route().to(full),
     docs: Docs {
         id: "getLinkAnalytics",
@@ -173,7 +173,7 @@ fn example() -> AnalyticsRecord {
 pub static SUMMARY: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/analytics/summary",
-    access: Some(Access { scope: Scope::AnalyticsRead, rate_limit: &SUMMARY_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SUMMARY_RATE, or_self: false }),
     handler: || web::route().to(summary),
     docs: Docs {
         id: "getLinkAnalyticsSummary",

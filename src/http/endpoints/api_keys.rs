@@ -15,7 +15,8 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::body::{Fields, read_json};
 use crate::http::endpoint::{
-    self, Answer, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like, shape,
+    self, Answer, Asks, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like,
+    shape,
 };
 use crate::http::gate::{Access, Caller, presented_secret};
 use crate::http::openapi::schemas::{DescendantsName, KeyIdPath};
@@ -39,7 +40,7 @@ const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
 pub static CREATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/api-keys",
-    access: Some(KEYS),
+    asks: Asks::Key(KEYS),
     handler: || web::route().to(create),
     docs: Docs {
         id: "createApiKey",
@@ -170,7 +171,7 @@ fn scopes(fields: &mut Fields<'_>) -> Option<ScopeSet> {
 pub static LIST: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/api-keys",
-    access: Some(KEYS),
+    asks: Asks::Key(KEYS),
     handler: || web::route().to(list),
     docs: Docs {
         id: "listApiKeys",
@@ -207,7 +208,7 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
 pub static REVOKE: Endpoint = Endpoint {
     methods: endpoint::DELETE,
     path: "/api-keys/{key_id}",
-    access: Some(KEYS),
+    asks: Asks::Key(KEYS),
     handler: || web::route().to(revoke),
     docs: Docs {
         id: "revokeApiKey",
@@ -248,7 +249,7 @@ pub async fn revoke(
 pub static ROTATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/api-keys/{key_id}/rotate",
-    access: Some(Access { or_self: true, ..KEYS }),
+    asks: Asks::Key(Access { or_self: true, ..KEYS }),
     handler: || web::route().to(rotate),
     docs: Docs {
         id: "rotateApiKey",

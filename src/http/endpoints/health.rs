@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::http::endpoint::{self, Answer, Docs, Endpoint, Tag, json_body};
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body};
 
 pub static SERVICE: Tag = Tag { name: "Service", description: "The service itself." };
 
@@ -25,7 +25,7 @@ pub struct Health {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/",
-    access: None,
+    asks: Asks::Nothing,
     handler: || web::route().to(get),
     docs: Docs {
         id: "getHealth",

@@ -17,7 +17,8 @@ use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
 use crate::http::Api;
 use crate::http::body::{Fields, read_json, string};
 use crate::http::endpoint::{
-    self, Answer, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like, shape,
+    self, Answer, Asks, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like,
+    shape,
 };
 use crate::http::gate::{Access, Caller};
 use crate::http::openapi::schemas::ShortIdPath;
@@ -121,7 +122,7 @@ fn shortlink(api: &Api, link: &Link) -> Shortlink {
 pub static CREATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/shorten",
-    access: Some(Access { scope: Scope::LinksWrite, rate_limit: &SHORTEN_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::LinksWrite, rate_limit: &SHORTEN_RATE, or_self: false }),
     handler: || web::route().to(create),
     docs: Docs {
         id: "createShortlink",
@@ -279,7 +280,7 @@ fn webhooks(api: &Api, fields: &mut Fields<'_>) -> Vec<String> {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}",
-    access: Some(Access { scope: Scope::LinksRead, rate_limit: &LINK_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::LinksRead, rate_limit: &LINK_RATE, or_self: false }),
     handler: || web::route().to(get),
     docs: Docs {
         id: "getShortlink",

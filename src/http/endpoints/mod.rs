@@ -12,7 +12,7 @@ pub mod reference;
 pub mod usage;
 pub mod webhooks;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Asks, ClientLimit, Endpoint};
 use crate::domain::rate_limit::RateLimit;
 
 /// Every endpoint of the public listener, in the order of the reference.
@@ -37,12 +37,20 @@ pub static ENDPOINTS: [&Endpoint; 15] = [
 /// The rate limits of keys that the endpoints name, each once.
 pub fn rate_limits() -> Vec<&'static RateLimit> {
     let mut limits: Vec<&'static RateLimit> = Vec::new();
-    for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access) {
+    for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
         if !limits.iter().any(|limit| limit.id == access.rate_limit.id) {
             limits.push(access.rate_limit);
         }
     }
     limits
+}
+
+/// The endpoints that limit requests by client, each with its limit.
+pub fn client_limits() -> impl Iterator<Item = (&'static Endpoint, &'static ClientLimit)> {
+    ENDPOINTS.into_iter().filter_map(|endpoint| match endpoint.asks {
+        Asks::Client(limit) => Some((endpoint, limit)),
+        Asks::Nothing | Asks::Key(_) => None,
+    })
 }
 
 #[cfg(test)]
@@ -60,7 +68,7 @@ mod tests {
         count(limits.iter().map(|limit| limit.name.to_owned()).collect());
         count(limits.iter().map(|limit| limit.setting.to_owned()).collect());
         // A limit that is declared twice would be told apart by nothing.
-        for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access) {
+        for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
             let is_listed = limits.iter().any(|limit| ptr::eq(*limit, access.rate_limit));
             assert!(is_listed, "the number of {:?} is taken", access.rate_limit);
         }

@@ -8,11 +8,14 @@ use super::links::LINKS;
 use crate::domain::link::ShortId;
 use crate::domain::qr::{self, QrOptions, QrParameters};
 use crate::http::Api;
-use crate::http::endpoint::{self, Answer, Content, Docs, Endpoint, inline_shape, parameters, problem, shape};
+use crate::http::endpoint::{
+    self, Answer, Asks, ClientLimit, Content, Docs, Endpoint, inline_shape, parameters, problem, shape,
+};
 use crate::http::openapi::schemas::{Binary, ImageFormat, Revalidation, ShortIdPath};
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;
-use crate::limits::client::ClientKey;
+
+pub static QR_LIMIT: ClientLimit = ClientLimit { name: "qr", setting: "qr_per_minute" };
 
 const CACHEABLE: HeaderValue = HeaderValue::from_static("public, max-age=86400");
 
@@ -41,7 +44,7 @@ pub struct QrQuery {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}/qr",
-    access: None,
+    asks: Asks::Client(&QR_LIMIT),
     handler: || web::route().to(get),
     docs: Docs {
         id: "getQrCode",
@@ -75,19 +78,11 @@ The image may be kept for a day. With its `ETag` in `If-None-Match` the answer i
                 ..Answer::NONE
             },
         ],
-        problems: &[
-            problem(Kind::Validation),
-            problem(Kind::NotFound),
-            problem(Kind::RateLimited),
-            problem(Kind::Unavailable),
-        ],
+        problems: &[problem(Kind::Validation), problem(Kind::NotFound), problem(Kind::Unavailable)],
     },
 };
 
 pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> Result<HttpResponse, Problem> {
-    let client = ClientKey::from(api.client_address(request.head()));
-    let admitted = api.qr_limiter.admit(client, api.clock.now().0);
-    admitted.inspect_err(|_| api.metrics.refusals.limited_qr.increment(1))?;
     let options = options(&request)?;
     let id = ShortId::parse(&path).ok_or_else(Problem::no_such_link)?;
     let known = match api.redirects.cached(id) {

@@ -3,7 +3,7 @@
 use actix_web::web;
 
 use super::links::LINKS;
-use crate::http::endpoint::{self, Answer, Docs, Endpoint, parameters, problem};
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, parameters, problem};
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::Kind;
 use crate::http::redirect::by_route;
@@ -11,7 +11,7 @@ use crate::http::redirect::by_route;
 pub static FOLLOW: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}",
-    access: None,
+    asks: Asks::Nothing,
     handler: || web::route().to(by_route),
     docs: Docs {
         id: "redirect",

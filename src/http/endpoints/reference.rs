@@ -1,7 +1,5 @@
 //! `GET /openapi.json` and `GET /docs`.
 
-use std::collections::BTreeMap;
-
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
@@ -9,8 +7,8 @@ use bytes::Bytes;
 use super::health::SERVICE;
 use super::qr::is_known_to_client;
 use crate::http::Api;
-use crate::http::endpoint::{self, Answer, Content, Docs, Endpoint, inline_shape, parameters, problem};
-use crate::http::openapi::schemas::Revalidation;
+use crate::http::endpoint::{self, Answer, Asks, Content, Docs, Endpoint, inline_shape, parameters, problem};
+use crate::http::openapi::schemas::{AnyObject, Revalidation};
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;
 
@@ -21,7 +19,7 @@ const REVALIDATED: HeaderValue = HeaderValue::from_static("public, no-cache");
 pub static DOCUMENT: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/openapi.json",
-    access: None,
+    asks: Asks::Nothing,
     handler: || web::route().to(document),
     docs: Docs {
         id: "getOpenApiDocument",
@@ -36,7 +34,7 @@ pub static DOCUMENT: Endpoint = Endpoint {
                 description: "The document.",
                 content: &[Content {
                     media_type: "application/json",
-                    shape: inline_shape::<BTreeMap<String, serde_json::Value>>(),
+                    shape: inline_shape::<AnyObject>(),
                     example: None,
                 }],
                 headers: &["Cache-Control", "ETag"],
@@ -62,7 +60,7 @@ async fn document(api: web::Data<Api>, request: HttpRequest) -> Result<HttpRespo
 pub static PAGE: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/docs",
-    access: None,
+    asks: Asks::Nothing,
     handler: || web::route().to(page),
     docs: Docs {
         id: "getReference",

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::domain::key::Scope;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
-use crate::http::endpoint::{self, Answer, Docs, Endpoint, Tag, json_body, problem};
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, problem};
 use crate::http::gate::{Access, Caller};
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;
@@ -55,7 +55,7 @@ pub struct UsageMetric {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/usage",
-    access: Some(Access { scope: Scope::UsageRead, rate_limit: &USAGE_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::UsageRead, rate_limit: &USAGE_RATE, or_self: false }),
     handler: || web::route().to(get),
     docs: Docs {
         id: "getUsage",

@@ -14,7 +14,7 @@ use crate::domain::link::{Link, ShortId};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::http::Api;
-use crate::http::endpoint::{self, Answer, Docs, Endpoint, Tag, json_body, parameters, problem, shape};
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, parameters, problem, shape};
 use crate::http::gate::{Access, Caller};
 use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
 use crate::http::problem::{Kind, Problem};
@@ -140,7 +140,7 @@ fn delivery(link: &Link, (id, state): (DeliveryId, DeliveryState)) -> DeliveryRe
 pub static STATUS: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}/webhooks/status",
-    access: Some(Access { scope: Scope::WebhooksRead, rate_limit: &STATUS_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::WebhooksRead, rate_limit: &STATUS_RATE, or_self: false }),
     handler: || web::route().to(status),
     docs: Docs {
         id: "getWebhookStatus",

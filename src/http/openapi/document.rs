@@ -147,11 +147,11 @@ fn response(answer: &Answer) -> Value {
 
 /// Adds to an operation what follows from what it asks of a key, and what is true of all operations.
 fn complete(operation: &mut Value, endpoint: &Endpoint) {
-    if endpoint.access.is_some() {
+    if endpoint.access().is_some() {
         responses(operation).for_each(|response| headers::add(response, "Cache-Control"));
     }
     problems::add_to(operation, endpoint);
-    if let Some(access) = endpoint.access {
+    if let Some(access) = endpoint.access() {
         let scopes = if access.or_self { json!([]) } else { json!([access.scope.name()]) };
         operation["security"] = json!([{"ApiKey": scopes}, {"Bearer": scopes}]);
         for status in statuses(operation).iter().filter(|status| *status != "401") {

@@ -18,15 +18,17 @@ use actix_web::http::header::HeaderValue;
 use bytes::Bytes;
 
 use crate::domain::plan::Plans;
+use crate::http::endpoint::Endpoint;
 
 /// What of the settings a user of the API has to know.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Facts {
     /// How the service is reached, without a trailing slash.
     pub base_url: String,
     pub plans: Plans,
     pub redirect_per_minute: Option<NonZeroU32>,
-    pub qr_per_minute: Option<NonZeroU32>,
+    /// The endpoints that limit requests by client.
+    pub by_client: Vec<(&'static Endpoint, Option<NonZeroU32>)>,
     pub unauthorized_per_minute: Option<NonZeroU32>,
     /// For one try of a webhook delivery.
     pub webhook_timeout: Duration,

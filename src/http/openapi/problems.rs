@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::headers;
 use crate::domain::key::Scope;
-use crate::http::endpoint::Endpoint;
+use crate::http::endpoint::{Asks, Endpoint};
 use crate::http::problem::{Faults, Kind, PROBLEM_JSON, Problem};
 use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
@@ -87,8 +87,11 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
     let own = endpoint.docs.problems;
     let mut kinds: Vec<Kind> = own.iter().map(|problem| problem.kind).collect();
     kinds.push(Kind::Internal);
-    if endpoint.access.is_some() {
+    if endpoint.access().is_some() {
         kinds.extend([Kind::Unauthorized, Kind::ScopeMissing, Kind::RateLimited, Kind::Unavailable]);
+    }
+    if let Asks::Client(_) = endpoint.asks {
+        kinds.push(Kind::RateLimited);
     }
     if endpoint.docs.body.is_some() {
         let reading = [Kind::MalformedBody, Kind::RequestTimeout, Kind::PayloadTooLarge, Kind::UnsupportedMediaType];
@@ -101,7 +104,7 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
     for (status, kinds) in by_status {
         let example = |kind| {
             let of_endpoint = own.iter().find(|problem| problem.kind == kind).and_then(|problem| problem.example);
-            let scope = endpoint.access.map(|access| access.scope);
+            let scope = endpoint.access().map(|access| access.scope);
             of_endpoint.map_or_else(|| usual(kind, endpoint.path, scope), |example| example())
         };
         operation["responses"][status.to_string()] = response(&kinds, example);
