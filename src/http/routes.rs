@@ -33,7 +33,7 @@ pub fn pattern_of(path: &str) -> Option<&'static str> {
 /// Every path of the public listener, in the order in which they are tried: fixed text before a parameter.
 pub fn table() -> Vec<Path> {
     let mut table: Vec<Path> = Vec::new();
-    for endpoint in ENDPOINTS {
+    for &endpoint in ENDPOINTS {
         match table.iter_mut().find(|path| path.pattern == endpoint.path) {
             Some(path) => path.operations.push(endpoint),
             None => table.push(Path { pattern: endpoint.path, operations: vec![endpoint] }),

@@ -16,7 +16,7 @@ use super::endpoint::{Asks, ClientLimit, Endpoint};
 use crate::domain::rate_limit::RateLimit;
 
 /// Every endpoint of the public listener, in the order of the reference.
-pub static ENDPOINTS: [&Endpoint; 15] = [
+pub static ENDPOINTS: &[&Endpoint] = &[
     &links::CREATE,
     &links::GET,
     &redirect::FOLLOW,
@@ -47,7 +47,7 @@ pub fn rate_limits() -> Vec<&'static RateLimit> {
 
 /// The endpoints that limit requests by client, each with its limit.
 pub fn client_limits() -> impl Iterator<Item = (&'static Endpoint, &'static ClientLimit)> {
-    ENDPOINTS.into_iter().filter_map(|endpoint| match endpoint.asks {
+    ENDPOINTS.iter().filter_map(|&endpoint| match endpoint.asks {
         Asks::Client(limit) => Some((endpoint, limit)),
         Asks::Nothing | Asks::Key(_) => None,
     })

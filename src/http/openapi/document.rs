@@ -31,7 +31,7 @@ pub fn document(facts: &Facts) -> Value {
         "tags": tags(),
         "servers": [{"url": facts.base_url}],
     });
-    for endpoint in ENDPOINTS {
+    for &endpoint in ENDPOINTS {
         // The reference has `HEAD` once for all: it is there where `GET` is.
         let method = endpoint.methods[0].as_str().to_lowercase();
         document["paths"][endpoint.path][method] = operation(endpoint);
@@ -51,7 +51,7 @@ pub fn document(facts: &Facts) -> Value {
             "description": "The same key, for clients that send nothing else. `X-API-Key` counts where both are sent.",
         },
     });
-    for endpoint in ENDPOINTS {
+    for &endpoint in ENDPOINTS {
         for answer in endpoint.docs.answers {
             if let Some(parameter) = answer.names {
                 add_links(&mut document, endpoint, answer, parameter);
@@ -67,7 +67,7 @@ pub fn document(facts: &Facts) -> Value {
 /// The groups of endpoints, in the order in which the table has the first of each.
 fn tags() -> Value {
     let mut tags: Vec<&Tag> = Vec::new();
-    for endpoint in ENDPOINTS {
+    for &endpoint in ENDPOINTS {
         if !tags.iter().any(|tag| tag.name == endpoint.docs.tag.name) {
             tags.push(endpoint.docs.tag);
         }
