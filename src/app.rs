@@ -6,6 +6,7 @@ mod cluster;
 mod files;
 mod kept;
 mod keys_on_disk;
+mod limits;
 mod master_key;
 mod meters;
 mod opening;

@@ -1,7 +1,7 @@
 //! The actors that count requests per API key.
 //!
 //! Every key belongs to one of a few shards, chosen by a hash of its id. A shard owns, for its
-//! keys, the sliding windows of all endpoints and what is known of the month's links, so that one
+//! keys, the sliding windows of all rate limits and what is known of the month's links, so that one
 //! message admits a request and no lock is shared between cores. What it owns outlives a panic of
 //! the actor, but not the process: a restarted process starts all windows anew.
 //!
@@ -24,8 +24,8 @@ use self::exchange::Sharing;
 use self::state::ShardState;
 use super::keeper::{AskError, Keeper, KeeperOptions, Kept, Resend, RestartHook};
 use crate::domain::calendar::{Month, Timestamp};
-use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
+use crate::domain::rate_limit::RateLimitId;
 use crate::domain::window::Admission;
 use crate::telemetry::metrics::actors::ActorMeters;
 
@@ -45,12 +45,12 @@ pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// 200 bytes each, a full mailbox takes less than a megabyte.
 const MAILBOX_CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// Asks for a request to be let in at an endpoint, and counts it if it is.
+/// Asks for a request to be let in at a rate limit, and counts it if it is.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmitRequest {
     pub key: KeyId,
-    pub endpoint: Endpoint,
-    /// The key's limit per minute at the endpoint; 0 for none.
+    pub rate_limit: RateLimitId,
+    /// How many requests a minute that is for the key; 0 for no limit.
     pub limit: u32,
     pub now: Timestamp,
 }
@@ -58,7 +58,7 @@ pub struct AdmitRequest {
 /// The answer to [`AdmitRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitting {
-    /// `None` where the endpoint has no limit: let in, and there is nothing to tell the client.
+    /// `None` where there is no limit: let in, and there is nothing to tell the client.
     pub admission: Option<Admission>,
     /// How many links the key has created in the month of `now`, as far as the shard was told in
     /// the last minute. Where it reaches the quota, the store need not be asked.
@@ -139,11 +139,11 @@ impl KeyShard {
     /// Hears what the other nodes have let in at the window that `request` asks for, once for all who ask
     /// meanwhile; then the request is answered.
     fn hear_and_admit(&self, sharing: &Arc<Sharing>, request: AdmitRequest) -> Response<Admitting> {
-        let (mut hearing, reader) = self.state().join_hearing((request.key, request.endpoint));
+        let (mut hearing, reader) = self.state().join_hearing((request.key, request.rate_limit));
         if let Some(reader) = reader {
             let (state, sharing) = (Arc::clone(&self.state), Arc::clone(sharing));
             actix::spawn(async move {
-                let answer = sharing.hear((request.key, request.endpoint)).await;
+                let answer = sharing.hear((request.key, request.rate_limit)).await;
                 lock(&state).end_hearing(&request, answer, sharing.clock.now());
                 drop(reader);
             });

@@ -1,16 +1,16 @@
 //! Builds the parts and puts them together.
 
 use std::net::{SocketAddr, TcpListener};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Arbiter;
 use actix_web::dev::Server;
 use actix_web::{App as Router, web};
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::around_store::guarded_and_metered;
+use super::limits::{client_limits, plans, redirect_limiter, unauthorized_limit};
 use super::opening::{self, Ground};
 use super::{App, Parts, StartError, Tell, meters, refused};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
@@ -21,14 +21,13 @@ use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, Webhook
 use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
-use crate::config::{Config, Tier as TierSettings};
+use crate::config::Config;
 use crate::dns::{Resolver, Settings as ResolverSettings};
-use crate::domain::endpoint::Endpoint;
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
 use crate::domain::link::BaseUrl;
-use crate::domain::plan::{Plan, Plans};
+use crate::domain::plan::Plans;
 use crate::domain::referrer::OwnHost;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
@@ -42,9 +41,7 @@ use crate::http::edge::service::EdgeFactory;
 use crate::http::notices::Notices;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
-use crate::http::unauthorized::UnauthorizedLimit;
-use crate::http::{Api, admin, routes, server};
-use crate::limits::client::ClientLimiter;
+use crate::http::{Api, admin, endpoints, routes, server};
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
 use crate::service::authentication::Authentication;
@@ -148,7 +145,6 @@ pub(super) async fn build(
     let cache = Arc::new(LinkCache::new(Arc::clone(&store), cache_settings(config)));
     meters::show(&metrics, &journal_writer, &cache, &store, &clock);
     // QR codes are asked for far less often than redirects, and few answers are 401.
-    let few_cells = config.limits.table_size / 8;
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),
@@ -159,8 +155,8 @@ pub(super) async fn build(
         usage: Usage::new(Arc::clone(&store), plans, clock.clone()),
         webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
         redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
-        qr_limiter: limiter(config.limits.qr_per_minute, few_cells)?,
-        unauthorized_limit: UnauthorizedLimit::new(limiter(config.limits.unauthorized_per_minute, few_cells)?),
+        client_limits: client_limits(config)?,
+        unauthorized_limit: unauthorized_limit(config)?,
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
         notices: Notices::default(),
         base_url: base_url.clone(),
@@ -194,7 +190,11 @@ pub(super) async fn build(
 /// What the operator's listener tells, and the listener.
 async fn serve_operators(socket: TcpListener) -> Result<(Arc<Metrics>, Readiness, admin::Serving), StartError> {
     let address = bound(&socket)?;
-    let metrics = Arc::new(Metrics::new(routes::PATTERNS.iter().copied(), routes::REDIRECT));
+    let metrics = Arc::new(Metrics::new(
+        routes::PATTERNS.iter().copied(),
+        routes::REDIRECT,
+        endpoints::client_limits().map(|(_, limit)| limit.name),
+    ));
     let readiness = Readiness::default();
     meters::show_readiness(&metrics, &readiness);
     let serving = admin::serve(socket, readiness.clone(), Arc::clone(&metrics)).await;
@@ -336,10 +336,6 @@ fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
     socket.local_addr().map_err(StartError::Thread)
 }
 
-fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartError> {
-    limiter(config.limits.redirect_per_minute, config.limits.table_size)
-}
-
 fn cache_settings(config: &Config) -> LinkCacheSettings {
     LinkCacheSettings {
         capacity: config.cache.links,
@@ -360,41 +356,11 @@ pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
         base_url: base_url.as_str().to_owned(),
         plans: plans(config),
         redirect_per_minute: config.limits.redirect_per_minute,
-        qr_per_minute: config.limits.qr_per_minute,
+        by_client: endpoints::client_limits()
+            .map(|(endpoint, limit)| (endpoint, config.limits.per_minute(limit.setting)))
+            .collect(),
         unauthorized_per_minute: config.limits.unauthorized_per_minute,
         webhook_timeout: config.webhooks.timeout,
         retry_delays: config.webhooks.retry_delays.clone(),
     })
-}
-
-fn plans(config: &Config) -> Plans {
-    Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) }
-}
-
-fn plan(tier: &TierSettings) -> Plan {
-    let mut per_minute = [None; Endpoint::ALL.len()];
-    for endpoint in Endpoint::ALL {
-        per_minute[endpoint.index()] = match endpoint {
-            Endpoint::Shorten => tier.shorten_per_minute,
-            Endpoint::Link => tier.link_per_minute,
-            Endpoint::Analytics => tier.analytics_per_minute,
-            Endpoint::Summary => tier.summary_per_minute,
-            Endpoint::Usage => tier.usage_per_minute,
-            Endpoint::WebhookStatus => tier.status_per_minute,
-            Endpoint::ApiKeys => tier.api_keys_per_minute,
-        };
-    }
-    Plan {
-        per_minute,
-        links_per_month: tier.links_per_month,
-        webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
-        child_keys: Some(tier.child_keys.into()),
-    }
-}
-
-fn limiter(per_minute: Option<NonZeroU32>, cells: usize) -> Result<ClientLimiter, StartError> {
-    // A seed by chance: nobody can choose addresses that share a cell.
-    let mut seed = [0; 8];
-    SystemRandom::new().fill(&mut seed).map_err(|_| StartError::NoRandomness)?;
-    Ok(ClientLimiter::new(per_minute.map_or(0, NonZeroU32::get), cells, u64::from_ne_bytes(seed)))
 }

@@ -1,4 +1,4 @@
-//! The exact sliding window of one key at one endpoint.
+//! The exact sliding window of one key at one rate limit.
 //!
 //! A request that is let in at `t` is counted until just before `t` + 60 s: at any `now` the window
 //! is (now − 60 s, now], so of two requests exactly 60.000 s apart the second no longer sees the
@@ -25,20 +25,20 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use super::endpoint::Endpoint;
 use super::key::KeyId;
+use super::rate_limit::RateLimitId;
 
-/// What one node has let in of one key at one endpoint, as the other nodes are told.
+/// What one node has let in of one key at one rate limit, as the other nodes are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowLog {
     pub key: KeyId,
-    pub endpoint: Endpoint,
+    pub rate_limit: RateLimitId,
     /// When, in milliseconds since 1970, oldest first.
     pub admitted_ms: Vec<u64>,
 }
 
-/// A window: that of a key at an endpoint.
-pub type WindowId = (KeyId, Endpoint);
+/// A window: that of a key at a rate limit.
+pub type WindowId = (KeyId, RateLimitId);
 
 /// The length of the window in seconds: the `w` of `RateLimit-Policy`.
 pub const WINDOW_SECONDS: u32 = 60;

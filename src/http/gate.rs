@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep_until};
 use super::problem::Problem;
 use super::{Api, unauthorized};
 use crate::actors::key_shard::AdmitRequest;
-use crate::domain::endpoint::Endpoint;
 use crate::domain::key::{ApiKey, KeyId, Scope};
+use crate::domain::rate_limit::RateLimit;
 use crate::domain::window::{Admission, WINDOW_SECONDS};
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -32,7 +32,7 @@ const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     pub scope: Scope,
-    pub endpoint: Endpoint,
+    pub rate_limit: &'static RateLimit,
     /// A key may do this to itself without the scope; it is named by the path's `key_id`.
     pub or_self: bool,
 }
@@ -121,17 +121,18 @@ async fn let_through(
     if !may {
         return Err(Problem::scope_missing(access.scope).into());
     }
-    let limit = api.plans.of(&key).requests_per_minute(access.endpoint);
+    let limit = api.plans.of(&key).requests_per_minute(access.rate_limit.id);
     let asked = AdmitRequest {
         key: key.id,
-        endpoint: access.endpoint,
+        rate_limit: access.rate_limit.id,
         limit: limit.map_or(0, std::num::NonZeroU32::get),
         now: api.clock.now(),
     };
     // The root has no limits: nothing needs to be asked.
     let admitting = if key.is_root { None } else { Some(api.shards.admit(asked).await.map_err(Problem::from)?) };
     let admission = admitting.as_ref().and_then(|admitting| admitting.admission);
-    let rate_limit = limit.zip(admission).map(|(limit, admission)| rate_limit(access.endpoint, limit.get(), admission));
+    let rate_limit =
+        limit.zip(admission).map(|(limit, admission)| rate_limit(access.rate_limit.name, limit.get(), admission));
     if let Some(Admission::Refused { retry_after_seconds }) = admission {
         api.metrics.refusals.limited_keys.increment(1);
         let mut problem = Problem::rate_limited(retry_after_seconds);
@@ -161,8 +162,7 @@ pub fn presented_secret(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// The IETF draft's header fields: the policy, and what is left of it.
-fn rate_limit(endpoint: Endpoint, limit: u32, admission: Admission) -> [(HeaderName, HeaderValue); 2] {
-    let name = endpoint.policy_name();
+fn rate_limit(name: &str, limit: u32, admission: Admission) -> [(HeaderName, HeaderValue); 2] {
     let policy = format!("\"{name}\";q={limit};w={WINDOW_SECONDS}");
     let left = format!("\"{name}\";r={};t={}", admission.remaining(), admission.reset_seconds());
     // Names and numbers are ASCII: both are header values.

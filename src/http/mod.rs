@@ -1,21 +1,19 @@
 //! The public face: routes, who is asking, what is answered. The only user of actix-web.
 
 pub mod admin;
-pub mod analytics;
-pub mod api_keys;
 pub mod body;
 pub mod client;
+pub mod client_limits;
 pub mod edge;
+pub mod endpoint;
+pub mod endpoints;
 pub mod fast_path;
 pub mod faults;
 pub mod fields;
 pub mod gate;
-pub mod health;
-pub mod links;
 pub mod notices;
 pub mod openapi;
 pub mod problem;
-pub mod qr;
 pub mod query;
 pub mod redirect;
 pub mod report;
@@ -26,8 +24,6 @@ pub mod server;
 mod stall;
 pub mod surrogates;
 pub mod unauthorized;
-pub mod usage;
-pub mod webhooks;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,6 +32,7 @@ use std::time::Duration;
 use actix_web::dev::RequestHead;
 
 use self::client::TrustedProxies;
+use self::client_limits::ClientLimits;
 use self::notices::Notices;
 use self::openapi::Reference;
 use self::report::Reporting;
@@ -45,7 +42,6 @@ use crate::clock::Clock;
 use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::Plans;
-use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
 use crate::service::authentication::Authentication;
@@ -67,7 +63,7 @@ pub struct Api {
     pub usage: Usage,
     pub webhook_statuses: WebhookStatuses,
     pub redirects: Redirects,
-    pub qr_limiter: ClientLimiter,
+    pub client_limits: ClientLimits,
     pub unauthorized_limit: UnauthorizedLimit,
     pub trusted_proxies: TrustedProxies,
     pub notices: Notices,

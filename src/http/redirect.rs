@@ -7,8 +7,7 @@ use actix_web::http::header::{CACHE_CONTROL, LOCATION};
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 
 use super::Api;
-use super::openapi::schemas::ShortIdPath;
-use super::problem::{Kind, Problem};
+use super::problem::Problem;
 use super::resolve::{AdmittedRequest, Answer, RedirectAnswer, admit, look_up};
 use crate::domain::link::ShortId;
 
@@ -74,29 +73,6 @@ fn response_of(api: &Api, request: &AdmittedRequest, answer: Answer<'_>) -> Resp
 /// What the edge service leaves to the routes: paths of one segment that are no short id as they stand, and escaped ones.
 ///
 /// They count against the client's limit like every other look-up.
-#[utoipa::path(
-    get,
-    path = "/{short_id}",
-    tag = "Links",
-    operation_id = "redirect",
-    summary = "Redirect to target URL",
-    description = "Answers 302 with the link's target in `Location`, without a body. Needs no key, and ignores any query.\n\n\
-        Each 302 to a `GET` is one hit: it is counted, and the link's webhooks are fired in the background, so that the \
-        redirect does not wait for them. A `HEAD` answers the same and records nothing. Redirects are limited by client, \
-        over all links of a node, and never blocked by a quota.\n\n\
-        Of the visitor these are read: `User-Agent` and `Sec-CH-UA-Mobile` for the kind of device, the host of `Referer`, \
-        and the address for the place. The address is kept only in the hit journal, whose files are deleted once all of \
-        their hits are counted.",
-    params(ShortIdPath),
-    responses((
-        status = 302,
-        description = "The way to the target.",
-        headers(("Location"), ("Cache-Control")),
-    )),
-    extensions(("x-problems" = json!([
-        Kind::NotFound.slug(), Kind::RateLimited.slug(), Kind::Unavailable.slug(),
-    ]))),
-)]
 pub async fn by_route(
     api: web::Data<Api>,
     request: HttpRequest,

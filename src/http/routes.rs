@@ -1,4 +1,4 @@
-//! The route table: every path, its methods, what it asks of a key, and its handler.
+//! The routes: every path of the table of endpoints, with its methods and what they ask of a key.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -8,14 +8,13 @@ use actix_web::middleware::from_fn;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{Resource, Route, guard};
 
-use super::gate::{Access, pass};
+use super::endpoint::{Asks, Endpoint};
+use super::endpoints::{ENDPOINTS, redirect};
 use super::problem::Problem;
-use super::{analytics, api_keys, health, links, openapi, qr, redirect, usage, webhooks};
-use crate::domain::endpoint::Endpoint;
-use crate::domain::key::Scope;
+use super::{client_limits, gate};
 
 /// The pattern of redirects.
-pub const REDIRECT: &str = "/{short_id}";
+pub const REDIRECT: &str = redirect::FOLLOW.path;
 
 /// The patterns of all routes, in the order of the table.
 pub static PATTERNS: LazyLock<Vec<&'static str>> =
@@ -31,41 +30,19 @@ pub fn pattern_of(path: &str) -> Option<&'static str> {
     })
 }
 
-/// Every path of the public listener, in the order in which they are tried.
+/// Every path of the public listener, in the order in which they are tried: fixed text before a parameter.
 pub fn table() -> Vec<Path> {
-    let keys = Access { scope: Scope::KeysManage, endpoint: Endpoint::ApiKeys, or_self: false };
-    let keyed = |scope, endpoint| Access { scope, endpoint, or_self: false };
-    vec![
-        path("/", [get(web::route().to(health::get))]),
-        path("/docs", [get(web::route().to(openapi::docs))]),
-        path("/openapi.json", [get(web::route().to(openapi::document))]),
-        path("/shorten", [post(web::route().to(links::create)).asks(keyed(Scope::LinksWrite, Endpoint::Shorten))]),
-        path("/usage", [get(web::route().to(usage::get)).asks(keyed(Scope::UsageRead, Endpoint::Usage))]),
-        path(
-            "/api-keys",
-            [get(web::route().to(api_keys::list)).asks(keys), post(web::route().to(api_keys::create)).asks(keys)],
-        ),
-        path("/api-keys/{key_id}", [delete(web::route().to(api_keys::revoke)).asks(keys)]),
-        path(
-            "/api-keys/{key_id}/rotate",
-            [post(web::route().to(api_keys::rotate)).asks(Access { or_self: true, ..keys })],
-        ),
-        path("/links/{short_id}", [get(web::route().to(links::get)).asks(keyed(Scope::LinksRead, Endpoint::Link))]),
-        path(
-            "/links/{short_id}/analytics",
-            [get(web::route().to(analytics::full)).asks(keyed(Scope::AnalyticsRead, Endpoint::Analytics))],
-        ),
-        path(
-            "/links/{short_id}/analytics/summary",
-            [get(web::route().to(analytics::summary)).asks(keyed(Scope::AnalyticsRead, Endpoint::Summary))],
-        ),
-        path(
-            "/{short_id}/webhooks/status",
-            [get(web::route().to(webhooks::status)).asks(keyed(Scope::WebhooksRead, Endpoint::WebhookStatus))],
-        ),
-        path("/{short_id}/qr", [get(web::route().to(qr::get))]),
-        path(REDIRECT, [get(web::route().to(redirect::by_route))]),
-    ]
+    let mut table: Vec<Path> = Vec::new();
+    for &endpoint in ENDPOINTS {
+        match table.iter_mut().find(|path| path.pattern == endpoint.path) {
+            Some(path) => path.operations.push(endpoint),
+            None => table.push(Path { pattern: endpoint.path, operations: vec![endpoint] }),
+        }
+    }
+    // Of two patterns that fit the same path, the first segment that differs is a parameter in one of them only.
+    let are_parameters = |path: &Path| path.pattern.split('/').map(|part| part.starts_with('{')).collect::<Vec<_>>();
+    table.sort_by_cached_key(are_parameters);
+    table
 }
 
 /// Hands the table to the router; what it does not have is 404.
@@ -79,29 +56,7 @@ pub fn configure(config: &mut ServiceConfig) {
 /// A path and what it answers.
 pub struct Path {
     pub pattern: &'static str,
-    pub operations: Vec<Operation>,
-}
-
-/// A method of a path: the HTTP methods it answers, its handler, and what it asks of a key.
-pub struct Operation {
-    pub methods: &'static [Method],
-    pub access: Option<Access>,
-    handler: Route,
-}
-
-impl Operation {
-    fn asks(self, access: Access) -> Self {
-        Self { access: Some(access), ..self }
-    }
-
-    fn into_route(self) -> Route {
-        let Self { methods, access, handler } = self;
-        let route = handler.guard(guard::fn_guard(move |context| methods.contains(&context.head().method)));
-        match access {
-            Some(access) => route.wrap(from_fn(move |request, next| pass(access, request, next))),
-            None => route,
-        }
-    }
+    pub operations: Vec<&'static Endpoint>,
 }
 
 impl Path {
@@ -110,24 +65,18 @@ impl Path {
         let allowed: Vec<Method> = self.operations.iter().flat_map(|operation| operation.methods).cloned().collect();
         let refuse = web::to(move || ready(Err::<&str, _>(Problem::method_not_allowed(&allowed))));
         let resource = web::resource(self.pattern).default_service(refuse);
-        self.operations.into_iter().fold(resource, |resource, operation| resource.route(operation.into_route()))
+        self.operations.into_iter().fold(resource, |resource, operation| resource.route(route(operation)))
     }
 }
 
-fn path<const N: usize>(pattern: &'static str, operations: [Operation; N]) -> Path {
-    Path { pattern, operations: operations.into() }
-}
-
-fn get(handler: Route) -> Operation {
-    Operation { methods: &[Method::GET, Method::HEAD], access: None, handler }
-}
-
-fn post(handler: Route) -> Operation {
-    Operation { methods: &[Method::POST], access: None, handler }
-}
-
-fn delete(handler: Route) -> Operation {
-    Operation { methods: &[Method::DELETE], access: None, handler }
+fn route(endpoint: &'static Endpoint) -> Route {
+    let answers = guard::fn_guard(|context| endpoint.methods.contains(&context.head().method));
+    let route = (endpoint.handler)().guard(answers);
+    match endpoint.asks {
+        Asks::Key(access) => route.wrap(from_fn(move |request, next| gate::pass(access, request, next))),
+        Asks::Client(limit) => route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next))),
+        Asks::Nothing => route,
+    }
 }
 
 #[cfg(test)]
@@ -149,6 +98,15 @@ mod tests {
         ] {
             assert_eq!(pattern_of(path), pattern, "{path}");
         }
+    }
+
+    #[test]
+    fn fixed_text_is_tried_before_a_parameter() {
+        let patterns: Vec<&str> = table().iter().map(|path| path.pattern).collect();
+        let place = |pattern: &str| patterns.iter().position(|known| *known == pattern).unwrap();
+        assert!(place("/usage") < place("/{short_id}"));
+        // `/links/qr` is a link that is called `qr`, not the code of a link that is called `links`.
+        assert!(place("/links/{short_id}") < place("/{short_id}/qr"));
     }
 
     #[test]

@@ -253,7 +253,7 @@ pub trait Store: Send + Sync + 'static {
         drop(tell);
     }
 
-    /// Publishes what this node has let in of late, for each key and endpoint in the place of what it published of that one
+    /// Publishes what this node has let in of late, for each key and rate limit in the place of what it published of that one
     /// before, and answers what the other nodes have of the same: a log for each process that has something. It is forgotten
     /// by itself once no window can hold it any more. After an error what was published may be seen all the same.
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {

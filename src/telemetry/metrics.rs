@@ -49,8 +49,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// `routes` are the patterns of the routes that requests are counted by, and `redirect` is that of redirects.
-    pub fn new(routes: impl Iterator<Item = &'static str>, redirect: &'static str) -> Self {
+    /// `routes` are the patterns of the routes that requests are counted by, and `redirect` is that of redirects;
+    /// `client_limits` are the names of the limits by client that single endpoints have.
+    pub fn new(
+        routes: impl Iterator<Item = &'static str>,
+        redirect: &'static str,
+        client_limits: impl Iterator<Item = &'static str>,
+    ) -> Self {
         let delays = [WEBHOOK_FIRST_ATTEMPT_DELAY, WEBHOOK_DELIVERY_DELAY];
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).expect("the buckets are not empty");
         let builder = delays.iter().fold(builder, |builder, delay| {
@@ -66,7 +71,7 @@ impl Metrics {
             metrics::gauge!(BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
             (
                 RequestMeters::register(routes),
-                RefusalMeters::register(),
+                RefusalMeters::register(client_limits),
                 CountingMeters::register(),
                 WebhookMeters::register(),
                 TraceMeters::register(),

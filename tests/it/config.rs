@@ -4,6 +4,7 @@ mod refusals;
 mod scylla;
 
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
@@ -14,6 +15,7 @@ use std::{
 use signpost::config::{
     Config, Consistency, DEFAULTS, LogFormat, LogLevel, Origin, SerialConsistency, SettingError, StoreKind, Value,
 };
+use signpost::http::endpoints;
 
 const ROOT_KEY: &str = "a-root-key-that-is-32-characters";
 const MASTER_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -95,19 +97,11 @@ fn the_defaults_are_the_documented_numbers() {
 
     let number = |limit: Option<std::num::NonZeroU32>| limit.map(std::num::NonZeroU32::get);
     assert_eq!(number(config.limits.redirect_per_minute), Some(100));
-    assert_eq!(number(config.limits.qr_per_minute), Some(60));
+    assert_eq!(number(config.limits.per_minute("qr_per_minute")), Some(60));
     assert_eq!(number(config.limits.unauthorized_per_minute), Some(100));
     let rates = [&config.tiers.free, &config.tiers.pro].map(|tier| {
-        [
-            tier.shorten_per_minute,
-            tier.analytics_per_minute,
-            tier.summary_per_minute,
-            tier.usage_per_minute,
-            tier.status_per_minute,
-            tier.link_per_minute,
-            tier.api_keys_per_minute,
-        ]
-        .map(|limit| number(limit).unwrap_or(0))
+        ["shorten", "analytics", "summary", "usage", "status", "link", "api_keys"]
+            .map(|name| number(tier.per_minute(&format!("{name}_per_minute"))).unwrap_or(0))
     });
     assert_eq!(rates[0], [10, 30, 30, 60, 60, 60, 30]);
     assert_eq!(rates[1], [60, 120, 120, 120, 120, 120, 60]);
@@ -116,6 +110,17 @@ fn the_defaults_are_the_documented_numbers() {
     assert_eq!(config.tiers.free.webhook_deliveries_per_month, Some(1_000));
     assert_eq!(config.tiers.pro.webhook_deliveries_per_month, Some(50_000));
     assert_eq!((config.tiers.free.child_keys, config.tiers.pro.child_keys), (10, 100));
+}
+
+#[test]
+fn every_rate_limit_of_an_endpoint_has_a_setting_in_each_tier_and_every_setting_an_endpoint() {
+    let limits: BTreeSet<&str> = endpoints::rate_limits().into_iter().map(|limit| limit.setting).collect();
+    let config = defaults();
+    for tier in [&config.tiers.free, &config.tiers.pro] {
+        assert_eq!(tier.rates().collect::<BTreeSet<_>>(), limits);
+    }
+    let by_client: BTreeSet<&str> = endpoints::client_limits().map(|(_, limit)| limit.setting).collect();
+    assert_eq!(config.limits.rates().collect::<BTreeSet<_>>(), by_client);
 }
 
 #[test]
@@ -322,7 +327,7 @@ fn a_limit_of_zero_is_none_and_a_quota_of_zero_is_zero() {
     let config = with_environment(&environment).expect("valid");
     assert_eq!(config.tiers.free.child_keys, 0);
     assert_eq!(config.limits.redirect_per_minute, None);
-    assert_eq!(config.tiers.free.shorten_per_minute, None);
+    assert_eq!(config.tiers.free.per_minute("shorten_per_minute"), None);
     assert_eq!(config.tiers.free.links_per_month, Some(0));
 }
 

@@ -19,10 +19,10 @@ use signpost::actors::key_shard::AdmitRequest;
 use signpost::actors::key_shard::state::ShardState;
 use signpost::domain::analytics::{Analytics, analyze};
 use signpost::domain::calendar::{Day, Timestamp};
-use signpost::domain::endpoint::Endpoint;
 use signpost::domain::hit::{Dimension, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::qr::{QrFormat, QrImage, QrOptions, QrParameters, render};
+use signpost::domain::rate_limit::RateLimitId;
 use signpost::domain::referrer::OwnHost;
 use signpost::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use signpost::domain::webhook_event::hit_event_body;
@@ -127,7 +127,7 @@ fn full_shard(requests: u64) -> (ShardState, Vec<AdmitRequest>) {
         .zip(keys.into_iter().cycle())
         .map(|(now, key)| AdmitRequest {
             key,
-            endpoint: Endpoint::Shorten,
+            rate_limit: RateLimitId::new(0),
             limit: LIMIT.get() / 16,
             now: Timestamp(now),
         })

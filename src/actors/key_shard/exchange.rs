@@ -248,11 +248,11 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::endpoint::Endpoint;
     use crate::domain::key::KeyId;
+    use crate::domain::rate_limit::RateLimitId;
 
     fn window(number: u128) -> WindowId {
-        (KeyId(Uuid::from_u128(number)), Endpoint::Usage)
+        (KeyId(Uuid::from_u128(number)), RateLimitId::new(4))
     }
 
     #[test]

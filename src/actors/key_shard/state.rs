@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::exchange::{Telling, Turn};
 use super::{AdmitRequest, Admitting, NoteLinksCreated};
 use crate::domain::calendar::{Month, Timestamp};
-use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
+use crate::domain::rate_limit::RateLimitId;
 use crate::domain::window::{SlidingWindow, WindowId, WindowLog};
 use crate::store::StoreError;
 
@@ -35,7 +35,8 @@ pub struct ShardState {
 
 #[derive(Default)]
 struct KeyState {
-    windows: [SlidingWindow; Endpoint::ALL.len()],
+    /// Those that were asked for. Most keys use few of the limits.
+    windows: Vec<(RateLimitId, SlidingWindow)>,
     links: Option<LinksNote>,
 }
 
@@ -63,18 +64,18 @@ impl ShardState {
             && let Some(turn) = &mut self.turn
         {
             // One that is refused, too: it wants to know of what others let in, and what has left there.
-            turn.note((request.key, request.endpoint), now_ms);
+            turn.note((request.key, request.rate_limit), now_ms);
         }
         let key = self.key(request.key, now_ms);
         // Before the request is counted: once it is, nothing may keep the answer back.
         let links_created = key.links_created(request.now);
-        let window = &mut key.windows[request.endpoint.index()];
+        let window = key.window(request.rate_limit);
         Admitting { admission: limit.map(|limit| window.admit(now_ms, limit)), links_created }
     }
 
     /// Whether it is known of late what other nodes have let in at the window that is asked for.
     pub fn is_at_hand(&self, request: &AdmitRequest) -> bool {
-        let window = (request.key, request.endpoint);
+        let window = (request.key, request.rate_limit);
         request.limit == 0 || self.turn.as_ref().is_none_or(|turn| turn.is_at_hand(&window))
     }
 
@@ -93,11 +94,11 @@ impl ShardState {
     /// Ends the reading of the window that `request` asks for. It is at hand from now on, also where it
     /// could not be read: the next exchange tells.
     pub fn end_hearing(&mut self, request: &AdmitRequest, answer: Result<Vec<WindowLog>, StoreError>, now: Timestamp) {
-        let window = (request.key, request.endpoint);
+        let window = (request.key, request.rate_limit);
         self.hearings.remove(&window);
         match answer {
             Ok(others) => {
-                let elsewhere = &mut self.key(request.key, now.0).windows[request.endpoint.index()];
+                let elsewhere = self.key(request.key, now.0).window(request.rate_limit);
                 elsewhere.expect_limit(request.limit);
                 elsewhere.count_elsewhere(now.0, others.into_iter().flat_map(|log| log.admitted_ms).collect());
             }
@@ -113,9 +114,9 @@ impl ShardState {
     pub fn begin_exchange(&mut self, now: Timestamp) -> Option<Telling> {
         let keys = &mut self.keys;
         let (asked, idle) = self.turn.as_mut()?.begin(now.0, |(key, _)| keys.contains_key(key))?;
-        let log_of = |&(key, endpoint): &WindowId| {
-            let window = &mut keys.get_mut(&key)?.windows[endpoint.index()];
-            Some(WindowLog { key, endpoint, admitted_ms: window.admitted_here(now.0) })
+        let log_of = |&(key, rate_limit): &WindowId| {
+            let window = keys.get_mut(&key)?.window(rate_limit);
+            Some(WindowLog { key, rate_limit, admitted_ms: window.admitted_here(now.0) })
         };
         Some(Telling { own: asked.iter().filter_map(log_of).collect(), idle })
     }
@@ -129,13 +130,13 @@ impl ShardState {
         };
         let mut elsewhere: HashMap<WindowId, Vec<u64>> = HashMap::new();
         for mut log in others {
-            elsewhere.entry((log.key, log.endpoint)).or_default().append(&mut log.admitted_ms);
+            elsewhere.entry((log.key, log.rate_limit)).or_default().append(&mut log.admitted_ms);
         }
-        for (key, endpoint) in turn.succeed() {
+        for (key, rate_limit) in turn.succeed() {
             // Nobody has anything of a window that is missing in the answer.
-            let admitted_ms = elsewhere.remove(&(key, endpoint)).unwrap_or_default();
+            let admitted_ms = elsewhere.remove(&(key, rate_limit)).unwrap_or_default();
             if let Some(state) = self.keys.get_mut(&key) {
-                state.windows[endpoint.index()].count_elsewhere(now.0, admitted_ms);
+                state.window(rate_limit).count_elsewhere(now.0, admitted_ms);
             }
         }
     }
@@ -190,6 +191,14 @@ impl ShardState {
 }
 
 impl KeyState {
+    fn window(&mut self, rate_limit: RateLimitId) -> &mut SlidingWindow {
+        let place = self.windows.iter().position(|(id, _)| *id == rate_limit).unwrap_or_else(|| {
+            self.windows.push((rate_limit, SlidingWindow::default()));
+            self.windows.len() - 1
+        });
+        &mut self.windows[place].1
+    }
+
     fn links_created(&self, now: Timestamp) -> Option<u64> {
         let note = self.links.filter(|note| note.is_fresh(now.0))?;
         (note.month == now.month()).then_some(note.current)
@@ -197,7 +206,7 @@ impl KeyState {
 
     fn is_idle(&self, now_ms: u64) -> bool {
         let no_note = self.links.is_none_or(|note| !note.is_fresh(now_ms));
-        no_note && self.windows.iter().all(|window| window.is_idle(now_ms))
+        no_note && self.windows.iter().all(|(_, window)| window.is_idle(now_ms))
     }
 }
 
@@ -214,13 +223,15 @@ mod tests {
 
     use super::*;
 
+    const USAGE: RateLimitId = RateLimitId::new(4);
+
     fn key(number: u64) -> KeyId {
         // The form of a UUID v7: alike in front, and here even behind.
         KeyId(Uuid::from_u64_pair(0x0194_0000_0000_7000, number))
     }
 
     fn admit(state: &mut ShardState, key: KeyId, now_ms: u64) {
-        state.admit(&AdmitRequest { key, endpoint: Endpoint::Usage, limit: 10, now: Timestamp(now_ms) });
+        state.admit(&AdmitRequest { key, rate_limit: USAGE, limit: 10, now: Timestamp(now_ms) });
     }
 
     #[test]
@@ -238,7 +249,7 @@ mod tests {
         for second in 0..300 {
             admit(&mut state, key(1), second * 1000);
             admit(&mut state, key(2 + second), second * 1000);
-            let window = &state.keys[&key(1)].windows[Endpoint::Usage.index()];
+            let (_, window) = &state.keys[&key(1)].windows[0];
             assert!(!window.is_idle(second * 1000));
             assert!(state.keys.len() < 130);
         }

@@ -1,60 +1,42 @@
-//! The `OpenAPI` document: what the handlers say of themselves, and what is true of all of them.
+//! The `OpenAPI` document: what the endpoints say of themselves, and what is true of all of them.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use utoipa::OpenApi;
-use utoipa::openapi::OpenApi as Described;
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{RefOr, path::Parameter};
 
-use super::schemas::{DeliveryStatusName, DescendantsName, HitEvent, ImageFormat, ProblemDocument};
+use super::schemas::{HitEvent, ProblemDocument};
 use super::{Facts, guide, headers, problems};
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_event::hit_event_body;
-use crate::http::gate::Access;
-use crate::http::{analytics, api_keys, health, links, qr, redirect, routes, usage, webhooks};
-
-/// What the handlers say of themselves; a test holds it against the route table.
-#[derive(OpenApi)]
-#[openapi(
-    info(title = "Signpost"),
-    paths(
-        links::create,
-        links::get,
-        redirect::by_route,
-        qr::get,
-        analytics::full,
-        analytics::summary,
-        usage::get,
-        webhooks::status,
-        api_keys::create,
-        api_keys::list,
-        api_keys::revoke,
-        api_keys::rotate,
-        health::get,
-        super::document,
-        super::docs,
-    ),
-    components(schemas(HitEvent, ProblemDocument, ImageFormat, DeliveryStatusName, DescendantsName)),
-    tags(
-        (name = "Links", description = "Make short links, follow them, draw them."),
-        (name = "Analytics", description = "Who followed a link: how often, when, from where, with what."),
-        (name = "Usage", description = "What a key has used of its month."),
-        (name = "Webhooks", description = "How deliveries fare. What is delivered is under *The webhook*."),
-        (name = "API keys", description = "Make, list, revoke and rotate keys. All four share one rate limit."),
-        (name = "Service", description = "The service itself."),
-    ),
-)]
-struct Handlers;
+use crate::http::endpoint::{Answer, Body, Docs, Endpoint, Shape, Tag, shape};
+use crate::http::endpoints::ENDPOINTS;
 
 /// The secret that signs the example of a webhook request: the bytes 0 to 31.
 const EXAMPLE_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// Makes the document.
 pub fn document(facts: &Facts) -> Value {
-    let described: Described = Handlers::openapi();
-    // Can't fail: its maps have strings for keys.
-    let mut document = serde_json::to_value(described).unwrap_or_default();
+    let mut document = json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Signpost",
+            "description": guide::introduction(facts),
+            "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "paths": {},
+        "components": {"schemas": schemas()},
+        "tags": tags(),
+        "servers": [{"url": facts.base_url}],
+    });
+    for &endpoint in ENDPOINTS {
+        // The reference has `HEAD` once for all: it is there where `GET` is.
+        let method = endpoint.methods[0].as_str().to_lowercase();
+        document["paths"][endpoint.path][method] = operation(endpoint);
+    }
     flatten(&mut document);
-    document["info"]["description"] = guide::introduction(facts).into();
-    document["servers"] = json!([{"url": facts.base_url}]);
     // By reference: openapi-generator 7 takes a webhook that stands here itself for an operation of the service, and writes
     // clients that do not compile.
     document["webhooks"] = json!({"hit": {"$ref": "#/components/pathItems/Hit"}});
@@ -69,46 +51,107 @@ pub fn document(facts: &Facts) -> Value {
             "description": "The same key, for clients that send nothing else. `X-API-Key` counts where both are sent.",
         },
     });
-    for path in routes::table() {
-        for operation in path.operations {
-            for method in operation.methods {
-                let at = format!("/paths/{}/{}", escaped(path.pattern), method.as_str().to_lowercase());
-                if let Some(described) = document.pointer_mut(&at) {
-                    complete(described, path.pattern, operation.access);
-                }
+    for &endpoint in ENDPOINTS {
+        for answer in endpoint.docs.answers {
+            if let Some(parameter) = answer.names {
+                add_links(&mut document, endpoint, answer, parameter);
             }
         }
     }
-    add_links(&mut document, "/paths/~1shorten/post/responses/200", "short_id");
-    add_links(&mut document, "/paths/~1api-keys/post/responses/201", "key_id");
     for response in document["components"]["responses"].as_object_mut().into_iter().flat_map(Map::values_mut) {
         headers::add(response, "X-Request-Id");
     }
     document
 }
 
-/// Adds to an operation what follows from its place in the route table.
-fn complete(operation: &mut Value, path: &str, access: Option<Access>) {
-    for response in responses(operation) {
-        // Those that the handler names are described in one place.
-        let named: Vec<String> = response["headers"].as_object().into_iter().flat_map(Map::keys).cloned().collect();
-        for name in &named {
-            headers::add(response, name);
-        }
-        if access.is_some() {
-            headers::add(response, "Cache-Control");
+/// The groups of endpoints, in the order in which the table has the first of each.
+fn tags() -> Value {
+    let mut tags: Vec<&Tag> = Vec::new();
+    for &endpoint in ENDPOINTS {
+        if !tags.iter().any(|tag| tag.name == endpoint.docs.tag.name) {
+            tags.push(endpoint.docs.tag);
         }
     }
-    // A body that may be left out is no body that may be `null`.
-    let body = operation.pointer_mut("/requestBody/content/application~1json/schema");
-    if let Some(body) = body
-        && let Some(choices) = body["oneOf"].as_array()
-        && let Some(choice) = choices.iter().find(|choice| choice["type"] != "null")
-    {
-        *body = choice.clone();
+    tags.into_iter().map(|tag| json!({"name": tag.name, "description": tag.description})).collect()
+}
+
+/// All schemas that the document refers to, by name.
+fn schemas() -> Map<String, Value> {
+    let mut found: Vec<(String, RefOr<Schema>)> = Vec::new();
+    let shapes = ENDPOINTS.iter().flat_map(|endpoint| shapes(&endpoint.docs));
+    for shape in shapes.chain([shape::<HitEvent>(), shape::<ProblemDocument>()]) {
+        (shape.components)(&mut found);
     }
-    problems::add_to(operation, path, access);
-    if let Some(access) = access {
+    let by_name: BTreeMap<String, Value> = found.into_iter().map(|(name, schema)| (name, as_json(&schema))).collect();
+    by_name.into_iter().collect()
+}
+
+fn shapes(docs: &'static Docs) -> impl Iterator<Item = Shape> {
+    let of_parameters = docs.parameters.iter().flat_map(|parameters| parameters.schemas).copied();
+    let of_answers = docs.answers.iter().flat_map(|answer| answer.content).map(|content| content.shape);
+    of_parameters.chain(docs.body.iter().map(|body| body.shape)).chain(of_answers)
+}
+
+/// Can't fail: what is described here has strings for keys.
+fn as_json(described: &impl serde::Serialize) -> Value {
+    serde_json::to_value(described).unwrap_or_default()
+}
+
+fn operation(endpoint: &Endpoint) -> Value {
+    let docs = &endpoint.docs;
+    let mut operation = json!({
+        "tags": [docs.tag.name],
+        "summary": docs.summary,
+        "description": docs.description,
+        "operationId": docs.id,
+    });
+    let parameters: Vec<Parameter> = docs.parameters.iter().flat_map(|parameters| (parameters.described)()).collect();
+    if !parameters.is_empty() {
+        operation["parameters"] = as_json(&parameters);
+    }
+    if let Some(body) = &docs.body {
+        operation["requestBody"] = request_body(body);
+    }
+    for answer in docs.answers {
+        let response = response(answer);
+        operation["responses"][answer.status.to_string()] = response;
+    }
+    complete(&mut operation, endpoint);
+    operation
+}
+
+fn request_body(body: &Body) -> Value {
+    let mut content = json!({"schema": as_json(&(body.shape.schema)())});
+    for example in body.examples {
+        content["examples"][example.name] = json!({"summary": example.summary, "value": (example.value)()});
+    }
+    let mut described = json!({"description": body.description, "content": {"application/json": content}});
+    if body.required {
+        described["required"] = true.into();
+    }
+    described
+}
+
+fn response(answer: &Answer) -> Value {
+    let mut response = json!({"description": answer.description});
+    answer.headers.iter().for_each(|name| headers::add(&mut response, name));
+    for content in answer.content {
+        let mut described = json!({"schema": as_json(&(content.shape.schema)())});
+        if let Some(example) = content.example {
+            described["example"] = example();
+        }
+        response["content"][content.media_type] = described;
+    }
+    response
+}
+
+/// Adds to an operation what follows from what it asks of a key, and what is true of all operations.
+fn complete(operation: &mut Value, endpoint: &Endpoint) {
+    if endpoint.access().is_some() {
+        responses(operation).for_each(|response| headers::add(response, "Cache-Control"));
+    }
+    problems::add_to(operation, endpoint);
+    if let Some(access) = endpoint.access() {
         let scopes = if access.or_self { json!([]) } else { json!([access.scope.name()]) };
         operation["security"] = json!([{"ApiKey": scopes}, {"Bearer": scopes}]);
         for status in statuses(operation).iter().filter(|status| *status != "401") {
@@ -147,22 +190,14 @@ fn flatten(document: &mut Value) {
 }
 
 /// Says of an answer which operations take what it made.
-fn add_links(document: &mut Value, answer: &str, parameter: &str) {
-    let items = document["paths"].as_object().into_iter().flatten();
-    let paths = items.filter(|(path, _)| path.contains(&format!("{{{parameter}}}")));
-    let operations = paths.flat_map(|(_, item)| item.as_object().into_iter().flat_map(Map::values));
-    let ids = operations.filter_map(|operation| operation["operationId"].as_str());
+fn add_links(document: &mut Value, endpoint: &Endpoint, answer: &Answer, parameter: &str) {
+    let placeholder = format!("{{{parameter}}}");
+    let takers = ENDPOINTS.iter().filter(|endpoint| endpoint.path.contains(&placeholder));
     let value = format!("$response.body#/{parameter}");
     let link = |id: &str| (id.to_owned(), json!({"operationId": id, "parameters": {parameter: value}}));
-    let links: Map<String, Value> = ids.map(link).collect();
-    if let Some(answer) = document.pointer_mut(answer) {
-        answer["links"] = links.into();
-    }
-}
-
-/// A path as a part of a JSON Pointer.
-fn escaped(path: &str) -> String {
-    path.replace('~', "~0").replace('/', "~1")
+    let links: Map<String, Value> = takers.map(|endpoint| link(endpoint.docs.id)).collect();
+    let method = endpoint.methods[0].as_str().to_lowercase();
+    document["paths"][endpoint.path][method]["responses"][answer.status.to_string()]["links"] = links.into();
 }
 
 /// The request that webhooks get, with an example that is signed as it says.

@@ -5,11 +5,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Facts, problems};
-use crate::domain::endpoint::Endpoint;
 use crate::domain::key::Scope;
 use crate::domain::plan::Plan;
+use crate::domain::rate_limit::RateLimitId;
 use crate::domain::webhook::RETENTION_DAYS;
 use crate::domain::window::WINDOW_SECONDS;
+use crate::http::endpoint::{Asks, Endpoint};
+use crate::http::endpoints::{self, ENDPOINTS};
 use crate::http::problem::MAX_FAULTS;
 
 /// The first page: keys, conventions, errors, limits.
@@ -101,36 +103,56 @@ fn scopes() -> String {
     table
 }
 
-/// The operations that one limit counts together.
-fn counted(endpoint: Endpoint) -> &'static str {
-    match endpoint {
-        Endpoint::Shorten => "`POST /shorten`",
-        Endpoint::Link => "`GET /links/{short_id}`",
-        Endpoint::Analytics => "`GET /links/{short_id}/analytics`",
-        Endpoint::Summary => "`GET /links/{short_id}/analytics/summary`",
-        Endpoint::Usage => "`GET /usage`",
-        Endpoint::WebhookStatus => "`GET /{short_id}/webhooks/status`",
-        Endpoint::ApiKeys => "all of `/api-keys` together",
+fn named(endpoint: &Endpoint) -> String {
+    format!("`{} {}`", endpoint.methods[0], endpoint.path)
+}
+
+/// What a limit counts: one operation, or several together.
+fn counted(limit: RateLimitId) -> String {
+    let is_of_limit = |endpoint: &&&Endpoint| endpoint.access().is_some_and(|access| access.rate_limit.id == limit);
+    let counted: Vec<&Endpoint> = ENDPOINTS.iter().filter(is_of_limit).copied().collect();
+    let shortest = counted.iter().map(|endpoint| endpoint.path).min_by_key(|path| path.len()).unwrap_or_default();
+    let is_below = |endpoint: &Endpoint| {
+        endpoint.path.strip_prefix(shortest).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match counted.as_slice() {
+        [only] => named(only),
+        several if several.len() == ENDPOINTS.iter().filter(|endpoint| is_below(endpoint)).count() => {
+            format!("all of `{shortest}` together")
+        }
+        several => {
+            format!("{} together", several.iter().map(|endpoint| named(endpoint)).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
 fn rates(facts: &Facts) -> String {
     let number = |limit: Option<NonZeroU32>| limit.map_or("none".into(), |limit| grouped(limit.get().into()));
     let mut table = String::from("| endpoint | Free | Pro | counted by |\n|---|---|---|---|\n");
-    for endpoint in Endpoint::ALL {
-        let limit = |plan: &Plan| number(plan.requests_per_minute(endpoint));
+    for rate_limit in endpoints::rate_limits() {
+        let limit = |plan: &Plan| number(plan.requests_per_minute(rate_limit.id));
         let (free, pro) = (limit(&facts.plans.free), limit(&facts.plans.pro));
-        let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(endpoint));
+        let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(rate_limit.id));
     }
-    for (endpoint, limit) in [
-        ("`GET /{short_id}`, all links of a node together", facts.redirect_per_minute),
-        ("`GET /{short_id}/qr`", facts.qr_per_minute),
-        ("answers 401, all endpoints together", facts.unauthorized_per_minute),
-    ] {
+    let redirect = ("`GET /{short_id}`, all links of a node together".to_owned(), facts.redirect_per_minute);
+    let by_client = facts.by_client.iter().map(|(endpoint, limit)| (named(endpoint), *limit));
+    let unauthorized = ("answers 401, all endpoints together".to_owned(), facts.unauthorized_per_minute);
+    for (counted, limit) in [redirect].into_iter().chain(by_client).chain([unauthorized]) {
         let limit = number(limit);
-        let _ = writeln!(table, "| {endpoint} | {limit} | {limit} | client |");
+        let _ = writeln!(table, "| {counted} | {limit} | {limit} | client |");
     }
-    table + "| `GET /`, `/docs`, `/openapi.json` | none | none | |\n"
+    table + &format!("| {} | none | none | |\n", unlimited())
+}
+
+/// The endpoints that anyone may call as often as they like. The limit of redirects is not that of an endpoint.
+fn unlimited() -> String {
+    let is_unlimited = |endpoint: &&&Endpoint| {
+        matches!(endpoint.asks, Asks::Nothing) && endpoint.path != endpoints::redirect::FOLLOW.path
+    };
+    let mut paths: Vec<&str> = ENDPOINTS.iter().filter(is_unlimited).map(|endpoint| endpoint.path).collect();
+    paths.sort_unstable();
+    let paths: Vec<String> = paths.into_iter().map(|path| format!("`{path}`")).collect();
+    format!("`GET {}", paths.join(", ").trim_start_matches('`'))
 }
 
 fn quotas(facts: &Facts) -> String {

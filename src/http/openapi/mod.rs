@@ -1,4 +1,4 @@
-//! `GET /openapi.json` and `GET /docs`: the API reference, made from the code, once.
+//! The API reference in its two forms, made from the table of endpoints, once.
 
 #![expect(clippy::format_push_string, clippy::format_collect, reason = "made once: what reads well counts")]
 
@@ -14,29 +14,21 @@ use std::num::NonZeroU32;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::http::header::HeaderValue;
 use bytes::Bytes;
 
-use super::Api;
-use super::problem::{Kind, Problem};
-use super::qr::is_known_to_client;
-use super::query::Query;
 use crate::domain::plan::Plans;
-use schemas::Revalidation;
-
-const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
-/// To be asked for again each time, with the `ETag`: it changes with the version and the settings.
-const REVALIDATED: HeaderValue = HeaderValue::from_static("public, no-cache");
+use crate::http::endpoint::Endpoint;
 
 /// What of the settings a user of the API has to know.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Facts {
     /// How the service is reached, without a trailing slash.
     pub base_url: String,
     pub plans: Plans,
     pub redirect_per_minute: Option<NonZeroU32>,
-    pub qr_per_minute: Option<NonZeroU32>,
+    /// The endpoints that limit requests by client.
+    pub by_client: Vec<(&'static Endpoint, Option<NonZeroU32>)>,
     pub unauthorized_per_minute: Option<NonZeroU32>,
     /// For one try of a webhook delivery.
     pub webhook_timeout: Duration,
@@ -67,6 +59,21 @@ impl Reference {
         format!("{:#}", document::document(&self.facts))
     }
 
+    /// The document as it is served, and its `ETag`.
+    pub fn document(&self) -> &(Bytes, HeaderValue) {
+        &self.rendered().document
+    }
+
+    /// The page, and its `ETag`.
+    pub fn page(&self) -> &(Bytes, HeaderValue) {
+        &self.rendered().page
+    }
+
+    /// What a browser may do with the page.
+    pub fn page_policy(&self) -> &HeaderValue {
+        &self.rendered().page_policy
+    }
+
     fn rendered(&self) -> &Rendered {
         self.rendered.get_or_init(|| {
             let document = document::document(&self.facts);
@@ -83,73 +90,4 @@ impl Reference {
             }
         })
     }
-}
-
-/// `GET /openapi.json`
-#[utoipa::path(
-    get,
-    path = "/openapi.json",
-    tag = "Service",
-    operation_id = "getOpenApiDocument",
-    summary = "OpenAPI document",
-    description = "This reference for programs: OpenAPI 3.1.",
-    params(Revalidation),
-    responses(
-        (
-            status = 200,
-            description = "The document.",
-            body = serde_json::Map<String, serde_json::Value>,
-            headers(("ETag"), ("Cache-Control")),
-        ),
-        (status = 304, description = "The client has the document.", headers(("ETag"), ("Cache-Control"))),
-    ),
-    extensions(("x-problems" = json!([Kind::Validation.slug()]))),
-)]
-pub async fn document(api: web::Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    Query::of(&request).finish()?;
-    let (text, etag) = &api.reference.rendered().document;
-    Ok(answer(&request, text, etag, "application/json"))
-}
-
-/// API reference
-///
-/// This reference for people: one page of HTML that loads nothing from elsewhere. Ignores any query.
-#[utoipa::path(
-    get,
-    path = "/docs",
-    tag = "Service",
-    operation_id = "getReference",
-    params(Revalidation),
-    responses(
-        (
-            status = 200,
-            description = "The page.",
-            body = String,
-            content_type = "text/html",
-            headers(("ETag"), ("Cache-Control"), ("Content-Security-Policy")),
-        ),
-        (status = 304, description = "The client has the page.", headers(("ETag"), ("Cache-Control"))),
-    ),
-)]
-pub async fn docs(api: web::Data<Api>, request: HttpRequest) -> HttpResponse {
-    let rendered = api.reference.rendered();
-    let (html, etag) = &rendered.page;
-    let mut response = answer(&request, html, etag, "text/html; charset=utf-8");
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_SECURITY_POLICY, rendered.page_policy.clone());
-    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
-    headers.insert(HeaderName::from_static("referrer-policy"), HeaderValue::from_static("no-referrer"));
-    response
-}
-
-fn answer(request: &HttpRequest, text: &Bytes, etag: &HeaderValue, content_type: &'static str) -> HttpResponse {
-    let is_known = is_known_to_client(request, etag.to_str().unwrap_or_default());
-    let mut response = if is_known {
-        HttpResponse::NotModified().finish()
-    } else {
-        HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).body(text.clone())
-    };
-    response.headers_mut().insert(ETAG, etag.clone());
-    response.headers_mut().insert(CACHE_CONTROL, REVALIDATED);
-    response
 }

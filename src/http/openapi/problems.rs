@@ -8,16 +8,12 @@ use serde_json::{Value, json};
 
 use super::headers;
 use crate::domain::key::Scope;
-use crate::http::gate::Access;
+use crate::http::endpoint::{Asks, Endpoint};
 use crate::http::problem::{Faults, Kind, PROBLEM_JSON, Problem};
 use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
 use crate::service::keys::KeyError;
 use crate::service::links::CreateError;
-
-/// The member of an operation that lists the problems of its handler, by slug; those of the gate and of reading a body
-/// are added here, because they are the same everywhere.
-pub const OWN_PROBLEMS: &str = "x-problems";
 
 /// When a problem comes, and what to do.
 fn meaning(kind: Kind) -> &'static str {
@@ -56,14 +52,11 @@ fn meaning(kind: Kind) -> &'static str {
     }
 }
 
-/// A real problem of this kind, as `path` answers it.
-fn example(kind: Kind, path: &str, scope: Option<Scope>) -> Value {
-    let problem: Problem = match kind {
+/// A real problem of this kind, as `path` answers it unless the endpoint has another example.
+fn usual(kind: Kind, path: &str, scope: Option<Scope>) -> Problem {
+    match kind {
         Kind::MalformedBody => Problem::new(kind, "The body is not JSON (line 1, column 17)."),
         Kind::Unauthorized => Problem::unauthorized(),
-        Kind::Forbidden if path == "/api-keys" => {
-            KeyError::Forbidden("a key can't make one of a higher tier than its own").into()
-        }
         Kind::Forbidden => KeyError::Forbidden("the root key can't be revoked").into(),
         Kind::ScopeMissing => Problem::scope_missing(scope.unwrap_or(Scope::LinksRead)),
         Kind::NotOwner => AccessError::NotOwner.into(),
@@ -75,12 +68,7 @@ fn example(kind: Kind, path: &str, scope: Option<Scope>) -> Value {
         Kind::NotFound => Problem::no_such_page(),
         Kind::Validation => {
             let mut faults = Faults::default();
-            match path {
-                "/shorten" => faults.at("/webhooks/2", "must be an absolute http or https URL with a host"),
-                "/api-keys" => faults.at("/name", "is required"),
-                "/api-keys/{key_id}/rotate" => faults.at("/grace_seconds", "must be an integer from 0 to 604800"),
-                _ => faults.parameter("limt", "is no parameter of this request"),
-            }
+            faults.parameter("limt", "is no parameter of this request");
             faults.into_result().err().unwrap_or_else(Problem::internal)
         }
         Kind::RateLimited => Problem::rate_limited(17),
@@ -91,20 +79,21 @@ fn example(kind: Kind, path: &str, scope: Option<Scope>) -> Value {
         Kind::RequestTimeout => Problem::new(kind, "The body did not arrive within 10 s."),
         Kind::MethodNotAllowed => Problem::method_not_allowed(&[Method::GET, Method::HEAD]),
         Kind::HeadersTooLarge => Problem::of_status(kind.status()),
-    };
-    serde_json::from_str(&problem.to_json()).unwrap_or_default()
+    }
 }
 
-/// Adds to an operation every error answer that it can give.
-pub fn add_to(operation: &mut Value, path: &str, access: Option<Access>) {
-    let own = operation.as_object_mut().and_then(|operation| operation.remove(OWN_PROBLEMS));
-    let own = own.as_ref().and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let mut kinds: Vec<Kind> = own.filter_map(|slug| Kind::ALL.into_iter().find(|kind| kind.slug() == slug)).collect();
+/// Adds to an operation every error answer that it can give: those of its handler, of the gate and of reading a body.
+pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
+    let own = endpoint.docs.problems;
+    let mut kinds: Vec<Kind> = own.iter().map(|problem| problem.kind).collect();
     kinds.push(Kind::Internal);
-    if access.is_some() {
+    if endpoint.access().is_some() {
         kinds.extend([Kind::Unauthorized, Kind::ScopeMissing, Kind::RateLimited, Kind::Unavailable]);
     }
-    if !operation["requestBody"].is_null() {
+    if let Asks::Client(_) = endpoint.asks {
+        kinds.push(Kind::RateLimited);
+    }
+    if endpoint.docs.body.is_some() {
         let reading = [Kind::MalformedBody, Kind::RequestTimeout, Kind::PayloadTooLarge, Kind::UnsupportedMediaType];
         kinds.extend(reading);
     }
@@ -113,12 +102,17 @@ pub fn add_to(operation: &mut Value, path: &str, access: Option<Access>) {
         by_status.entry(kind.status().as_u16()).or_default().push(kind);
     }
     for (status, kinds) in by_status {
-        operation["responses"][status.to_string()] = response(&kinds, path, access);
+        let example = |kind| {
+            let of_endpoint = own.iter().find(|problem| problem.kind == kind).and_then(|problem| problem.example);
+            let scope = endpoint.access().map(|access| access.scope);
+            of_endpoint.map_or_else(|| usual(kind, endpoint.path, scope), |example| example())
+        };
+        operation["responses"][status.to_string()] = response(&kinds, example);
     }
 }
 
 /// The answer of one status, which may be any of several problems.
-fn response(kinds: &[Kind], path: &str, access: Option<Access>) -> Value {
+fn response(kinds: &[Kind], example: impl Fn(Kind) -> Problem) -> Value {
     // The reference alone, so that generated clients have one type for all errors; which of them may come here is told by
     // the names of the examples.
     let schema = json!({"$ref": "#/components/schemas/Problem"});
@@ -128,7 +122,7 @@ fn response(kinds: &[Kind], path: &str, access: Option<Access>) -> Value {
         let separator = if description.is_empty() { "" } else { "\n\n" };
         // Writing into a string can't fail.
         let _ = write!(description, "{separator}`{}`: {}", kind.slug(), meaning(*kind));
-        let value = example(*kind, path, access.map(|access| access.scope));
+        let value: Value = serde_json::from_str(&example(*kind).to_json()).unwrap_or_default();
         examples[kind.slug()] = json!({"summary": kind.title(), "value": value});
     }
     let content = json!({"schema": schema, "examples": examples});
@@ -152,10 +146,11 @@ fn response(kinds: &[Kind], path: &str, access: Option<Access>) -> Value {
 
 /// The answers that do not belong to any one operation.
 pub fn shared_responses() -> Value {
+    let only = |kind| response(&[kind], |kind| usual(kind, "", None));
     json!({
-        "MethodNotAllowed": response(&[Kind::MethodNotAllowed], "", None),
-        "NoSuchPage": response(&[Kind::NotFound], "", None),
-        "HeadersTooLarge": response(&[Kind::HeadersTooLarge], "", None),
+        "MethodNotAllowed": only(Kind::MethodNotAllowed),
+        "NoSuchPage": only(Kind::NotFound),
+        "HeadersTooLarge": only(Kind::HeadersTooLarge),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
@@ -94,6 +94,20 @@ impl PartialSchema for Binary {
 }
 
 impl ToSchema for Binary {}
+
+/// A JSON object, whatever it has.
+pub struct AnyObject;
+
+impl PartialSchema for AnyObject {
+    fn schema() -> RefOr<Schema> {
+        let name = ObjectBuilder::new().schema_type(Type::String).build();
+        let any = ObjectBuilder::new().schema_type(SchemaType::AnyValue).build();
+        let object = ObjectBuilder::new().property_names(Some(name));
+        object.additional_properties(Some(RefOr::T(Schema::Object(any)))).into()
+    }
+}
+
+impl ToSchema for AnyObject {}
 
 /// The body of a webhook request.
 #[derive(ToSchema)]

@@ -1,6 +1,6 @@
-//! What each process has let in of a key at an endpoint of late, so that limits hold for all nodes together.
+//! What each process has let in of a key at a rate limit of late, so that limits hold for all nodes together.
 //!
-//! A key is a partition, with a row for each process and endpoint. They are written and read with the store's consistency,
+//! A key is a partition, with a row for each process and rate limit. They are written and read with the store's consistency,
 //! not with that of one replica: where reads and writes meet in a replica, what was published is seen by the next that
 //! looks, though another replica is gone or far behind. One replica would do on a good day, and let in more than the two
 //! seconds' worth that is allowed on a bad one.
@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::Tables;
 use super::rows::corrupt;
-use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
+use crate::domain::rate_limit::RateLimitId;
 use crate::domain::window::{WindowId, WindowLog};
 use crate::store::StoreError;
 
@@ -31,11 +31,11 @@ impl Tables {
     }
 
     pub(super) async fn read_windows(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
-        let mut by_key: HashMap<KeyId, Vec<Endpoint>> = HashMap::new();
-        for (key, endpoint) in windows {
-            by_key.entry(key).or_default().push(endpoint);
+        let mut by_key: HashMap<KeyId, Vec<RateLimitId>> = HashMap::new();
+        for (key, rate_limit) in windows {
+            by_key.entry(key).or_default().push(rate_limit);
         }
-        all_keys(by_key.into_iter().map(|(key, endpoints)| self.read_windows_of(key, endpoints))).await
+        all_keys(by_key.into_iter().map(|(key, rate_limits)| self.read_windows_of(key, rate_limits))).await
     }
 
     /// Published first and looked up then: of two that do so at once, one sees the other.
@@ -43,21 +43,21 @@ impl Tables {
         // Only this process writes these rows, so its own order is all there is to keep.
         let row = |log: &WindowLog| {
             let at = self.window_timestamps.next_timestamp();
-            (key.0, self.process, tinyint(log.endpoint), to_blob(&log.admitted_ms), at)
+            (key.0, self.process, tinyint(log.rate_limit), to_blob(&log.admitted_ms), at)
         };
         let rows = own.iter().map(row).collect();
         self.cql.write_partition(&self.statements.put_window, rows).await?;
-        self.read_windows_of(key, own.into_iter().map(|log| log.endpoint).collect()).await
+        self.read_windows_of(key, own.into_iter().map(|log| log.rate_limit).collect()).await
     }
 
-    async fn read_windows_of(&self, key: KeyId, asked: Vec<Endpoint>) -> Result<Vec<WindowLog>, StoreError> {
+    async fn read_windows_of(&self, key: KeyId, asked: Vec<RateLimitId>) -> Result<Vec<WindowLog>, StoreError> {
         let rows = self.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.statements.windows, (key.0,)).await?;
         let mut others = Vec::new();
-        for (process, endpoint, admitted) in rows {
-            // An endpoint that only a later release has is none that was asked for.
-            let asked = asked.iter().copied().find(|asked| tinyint(*asked) == endpoint);
-            if let Some(endpoint) = asked.filter(|_| process != self.process) {
-                others.push(WindowLog { key, endpoint, admitted_ms: from_blob(&admitted.unwrap_or_default())? });
+        for (process, number, admitted) in rows {
+            // A limit that only a later release has is none that was asked for.
+            let asked = asked.iter().copied().find(|asked| tinyint(*asked) == number);
+            if let Some(rate_limit) = asked.filter(|_| process != self.process) {
+                others.push(WindowLog { key, rate_limit, admitted_ms: from_blob(&admitted.unwrap_or_default())? });
             }
         }
         Ok(others)
@@ -81,9 +81,10 @@ where
     failed.map_or(Ok(others), Err)
 }
 
-fn tinyint(endpoint: Endpoint) -> i8 {
-    // There are seven.
-    i8::try_from(endpoint.index()).unwrap_or(i8::MAX)
+/// The column's name is `endpoint`.
+fn tinyint(rate_limit: RateLimitId) -> i8 {
+    // All numbers are below `RateLimitId::COUNT`.
+    i8::try_from(rate_limit.number()).unwrap_or(i8::MAX)
 }
 
 fn to_blob(admitted_ms: &[u64]) -> Vec<u8> {

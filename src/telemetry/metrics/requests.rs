@@ -173,7 +173,8 @@ impl RequestMeters {
 
 /// Refusals for a limit or a quota, apart from those of redirects and of deliveries.
 pub struct RefusalMeters {
-    pub limited_qr: Counter,
+    /// Of the limits by client that single endpoints have, by name.
+    limited_clients: Vec<(&'static str, Counter)>,
     pub limited_keys: Counter,
     pub limited_unauthorized: Counter,
     pub links_quota: Counter,
@@ -182,14 +183,22 @@ pub struct RefusalMeters {
 
 impl RefusalMeters {
     /// Must run with the recorder that is to show them.
-    pub(super) fn register() -> Self {
+    /// `client_limits` are the names of the limits by client that single endpoints have.
+    pub(super) fn register(client_limits: impl Iterator<Item = &'static str>) -> Self {
         let limit = |limit: &'static str| metrics::counter!(REQUESTS_LIMITED.name, "limit" => limit);
         Self {
-            limited_qr: limit("qr"),
+            limited_clients: client_limits.map(|name| (name, limit(name))).collect(),
             limited_keys: limit("key"),
             limited_unauthorized: limit("unauthorized"),
             links_quota: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "links"),
             keys_quota: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "keys"),
+        }
+    }
+
+    /// A request was refused for the limit by client of this name.
+    pub fn client_limited(&self, name: &str) {
+        if let Some((_, counter)) = self.limited_clients.iter().find(|(limit, _)| *limit == name) {
+            counter.increment(1);
         }
     }
 }

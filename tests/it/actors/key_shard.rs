@@ -9,18 +9,19 @@ use actix::System;
 use signpost::actors::keeper::{AskError, RestartHook};
 use signpost::actors::key_shard::{AdmitRequest, Admitting, KeyShards, NoteLinksCreated, Panic, StartError};
 use signpost::domain::calendar::Timestamp;
-use signpost::domain::endpoint::Endpoint;
 use signpost::domain::key::KeyId;
 use signpost::domain::window::Admission;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
+
+use crate::support::rate_limits::{SHORTEN, SOME};
 
 const KEY: KeyId = KeyId(Uuid::from_u128(0x0194_0000_0000_7000_8000_0000_0000_0001));
 const ANOTHER_KEY: KeyId = KeyId(Uuid::from_u128(0x0194_0000_0000_7000_8000_0000_0000_0002));
 const NOW: Timestamp = Timestamp(1_795_000_000_000);
 
 fn admit(limit: u32) -> AdmitRequest {
-    AdmitRequest { key: KEY, endpoint: Endpoint::Shorten, limit, now: NOW }
+    AdmitRequest { key: KEY, rate_limit: SHORTEN, limit, now: NOW }
 }
 
 fn later(seconds: u64) -> Timestamp {
@@ -126,8 +127,8 @@ fn every_key_has_a_window_of_its_own_at_every_endpoint() {
     in_system(async {
         let (shards, _) = start(2);
         for key in [KEY, ANOTHER_KEY] {
-            for endpoint in Endpoint::ALL {
-                let request = AdmitRequest { key, endpoint, ..admit(1) };
+            for rate_limit in SOME {
+                let request = AdmitRequest { key, rate_limit, ..admit(1) };
                 assert!(is_admitted(&shards, request).await);
                 assert!(!is_admitted(&shards, request).await);
             }

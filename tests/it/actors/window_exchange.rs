@@ -13,14 +13,15 @@ use signpost::actors::key_shard::exchange::{Sharing, WindowExchange};
 use signpost::actors::key_shard::{AdmitRequest, ExchangeWindows, KeyShards, Panic};
 use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
-use signpost::domain::endpoint::Endpoint;
 use signpost::domain::key::KeyId;
+use signpost::domain::rate_limit::RateLimitId;
 use signpost::domain::window::{Admission, WindowId, WindowLog};
 use signpost::store::StoreError;
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::support::eventually;
+use crate::support::rate_limits::{SHORTEN, SOME};
 
 const KEY: KeyId = KeyId(Uuid::from_u128(0x0194_0000_0000_7000_8000_0000_0000_0001));
 const NOW: Timestamp = Timestamp(1_795_000_000_000);
@@ -32,7 +33,7 @@ struct Meeting(Arc<Published>);
 
 #[derive(Default)]
 struct Published {
-    logs: Mutex<HashMap<(usize, KeyId, Endpoint), Vec<u64>>>,
+    logs: Mutex<HashMap<(usize, KeyId, RateLimitId), Vec<u64>>>,
     exchanges: AtomicUsize,
     hearings: AtomicUsize,
     fails: AtomicBool,
@@ -79,7 +80,7 @@ impl WindowExchange for Guest {
         let fails = published.fails.load(Ordering::SeqCst);
         if !panics && !fails {
             let mut logs = published.logs.lock().unwrap();
-            logs.extend(own.iter().map(|log| ((self.node, log.key, log.endpoint), log.admitted_ms.clone())));
+            logs.extend(own.iter().map(|log| ((self.node, log.key, log.rate_limit), log.admitted_ms.clone())));
         }
         // Who is told of it finds what was published.
         published.exchanges.fetch_add(1, Ordering::SeqCst);
@@ -87,7 +88,7 @@ impl WindowExchange for Guest {
         if fails {
             return Err(StoreError::Unavailable("switched off by a test".into()));
         }
-        Ok(self.others(&own.iter().map(|log| (log.key, log.endpoint)).collect::<Vec<_>>()).await)
+        Ok(self.others(&own.iter().map(|log| (log.key, log.rate_limit)).collect::<Vec<_>>()).await)
     }
 
     async fn hear(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
@@ -106,10 +107,15 @@ impl Guest {
         let mut holds = published.holds.subscribe();
         holds.wait_for(|holds| !holds).await.unwrap();
         let logs = published.logs.lock().unwrap();
-        let of_others =
-            logs.iter().filter(|((node, key, endpoint), _)| *node != self.node && asked.contains(&(*key, *endpoint)));
+        let of_others = logs
+            .iter()
+            .filter(|((node, key, rate_limit), _)| *node != self.node && asked.contains(&(*key, *rate_limit)));
         of_others
-            .map(|((_, key, endpoint), times)| WindowLog { key: *key, endpoint: *endpoint, admitted_ms: times.clone() })
+            .map(|((_, key, rate_limit), times)| WindowLog {
+                key: *key,
+                rate_limit: *rate_limit,
+                admitted_ms: times.clone(),
+            })
             .collect()
     }
 }
@@ -143,7 +149,7 @@ impl Node {
     }
 
     fn request(&self, limit: u32) -> AdmitRequest {
-        AdmitRequest { key: KEY, endpoint: Endpoint::Shorten, limit, now: self.clock.now() }
+        AdmitRequest { key: KEY, rate_limit: SHORTEN, limit, now: self.clock.now() }
     }
 
     async fn ask(&self, limit: u32) -> Admission {
@@ -215,7 +221,7 @@ fn a_node_that_has_nothing_to_tell_does_not_exchange() {
         one.exchange().await;
         one.exchange().await;
         assert_eq!((meeting.exchanges(), meeting.told_of(0)), (1, 1));
-        let no_limit = AdmitRequest { key: KEY, endpoint: Endpoint::Shorten, limit: 0, now: NOW };
+        let no_limit = AdmitRequest { key: KEY, rate_limit: SHORTEN, limit: 0, now: NOW };
         another.shards.admit(no_limit).await.unwrap();
         another.exchange().await;
         assert_eq!(meeting.exchanges(), 1, "there is no window where there is no limit");
@@ -357,24 +363,24 @@ fn shards_exchange_by_themselves_again_and_again_also_after_a_panic() {
 #[test]
 fn every_key_and_endpoint_is_told_of_apart() {
     with_two_nodes(async |one, another, _, _| {
-        let request = |key, endpoint| AdmitRequest { key, endpoint, limit: 2, now: NOW };
+        let request = |key, rate_limit| AdmitRequest { key, rate_limit, limit: 2, now: NOW };
         let keys = [KEY, KeyId(Uuid::from_u128(KEY.0.as_u128() + 1))];
         for key in keys {
-            for endpoint in Endpoint::ALL.into_iter().filter(|endpoint| endpoint.index() % 2 == 0) {
-                one.shards.admit(request(key, endpoint)).await.unwrap();
+            for rate_limit in SOME.into_iter().filter(|rate_limit| rate_limit.index() % 2 == 0) {
+                one.shards.admit(request(key, rate_limit)).await.unwrap();
             }
         }
         one.exchange().await;
         for key in keys {
-            for endpoint in Endpoint::ALL {
-                another.shards.admit(request(key, endpoint)).await.unwrap();
+            for rate_limit in SOME {
+                another.shards.admit(request(key, rate_limit)).await.unwrap();
             }
         }
         another.exchange().await;
         for key in keys {
-            for endpoint in Endpoint::ALL {
-                let admission = another.shards.admit(request(key, endpoint)).await.unwrap().admission.unwrap();
-                assert_eq!(admission.is_admitted(), endpoint.index() % 2 == 1, "{endpoint:?}");
+            for rate_limit in SOME {
+                let admission = another.shards.admit(request(key, rate_limit)).await.unwrap().admission.unwrap();
+                assert_eq!(admission.is_admitted(), rate_limit.index() % 2 == 1, "{rate_limit:?}");
             }
         }
     });

@@ -66,7 +66,7 @@ async fn the_document_describes_the_routes_and_only_them() {
             served.extend(others.map(|method| format!("{} {}", method.to_lowercase(), path.pattern)));
             // Whether a key is asked for, and with which scope.
             let described = &document["paths"][path.pattern][methods[0].to_lowercase()]["security"];
-            match operation.access {
+            match operation.access() {
                 None => assert!(described.is_null(), "{}", path.pattern),
                 Some(access) if access.or_self => assert_eq!(described[0]["ApiKey"], json!([]), "{}", path.pattern),
                 Some(access) => {

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use signpost::clock::Clock;
-use signpost::domain::endpoint::Endpoint;
 use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
 use signpost::domain::key::ApiKey;
 use signpost::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
@@ -29,6 +28,7 @@ use self::run::{LATE, Run, with_every_fault};
 use super::samples::{
     MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
 };
+use crate::support::rate_limits::{LINK, SHORTEN, USAGE};
 use crate::support::{SOON, eventually};
 
 /// A test of one method under every fault.
@@ -385,7 +385,7 @@ async fn share_windows(run: &Run) {
     let now = Clock::system().now().0;
     let log = |times: &[u64]| WindowLog {
         key: key_id(run.n),
-        endpoint: Endpoint::Shorten,
+        rate_limit: SHORTEN,
         admitted_ms: times.iter().map(|time| now + time).collect(),
     };
     run.clean.share_windows(vec![log(&[1, 2])]).await.unwrap();
@@ -396,9 +396,9 @@ async fn share_windows(run: &Run) {
 
 async fn read_windows(run: &Run) {
     let (key, now) = (key_id(run.n), Clock::system().now().0);
-    let theirs = WindowLog { key, endpoint: Endpoint::Usage, admitted_ms: vec![now] };
+    let theirs = WindowLog { key, rate_limit: USAGE, admitted_ms: vec![now] };
     run.clean.share_windows(vec![theirs.clone()]).await.unwrap();
-    let asked = || vec![(key, Endpoint::Usage), (key, Endpoint::Link)];
+    let asked = || vec![(key, USAGE), (key, LINK)];
     let heard = run.disturbed_until_done(async || run.store.windows_elsewhere(asked()).await).await;
     assert_eq!(heard, [theirs], "{}", run.name());
 }

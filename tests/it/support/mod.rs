@@ -9,6 +9,7 @@ pub mod keyspaces;
 pub mod name_server;
 pub mod picture;
 pub mod process;
+pub mod rate_limits;
 pub mod raw;
 pub mod receiver;
 pub mod server;

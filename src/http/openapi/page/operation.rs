@@ -148,8 +148,9 @@ impl<'a> Operation<'a> {
         if let Some((media_type, content)) = body {
             let example = examples(content).first().map(|(_, value)| value.to_string().replace('\'', "'\\''"));
             command += &format!(" -H 'Content-Type: {media_type}' \\\n  -d '{}'", example.unwrap_or_default());
-        } else if text(&self.described["operationId"]) == "getQrCode" {
-            command += " -o qr.png";
+        } else if self.described["responses"]["200"]["content"].get("image/png").is_some() {
+            let name = self.path.rsplit('/').next().unwrap_or_default();
+            command += &format!(" -o {name}.png");
         } else if self.described["responses"].get("302").is_some() {
             command = command.replacen("-sS", "-sSi", 1);
         }

@@ -4,18 +4,29 @@ use actix_web::{HttpRequest, Responder, web};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
+use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::Api;
-use super::gate::Caller;
-use super::openapi::schemas::{DeliveryStatusName, ShortIdPath};
-use super::problem::{Kind, Problem};
-use super::query::Query;
 use crate::domain::calendar::Timestamp;
+use crate::domain::key::Scope;
 use crate::domain::link::{Link, ShortId};
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+use crate::http::Api;
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, parameters, problem, shape};
+use crate::http::gate::{Access, Caller};
+use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
+use crate::http::problem::{Kind, Problem};
+use crate::http::query::Query;
 use crate::service::webhook_status::StatusQuery;
+
+static WEBHOOKS: Tag =
+    Tag { name: "Webhooks", description: "How deliveries fare. What is delivered is under *The webhook*." };
+
+/// Of `GET /{short_id}/webhooks/status`.
+pub static STATUS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(5), name: "webhook_status", setting: "status_per_minute" };
 
 /// Deliveries on a page when no `limit` is given.
 const DEFAULT_PAGE: usize = 50;
@@ -126,47 +137,58 @@ fn delivery(link: &Link, (id, state): (DeliveryId, DeliveryState)) -> DeliveryRe
     }
 }
 
-/// Webhook delivery status
-///
-/// How the webhooks of a link fare: for each its counts and last try, and the single deliveries, newest first. To the key
-/// that made the link and to the root key. Deliveries are kept for 30 days.
-#[utoipa::path(
-    get,
-    path = "/{short_id}/webhooks/status",
-    tag = "Webhooks",
-    operation_id = "getWebhookStatus",
-    params(ShortIdPath, DeliveryPage),
-    responses((
-        status = 200,
-        description = "The webhooks, and a page of deliveries.",
-        body = WebhookStatusRecord,
-        example = json!({
-            "short_id": "aB3xY9z",
-            "webhooks": [{
-                "url": "https://hooks.example.com/clicks",
-                "pending": 1,
-                "delivered": 80,
-                "failed": 0,
-                "last_attempt_at": "2026-11-21T08:02:12.310Z",
-                "last_status": 500,
-                "last_error": "http 500",
-            }],
-            "deliveries": [{
-                "hit_id": "019aa557-9f54-7d1e-8a5b-20c4a79e1f36",
-                "url": "https://hooks.example.com/clicks",
-                "status": "pending",
-                "attempts": 1,
-                "response_status": 500,
-                "error": "http 500",
-                "created_at": "2026-11-21T08:02:12.052Z",
-                "updated_at": "2026-11-21T08:02:12.310Z",
-                "next_attempt_at": "2026-11-21T08:02:13.310Z",
-            }],
-            "next_cursor": null,
-        }),
-    )),
-    extensions(("x-problems" = json!([Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug()]))),
-)]
+pub static STATUS: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/{short_id}/webhooks/status",
+    asks: Asks::Key(Access { scope: Scope::WebhooksRead, rate_limit: &STATUS_RATE, or_self: false }),
+    handler: || web::route().to(status),
+    docs: Docs {
+        id: "getWebhookStatus",
+        summary: "Webhook delivery status",
+        description: "\
+How the webhooks of a link fare: for each its counts and last try, and the single deliveries, newest first. To the key
+that made the link and to the root key. Deliveries are kept for 30 days.",
+        tag: &WEBHOOKS,
+        parameters: &[
+            parameters::<ShortIdPath>(),
+            parameters::<DeliveryPage>().with_schemas(&[shape::<DeliveryStatusName>()]),
+        ],
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            description: "The webhooks, and a page of deliveries.",
+            content: &[json_body::<WebhookStatusRecord>(|| {
+                json!({
+                    "short_id": "aB3xY9z",
+                    "webhooks": [{
+                        "url": "https://hooks.example.com/clicks",
+                        "pending": 1,
+                        "delivered": 80,
+                        "failed": 0,
+                        "last_attempt_at": "2026-11-21T08:02:12.310Z",
+                        "last_status": 500,
+                        "last_error": "http 500",
+                    }],
+                    "deliveries": [{
+                        "hit_id": "019aa557-9f54-7d1e-8a5b-20c4a79e1f36",
+                        "url": "https://hooks.example.com/clicks",
+                        "status": "pending",
+                        "attempts": 1,
+                        "response_status": 500,
+                        "error": "http 500",
+                        "created_at": "2026-11-21T08:02:12.052Z",
+                        "updated_at": "2026-11-21T08:02:12.310Z",
+                        "next_attempt_at": "2026-11-21T08:02:13.310Z",
+                    }],
+                    "next_cursor": null,
+                })
+            })],
+            ..Answer::NONE
+        }],
+        problems: &[problem(Kind::Validation), problem(Kind::NotFound), problem(Kind::NotOwner)],
+    },
+};
+
 pub async fn status(
     api: web::Data<Api>,
     caller: Caller,

@@ -2,13 +2,22 @@
 
 use actix_web::{HttpRequest, Responder, web};
 use serde::Serialize;
+use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::Api;
-use super::gate::Caller;
-use super::problem::{Kind, Problem};
-use super::query::Query;
+use crate::domain::key::Scope;
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
+use crate::http::Api;
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, problem};
+use crate::http::gate::{Access, Caller};
+use crate::http::problem::{Kind, Problem};
+use crate::http::query::Query;
+
+static USAGE: Tag = Tag { name: "Usage", description: "What a key has used of its month." };
+
+/// Of `GET /usage`.
+pub static USAGE_RATE: RateLimit = RateLimit { id: RateLimitId::new(4), name: "usage", setting: "usage_per_minute" };
 
 /// What a key has used of its month.
 #[derive(Debug, Serialize, ToSchema)]
@@ -43,30 +52,38 @@ pub struct UsageMetric {
     pub limit: Option<u64>,
 }
 
-/// Usage summary for current month
-///
-/// What the key that asks has used of its month. A month is a calendar month in UTC.
-#[utoipa::path(
-    get,
-    path = "/usage",
-    tag = "Usage",
-    operation_id = "getUsage",
-    responses((
-        status = 200,
-        description = "The counters of the month.",
-        body = UsageRecord,
-        example = json!({
-            "api_key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
-            "month": "2026-11",
-            "usage": {
-                "links_created": {"current": 12, "limit": 100},
-                "hits_served": {"current": 4811, "limit": null},
-                "webhook_deliveries": {"current": 240, "limit": 1000},
-            },
-        }),
-    )),
-    extensions(("x-problems" = json!([Kind::Validation.slug()]))),
-)]
+pub static GET: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/usage",
+    asks: Asks::Key(Access { scope: Scope::UsageRead, rate_limit: &USAGE_RATE, or_self: false }),
+    handler: || web::route().to(get),
+    docs: Docs {
+        id: "getUsage",
+        summary: "Usage summary for current month",
+        description: "What the key that asks has used of its month. A month is a calendar month in UTC.",
+        tag: &USAGE,
+        parameters: &[],
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            description: "The counters of the month.",
+            content: &[json_body::<UsageRecord>(|| {
+                json!({
+                    "api_key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
+                    "month": "2026-11",
+                    "usage": {
+                        "links_created": {"current": 12, "limit": 100},
+                        "hits_served": {"current": 4811, "limit": null},
+                        "webhook_deliveries": {"current": 240, "limit": 1000},
+                    },
+                })
+            })],
+            ..Answer::NONE
+        }],
+        problems: &[problem(Kind::Validation)],
+    },
+};
+
 pub async fn get(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> Result<impl Responder, Problem> {
     Query::of(&request).finish()?;
     let usage = api.usage.of(&caller.key).await?;

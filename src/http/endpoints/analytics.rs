@@ -2,16 +2,31 @@
 
 use actix_web::{HttpRequest, Responder, web};
 use serde::Serialize;
+use serde_json::json;
 use utoipa::ToSchema;
 
-use super::Api;
-use super::gate::Caller;
-use super::openapi::schemas::ShortIdPath;
-use super::problem::{Kind, Problem};
-use super::query::Query;
 use crate::domain::analytics::{Analytics, Labelled};
 use crate::domain::calendar::Timestamp;
+use crate::domain::key::Scope;
 use crate::domain::link::ShortId;
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
+use crate::http::Api;
+use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, parameters, problem};
+use crate::http::gate::{Access, Caller};
+use crate::http::openapi::schemas::ShortIdPath;
+use crate::http::problem::{Kind, Problem};
+use crate::http::query::Query;
+
+static ANALYTICS: Tag =
+    Tag { name: "Analytics", description: "Who followed a link: how often, when, from where, with what." };
+
+/// Of the full analytics.
+pub static ANALYTICS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(2), name: "analytics", setting: "analytics_per_minute" };
+
+/// Of the summary.
+pub static SUMMARY_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(3), name: "summary", setting: "summary_per_minute" };
 
 /// Hits of one day.
 #[derive(Debug, Serialize, ToSchema)]
@@ -91,28 +106,37 @@ impl From<Analytics> for AnalyticsRecord {
     }
 }
 
-/// Full link analytics
-///
-/// Counts of a link's hits, to the key that made it and to the root key. A hit is in them within 2 s. Counts are exact: a
-/// request that was answered 302 is one hit, also when the service was killed right after.
-///
-/// For a link that was made with `tracked: false`: 403 `untracked-link`.
-#[utoipa::path(
-    get,
-    path = "/links/{short_id}/analytics",
-    tag = "Analytics",
-    operation_id = "getLinkAnalytics",
-    params(ShortIdPath),
-    responses((
-        status = 200,
-        description = "The analytics.",
-        body = AnalyticsRecord,
-        example = json!(example()),
-    )),
-    extensions(("x-problems" = json!([
-        Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug(), Kind::UntrackedLink.slug(),
-    ]))),
-)]
+pub static FULL: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/links/{short_id}/analytics",
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
+    handler: || web::route().to(full),
+    docs: Docs {
+        id: "getLinkAnalytics",
+        summary: "Full link analytics",
+        description: "\
+Counts of a link's hits, to the key that made it and to the root key. A hit is in them within 2 s. Counts are exact: a
+request that was answered 302 is one hit, also when the service was killed right after.
+
+For a link that was made with `tracked: false`: 403 `untracked-link`.",
+        tag: &ANALYTICS,
+        parameters: &[parameters::<ShortIdPath>()],
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            description: "The analytics.",
+            content: &[json_body::<AnalyticsRecord>(|| json!(example()))],
+            ..Answer::NONE
+        }],
+        problems: &[
+            problem(Kind::Validation),
+            problem(Kind::NotFound),
+            problem(Kind::NotOwner),
+            problem(Kind::UntrackedLink),
+        ],
+    },
+};
+
 pub async fn full(
     api: web::Data<Api>,
     caller: Caller,
@@ -146,25 +170,36 @@ fn example() -> AnalyticsRecord {
     }
 }
 
-/// Lightweight analytics summary
-///
-/// The totals of a link alone. Same rules as the full analytics, with a rate limit of its own.
-#[utoipa::path(
-    get,
-    path = "/links/{short_id}/analytics/summary",
-    tag = "Analytics",
-    operation_id = "getLinkAnalyticsSummary",
-    params(ShortIdPath),
-    responses((
-        status = 200,
-        description = "The summary.",
-        body = AnalyticsSummary,
-        example = json!({"short_id": "aB3xY9z", "total_hits": 81, "last_7_days": 81, "last_30_days": 81}),
-    )),
-    extensions(("x-problems" = json!([
-        Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug(), Kind::UntrackedLink.slug(),
-    ]))),
-)]
+pub static SUMMARY: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/links/{short_id}/analytics/summary",
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SUMMARY_RATE, or_self: false }),
+    handler: || web::route().to(summary),
+    docs: Docs {
+        id: "getLinkAnalyticsSummary",
+        summary: "Lightweight analytics summary",
+        description: "\
+The totals of a link alone. Same rules as the full analytics, with a rate limit of its own.",
+        tag: &ANALYTICS,
+        parameters: &[parameters::<ShortIdPath>()],
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            description: "The summary.",
+            content: &[json_body::<AnalyticsSummary>(
+                || json!({"short_id": "aB3xY9z", "total_hits": 81, "last_7_days": 81, "last_30_days": 81}),
+            )],
+            ..Answer::NONE
+        }],
+        problems: &[
+            problem(Kind::Validation),
+            problem(Kind::NotFound),
+            problem(Kind::NotOwner),
+            problem(Kind::UntrackedLink),
+        ],
+    },
+};
+
 pub async fn summary(
     api: web::Data<Api>,
     caller: Caller,

@@ -4,13 +4,18 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF
 use actix_web::{HttpRequest, HttpResponse, web};
 use utoipa::IntoParams;
 
-use super::Api;
-use super::openapi::schemas::{Binary, ImageFormat, Revalidation, ShortIdPath};
-use super::problem::{Kind, Problem};
-use super::query::Query;
+use super::links::LINKS;
 use crate::domain::link::ShortId;
 use crate::domain::qr::{self, QrOptions, QrParameters};
-use crate::limits::client::ClientKey;
+use crate::http::Api;
+use crate::http::endpoint::{
+    self, Answer, Asks, ClientLimit, Content, Docs, Endpoint, inline_shape, parameters, problem, shape,
+};
+use crate::http::openapi::schemas::{Binary, ImageFormat, Revalidation, ShortIdPath};
+use crate::http::problem::{Kind, Problem};
+use crate::http::query::Query;
+
+pub static QR_LIMIT: ClientLimit = ClientLimit { name: "qr", setting: "qr_per_minute" };
 
 const CACHEABLE: HeaderValue = HeaderValue::from_static("public, max-age=86400");
 
@@ -36,38 +41,48 @@ pub struct QrQuery {
     light: Option<String>,
 }
 
-/// Generate QR code
-///
-/// An image of the link's `short_url` as a QR code: error correction level M, a quiet zone of 4 modules. Needs no key.
-///
-/// The image may be kept for a day. With its `ETag` in `If-None-Match` the answer is 304, without the image.
-#[utoipa::path(
-    get,
-    path = "/{short_id}/qr",
-    tag = "Links",
-    operation_id = "getQrCode",
-    params(
-        ShortIdPath,
-        QrQuery,
-        Revalidation,
-    ),
-    responses(
-        (
-            status = 200,
-            description = "The image.",
-            content((inline(Binary) = "image/png"), (String = "image/svg+xml")),
-            headers(("ETag"), ("Cache-Control")),
-        ),
-        (status = 304, description = "The client has the image.", headers(("ETag"), ("Cache-Control"))),
-    ),
-    extensions(("x-problems" = json!([
-        Kind::Validation.slug(), Kind::NotFound.slug(), Kind::RateLimited.slug(), Kind::Unavailable.slug(),
-    ]))),
-)]
+pub static GET: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/{short_id}/qr",
+    asks: Asks::Client(&QR_LIMIT),
+    handler: || web::route().to(get),
+    docs: Docs {
+        id: "getQrCode",
+        summary: "Generate QR code",
+        description: "\
+An image of the link's `short_url` as a QR code: error correction level M, a quiet zone of 4 modules. Needs no key.
+
+The image may be kept for a day. With its `ETag` in `If-None-Match` the answer is 304, without the image.",
+        tag: &LINKS,
+        parameters: &[
+            parameters::<ShortIdPath>(),
+            parameters::<QrQuery>().with_schemas(&[shape::<ImageFormat>()]),
+            parameters::<Revalidation>(),
+        ],
+        body: None,
+        answers: &[
+            Answer {
+                status: 200,
+                description: "The image.",
+                content: &[
+                    Content { media_type: "image/png", shape: inline_shape::<Binary>(), example: None },
+                    Content { media_type: "image/svg+xml", shape: inline_shape::<String>(), example: None },
+                ],
+                headers: &["Cache-Control", "ETag"],
+                ..Answer::NONE
+            },
+            Answer {
+                status: 304,
+                description: "The client has the image.",
+                headers: &["Cache-Control", "ETag"],
+                ..Answer::NONE
+            },
+        ],
+        problems: &[problem(Kind::Validation), problem(Kind::NotFound), problem(Kind::Unavailable)],
+    },
+};
+
 pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> Result<HttpResponse, Problem> {
-    let client = ClientKey::from(api.client_address(request.head()));
-    let admitted = api.qr_limiter.admit(client, api.clock.now().0);
-    admitted.inspect_err(|_| api.metrics.refusals.limited_qr.increment(1))?;
     let options = options(&request)?;
     let id = ShortId::parse(&path).ok_or_else(Problem::no_such_link)?;
     let known = match api.redirects.cached(id) {

@@ -3,21 +3,37 @@
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaFormat, SchemaType, Type};
 
-use super::Api;
-use super::body::{Fields, read_json, string};
-use super::gate::Caller;
-use super::openapi::schemas::ShortIdPath;
-use super::problem::{Kind, Problem};
-use super::query::Query;
 use crate::domain::calendar::Timestamp;
+use crate::domain::key::Scope;
 use crate::domain::link::{Link, LinkData, ShortId, TargetUrl};
 use crate::domain::quota::MonthlyLimit;
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
+use crate::http::Api;
+use crate::http::body::{Fields, read_json, string};
+use crate::http::endpoint::{
+    self, Answer, Asks, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like,
+    shape,
+};
+use crate::http::gate::{Access, Caller};
+use crate::http::openapi::schemas::ShortIdPath;
+use crate::http::problem::{Kind, Problem};
+use crate::http::query::Query;
 use crate::service::links::{CreateError, NewLink};
+
+pub static LINKS: Tag = Tag { name: "Links", description: "Make short links, follow them, draw them." };
+
+/// Of `POST /shorten`.
+pub static SHORTEN_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(0), name: "shorten", setting: "shorten_per_minute" };
+
+/// Of `GET /links/{short_id}`.
+pub static LINK_RATE: RateLimit = RateLimit { id: RateLimitId::new(1), name: "link", setting: "link_per_minute" };
 
 /// Webhooks of a link at the most.
 const MAX_WEBHOOKS: usize = 10;
@@ -103,47 +119,69 @@ fn shortlink(api: &Api, link: &Link) -> Shortlink {
     }
 }
 
-/// Create a shortlink
-///
-/// Makes a short link to `redirect_url` and answers it. Its `short_id` is made by the service and never one that is taken.
-/// An answered link is on disk.
-///
-/// Counts one link of the key's month; a request that fails counts none. Past the monthly quota of the tier: 403
-/// `link-quota-exceeded`, with `limit` and `current`.
-#[utoipa::path(
-    post,
-    path = "/shorten",
-    tag = "Links",
-    operation_id = "createShortlink",
-    request_body(
-        content = NewShortlink,
-        description = "The link to make.",
-        examples(
-            ("target" = (summary = "A link", value = json!({"redirect_url": "https://example.com/summer?ref=mail"}))),
-            ("webhooks" = (
-                summary = "With data and a webhook",
-                value = json!({
-                    "redirect_url": "https://example.com/summer?ref=mail",
-                    "data": {"campaign": "summer", "channel": "mail"},
-                    "webhooks": ["https://hooks.example.com/clicks"],
-                }),
-            )),
-        ),
-    ),
-    responses((
-        status = 200,
-        description = "The link is made.",
-        body = Shortlink,
-        headers(("X-Usage-Links-Created"), ("X-Usage-Links-Limit")),
-        example = json!({
-            "short_id": "aB3xY9z",
-            "short_url": "https://sign.example/aB3xY9z",
-            "redirect_url": "https://example.com/summer?ref=mail",
-            "created_at": "2026-11-21T07:49:42.028Z",
+pub static CREATE: Endpoint = Endpoint {
+    methods: endpoint::POST,
+    path: "/shorten",
+    asks: Asks::Key(Access { scope: Scope::LinksWrite, rate_limit: &SHORTEN_RATE, or_self: false }),
+    handler: || web::route().to(create),
+    docs: Docs {
+        id: "createShortlink",
+        summary: "Create a shortlink",
+        description: "\
+Makes a short link to `redirect_url` and answers it. Its `short_id` is made by the service and never one that is taken.
+An answered link is on disk.
+
+Counts one link of the key's month; a request that fails counts none. Past the monthly quota of the tier: 403
+`link-quota-exceeded`, with `limit` and `current`.",
+        tag: &LINKS,
+        parameters: &[],
+        body: Some(Body {
+            description: "The link to make.",
+            shape: shape::<NewShortlink>(),
+            required: true,
+            examples: &[
+                Example {
+                    name: "target",
+                    summary: "A link",
+                    value: || json!({"redirect_url": "https://example.com/summer?ref=mail"}),
+                },
+                Example {
+                    name: "webhooks",
+                    summary: "With data and a webhook",
+                    value: || {
+                        json!({
+                            "redirect_url": "https://example.com/summer?ref=mail",
+                            "data": {"campaign": "summer", "channel": "mail"},
+                            "webhooks": ["https://hooks.example.com/clicks"],
+                        })
+                    },
+                },
+            ],
         }),
-    )),
-    extensions(("x-problems" = json!([Kind::LinkQuotaExceeded.slug(), Kind::Validation.slug()]))),
-)]
+        answers: &[Answer {
+            status: 200,
+            description: "The link is made.",
+            content: &[json_body::<Shortlink>(|| {
+                json!({
+                    "short_id": "aB3xY9z",
+                    "short_url": "https://sign.example/aB3xY9z",
+                    "redirect_url": "https://example.com/summer?ref=mail",
+                    "created_at": "2026-11-21T07:49:42.028Z",
+                })
+            })],
+            headers: &["X-Usage-Links-Created", "X-Usage-Links-Limit"],
+            names: Some("short_id"),
+            ..Answer::NONE
+        }],
+        problems: &[
+            problem(Kind::LinkQuotaExceeded),
+            problem_like(Kind::Validation, || {
+                fault_at("/webhooks/2", "must be an absolute http or https URL with a host")
+            }),
+        ],
+    },
+};
+
 pub async fn create(
     api: web::Data<Api>,
     caller: Caller,
@@ -239,31 +277,39 @@ fn webhooks(api: &Api, fields: &mut Fields<'_>) -> Vec<String> {
     urls.iter().map(|url| url.as_str().to_owned()).collect()
 }
 
-/// Get a shortlink
-///
-/// Answers a link with all that is stored of it, to the key that made it and to the root key.
-#[utoipa::path(
-    get,
-    path = "/links/{short_id}",
-    tag = "Links",
-    operation_id = "getShortlink",
-    params(ShortIdPath),
-    responses((
-        status = 200,
-        description = "The link.",
-        body = StoredLink,
-        example = json!({
-            "short_id": "aB3xY9z",
-            "short_url": "https://sign.example/aB3xY9z",
-            "redirect_url": "https://example.com/summer?ref=mail",
-            "created_at": "2026-11-21T07:49:42.028Z",
-            "data": {"campaign": "summer", "channel": "mail"},
-            "webhooks": ["https://hooks.example.com/clicks"],
-            "tracked": true,
-        }),
-    )),
-    extensions(("x-problems" = json!([Kind::Validation.slug(), Kind::NotFound.slug(), Kind::NotOwner.slug()]))),
-)]
+pub static GET: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/links/{short_id}",
+    asks: Asks::Key(Access { scope: Scope::LinksRead, rate_limit: &LINK_RATE, or_self: false }),
+    handler: || web::route().to(get),
+    docs: Docs {
+        id: "getShortlink",
+        summary: "Get a shortlink",
+        description: "\
+Answers a link with all that is stored of it, to the key that made it and to the root key.",
+        tag: &LINKS,
+        parameters: &[parameters::<ShortIdPath>()],
+        body: None,
+        answers: &[Answer {
+            status: 200,
+            description: "The link.",
+            content: &[json_body::<StoredLink>(|| {
+                json!({
+                    "short_id": "aB3xY9z",
+                    "short_url": "https://sign.example/aB3xY9z",
+                    "redirect_url": "https://example.com/summer?ref=mail",
+                    "created_at": "2026-11-21T07:49:42.028Z",
+                    "data": {"campaign": "summer", "channel": "mail"},
+                    "webhooks": ["https://hooks.example.com/clicks"],
+                    "tracked": true,
+                })
+            })],
+            ..Answer::NONE
+        }],
+        problems: &[problem(Kind::Validation), problem(Kind::NotFound), problem(Kind::NotOwner)],
+    },
+};
+
 pub async fn get(
     api: web::Data<Api>,
     caller: Caller,

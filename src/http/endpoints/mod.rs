@@ -1,0 +1,76 @@
+//! The endpoints of the API: one file for each resource, and the table of all of them.
+//!
+//! `docs/adding-things.md` says how one is added.
+
+pub mod analytics;
+pub mod api_keys;
+pub mod health;
+pub mod links;
+pub mod qr;
+pub mod redirect;
+pub mod reference;
+pub mod usage;
+pub mod webhooks;
+
+use super::endpoint::{Asks, ClientLimit, Endpoint};
+use crate::domain::rate_limit::RateLimit;
+
+/// Every endpoint of the public listener, in the order of the reference.
+pub static ENDPOINTS: &[&Endpoint] = &[
+    &links::CREATE,
+    &links::GET,
+    &redirect::FOLLOW,
+    &qr::GET,
+    &analytics::FULL,
+    &analytics::SUMMARY,
+    &usage::GET,
+    &webhooks::STATUS,
+    &api_keys::LIST,
+    &api_keys::CREATE,
+    &api_keys::REVOKE,
+    &api_keys::ROTATE,
+    &health::GET,
+    &reference::DOCUMENT,
+    &reference::PAGE,
+];
+
+/// The rate limits of keys that the endpoints name, each once.
+pub fn rate_limits() -> Vec<&'static RateLimit> {
+    let mut limits: Vec<&'static RateLimit> = Vec::new();
+    for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
+        if !limits.iter().any(|limit| limit.id == access.rate_limit.id) {
+            limits.push(access.rate_limit);
+        }
+    }
+    limits
+}
+
+/// The endpoints that limit requests by client, each with its limit.
+pub fn client_limits() -> impl Iterator<Item = (&'static Endpoint, &'static ClientLimit)> {
+    ENDPOINTS.iter().filter_map(|&endpoint| match endpoint.asks {
+        Asks::Client(limit) => Some((endpoint, limit)),
+        Asks::Nothing | Asks::Key(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ptr;
+
+    use super::{ENDPOINTS, rate_limits};
+
+    #[test]
+    fn rate_limits_differ_in_number_name_and_setting() {
+        let limits = rate_limits();
+        let count = |of: BTreeSet<String>| assert_eq!(of.len(), limits.len(), "{of:?}");
+        count(limits.iter().map(|limit| limit.id.number().to_string()).collect());
+        count(limits.iter().map(|limit| limit.name.to_owned()).collect());
+        count(limits.iter().map(|limit| limit.setting.to_owned()).collect());
+        // A limit that is declared twice would be told apart by nothing.
+        for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
+            let is_listed = limits.iter().any(|limit| ptr::eq(*limit, access.rate_limit));
+            assert!(is_listed, "the number of {:?} is taken", access.rate_limit);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `GET /openapi.json` and `GET /docs`.
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+
+use super::health::SERVICE;
+use super::qr::is_known_to_client;
+use crate::http::Api;
+use crate::http::endpoint::{self, Answer, Asks, Content, Docs, Endpoint, inline_shape, parameters, problem};
+use crate::http::openapi::schemas::{AnyObject, Revalidation};
+use crate::http::problem::{Kind, Problem};
+use crate::http::query::Query;
+
+const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
+/// To be asked for again each time, with the `ETag`: it changes with the version and the settings.
+const REVALIDATED: HeaderValue = HeaderValue::from_static("public, no-cache");
+
+pub static DOCUMENT: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/openapi.json",
+    asks: Asks::Nothing,
+    handler: || web::route().to(document),
+    docs: Docs {
+        id: "getOpenApiDocument",
+        summary: "OpenAPI document",
+        description: "This reference for programs: OpenAPI 3.1.",
+        tag: &SERVICE,
+        parameters: &[parameters::<Revalidation>()],
+        body: None,
+        answers: &[
+            Answer {
+                status: 200,
+                description: "The document.",
+                content: &[Content {
+                    media_type: "application/json",
+                    shape: inline_shape::<AnyObject>(),
+                    example: None,
+                }],
+                headers: &["Cache-Control", "ETag"],
+                ..Answer::NONE
+            },
+            Answer {
+                status: 304,
+                description: "The client has the document.",
+                headers: &["Cache-Control", "ETag"],
+                ..Answer::NONE
+            },
+        ],
+        problems: &[problem(Kind::Validation)],
+    },
+};
+
+async fn document(api: web::Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Query::of(&request).finish()?;
+    let (text, etag) = api.reference.document();
+    Ok(answer(&request, text, etag, "application/json"))
+}
+
+pub static PAGE: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/docs",
+    asks: Asks::Nothing,
+    handler: || web::route().to(page),
+    docs: Docs {
+        id: "getReference",
+        summary: "API reference",
+        description: "This reference for people: one page of HTML that loads nothing from elsewhere. Ignores any query.",
+        tag: &SERVICE,
+        parameters: &[parameters::<Revalidation>()],
+        body: None,
+        answers: &[
+            Answer {
+                status: 200,
+                description: "The page.",
+                content: &[Content { media_type: "text/html", shape: inline_shape::<String>(), example: None }],
+                headers: &["Cache-Control", "Content-Security-Policy", "ETag"],
+                ..Answer::NONE
+            },
+            Answer {
+                status: 304,
+                description: "The client has the page.",
+                headers: &["Cache-Control", "ETag"],
+                ..Answer::NONE
+            },
+        ],
+        problems: &[],
+    },
+};
+
+async fn page(api: web::Data<Api>, request: HttpRequest) -> HttpResponse {
+    let (html, etag) = api.reference.page();
+    let mut response = answer(&request, html, etag, "text/html; charset=utf-8");
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, api.reference.page_policy().clone());
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    headers.insert(HeaderName::from_static("referrer-policy"), HeaderValue::from_static("no-referrer"));
+    response
+}
+
+fn answer(request: &HttpRequest, text: &Bytes, etag: &HeaderValue, content_type: &'static str) -> HttpResponse {
+    let is_known = is_known_to_client(request, etag.to_str().unwrap_or_default());
+    let mut response = if is_known {
+        HttpResponse::NotModified().finish()
+    } else {
+        HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).body(text.clone())
+    };
+    response.headers_mut().insert(ETAG, etag.clone());
+    response.headers_mut().insert(CACHE_CONTROL, REVALIDATED);
+    response
+}
