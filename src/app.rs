@@ -4,6 +4,7 @@ mod around_store;
 mod build;
 mod cluster;
 mod keys_on_disk;
+mod limits;
 mod meters;
 mod probe;
 mod transfer;

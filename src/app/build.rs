@@ -1,7 +1,7 @@
 //! Builds the parts and puts them together.
 
 use std::net::{SocketAddr, TcpListener};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use actix::Arbiter;
 use actix_web::dev::Server;
 use actix_web::{App as Router, web};
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::around_store::guarded_and_metered;
 use super::keys_on_disk::{master_key, node_id};
+use super::limits::{client_limits, plans, redirect_limiter, unauthorized_limit};
 use super::{App, Parts, StartError, Tell, cluster, meters};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::keeper::RestartHook;
@@ -22,14 +22,13 @@ use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, Webhook
 use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
-use crate::config::{Config, SettingError, StoreKind, Tier as TierSettings};
+use crate::config::{Config, SettingError, StoreKind};
 use crate::dns::{Resolver, Settings as ResolverSettings};
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
 use crate::domain::link::BaseUrl;
-use crate::domain::plan::{Plan, Plans};
-use crate::domain::rate_limit::RateLimitId;
+use crate::domain::plan::Plans;
 use crate::domain::referrer::OwnHost;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
@@ -40,13 +39,10 @@ use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
 use crate::http::admin;
 use crate::http::client::TrustedProxies;
-use crate::http::client_limits::ClientLimits;
 use crate::http::front::FrontFactory;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
-use crate::http::unauthorized::UnauthorizedLimit;
 use crate::http::{Api, endpoints, routes, server};
-use crate::limits::client::ClientLimiter;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
 use crate::service::authentication::Authentication;
@@ -169,10 +165,7 @@ pub(super) async fn build(
         webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
         redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
         client_limits: client_limits(config)?,
-        unauthorized_limit: UnauthorizedLimit::new(limiter(
-            config.limits.unauthorized_per_minute,
-            config.http.client_limit_cells / 8,
-        )?),
+        unauthorized_limit: unauthorized_limit(config)?,
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
         base_url: base_url.clone(),
         webhook_guard: guard,
@@ -356,19 +349,6 @@ fn bound(socket: &TcpListener) -> Result<SocketAddr, StartError> {
     socket.local_addr().map_err(StartError::Thread)
 }
 
-fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartError> {
-    limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)
-}
-
-fn client_limits(config: &Config) -> Result<ClientLimits, StartError> {
-    // The endpoints are asked for far less often than redirects.
-    let cells = config.http.client_limit_cells / 8;
-    let limiters = endpoints::client_limits()
-        .map(|(_, limit)| Ok((limit, limiter(config.limits.per_minute(limit.setting), cells)?)))
-        .collect::<Result<Vec<_>, StartError>>()?;
-    Ok(ClientLimits::new(limiters))
-}
-
 fn cache_settings(config: &Config) -> LinkCacheSettings {
     LinkCacheSettings {
         capacity: config.cache.links,
@@ -429,28 +409,4 @@ pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
         webhook_timeout: config.webhooks.timeout,
         retry_delays: config.webhooks.retry_delays.clone(),
     })
-}
-
-fn plans(config: &Config) -> Plans {
-    Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) }
-}
-
-fn plan(tier: &TierSettings) -> Plan {
-    let mut per_minute = [None; RateLimitId::COUNT];
-    for limit in endpoints::rate_limits() {
-        per_minute[limit.id.index()] = tier.per_minute(limit.setting);
-    }
-    Plan {
-        per_minute,
-        links_per_month: tier.links_per_month,
-        webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
-        child_keys: Some(tier.child_keys.into()),
-    }
-}
-
-fn limiter(per_minute: Option<NonZeroU32>, cells: usize) -> Result<ClientLimiter, StartError> {
-    // A seed by chance: nobody can choose addresses that share a cell.
-    let mut seed = [0; 8];
-    SystemRandom::new().fill(&mut seed).map_err(|_| StartError::NoRandomness)?;
-    Ok(ClientLimiter::new(per_minute.map_or(0, NonZeroU32::get), cells, u64::from_ne_bytes(seed)))
 }

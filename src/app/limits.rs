@@ -1,0 +1,56 @@
+//! The limits of the configuration, as the parts take them.
+
+use std::num::NonZeroU32;
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::StartError;
+use crate::config::{Config, Tier as TierSettings};
+use crate::domain::plan::{Plan, Plans};
+use crate::domain::rate_limit::RateLimitId;
+use crate::http::client_limits::ClientLimits;
+use crate::http::endpoints;
+use crate::http::unauthorized::UnauthorizedLimit;
+use crate::limits::client::ClientLimiter;
+
+pub(super) fn plans(config: &Config) -> Plans {
+    Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) }
+}
+
+fn plan(tier: &TierSettings) -> Plan {
+    let mut per_minute = [None; RateLimitId::COUNT];
+    for limit in endpoints::rate_limits() {
+        per_minute[limit.id.index()] = tier.per_minute(limit.setting);
+    }
+    Plan {
+        per_minute,
+        links_per_month: tier.links_per_month,
+        webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
+        child_keys: Some(tier.child_keys.into()),
+    }
+}
+
+pub(super) fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartError> {
+    limiter(config.limits.redirect_per_minute, config.http.client_limit_cells)
+}
+
+pub(super) fn client_limits(config: &Config) -> Result<ClientLimits, StartError> {
+    // The endpoints are asked for far less often than redirects.
+    let cells = config.http.client_limit_cells / 8;
+    let limiters = endpoints::client_limits()
+        .map(|(_, limit)| Ok((limit, limiter(config.limits.per_minute(limit.setting), cells)?)))
+        .collect::<Result<Vec<_>, StartError>>()?;
+    Ok(ClientLimits::new(limiters))
+}
+
+pub(super) fn unauthorized_limit(config: &Config) -> Result<UnauthorizedLimit, StartError> {
+    let limiter = limiter(config.limits.unauthorized_per_minute, config.http.client_limit_cells / 8)?;
+    Ok(UnauthorizedLimit::new(limiter))
+}
+
+fn limiter(per_minute: Option<NonZeroU32>, cells: usize) -> Result<ClientLimiter, StartError> {
+    // A seed by chance: nobody can choose addresses that share a cell.
+    let mut seed = [0; 8];
+    SystemRandom::new().fill(&mut seed).map_err(|_| StartError::NoRandomness)?;
+    Ok(ClientLimiter::new(per_minute.map_or(0, NonZeroU32::get), cells, u64::from_ne_bytes(seed)))
+}
