@@ -54,7 +54,7 @@ pub struct Mapped {
 
 /// Alone on its cache lines (two of them, as they are fetched in pairs): for what every writer
 /// changes, so that it takes nothing else along from core to core. Of two counters on one line, each
-/// of a thread's own, an addition takes up to 5 ns; apart, 2 (`cargo bench --bench redirect_parts`,
+/// of a thread's own, an addition takes up to 5 ns; apart, 2 (`cargo bench -p loadtests --bench redirect_parts`,
 /// 2026-11-23).
 #[derive(Debug, Default)]
 #[repr(align(128))]

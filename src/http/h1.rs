@@ -43,7 +43,7 @@ pub fn write_redirect(out: &mut Vec<u8>, link: &CachedLink, stamp: Stamp<'_>) {
 }
 
 /// An error answer that is made once and sent often: 14 ns to copy, in the place of 172 for its JSON alone
-/// (`cargo bench --bench redirect_parts`, 2026-11-23).
+/// (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
 pub struct CannedProblem {
     head: Vec<u8>,
     body: String,
@@ -72,7 +72,8 @@ impl CannedProblem {
     }
 }
 
-/// The `Date` of answers, made once a second: the text takes 81 ns (`cargo bench --bench redirect_parts`, 2026-11-23).
+/// The `Date` of answers, made once a second: the text takes 81 ns (`cargo bench -p loadtests --bench redirect_parts`,
+/// 2026-11-23).
 #[derive(Default)]
 pub struct DateText {
     second: Option<u64>,

@@ -80,7 +80,7 @@ pub fn new_request_id() -> HeaderValue {
 
 /// A new id of 19 characters, unlike any other of this or another process: a random prefix of the thread's, and its
 /// counter under a keyed permutation, so that visitors can't read the traffic off their ids. A UUID (v7) as a header's
-/// value takes twenty times as long (`cargo bench --bench redirect_parts`).
+/// value takes twenty times as long (`cargo bench -p loadtests --bench redirect_parts`).
 pub fn new_id() -> [u8; ID_DIGITS] {
     thread_local! {
         static SOURCE: IdSource = IdSource::new();

@@ -59,7 +59,7 @@ pub struct RetryAfter(pub u32);
 ///
 /// The memory is given by the number of cells, 16 bytes each; pages of it that no client has taken a cell in take none. Nothing is
 /// locked or allocated: a request takes 35 ns where its client's cell is at hand, of which 27 are the clock's, and about 100 where it is not
-/// (`cargo bench --bench redirect_parts`, 2026-11-23).
+/// (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
 /// A client takes a cell when it is first seen and keeps it until another one needs it. When all
 /// cells that a new client may take (the four of one cache line, chosen by a keyed hash) are in
 /// use, it takes the one whose minute began first, and that cell's client begins a new window if

@@ -26,7 +26,7 @@ const BOUNDS: [u64; 14] = [
 
 /// Times sorted into buckets: two atomic adds an observation, without a lock or an allocation. The recorder's own histograms
 /// keep each observation until they are asked, at 16 ns and more where threads meet; an atomic add takes 2
-/// (`cargo bench --bench redirect_parts`, 2026-11-23).
+/// (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
 #[derive(Debug, Default)]
 pub struct AtomicHistogram {
     /// The last one has no end.

@@ -1,0 +1,54 @@
+//! The CQL engine that the tests use.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use loadtests::home;
+
+/// Nodes that are there, or were started and end with this process.
+pub struct Engine {
+    nodes: Vec<String>,
+    started: Option<Child>,
+}
+
+impl Engine {
+    pub fn start(nodes: u8) -> Self {
+        if let Ok(named) = std::env::var("SIGNPOST_TEST_CQL_NODES") {
+            return Self { nodes: named.split(',').map(|node| node.trim().to_owned()).collect(), started: None };
+        }
+        let up = home::repository().join("tests/cluster/up");
+        let mut child = Command::new(up)
+            .args(["--foreground", "--durable", &nodes.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let nodes = line.trim().strip_prefix("NODES=").expect("the engine's nodes");
+        Self { nodes: nodes.split(',').map(str::to_owned).collect(), started: Some(child) }
+    }
+
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    pub fn replication_factor(&self) -> u32 {
+        self.nodes.len().min(3) as u32
+    }
+
+    pub fn description(&self) -> String {
+        let kind = if self.started.is_some() { "Cassandra of tests/cluster" } else { "as named" };
+        format!("{kind}, {} nodes, replication factor {}", self.nodes.len(), self.replication_factor())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.started.take() {
+            // It ends its nodes when its standard input closes.
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The same through the product: its store, and for redirects the whole program.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use futures_util::future::join_all;
+use loadtests::product::{Product, settings};
+use loadtests::program::Program;
+use ring::rand::SystemRandom;
+use signpost::domain::calendar::{Day, Timestamp};
+use signpost::domain::hit::{DayCount, HitBatch, NodeId, Position};
+use signpost::domain::key::KeyId;
+use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use signpost::store::Store;
+use signpost::store::scylla::session::{ScyllaSettings, connect};
+use signpost::store::scylla::{ScyllaStore, migrate};
+use uuid::Uuid;
+
+use super::IN_FLIGHT;
+use super::engine::Engine;
+
+pub const KEYSPACE: &str = "loadtest";
+/// Keys that make links at once; a month is counted for each.
+const OWNERS: u64 = 8;
+/// Links that redirects ask for, far more than the program's cache holds in this test.
+const ASKED_FOR: u32 = 20_000;
+
+pub struct Through {
+    store: Arc<ScyllaStore>,
+    program: Product,
+    owners: Vec<KeyId>,
+    links: Vec<ShortId>,
+    random: SystemRandom,
+    counted: Mutex<u64>,
+}
+
+impl Through {
+    pub async fn open(program: &Program, engine: &Engine, home: &Path) -> Self {
+        let settings = ScyllaSettings::new(engine.nodes().to_vec(), KEYSPACE.to_owned());
+        let session = connect(&settings).await.unwrap();
+        migrate::migrate(&session, KEYSPACE, engine.replication_factor(), None).await.unwrap();
+        let store = Arc::new(ScyllaStore::open(&settings, NodeId(Uuid::now_v7())).await.unwrap());
+        let program = Product::start(program, home, &program_settings(engine));
+        let owners = (0..OWNERS).map(|_| KeyId(Uuid::now_v7())).collect();
+        let mut through =
+            Self { store, program, owners, links: Vec::new(), random: SystemRandom::new(), counted: Mutex::new(0) };
+        through.make_links().await;
+        through
+    }
+
+    pub fn links(&self) -> &[ShortId] {
+        &self.links
+    }
+
+    pub async fn close(&self) {
+        self.store.close().await;
+    }
+
+    async fn make_links(&mut self) {
+        let next = AtomicU64::new(0);
+        let (this, made) = (&*self, Mutex::new(Vec::new()));
+        let worker = async || {
+            while next.fetch_add(1, Ordering::Relaxed) < u64::from(ASKED_FOR) {
+                let link = this.link();
+                let id = link.id;
+                this.store.create_link(link, None).await.unwrap();
+                made.lock().unwrap().push(id);
+            }
+        };
+        join_all((0..IN_FLIGHT).map(|_| worker())).await;
+        self.links = made.into_inner().unwrap();
+    }
+
+    fn link(&self) -> Link {
+        let base = BaseUrl::new(url::Url::parse("https://sign.example/").unwrap());
+        let id = ShortId::generate(&self.random).unwrap();
+        Link {
+            id,
+            target: TargetUrl::parse("https://shop.example.com/autumn/sale?utm_source=mail", &base).unwrap(),
+            data: LinkData::from_json_object("{\"campaign\":\"autumn\"}").unwrap(),
+            webhooks: Vec::new(),
+            tracked: true,
+            owner: self.owners[usize::from(id.0[0]) % self.owners.len()],
+            created_at: Timestamp(1_795_000_000_000),
+        }
+    }
+
+    /// Creations a second.
+    pub async fn create(&self, seconds: f64) -> f64 {
+        let (done, begun) = (AtomicU64::new(0), Instant::now());
+        let end = Duration::from_secs_f64(seconds);
+        let worker = async || {
+            while begun.elapsed() < end {
+                self.store.create_link(self.link(), None).await.unwrap();
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        join_all((0..IN_FLIGHT).map(|_| worker())).await;
+        done.into_inner() as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    /// Redirects a second of links that are not in the program's cache, each over a connection that is kept.
+    pub fn redirect(&self, seconds: f64) -> f64 {
+        let (next, done, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..IN_FLIGHT {
+                scope.spawn(|| {
+                    let mut connection = self.program.connect();
+                    while !over.load(Ordering::Relaxed) {
+                        let link = self.links[next.fetch_add(1, Ordering::Relaxed) as usize % self.links.len()];
+                        connection.hit(link.as_str());
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+            over.store(true, Ordering::Relaxed);
+        });
+        done.into_inner() as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    /// Counter rows a second at a flush: of links that this process has not counted before, and of the same links again.
+    pub async fn flush(&self, rows: u32, round: u32) -> (f64, f64) {
+        (self.flush_once(rows, round).await, self.flush_once(rows, round).await)
+    }
+
+    async fn flush_once(&self, rows: u32, round: u32) -> f64 {
+        let from = *self.counted.lock().unwrap();
+        let upto = from + u64::from(rows);
+        let link = |row: u32| ShortId::parse(&format!("{}{row:06}", char::from(b'c' + round as u8))).unwrap();
+        let batch = HitBatch {
+            writer: NodeId(self.owners[0].0),
+            from: Position(from),
+            upto: Position(upto),
+            days: (0..rows).map(|row| DayCount { link: link(row), day: Day(20_000), devices: [1, 0, 0] }).collect(),
+            labels: Vec::new(),
+            served: Vec::new(),
+            deliveries: Vec::new(),
+        };
+        let begun = Instant::now();
+        self.store.apply_hits(Arc::new(batch)).await.unwrap();
+        *self.counted.lock().unwrap() = upto;
+        f64::from(rows) / begun.elapsed().as_secs_f64()
+    }
+}
+
+fn program_settings(engine: &Engine) -> Vec<(String, String)> {
+    let master_key = base64::prelude::BASE64_STANDARD.encode([7; 32]);
+    let of_the_cluster = [
+        ("SIGNPOST_STORE__KIND", "scylla"),
+        ("SIGNPOST_SCYLLA__NODES", &engine.nodes().join(",")),
+        ("SIGNPOST_SCYLLA__KEYSPACE", KEYSPACE),
+        ("SIGNPOST_MASTER_KEY", &master_key),
+        // So that next to nothing is answered from memory.
+        ("SIGNPOST_CACHE__LINKS", "1"),
+    ];
+    let of_the_cluster = of_the_cluster.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    settings().into_iter().chain(of_the_cluster).collect()
+}

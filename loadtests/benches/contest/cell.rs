@@ -1,0 +1,128 @@
+//! One contestant under one closed-loop load: a column of the contest, measured once a round.
+
+use std::path::PathBuf;
+
+use loadtests::{
+    operator,
+    requests::Load,
+    server::Server,
+    way::Way,
+    wrk::{self, CONNECTIONS},
+};
+
+use super::files::Files;
+
+/// How all of the answers must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Redirects; those of the program are in its counters, each once.
+    Redirect,
+    NotFound,
+    /// Refused, but for what the limit lets in.
+    Limited,
+    /// 200, and none of a redirect's counters moves.
+    Document,
+    /// 200 for each, and as many links more.
+    Created,
+}
+
+/// What is measured.
+pub struct Cell<'a> {
+    pub title: String,
+    pub way: Way,
+    pub server: &'a Server,
+    pub load: Load,
+    pub outcome: Outcome,
+    /// Each request comes over a connection of its own.
+    pub closing: bool,
+    /// Where the files of the server's store are at the beginning, if that matters.
+    pub files: Option<(PathBuf, Files)>,
+}
+
+/// One run of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Microseconds of CPU of all the server did for a request, until it was at rest again.
+    pub cpu: f64,
+    pub per_second: f64,
+    /// p50, p99, p99.9 in milliseconds.
+    pub percentiles: [f64; 3],
+    /// MiB after the run, and the highest so far.
+    pub resident: f64,
+    pub peak: f64,
+    /// CPU time over the time of the run: 1 is a core that had no rest.
+    pub busy: f64,
+    /// The same of the load generator: where it is at 1 and the server is not, the throughput is the generator's.
+    pub generator_busy: f64,
+    /// Whether files that were to be in memory were locked there, so that the kernel dropped none.
+    pub locked: bool,
+}
+
+impl Cell<'_> {
+    /// Measures; `Err` where what was counted can't be right.
+    pub fn run(&self, seconds: u32, round: u32) -> Result<Run, String> {
+        let (server, operator) = (self.server, self.server.operator.as_ref());
+        server.rest()?;
+        let locked = self.files.as_ref().and_then(|(store, files)| files.bring(store));
+        let counts = operator.map(operator::Operator::counts);
+        let (connected, cpu) = (connections_accepted(), server.cpu());
+        // Ids go on where the round before can't have come.
+        let answered = wrk::run(self.way, server.address, &self.load, seconds, u64::from(round) * 382_000);
+        let accepted = connections_accepted() - connected;
+        server.rest()?;
+        let cpu = server.cpu() - cpu;
+        let failed = |what: &str| Err(format!("{}: {what}: {answered:?}", self.title));
+        if answered.socket_errors > 0 {
+            return failed("connections failed");
+        }
+        let refused = match self.outcome {
+            Outcome::Redirect | Outcome::Document | Outcome::Created => answered.refused == 0,
+            Outcome::NotFound => answered.refused == answered.requests,
+            Outcome::Limited => answered.refused * 100 >= answered.requests * 99,
+        };
+        if !refused {
+            return failed("answers with another status");
+        }
+        if self.closing && accepted < answered.requests {
+            return failed(&format!("only {accepted} connections were accepted"));
+        }
+        if let (Some(operator), Some(before)) = (operator, counts) {
+            let counts = operator.counts().since(before);
+            // wrk leaves at most one request of each connection unanswered, or its answer unread.
+            let as_answered = |count: u64| (answered.requests..=answered.requests + CONNECTIONS).contains(&count);
+            let redirects = counts.found + counts.not_found + counts.limited;
+            let adds_up = counts.hits == counts.found
+                && match self.outcome {
+                    Outcome::Redirect => as_answered(counts.found) && redirects == counts.found,
+                    Outcome::NotFound => as_answered(counts.not_found) && redirects == counts.not_found,
+                    Outcome::Limited => as_answered(redirects) && counts.not_found == 0,
+                    Outcome::Document => redirects == 0,
+                    Outcome::Created => as_answered(counts.links),
+                };
+            if !adds_up {
+                return failed(&format!("counts that do not add up: {counts:?}"));
+            }
+        }
+        let run = Run {
+            cpu: cpu as f64 / answered.requests as f64,
+            per_second: answered.requests as f64 / answered.micros as f64 * 1e6,
+            percentiles: answered.percentiles.map(|micros| micros / 1e3),
+            resident: server.resident_mib("VmRSS"),
+            peak: server.resident_mib("VmHWM"),
+            busy: cpu as f64 / answered.micros as f64,
+            generator_busy: answered.own_cpu as f64 / answered.micros as f64,
+            locked: locked.is_some(),
+        };
+        eprintln!("{}: {:.2} µs, {:.0}/s, p99 {:.2} ms", self.title, run.cpu, run.per_second, run.percentiles[1]);
+        Ok(run)
+    }
+}
+
+/// Connections that this machine has accepted since its start.
+fn connections_accepted() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "PassiveOpens").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}

@@ -1,0 +1,98 @@
+//! Latency of the hot redirect at a fixed rate: half of what nginx reached just before.
+
+use std::fmt::Write;
+
+use loadtests::{
+    measure::Figures,
+    open_loop::{self, Kept},
+    operator,
+};
+
+use super::{
+    Contest,
+    block::{Block, RATE, three},
+    redirects::{Field, HOT, RECORD},
+    report::Report,
+};
+
+/// Rounds for each of a closed loop: p99 is what a shared machine disturbs most.
+const MORE: u32 = 2;
+
+/// Each round's run of one contestant.
+pub struct Latencies {
+    pub title: String,
+    pub rounds: Vec<Kept>,
+}
+
+impl Latencies {
+    pub fn new(title: &str) -> Self {
+        Self { title: title.to_owned(), rounds: Vec::new() }
+    }
+
+    pub fn figures(&self, of: impl Fn(&Kept) -> f64) -> Figures {
+        Figures(self.rounds.iter().map(of).collect())
+    }
+
+    pub fn times(&self, peer: &Self, of: impl Fn(&Kept) -> f64) -> Figures {
+        Figures(self.rounds.iter().zip(&peer.rounds).map(|(own, peers)| of(own) / of(peers)).collect())
+    }
+}
+
+pub const P99: fn(&Kept) -> f64 = |kept| kept.percentiles[1];
+
+/// A table of latencies; ratios are to `peer`.
+pub fn table(all: &[Latencies], peer: &Latencies) -> String {
+    let mut text = format!(
+        "Each as min / median / max over the rounds, in ms; × is the ratio to \"{}\" within the round.\n\n\
+         | | p50 | × | p99 | × | p99.9 | × | longest | generator late, p99 |\n|---|---|---|---|---|---|---|---|---|\n",
+        peer.title
+    );
+    for series in all {
+        let [p50, p99, p999] = [0, 1, 2].map(|at| {
+            let of = |kept: &Kept| kept.percentiles[at];
+            format!("{} | {}", three(&series.figures(of), 2), three(&series.times(peer, of), 2))
+        });
+        let longest = three(&series.figures(|kept| kept.percentiles[3]), 2);
+        let late = three(&series.figures(|kept| kept.late), 3);
+        writeln!(text, "| {} | {p50} | {p99} | {p999} | {longest} | {late} |", series.title).unwrap();
+    }
+    text + "\n"
+}
+
+pub fn measure(contest: &Contest, field: &Field, block: &Block, report: &mut Report) -> Result<(), String> {
+    let per_second = block.of(RECORD).figures(RATE).median() / 2.0;
+    let hot = contest.requests().hot();
+    let mut all: Vec<Latencies> = field.servers().map(|server| Latencies::new(server.name)).collect();
+    for _ in 0..contest.options.rounds * MORE {
+        for (server, latencies) in field.servers().zip(&mut all) {
+            server.rest()?;
+            let before = server.operator.as_ref().map(operator::Operator::counts);
+            let kept = open_loop::run(server.address, &hot.texts, per_second, contest.options.seconds.into(), 302)?;
+            server.rest()?;
+            eprintln!("{} at {per_second:.0}/s: {kept:?}", server.name);
+            if let (Some(operator), Some(before)) = (&server.operator, before) {
+                let counts = operator.counts().since(before);
+                if (counts.found, counts.hits) != (kept.answered, kept.answered) {
+                    return Err(format!("{} redirects were answered, and counted are {counts:?}", kept.answered));
+                }
+            }
+            contest.doubt(report, kept.check(&latencies.title))?;
+            latencies.rounds.push(kept);
+        }
+    }
+    let of = |title: &str| all.iter().find(|series| series.title == title).expect("every contestant was measured");
+    report.add(&format!(
+        "## Latency at {per_second:.0} requests a second, pinned\n\nHalf of what \"{RECORD}\" has reached above, the same for \
+         all, on a schedule that is fixed in advance. A request's time counts from when it was due.\n\n"
+    ));
+    report.add(&table(&all, of(RECORD)));
+    report.plot(
+        "latency",
+        &format!("p99 at {per_second:.0} redirects a second, pinned"),
+        "ms, min / median / max over the rounds",
+        all.iter().map(|series| (&*series.title, series.figures(P99))),
+        None,
+    );
+    report.at_most("Latency at half of nginx's throughput: p99, × nginx", 1.0, &of(HOT).times(of(RECORD), P99));
+    Ok(())
+}

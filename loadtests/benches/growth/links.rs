@@ -1,0 +1,274 @@
+//! The real program on stores of more and more links: disk, start, memory, redirects of links that are not in its cache;
+//! and analytics of a link with a long past.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use loadtests::http;
+use loadtests::measure;
+use loadtests::operator::{self, ROOT_KEY};
+use loadtests::plot::{self, Line};
+use loadtests::program::{HIGH_LIMIT, Program};
+use loadtests::seed::{self, Past, Seed, mix};
+use loadtests::server::Server;
+use loadtests::way::Way;
+
+/// What the program takes at its defaults, whatever it stores, and what each link adds, mostly to the index of known links. Just
+/// after that has doubled it takes up to 21 bytes for each.
+const RESIDENT_MIB: f64 = 400.0;
+const RESIDENT_BYTES: f64 = 16.0;
+/// Connections that create links at once.
+const CREATORS: u64 = 16;
+
+/// What was seen with so many links.
+pub struct Step {
+    pub links: u64,
+    filled: Duration,
+    disk: u64,
+    start_clean: Duration,
+    start_killed: Duration,
+    resident_started: f64,
+    resident: f64,
+    /// Of uncached redirects, in order.
+    redirects: Vec<Duration>,
+}
+
+impl Step {
+    fn redirect(&self, part: f64) -> f64 {
+        quantile(&self.redirects, part).as_secs_f64() * 1e6
+    }
+
+    pub fn figures(&self) -> [(&'static str, &'static str, f64); 7] {
+        [
+            ("bytes on disk a link", "bytes", self.disk as f64 / self.links as f64),
+            ("start after a clean stop", "ms", self.start_clean.as_secs_f64() * 1e3),
+            ("start after kill -9", "ms", self.start_killed.as_secs_f64() * 1e3),
+            ("resident after the start", "MiB", self.resident_started),
+            ("resident after redirects and creations", "MiB", self.resident),
+            ("uncached redirect, p50", "µs", self.redirect(0.5)),
+            ("uncached redirect, p99", "µs", self.redirect(0.99)),
+        ]
+    }
+}
+
+fn quantile(sorted: &[Duration], part: f64) -> Duration {
+    sorted[((sorted.len() - 1) as f64 * part).round() as usize]
+}
+
+fn started(program: &Program, home: &Path) -> (Server, Duration) {
+    let began = Instant::now();
+    let server = program.start("signpost", Way::Unpinned, home, &[HIGH_LIMIT]);
+    (server, began.elapsed())
+}
+
+/// Fills a store with `links` links and looks at it. `asked` links are redirected, and `made` ones created, so that a
+/// `kill -9` leaves as much to recover as it can.
+pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64) -> Step {
+    let home = home.join(format!("links-{links}"));
+    fs::create_dir_all(&home).unwrap();
+    let began = Instant::now();
+    seed::fill(program, &home, &Seed { links, all_hit: false, past: &[] });
+    let filled = began.elapsed();
+    eprintln!("{links} links: filled in {filled:.0?}");
+    // What the import left to be merged is merged by the first start.
+    let (server, _) = started(program, &home);
+    server.rest().unwrap();
+    // Ends it in order.
+    drop(server);
+    let disk = measure::disk_bytes(&home.join("data"));
+    let (server, start_clean) = started(program, &home);
+    server.rest().unwrap();
+    let resident_started = server.resident_mib("VmRSS");
+    let mut redirects = redirect(server.address, links, asked);
+    redirects.sort_unstable();
+    create(server.address, made);
+    let resident = server.resident_mib("VmHWM");
+    let pid = the_child();
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    drop(server);
+    let (server, start_killed) = started(program, &home);
+    drop(server);
+    fs::remove_dir_all(&home).unwrap();
+    let step = Step { links, filled, disk, start_clean, start_killed, resident_started, resident, redirects };
+    eprintln!("{links} links: {:?}", step.figures());
+    step
+}
+
+/// The process that this one has started: there is one at a time.
+fn the_child() -> u32 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let children = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    let children = children.collect::<String>();
+    let mut pids = children.split_whitespace();
+    let (Some(pid), None) = (pids.next(), pids.next()) else { panic!("not one child: {children}") };
+    pid.parse().unwrap()
+}
+
+/// A connection that is kept.
+struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { stream, buffer: vec![0; 64 * 1024] }
+    }
+
+    fn status(&mut self, request: &str) -> u16 {
+        self.stream.write_all(request.as_bytes()).unwrap();
+        let mut have = 0;
+        loop {
+            let read = self.stream.read(&mut self.buffer[have..]).unwrap();
+            assert!(read > 0, "the connection was closed");
+            have += read;
+            if http::lengths(&self.buffer[..have]).is_some_and(|(head, body)| have >= head + body) {
+                return http::status(&self.buffer);
+            }
+        }
+    }
+}
+
+/// Asks for links that nobody asked for before.
+fn redirect(address: SocketAddr, links: u64, asked: u64) -> Vec<Duration> {
+    let mut connection = Connection::open(address);
+    let mut times = Vec::new();
+    for n in 0..asked {
+        // Spread over all of them, none twice.
+        let index = (n * (links / asked) + mix(n) % (links / asked)).min(links - 1);
+        let request = format!("GET /{} HTTP/1.1\r\nHost: signpost\r\nUser-Agent: loadtest\r\n\r\n", seed::id(index));
+        let began = Instant::now();
+        assert_eq!(connection.status(&request), 302);
+        times.push(began.elapsed());
+    }
+    times
+}
+
+fn create(address: SocketAddr, made: u64) {
+    std::thread::scope(|scope| {
+        for creator in 0..CREATORS {
+            scope.spawn(move || {
+                let mut connection = Connection::open(address);
+                for n in 0..made / CREATORS {
+                    let target = seed::target(creator << 32 | n);
+                    let body = format!("{{\"redirect_url\":\"{target}\"}}");
+                    let request = format!(
+                        "POST /shorten HTTP/1.1\r\nHost: signpost\r\nX-API-Key: {}\r\nContent-Type: \
+                         application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                        ROOT_KEY,
+                        body.len()
+                    );
+                    assert_eq!(connection.status(&request), 200);
+                }
+            });
+        }
+    });
+}
+
+pub fn report(steps: &[Step]) -> String {
+    let row = |name: String, cells: Vec<String>| format!("| {name} | {} |\n", cells.join(" | "));
+    let of_each = |cell: &dyn Fn(&Step) -> String| steps.iter().map(cell).collect::<Vec<_>>();
+    let mut text = row(String::new(), of_each(&|step| format!("{} links", step.links)));
+    text += &row("---".to_owned(), vec!["---".to_owned(); steps.len()]);
+    text += &row(
+        "filling it by `signpost import`, s".to_owned(),
+        of_each(&|step| format!("{:.0}", step.filled.as_secs_f64())),
+    );
+    for (at, (name, unit, _)) in steps[0].figures().into_iter().enumerate() {
+        text += &row(format!("{name}, {unit}"), of_each(&|step| format!("{:.0}", step.figures()[at].2)));
+    }
+    text
+}
+
+/// What they are to be, and whether they are.
+pub fn bounds(steps: &[Step]) -> String {
+    let fewest = steps.iter().min_by_key(|step| step.links).unwrap();
+    let most = steps.iter().max_by_key(|step| step.links).unwrap();
+    let highest = |of: &dyn Fn(&Step) -> f64| steps.iter().map(of).fold(0.0, f64::max);
+    let start = |step: &Step| step.start_clean.max(step.start_killed).as_secs_f64() * 1e3;
+    let resident = |step: &Step| step.resident / (RESIDENT_MIB + step.links as f64 * RESIDENT_BYTES / 1_048_576.0);
+    let mut rows = vec![
+        ("every start, ms".to_owned(), highest(&start), 2_000.0),
+        (
+            format!("resident after redirects and creations, × {RESIDENT_MIB} MiB and {RESIDENT_BYTES} bytes a link"),
+            highest(&resident),
+            1.0,
+        ),
+    ];
+    if most.links > fewest.links {
+        let what = format!("uncached redirect, p99: {} links × {} links", most.links, fewest.links);
+        rows.push((what, most.redirect(0.99) / fewest.redirect(0.99), 1.25));
+    }
+    let mut text = "\n| | at most | figure | |\n|---|---|---|---|\n".to_owned();
+    for (what, figure, bound) in rows {
+        let is_reached = if figure <= bound { "reached" } else { "**missed**" };
+        writeln!(text, "| {what} | {bound} | {figure:.2} | {is_reached} |").unwrap();
+    }
+    text
+}
+
+/// Draws how the figures grow, in files beside `out`, and answers what shows them in the report.
+pub fn plots(steps: &[Step], out: &Path) -> String {
+    let line = |row: usize, label: &str| Line {
+        label: label.to_owned(),
+        points: steps.iter().map(|step| (step.links as f64 / 1e6, step.figures()[row].2)).collect(),
+    };
+    let charts = [
+        ("start", "Start", "ms", vec![line(1, "after a clean stop"), line(2, "after kill -9")]),
+        ("resident", "Resident", "MiB", vec![line(3, "after the start"), line(4, "after redirects and creations")]),
+        ("redirect", "A redirect that is not in the cache", "µs", vec![line(5, "p50"), line(6, "p99")]),
+        ("disk", "Disk", "bytes a link", vec![line(0, "bytes a link")]),
+    ];
+    let mut text = String::new();
+    for (name, title, unit, lines) in charts {
+        let stem = out.file_stem().unwrap().to_string_lossy();
+        let file = format!("{stem}-{name}.svg");
+        plot::lines(&out.with_file_name(&file), title, ("million links", unit), &lines, false);
+        write!(text, "\n![{title}]({file})").unwrap();
+    }
+    text + "\n"
+}
+
+/// Analytics of links with a past of 400 days and full lists of labels, `rate` times a second for `seconds`.
+pub fn analytics(program: &Program, home: &Path, rate: u32, seconds: u32) -> String {
+    const HITS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
+    let home: PathBuf = home.join("analytics");
+    fs::create_dir_all(&home).unwrap();
+    let past: Vec<Past> = (0..).zip(HITS).map(|(link, hits)| Past { link, hits, days: 400 }).collect();
+    seed::fill(program, &home, &Seed { links: 10, all_hit: false, past: &past });
+    let (server, _) = started(program, &home);
+    server.rest().unwrap();
+    let mut text = format!(
+        "{rate} requests a second for {seconds} s, each by schedule; from when it was due to the end of its answer.\n\n\
+         | link | p50, ms | p99, ms | at most, ms | CPU a request, ms |\n|---|---|---|---|---|\n"
+    );
+    let links = past.iter().map(|past| (past.link, format!("{} hits over 400 days, 56,000 labels", past.hits)));
+    for (link, name) in std::iter::once((9, "no hits".to_owned())).chain(links) {
+        let request = operator::get(&format!("/links/{}/analytics", seed::id(link)));
+        let cpu = server.cpu();
+        let mut times = Vec::new();
+        let began = Instant::now();
+        for n in 0..rate * seconds {
+            let due = began + Duration::from_secs(1) * n / rate;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let answer = http::exchange(server.address, &request).unwrap();
+            assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+            times.push(due.elapsed());
+        }
+        times.sort_unstable();
+        let cpu = (server.cpu() - cpu) as f64 / 1e3 / f64::from(rate * seconds);
+        let [half, most, all] = [0.5, 0.99, 1.0].map(|part| quantile(&times, part).as_secs_f64() * 1e3);
+        writeln!(text, "| {name} | {half:.2} | {most:.2} | {all:.2} | {cpu:.2} |").unwrap();
+    }
+    drop(server);
+    fs::remove_dir_all(&home).unwrap();
+    text
+}
