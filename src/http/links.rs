@@ -13,11 +13,12 @@ use super::gate::Caller;
 use super::openapi::schemas::ShortIdPath;
 use super::problem::{Kind, Problem};
 use super::query::Query;
+use super::times;
 use crate::domain::calendar::Timestamp;
-use crate::domain::link::{Link, LinkData, ShortId, TargetUrl};
+use crate::domain::link::{Link, LinkData, NewLink, ShortId, TargetUrl};
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
-use crate::service::links::{CreateError, NewLink};
+use crate::service::links::CreateError;
 
 /// Webhooks of a link at the most.
 const MAX_WEBHOOKS: usize = 10;
@@ -38,6 +39,7 @@ pub struct Shortlink {
     pub redirect_url: String,
     /// Creation time, UTC.
     #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "times::serialize")]
     pub created_at: Timestamp,
 }
 

@@ -25,6 +25,7 @@ pub mod routes;
 pub mod server;
 mod stall;
 pub mod surrogates;
+mod times;
 pub mod unauthorized;
 pub mod usage;
 pub mod webhooks;

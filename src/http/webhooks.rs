@@ -12,6 +12,7 @@ use super::gate::Caller;
 use super::openapi::schemas::{DeliveryStatusName, ShortIdPath};
 use super::problem::{Kind, Problem};
 use super::query::Query;
+use super::times;
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::{Link, ShortId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
@@ -48,6 +49,7 @@ pub struct WebhookSummary {
     pub failed: u64,
     /// When a delivery was last tried; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    #[serde(serialize_with = "times::option::serialize")]
     pub last_attempt_at: Option<Timestamp>,
     /// HTTP status of the answer to that try; `null`: there was none.
     #[schema(required = true)]
@@ -77,12 +79,15 @@ pub struct DeliveryRecord {
     pub error: Option<String>,
     /// Time of the hit, UTC.
     #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "times::serialize")]
     pub created_at: Timestamp,
     /// When the delivery last changed, UTC.
     #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "times::serialize")]
     pub updated_at: Timestamp,
     /// When the next try is due; `null`: none will be made.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    #[serde(serialize_with = "times::option::serialize")]
     pub next_attempt_at: Option<Timestamp>,
 }
 

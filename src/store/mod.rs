@@ -7,6 +7,7 @@ pub mod embedded;
 pub mod faulty;
 pub mod metered;
 pub mod reach;
+pub mod records;
 pub mod scylla;
 pub mod transfer;
 

@@ -11,20 +11,17 @@ use fjall::config::{
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use tokio::sync::oneshot;
 
-use super::counts::COUNTS;
-use super::days::DAYS;
+use super::birth;
 use super::known_links::{self, KnownLinks};
-use super::labels::LABELS;
 use super::transaction::durable_batch;
-use super::{birth, rows};
 use crate::store::StoreError;
+use crate::store::records::{counts, labels, row_keys};
 use crate::threads::in_background;
 
 const MIB: u64 = 1024 * 1024;
 
 /// Counted up when an older program would misread what this one writes.
 const LAYOUT: u8 = 1;
-const LAYOUT_KEY: &[u8] = b"l";
 
 /// Opening replays the journals: all of the one that is written to, and the older ones that are not flushed from memory yet.
 /// So memory is flushed whenever this much was written since the last time, and an older journal at once; what is replayed
@@ -54,8 +51,8 @@ pub struct Engine {
     pub keys: Keyspace,
     /// Counts by key, month and metric.
     pub usage: Keyspace,
-    /// All hits by link, where they are few. Not in stores that were made without it.
-    pub counts: Option<Keyspace>,
+    /// All hits by link, where they are few.
+    pub counts: Keyspace,
     /// Hits of links that are spread by day, one counter a device.
     pub days: Keyspace,
     /// The same by dimension and label; what is shown of a list, and how many labels it has in a month.
@@ -108,7 +105,6 @@ impl Engine {
         let (sender, gone) = oneshot::channel();
         // What was read from it is in memory again, and it goes on behind that.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
-        let has_counts = database.keyspace_exists(COUNTS) || !database.keyspace_exists(DAYS);
         let meta = keyspace("meta", small)?;
         check_layout(&database, &meta)?;
         let links = keyspace("links", read_by_id)?;
@@ -119,9 +115,9 @@ impl Engine {
             known_links,
             keys: keyspace("keys", small)?,
             usage: keyspace("usage", small)?,
-            counts: has_counts.then(|| keyspace(COUNTS, counted)).transpose()?,
-            days: keyspace(DAYS, looked_up)?,
-            labels: keyspace(LABELS, looked_up)?,
+            counts: keyspace(counts::TABLE, counted)?,
+            days: keyspace("days", looked_up)?,
+            labels: keyspace(labels::TABLE, looked_up)?,
             deliveries: keyspace("deliveries", looked_up)?,
             failed: keyspace("failed", small)?,
             due: keyspace("due", small)?,
@@ -176,19 +172,20 @@ impl Engine {
     }
 
     fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
-        let in_all_stores = [
+        [
             &self.meta,
             &self.links,
             &self.keys,
             &self.usage,
+            &self.counts,
             &self.days,
             &self.labels,
             &self.deliveries,
             &self.failed,
             &self.due,
             &self.delivery_days,
-        ];
-        in_all_stores.into_iter().chain(&self.counts)
+        ]
+        .into_iter()
     }
 
     pub fn sync(&self) -> Result<(), StoreError> {
@@ -198,17 +195,17 @@ impl Engine {
 
 /// Refuses what a later program has written, and marks what has no mark.
 fn check_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> {
-    let written = meta.get(LAYOUT_KEY).map_err(|error| engine_error(&error))?;
+    let written = meta.get(row_keys::LAYOUT).map_err(|error| engine_error(&error))?;
     match written.as_deref() {
         Some([..=LAYOUT]) => Ok(()),
         Some(other) => {
-            let layout = rows::hex(other);
+            let layout = row_keys::hex(other);
             let reason = format!("a later version has written it, in layout {layout}; this one knows {LAYOUT:02x}");
             Err(StoreError::Unavailable(reason))
         }
         None => {
             let mut batch = durable_batch(database, 1);
-            batch.insert(meta, LAYOUT_KEY, [LAYOUT]);
+            batch.insert(meta, row_keys::LAYOUT, [LAYOUT]);
             batch.commit().map_err(|error| engine_error(&error))
         }
     }
@@ -305,7 +302,7 @@ mod tests {
         let path = directory.path().join("store");
         for written in [LAYOUT, LAYOUT + 1] {
             let engine = Engine::open(&path, 1 << 20).unwrap().0;
-            engine.meta.insert(LAYOUT_KEY, [written]).unwrap();
+            engine.meta.insert(row_keys::LAYOUT, [written]).unwrap();
         }
         let refused = Engine::open(&path, 1 << 20).err().unwrap().to_string();
         assert!(refused.contains("a later version has written it, in layout 02; this one knows 01"), "{refused}");

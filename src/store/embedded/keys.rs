@@ -4,14 +4,13 @@ use fjall::{Guard, Readable};
 
 use super::children;
 use super::engine::{Engine, engine_error};
-use super::rows::{corrupt, decode, encode, timestamp_from, view_key};
 use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::quota::KeyLimit;
+use crate::store::records::{corrupt, counters, keys as records, row_keys};
 use crate::store::{CreateKeyError, StoreError, UpdateKeyError};
 
-const KEYS: &str = "keys";
 const USES: &str = "key uses";
 
 pub fn tagged(tag: u8, rest: &[u8]) -> Vec<u8> {
@@ -27,7 +26,7 @@ fn secret_key(hash: &SecretHash) -> Vec<u8> {
 }
 
 pub fn viewed_key(viewer: KeyId, id: KeyId) -> Vec<u8> {
-    tagged(b'v', &view_key(viewer, id))
+    tagged(b'v', &row_keys::view(viewer, id))
 }
 
 fn use_key(id: KeyId) -> Vec<u8> {
@@ -40,7 +39,7 @@ fn secrets(key: &ApiKey) -> impl Iterator<Item = &SecretHash> {
 }
 
 fn put(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
-    transaction.insert(&engine.keys, id_key(key.id), encode(KEYS, key)?)?;
+    transaction.insert(&engine.keys, id_key(key.id), records::encode(key)?)?;
     for hash in secrets(key) {
         transaction.insert(&engine.keys, secret_key(hash), key.id.0.as_bytes())?;
     }
@@ -99,7 +98,7 @@ pub fn update(
 
 pub fn read(engine: &Engine, from: &impl Rows, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
     let row = from.row(&engine.keys, id_key(id))?;
-    row.map(|row| decode(KEYS, &row)).transpose()
+    row.map(|row| records::decode(&row)).transpose()
 }
 
 pub fn get(engine: &Engine, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
@@ -126,7 +125,7 @@ pub fn seen_by(engine: &Engine, viewer: KeyId, after: Option<KeyId>, limit: usiz
         .map(|row| {
             let row_key = Guard::key(row).map_err(|e| engine_error(&e))?;
             let id = key_id(row_key.get(17..).unwrap_or_default())?;
-            read(engine, &snapshot, id)?.ok_or_else(|| corrupt(KEYS, &"a view names a key that is not there"))
+            read(engine, &snapshot, id)?.ok_or_else(|| corrupt(records::TABLE, &"a view names a key that is not there"))
         })
         .collect()
 }
@@ -138,9 +137,9 @@ pub fn note_uses(
 ) -> Result<(), StoreError> {
     for (id, at) in uses {
         let known = transaction.row(&engine.meta, use_key(*id))?;
-        let known = known.map(|row| timestamp_from(USES, &row)).transpose()?;
+        let known = known.map(|row| counters::decode_time(USES, &row)).transpose()?;
         if known.is_none_or(|known| known < *at) {
-            transaction.insert(&engine.meta, use_key(*id), at.0.to_be_bytes())?;
+            transaction.insert(&engine.meta, use_key(*id), counters::encode_time(*at))?;
         }
     }
     Ok(())
@@ -149,11 +148,11 @@ pub fn note_uses(
 pub fn last_uses(engine: &Engine, ids: &[KeyId]) -> Result<Vec<Option<Timestamp>>, StoreError> {
     let read = |id: &KeyId| {
         let row = engine.meta.get(use_key(*id)).map_err(|e| engine_error(&e))?;
-        row.map(|row| timestamp_from(USES, &row)).transpose()
+        row.map(|row| counters::decode_time(USES, &row)).transpose()
     };
     ids.iter().map(read).collect()
 }
 
 pub fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
-    uuid::Uuid::from_slice(bytes).map(KeyId).map_err(|_| corrupt(KEYS, &"not a key id"))
+    uuid::Uuid::from_slice(bytes).map(KeyId).map_err(|_| corrupt(records::TABLE, &"not a key id"))
 }

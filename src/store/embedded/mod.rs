@@ -17,7 +17,6 @@ mod links;
 mod look_ups;
 mod parts;
 mod readers;
-mod rows;
 mod transaction;
 mod transfer;
 mod writer;
@@ -34,6 +33,7 @@ use self::look_ups::LookUps;
 use self::readers::Readers;
 use self::transaction::{Rows, Transaction};
 use self::writer::{Writer, closed};
+use super::records::row_keys;
 use super::{
     CreateKeyError, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
     UpdateKeyError,
@@ -141,7 +141,7 @@ impl Store for EmbeddedStore {
 
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         self.put(move |engine, transaction| {
-            let key = [b"n", name.as_bytes()].concat();
+            let key = row_keys::name(name);
             if let Some(kept) = transaction.row(&engine.meta, &key)? {
                 return Ok(kept.to_vec());
             }

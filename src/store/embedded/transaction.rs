@@ -8,8 +8,8 @@ use fjall::{Database, Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, S
 
 use super::engine::{Engine, engine_error};
 use super::known_links::NewLink;
-use super::rows::corrupt;
 use crate::store::StoreError;
+use crate::store::records::corrupt;
 
 /// Bytes of a row, key and value together.
 ///

@@ -17,11 +17,11 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use uuid::Uuid;
 
 use super::outcome::CqlError;
-use super::rows::json;
 use super::session::Pause;
 use super::{AT_ONCE, Tables};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId};
+use crate::store::records::keys as records;
 use crate::store::{CreateKeyError, StoreError};
 
 /// How long a creation that is waited for may be under way, at most: then it was cut off. A request for a key is answered within
@@ -179,7 +179,7 @@ impl Tables {
         Ok(match row {
             None => Place::Empty,
             Some((None,)) => Place::Barred,
-            Some((Some(record),)) => Place::Key(Box::new(json("keys", &record)?)),
+            Some((Some(record),)) => Place::Key(Box::new(records::from_json(&record)?)),
         })
     }
 

@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use super::Tables;
 use super::queue::{Expected, bucket_of};
-use super::rows::{bigint, day as day_column, json, to_json};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
+use crate::store::records::columns::{bigint, day as day_column};
+use crate::store::records::deliveries as records;
 use crate::store::{Settlement, StoreError};
 
-pub const DELIVERIES: &str = "deliveries";
 /// Rows in one write to a partition.
 const ROWS_AT_ONCE: usize = 50;
 
@@ -62,7 +62,7 @@ impl Change {
             Some(CqlValue::Ascii(link.as_str().to_owned())),
             Some(CqlValue::Int(day_column(day))),
             Some(CqlValue::Blob(delivery)),
-            Some(CqlValue::Text(to_json(DELIVERIES, &self.state)?)),
+            Some(CqlValue::Text(records::to_json(&self.state)?)),
             self.queue.map(CqlValue::Uuid),
             Some(CqlValue::BigInt(written_at(self.id, self.attempt, self.state.status))),
         ])
@@ -89,12 +89,6 @@ fn written_at(id: DeliveryId, attempt: u32, status: DeliveryStatus) -> i64 {
 /// The timestamp that comes before those of all states of a day.
 pub fn day_timestamp(day: Day) -> i64 {
     bigint(day.start().minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000))
-}
-
-/// A state as it stands in its row, where whether it is counted has a column of its own.
-pub fn state_from(state: &str, counted: Option<bool>) -> Result<DeliveryState, StoreError> {
-    let state: DeliveryState = json(DELIVERIES, state)?;
-    Ok(DeliveryState { counted: counted.unwrap_or(false), ..state })
 }
 
 impl Tables {
@@ -262,7 +256,7 @@ impl Tables {
         let row: Option<(Option<String>, Option<bool>, Option<Uuid>)> =
             self.cql.read_one(&self.statements.delivery, values).await?;
         let Some((Some(state), counted, queue)) = row else { return Ok(None) };
-        match state_from(&state, counted) {
+        match records::from_columns(&state, counted) {
             Ok(state) => Ok(Some(DeliveryRow { state, queue })),
             Err(error) => {
                 tracing::error!(%error, delivery = %id, "a webhook delivery is passed over");

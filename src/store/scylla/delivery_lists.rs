@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use futures_util::future::try_join_all;
 
 use super::Tables;
-use super::deliveries::{DELIVERIES, state_from};
-use super::rows::{corrupt, day as day_column, day_from};
 use crate::domain::calendar::Day;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+use crate::store::records::columns::{day as day_column, day_from};
+use crate::store::records::{corrupt, deliveries as records};
 use crate::store::{DeliveryQuery, StoreError};
 
 /// The number that says from which day on deliveries are kept.
@@ -19,9 +19,9 @@ const KEPT_FROM: &str = "deliveries_kept_from_day";
 type Row = (Vec<u8>, Option<String>, Option<bool>);
 
 fn parse((delivery, state, counted): Row) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
-    let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery"))?;
+    let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(records::TABLE, &"not a delivery"))?;
     let Some(state) = state else { return Ok(None) };
-    Ok(Some((id, state_from(&state, counted)?)))
+    Ok(Some((id, records::from_columns(&state, counted)?)))
 }
 
 impl Tables {
@@ -120,7 +120,8 @@ impl Tables {
         if query.status == Some(DeliveryStatus::Failed) {
             let rows: Vec<(Vec<u8>,)> = self.cql.read(&self.statements.failed, values).await?;
             let end = rows.last().map(|(last,)| (last.clone(), rows.len() < limit));
-            let parse = |(id,): &(Vec<u8>,)| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(DELIVERIES, &"no id"));
+            let parse =
+                |(id,): &(Vec<u8>,)| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(records::TABLE, &"no id"));
             let ids = rows.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
             let states = self.read_states(ids.clone()).await?;
             return Ok((ids.into_iter().zip(states).filter_map(|(id, state)| Some((id, state?))).collect(), end));

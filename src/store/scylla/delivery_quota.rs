@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 use super::Tables;
 use super::outcome::CqlError;
-use super::rows::{bigint, month as month_column, number};
 use super::session::Pause;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::webhook::DeliveryId;
+use crate::store::records::columns::{bigint, month as month_column, number};
 use crate::store::{QuotaClaim, StoreError};
 
 /// Months that are known at once; where there are more, they are read anew.

@@ -2,9 +2,10 @@
 
 use super::Tables;
 use super::queue::{Place, bucket_of};
-use super::rows::{bigint, corrupt};
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
+use crate::store::records::columns::bigint;
+use crate::store::records::corrupt;
 use crate::store::{DueDelivery, StoreError};
 use uuid::Uuid;
 

@@ -11,13 +11,16 @@ use moka::sync::Cache;
 
 use super::Tables;
 use super::labels::{OwnLabels, within_bounds};
-use super::rows::{bigint, corrupt, day as day_column, day_from, month as month_column, number};
 use crate::domain::analytics::shortened;
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{Dimension, HitBatch, HitCursor, LabelCount, LinkHits, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::store::records::columns::{
+    bigint, day as day_column, day_from, dimension_from, month as month_column, number,
+};
+use crate::store::records::corrupt;
 
 const CURSOR: &str = "hit_cursors";
 
@@ -226,7 +229,7 @@ impl Tables {
         }
         let mut lists = Dimension::ALL.map(|dimension| (dimension, Vec::new()));
         for ((dimension, label), sum) in sums {
-            if let Some((_, list)) = lists.iter_mut().find(|(known, _)| *known as i8 == dimension) {
+            if let Some((_, list)) = lists.iter_mut().find(|(known, _)| Some(*known) == dimension_from(dimension)) {
                 list.push((label, sum));
             }
         }

@@ -9,12 +9,11 @@ use uuid::Uuid;
 
 use super::Tables;
 use super::outcome::CqlError;
-use super::rows::{bigint, corrupt, json, timestamp, timestamp_from, to_json};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash};
+use crate::store::records::columns::{bigint, timestamp, timestamp_from};
+use crate::store::records::{corrupt, keys as records};
 use crate::store::{StoreError, UpdateKeyError};
-
-const KEYS: &str = "keys";
 
 /// Rows that help to find a record carry its revision as timestamp: what a later one writes or removes wins, whichever
 /// clock its node has. Of one revision, a removal comes before what is written.
@@ -37,7 +36,7 @@ impl Tables {
     pub(super) async fn put_new_key(&self, key: &ApiKey) -> Result<(), StoreError> {
         let statements = &self.statements;
         self.put_signs(key).await?;
-        let record = to_json(KEYS, key)?;
+        let record = records::to_json(key)?;
         let attempt =
             || async { self.cql.lwt(&statements.create_key, (key.id.0, bigint(key.revision), &record)).await };
         let settle = || async { Ok(self.settled_row(key.id).await?.map(|there| there.as_ref() == Some(&record))) };
@@ -61,13 +60,13 @@ impl Tables {
             self.close_list(key.id).await?;
         }
         self.put_signs(key).await?;
-        let record = to_json(KEYS, key)?;
+        let record = records::to_json(key)?;
         let values = (bigint(key.revision), &record, key.id.0, bigint(before.revision));
         let attempt = || async { self.cql.lwt(&statements.update_key, values).await };
         let settle = || async {
             let Some(Some(there)) = self.settled_row(key.id).await? else { return Ok(Some(false)) };
             // As it was before: nothing is decided.
-            let there_is = |revision| json::<ApiKey>(KEYS, &there).is_ok_and(|there| there.revision == revision);
+            let there_is = |revision| records::from_json(&there).is_ok_and(|there| there.revision == revision);
             Ok(if there_is(before.revision) { None } else { Some(there == record) })
         };
         if !self.cql.settled(attempt, settle).await.map_err(StoreError::from)? {
@@ -116,7 +115,7 @@ impl Tables {
 
     pub(super) async fn read_key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
         let row = self.cql.read_one::<(Option<String>,)>(&self.statements.key, (id.0,)).await?;
-        row.and_then(|(record,)| record).map(|record| json(KEYS, &record)).transpose()
+        row.and_then(|(record,)| record).map(|record| records::from_json(&record)).transpose()
     }
 
     pub(super) async fn read_key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError> {
@@ -170,5 +169,5 @@ impl Tables {
 }
 
 fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
-    Uuid::from_slice(bytes).map(KeyId).map_err(|error| corrupt(KEYS, &error))
+    Uuid::from_slice(bytes).map(KeyId).map_err(|error| corrupt(records::TABLE, &error))
 }

@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use super::Tables;
 use super::outcome::CqlError;
-use super::rows::{bigint, month as month_column, number};
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::StoreError;
+use crate::store::records::columns::{bigint, month as month_column, number};
 
 /// Idle months are forgotten once more than this many are known.
 const MOST_IDLE: usize = 10_000;

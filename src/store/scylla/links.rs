@@ -8,23 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
 use super::Tables;
 use super::link_quota::Counted;
 use super::outcome::CqlError;
-use super::rows::{checked, corrupt, timestamp, timestamp_from};
-use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::MonthlyLimit;
+use crate::store::records::links::{LinkRow, NewLinkRow};
 use crate::store::{CreateLinkError, StoreError};
-
-const LINKS: &str = "links";
-
-/// Only the id is there where the link was removed.
-pub type LinkRow =
-    (String, Option<Uuid>, Option<CqlTimestamp>, Option<String>, Option<String>, Option<Vec<String>>, Option<bool>);
 
 /// Whether anybody waits for a creation.
 struct Awaited(Arc<AtomicBool>);
@@ -88,18 +80,8 @@ impl Tables {
 
     /// Answers whether the id was free, and so is the link's now.
     pub(super) async fn insert_link(&self, link: &Link, claim: Uuid) -> Result<bool, CqlError> {
-        let (id, created_at) = (link.id.as_str(), timestamp(link.created_at));
-        let values = (
-            id,
-            claim,
-            link.owner.0,
-            created_at,
-            link.target.as_str(),
-            link.data.as_json(),
-            &link.webhooks,
-            link.tracked,
-        );
-        let attempt = || async { self.cql.lwt(&self.statements.create_link, &values).await };
+        let row = NewLinkRow::new(link, claim);
+        let attempt = || async { self.cql.lwt(&self.statements.create_link, &row).await };
         let settle = || async { Ok(self.link_claim(link.id).await?.map(|there| there == claim)) };
         self.cql.settled(attempt, settle).await
     }
@@ -117,25 +99,6 @@ impl Tables {
 
     pub(super) async fn read_link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let row = self.cql.read_one::<LinkRow>(&self.statements.link, (id.as_str(),)).await?;
-        row.map_or(Ok(None), link_from)
+        row.map_or(Ok(None), LinkRow::into_link)
     }
-}
-
-/// The link of a row; none where it was removed.
-pub fn link_from(
-    (id, owner, created_at, target, data, webhooks, tracked): LinkRow,
-) -> Result<Option<Link>, StoreError> {
-    let Some(owner) = owner else { return Ok(None) };
-    let (Some(created_at), Some(target), Some(data), Some(tracked)) = (created_at, target, data, tracked) else {
-        return Err(corrupt(LINKS, &"a column is missing"));
-    };
-    Ok(Some(Link {
-        id: ShortId::parse(&id).ok_or_else(|| corrupt(LINKS, &"not a short id"))?,
-        target: checked(LINKS, target)?,
-        data: checked(LINKS, data)?,
-        webhooks: webhooks.unwrap_or_default(),
-        tracked,
-        owner: KeyId(owner),
-        created_at: timestamp_from(created_at),
-    }))
 }

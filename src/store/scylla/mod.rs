@@ -23,7 +23,6 @@ mod outcome;
 mod queue;
 mod reconnect;
 mod retries;
-mod rows;
 pub mod session;
 mod statements;
 pub mod transfer;

@@ -3,6 +3,7 @@
 use super::Tables;
 use super::outcome::CqlError;
 use crate::store::StoreError;
+use crate::store::records::columns::{bigint, number};
 
 impl Tables {
     pub(super) async fn put_name(&self, name: &str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
@@ -29,12 +30,12 @@ impl Tables {
     /// The number under a name; 0 where there is none.
     pub(super) async fn mark(&self, name: &str) -> Result<u64, StoreError> {
         let row = self.cql.read_one::<(Option<i64>,)>(&self.statements.mark, (name,)).await?;
-        Ok(row.and_then(|(value,)| value).and_then(|value| u64::try_from(value).ok()).unwrap_or(0))
+        Ok(number(row.and_then(|(value,)| value)))
     }
 
     /// Raises the number under a name; one that is higher already stays.
     pub(super) async fn raise_mark(&self, name: &str, value: u64) -> Result<(), StoreError> {
-        let value = super::rows::bigint(value);
+        let value = bigint(value);
         Ok(self.cql.write(&self.statements.raise_mark, (value, value, name)).await?)
     }
 }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::watch::{STALE_AFTER, Watch, uptime};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::DeliveryId;
+use crate::store::records::columns::bigint;
 use crate::store::{AdoptionHook, StoreError};
 
 /// How often a holder moves the beat on.
@@ -31,7 +32,7 @@ static CHANGES: AtomicU64 = AtomicU64::new(1);
 
 /// The stretch of time that a due time lies in.
 pub fn bucket_of(due_at: Timestamp) -> i64 {
-    super::rows::bigint(due_at.0 / BUCKET_MS)
+    bigint(due_at.0 / BUCKET_MS)
 }
 
 /// The earliest due time of a bucket.
@@ -225,7 +226,7 @@ impl Queues {
                 expected.unnoted.extend((!bucket.is_noted).then_some(number));
             }
             bucket.add(id.hit.at.day(), 1);
-            let place = (super::rows::bigint(due_at.0), id.to_bytes());
+            let place = (bigint(due_at.0), id.to_bytes());
             bucket.dead_upto = bucket.dead_upto.filter(|dead| *dead < place);
             queue.highest = queue.highest.max(number);
         }

@@ -12,11 +12,11 @@ use scylla::policies::timestamp_generator::TimestampGenerator;
 use uuid::Uuid;
 
 use super::Tables;
-use super::rows::corrupt;
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
 use crate::domain::window::{WindowId, WindowLog};
 use crate::store::StoreError;
+use crate::store::records::columns::{endpoint as endpoint_column, times, times_from};
 
 /// Keys exchanged at once. Each shard of keys has an exchange of its own, beside all else that is asked of the cluster.
 const KEYS_AT_ONCE: usize = 64;
@@ -43,7 +43,7 @@ impl Tables {
         // Only this process writes these rows, so its own order is all there is to keep.
         let row = |log: &WindowLog| {
             let at = self.window_timestamps.next_timestamp();
-            (key.0, self.process, tinyint(log.endpoint), to_blob(&log.admitted_ms), at)
+            (key.0, self.process, endpoint_column(log.endpoint), times(&log.admitted_ms), at)
         };
         let rows = own.iter().map(row).collect();
         self.cql.write_partition(&self.statements.put_window, rows).await?;
@@ -55,9 +55,13 @@ impl Tables {
         let mut others = Vec::new();
         for (process, endpoint, admitted) in rows {
             // An endpoint that only a later release has is none that was asked for.
-            let asked = asked.iter().copied().find(|asked| tinyint(*asked) == endpoint);
+            let asked = asked.iter().copied().find(|asked| endpoint_column(*asked) == endpoint);
             if let Some(endpoint) = asked.filter(|_| process != self.process) {
-                others.push(WindowLog { key, endpoint, admitted_ms: from_blob(&admitted.unwrap_or_default())? });
+                others.push(WindowLog {
+                    key,
+                    endpoint,
+                    admitted_ms: times_from("windows", &admitted.unwrap_or_default())?,
+                });
             }
         }
         Ok(others)
@@ -79,18 +83,4 @@ where
         }
     }
     failed.map_or(Ok(others), Err)
-}
-
-fn tinyint(endpoint: Endpoint) -> i8 {
-    // There are seven.
-    i8::try_from(endpoint.index()).unwrap_or(i8::MAX)
-}
-
-fn to_blob(admitted_ms: &[u64]) -> Vec<u8> {
-    admitted_ms.iter().flat_map(|at| at.to_be_bytes()).collect()
-}
-
-fn from_blob(blob: &[u8]) -> Result<Vec<u64>, StoreError> {
-    let (times, []) = blob.as_chunks() else { return Err(corrupt("windows", &"times of 8 bytes are cut off")) };
-    Ok(times.iter().map(|at| u64::from_be_bytes(*at)).collect())
 }
