@@ -14,8 +14,8 @@ use signpost::domain::hit::{DayCount, HitBatch, NodeId, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
 use signpost::store::Store;
-use signpost::store::scylla::session::{ScyllaSettings, connect};
-use signpost::store::scylla::{ScyllaStore, migrate};
+use signpost::store::cql::session::{ScyllaSettings, connect};
+use signpost::store::cql::{ScyllaStore, migrate};
 use uuid::Uuid;
 
 use super::IN_FLIGHT;

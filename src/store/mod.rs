@@ -3,12 +3,12 @@
 #[macro_use]
 mod methods;
 
+pub mod cql;
 pub mod embedded;
 pub mod faulty;
 pub mod metered;
 pub mod reach;
 pub mod records;
-pub mod scylla;
 pub mod transfer;
 
 use std::sync::Arc;

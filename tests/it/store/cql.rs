@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::routing::Token;
+use signpost::store::cql::session;
+use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::records::export::RecordV1;
-use signpost::store::scylla::session;
-use signpost::store::scylla::transfer::ScyllaTransfer;
 use signpost::store::transfer::{Section, Source};
 use signpost::store::{CreateLinkError, Store};
 
