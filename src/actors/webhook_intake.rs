@@ -12,7 +12,7 @@ use super::webhook_queue::{DispatcherWake, Found, QueueScan, behind_all_until};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
-use crate::store::{DueDelivery, QuotaClaim, Settlement, Store, StoreError};
+use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
 
 /// How long to sleep when nothing wakes the intake; retries due sooner wake it in time.
@@ -58,7 +58,7 @@ struct Refused {
 
 /// What an intake works with.
 pub struct IntakeParts {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn DeliveryStore>,
     pub preparation: Arc<Preparation>,
     pub clock: Clock,
     pub desk: Arc<Desk>,

@@ -8,7 +8,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use super::webhook_desk::{AttemptEnd, Desk, EndedAttempt};
 use crate::domain::retry::RetrySchedule;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId};
-use crate::store::{Settlement, Store, StoreError};
+use crate::store::{DeliveryStore, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{AttemptResult, WebhookMeters};
 
 /// How long to wait for more once a try has ended: they share one write. Nobody waits for it, but a crash meanwhile has
@@ -18,7 +18,7 @@ const GATHER: Duration = Duration::from_millis(3);
 const REST: Duration = Duration::from_millis(250);
 
 pub struct Ledger {
-    store: Arc<dyn Store>,
+    store: Arc<dyn DeliveryStore>,
     desk: Arc<Desk>,
     retries: RetrySchedule,
     random: SystemRandom,
@@ -28,7 +28,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub fn new(store: Arc<dyn Store>, desk: Arc<Desk>, retries: RetrySchedule, meters: WebhookMeters) -> Self {
+    pub fn new(store: Arc<dyn DeliveryStore>, desk: Arc<Desk>, retries: RetrySchedule, meters: WebhookMeters) -> Self {
         Self { store, desk, retries, random: SystemRandom::new(), meters, writing: Vec::new() }
     }
 

@@ -14,7 +14,7 @@ use crate::domain::key::ApiKey;
 use crate::domain::link::{Destination, Link, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
-use crate::store::{CreateLinkError, Store, StoreError};
+use crate::store::{CreateLinkError, LinkStore, StoreError};
 
 /// Why a link was not created. No quota was taken.
 #[derive(Debug, Error)]
@@ -41,7 +41,7 @@ const ID_DRAWS: usize = 10;
 
 /// Creates and reads links.
 pub struct Links {
-    store: Arc<dyn Store>,
+    store: Arc<dyn LinkStore>,
     cache: Arc<LinkCache>,
     shards: Arc<KeyShards>,
     plans: Plans,
@@ -51,7 +51,7 @@ pub struct Links {
 
 impl Links {
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn LinkStore>,
         cache: Arc<LinkCache>,
         shards: Arc<KeyShards>,
         plans: Plans,

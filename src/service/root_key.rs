@@ -11,7 +11,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, ScopeSet, SealedSecret, Tier};
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
-use crate::store::{CreateKeyError, Store, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, KeyStore, SharedNode, Store, StoreError, UpdateKeyError};
 
 /// Why the root key could not be set up.
 #[derive(Debug, Error)]
@@ -79,7 +79,7 @@ pub async fn set_up(
 }
 
 async fn create(
-    store: &dyn Store,
+    store: &dyn KeyStore,
     vault: &Vault,
     id: KeyId,
     chosen: Option<KeySecret>,
@@ -126,7 +126,7 @@ async fn create(
 }
 
 /// Keeps the key unless there is one already; answers the one that is there then.
-async fn keep(store: &dyn Store, key: ApiKey) -> Result<ApiKey, StoreError> {
+async fn keep(store: &dyn KeyStore, key: ApiKey) -> Result<ApiKey, StoreError> {
     let id = key.id;
     match store.create_key(key, None).await {
         Ok(()) => {}
@@ -137,7 +137,7 @@ async fn keep(store: &dyn Store, key: ApiKey) -> Result<ApiKey, StoreError> {
 }
 
 /// A wrong master key is noticed at the start, not at the first webhook.
-async fn check_master_key(store: &dyn Store, vault: &Vault) -> Result<(), RootKeyError> {
+async fn check_master_key(store: &dyn SharedNode, vault: &Vault) -> Result<(), RootKeyError> {
     const CONTEXT: &[u8] = b"master key check";
     let seal = vault.seal(&SystemRandom::new(), CONTEXT, "signpost").map_err(KeyError::from)?;
     let kept = store.put_if_absent("master_key_check", seal.0).await?;

@@ -20,7 +20,7 @@ use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::embedded::EmbeddedStore;
 use signpost::store::records::export::RecordV1;
 use signpost::store::transfer::{Metric, Page, Record, Section, Sink, SinkError, Source};
-use signpost::store::{CreateKeyError, QuotaClaim, Store, StoreError};
+use signpost::store::{CountStore, CreateKeyError, KeyStore, LinkStore, QuotaClaim, SharedNode, Store, StoreError};
 use signpost::transfer::{Imported, TransferError, export, import};
 use tempfile::TempDir;
 

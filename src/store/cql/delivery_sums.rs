@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use scylla::value::CqlValue;
 use uuid::Uuid;
 
-use super::Tables;
-use super::deliveries::day_timestamp;
+use super::deliveries::{Deliveries, day_timestamp};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryState, DeliveryStatus, UrlSummary};
@@ -102,17 +101,17 @@ impl DeliverySums {
     }
 }
 
-impl Tables {
+impl Deliveries {
     async fn read_sums(&self, link: ShortId, day: Day) -> Result<HashMap<Uuid, String>, StoreError> {
         let values = (link.as_str(), day_column(day));
         let row: Option<(Option<HashMap<Uuid, String>>,)> =
-            self.cql.read_one(&self.statements.delivery_sums, values).await?;
+            self.cluster.cql.read_one(&self.cluster.statements.delivery_sums, values).await?;
         Ok(row.and_then(|(sums,)| sums).unwrap_or_default())
     }
 
     /// What this process has written last.
     pub(super) async fn own_sums(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
-        let own = self.read_sums(link, day).await?.remove(&self.process);
+        let own = self.read_sums(link, day).await?.remove(&self.cluster.process);
         own.map_or_else(|| Ok(ProcessSumsV1::default()), |own| records::sums_from_json(&own))
     }
 
@@ -124,12 +123,12 @@ impl Tables {
         sums: &ProcessSumsV1,
     ) -> Result<Vec<Option<CqlValue>>, StoreError> {
         // Of the day, as the states are, and later than the one before.
-        let version = self.delivery_sums.written.fetch_add(1, Ordering::Relaxed);
+        let version = self.sums.written.fetch_add(1, Ordering::Relaxed);
         let at = day_timestamp(day).saturating_add(bigint(version));
         let text = records::sums_to_json(sums)?;
         let values = [
             CqlValue::BigInt(at),
-            CqlValue::Uuid(self.process),
+            CqlValue::Uuid(self.cluster.process),
             CqlValue::Text(text),
             CqlValue::Ascii(link.as_str().to_owned()),
             CqlValue::Int(day_column(day)),

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Tables;
-use super::hits::{Column, LinkLabels};
+use super::hits::{Column, Hits, LinkLabels};
 use crate::domain::calendar::Month;
 use crate::domain::hit::{Dimension, HitBatch, MAX_LABELS, NodeId, OTHER_LABEL};
 use crate::domain::link::ShortId;
@@ -45,7 +44,7 @@ impl OwnLabels {
     }
 }
 
-impl Tables {
+impl Hits {
     pub(super) async fn add_labels(
         &self,
         batch: &HitBatch,
@@ -58,7 +57,7 @@ impl Tables {
         let own = self.own_labels(known_as).await?;
         let changed = changes(&own.rows(), batch.upto.0, &added);
         if own.rows().is_empty() {
-            self.cql.write(&self.statements.put_month, (id, month)).await?;
+            self.cluster.cql.write(&self.cluster.statements.put_month, (id, month)).await?;
         }
         for rows in changed.chunks(ROWS_AT_ONCE) {
             let rows = rows.iter().map(|((dimension, label), row)| {
@@ -66,23 +65,23 @@ impl Tables {
                 let (count, upto, born) = (bigint(row.count), bigint(row.upto), bigint(row.born));
                 (id, month, batch.writer.0, dimension, &**label, count, upto, born, upto)
             });
-            self.cql.write_partition(&self.statements.put_label, rows.collect()).await?;
+            self.cluster.cql.write_partition(&self.cluster.statements.put_label, rows.collect()).await?;
         }
         own.rows().extend(changed);
         // Also for its new weight.
-        self.hit_rows.labels.insert(known_as, own);
+        self.labels.insert(known_as, own);
         Ok(())
     }
 
     /// This node's rows of a link's month.
     async fn own_labels(&self, known_as: (NodeId, ShortId, Month)) -> Result<Arc<OwnLabels>, StoreError> {
-        if let Some(own) = self.hit_rows.labels.get(&known_as) {
+        if let Some(own) = self.labels.get(&known_as) {
             return Ok(own);
         }
         let (writer, link, month) = known_as;
         let values = (link.as_str(), month_column(month), writer.0);
         let rows: Vec<(i8, String, Column, Column, Column)> =
-            self.cql.read(&self.statements.own_labels, values).await?;
+            self.cluster.cql.read(&self.cluster.statements.own_labels, values).await?;
         let rows = rows.into_iter().filter_map(|(dimension, label, count, upto, born)| {
             let row = Row { count: number(count), upto: number(upto), born: number(born) };
             Some(((dimension_from(dimension)?, label.into()), row))

@@ -6,12 +6,13 @@
 //! seconds' worth that is allowed on a bad one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use scylla::policies::timestamp_generator::TimestampGenerator;
+use scylla::policies::timestamp_generator::{MonotonicTimestampGenerator, TimestampGenerator};
 use uuid::Uuid;
 
-use super::Tables;
+use super::cluster::Cluster;
 use crate::domain::endpoint::Endpoint;
 use crate::domain::key::KeyId;
 use crate::domain::window::{WindowId, WindowLog};
@@ -21,7 +22,18 @@ use crate::store::records::columns::{endpoint as endpoint_column, times, times_f
 /// Keys exchanged at once. Each shard of keys has an exchange of its own, beside all else that is asked of the cluster.
 const KEYS_AT_ONCE: usize = 64;
 
-impl Tables {
+/// What was let in, by process.
+pub struct Windows {
+    cluster: Arc<Cluster>,
+    /// Later publications win over earlier ones that are late, whatever becomes of the clock.
+    timestamps: MonotonicTimestampGenerator,
+}
+
+impl Windows {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster), timestamps: MonotonicTimestampGenerator::new() }
+    }
+
     pub(super) async fn exchange_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         let mut by_key: HashMap<KeyId, Vec<WindowLog>> = HashMap::new();
         for log in own {
@@ -42,21 +54,22 @@ impl Tables {
     async fn exchange_windows_of(&self, key: KeyId, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         // Only this process writes these rows, so its own order is all there is to keep.
         let row = |log: &WindowLog| {
-            let at = self.window_timestamps.next_timestamp();
-            (key.0, self.process, endpoint_column(log.endpoint), times(&log.admitted_ms), at)
+            let at = self.timestamps.next_timestamp();
+            (key.0, self.cluster.process, endpoint_column(log.endpoint), times(&log.admitted_ms), at)
         };
         let rows = own.iter().map(row).collect();
-        self.cql.write_partition(&self.statements.put_window, rows).await?;
+        self.cluster.cql.write_partition(&self.cluster.statements.put_window, rows).await?;
         self.read_windows_of(key, own.into_iter().map(|log| log.endpoint).collect()).await
     }
 
     async fn read_windows_of(&self, key: KeyId, asked: Vec<Endpoint>) -> Result<Vec<WindowLog>, StoreError> {
-        let rows = self.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.statements.windows, (key.0,)).await?;
+        let rows =
+            self.cluster.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.cluster.statements.windows, (key.0,)).await?;
         let mut others = Vec::new();
         for (process, endpoint, admitted) in rows {
             // An endpoint that only a later release has is none that was asked for.
             let asked = asked.iter().copied().find(|asked| endpoint_column(*asked) == endpoint);
-            if let Some(endpoint) = asked.filter(|_| process != self.process) {
+            if let Some(endpoint) = asked.filter(|_| process != self.cluster.process) {
                 others.push(WindowLog {
                     key,
                     endpoint,

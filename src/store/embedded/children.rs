@@ -57,7 +57,7 @@ pub fn close(engine: &Engine, transaction: &mut Transaction<'_>, maker: KeyId) -
 }
 
 fn stored(engine: &Engine, transaction: &Transaction<'_>, maker: KeyId) -> Result<Option<Children>, StoreError> {
-    let value = parts::get(records::CHILDREN_TABLE, transaction, &engine.keys, &children_key(maker))?;
+    let value = parts::get(records::CHILDREN_TABLE, transaction, &engine.tables.keys, &children_key(maker))?;
     value.map(|value| records::decode_children(&value)).transpose()
 }
 
@@ -67,14 +67,14 @@ fn put(
     maker: KeyId,
     children: &Children,
 ) -> Result<(), StoreError> {
-    parts::insert(transaction, &engine.keys, &children_key(maker), &records::encode_children(children)?)
+    parts::insert(transaction, &engine.tables.keys, &children_key(maker), &records::encode_children(children)?)
 }
 
 /// The keys that `maker` has made and that are not revoked, found among all those below it.
 fn made_by(engine: &Engine, transaction: &Transaction<'_>, maker: KeyId) -> Result<Vec<KeyId>, StoreError> {
     let seen = viewed_key(maker, KeyId(Uuid::nil()))..=viewed_key(maker, KeyId(Uuid::max()));
     let mut made = Vec::new();
-    for (row_key, _) in transaction.range(&engine.keys, seen, usize::MAX)? {
+    for (row_key, _) in transaction.range(&engine.tables.keys, seen, usize::MAX)? {
         let id = key_id(row_key.get(17..).unwrap_or_default())?;
         if read(engine, transaction, id)?.is_some_and(|key| key.created_by() == Some(maker)) {
             made.push(id);

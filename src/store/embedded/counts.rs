@@ -92,7 +92,7 @@ impl<'a> WholeV1<'a> {
 
 /// The row of a link, of which there is none before its first hit.
 fn row(engine: &Engine, from: &impl Rows, link: ShortId) -> Result<Option<Slice>, StoreError> {
-    from.row(&engine.counts, link.0)
+    from.row(&engine.tables.counts, link.0)
 }
 
 /// Counts hits of links in a transaction.
@@ -159,19 +159,19 @@ impl<'a, 't> Counting<'a, 't> {
     fn write(&mut self, link: ShortId, whole: WholeV1<'_>) -> Result<(), StoreError> {
         let record = CountsV1::Whole(&whole);
         if let Some(row) = records::encode_into(&mut [0; MOST_BYTES], &record) {
-            return self.transaction.insert(&self.engine.counts, link.0, row);
+            return self.transaction.insert(&self.engine.tables.counts, link.0, row);
         }
         if whole.entries() > self.spreading.0
             && let Some(row) = records::encode_into(&mut [0; MAX_ROW - ShortId::LENGTH], &record)
         {
-            return self.transaction.insert(&self.engine.counts, link.0, row);
+            return self.transaction.insert(&self.engine.tables.counts, link.0, row);
         }
         self.spread(link, whole)
     }
 
     fn spread(&mut self, link: ShortId, mut whole: WholeV1<'_>) -> Result<(), StoreError> {
         self.spreading.0 = self.spreading.0.saturating_sub(whole.entries());
-        self.transaction.insert(&self.engine.counts, link.0, records::encode(&CountsV1::Spread)?)?;
+        self.transaction.insert(&self.engine.tables.counts, link.0, records::encode(&CountsV1::Spread)?)?;
         whole.labels.sort_by_key(|(dimension, ..)| *dimension);
         days::add(self.engine, self.transaction, &whole.day_counts(link))?;
         labels::add(self.engine, self.transaction, &whole.label_counts(link))

@@ -16,9 +16,9 @@ const DAYS: &str = "days";
 pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[DayCount]) -> Result<(), StoreError> {
     for row in rows {
         let key = row_keys::day(row.link, row.day);
-        let mut counts = counters::decode::<3>(DAYS, transaction.row(&engine.days, &key)?.as_deref())?;
+        let mut counts = counters::decode::<3>(DAYS, transaction.row(&engine.tables.days, &key)?.as_deref())?;
         add_up(&mut counts, row.devices);
-        transaction.insert(&engine.days, key, counters::encode(counts))?;
+        transaction.insert(&engine.tables.days, key, counters::encode(counts))?;
     }
     Ok(())
 }
@@ -31,12 +31,12 @@ pub fn add_up(counts: &mut [u64; 3], added: [u64; 3]) {
 
 /// Makes the hits of a day what another store has counted.
 pub fn set(engine: &Engine, transaction: &mut Transaction<'_>, row: &DayCount) -> Result<(), StoreError> {
-    transaction.insert(&engine.days, row_keys::day(row.link, row.day), counters::encode(row.devices))
+    transaction.insert(&engine.tables.days, row_keys::day(row.link, row.day), counters::encode(row.devices))
 }
 
 /// The days of a link, oldest first.
 pub fn of_link(engine: &Engine, from: &Snapshot, link: ShortId) -> Result<Vec<(Day, [u64; 3])>, StoreError> {
-    let rows = from.prefix(&engine.days, link.0).map(|row| {
+    let rows = from.prefix(&engine.tables.days, link.0).map(|row| {
         let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
         read(&key, &value).map(|row| (row.day, row.devices))
     });

@@ -24,7 +24,7 @@ const PENDING: &str = "pending deliveries";
 const DROP_STEP: usize = 2_000;
 
 fn read(engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
-    let row = from.row(&engine.deliveries, id.to_bytes())?;
+    let row = from.row(&engine.tables.deliveries, id.to_bytes())?;
     row.map(|row| records::decode(&row)).transpose()
 }
 
@@ -46,12 +46,12 @@ fn write(
     state: &DeliveryState,
 ) -> Result<(), StoreError> {
     if let Some(due_at) = state.next_attempt_at {
-        transaction.insert(&engine.due, row_keys::due(due_at, id), [])?;
+        transaction.insert(&engine.tables.due, row_keys::due(due_at, id), [])?;
     }
     if state.status == DeliveryStatus::Failed {
-        transaction.insert(&engine.failed, id.to_bytes(), [])?;
+        transaction.insert(&engine.tables.failed, id.to_bytes(), [])?;
     }
-    transaction.insert(&engine.deliveries, id.to_bytes(), records::encode(state)?)
+    transaction.insert(&engine.tables.deliveries, id.to_bytes(), records::encode(state)?)
 }
 
 /// Changes of sums, gathered so that each row is read and written once for all deliveries of a write.
@@ -67,7 +67,7 @@ impl Sums {
         match self.days.entry(row_keys::delivery_day(id.link, id.url_index, id.hit.at.day())) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(unread) => {
-                let row = from.row(&engine.delivery_days, unread.key())?;
+                let row = from.row(&engine.tables.delivery_days, unread.key())?;
                 Ok(unread.insert(row.map(|row| records::decode_day(&row)).transpose()?.unwrap_or_default()))
             }
         }
@@ -75,18 +75,18 @@ impl Sums {
 
     fn write(self, engine: &Engine, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         for (key, sum) in self.days {
-            transaction.insert(&engine.delivery_days, key, records::encode_day(&sum)?)?;
+            transaction.insert(&engine.tables.delivery_days, key, records::encode_day(&sum)?)?;
         }
         if self.pending != 0 {
             let pending = pending(engine, transaction)?.saturating_add_signed(self.pending);
-            transaction.insert(&engine.meta, row_keys::PENDING_DELIVERIES, counters::encode([pending]))?;
+            transaction.insert(&engine.tables.meta, row_keys::PENDING_DELIVERIES, counters::encode([pending]))?;
         }
         Ok(())
     }
 }
 
 pub fn pending(engine: &Engine, from: &impl Rows) -> Result<u64, StoreError> {
-    let row = from.row(&engine.meta, row_keys::PENDING_DELIVERIES)?;
+    let row = from.row(&engine.tables.meta, row_keys::PENDING_DELIVERIES)?;
     counters::decode::<1>(PENDING, row.as_deref()).map(|[pending]| pending)
 }
 
@@ -99,13 +99,13 @@ pub fn enqueue(
     let mut sums = Sums::default();
     for delivery in deliveries {
         let id = delivery.id;
-        if transaction.row(&engine.deliveries, id.to_bytes())?.is_some() {
+        if transaction.row(&engine.tables.deliveries, id.to_bytes())?.is_some() {
             continue;
         }
         let sum = sums.of_day(engine, transaction, id)?;
         if *sum == UrlSummary::default() {
             // The first of its day.
-            transaction.insert(&engine.delivery_days, row_keys::expiry(id.hit.at.day(), id.link), [])?;
+            transaction.insert(&engine.tables.delivery_days, row_keys::expiry(id.hit.at.day(), id.link), [])?;
         }
         sum.pending += 1;
         sums.pending += 1;
@@ -133,7 +133,7 @@ pub fn due(
         });
         parsed.ok_or_else(|| corrupt(DUE, &"not a due time and a delivery"))
     };
-    snapshot.range(&engine.due, first..end).take(limit).map(parse).collect()
+    snapshot.range(&engine.tables.due, first..end).take(limit).map(parse).collect()
 }
 
 pub fn states(engine: &Engine, ids: &[DeliveryId]) -> Result<Vec<Option<DeliveryState>>, StoreError> {
@@ -163,7 +163,7 @@ pub fn claim_quota(
         if !state.counted && claim.limit.is_none_or(|limit| *used < limit) {
             state.counted = true;
             (*used, *changed) = (*used + 1, true);
-            transaction.insert(&engine.deliveries, claim.id.to_bytes(), records::encode(&state)?)?;
+            transaction.insert(&engine.tables.deliveries, claim.id.to_bytes(), records::encode(&state)?)?;
         }
         granted.push(state.counted);
     }
@@ -190,7 +190,7 @@ pub fn settle(
         };
         let Some(mut state) = read_if_sound(engine, transaction, id)?.filter(awaited) else { continue };
         if let Some(due_at) = state.next_attempt_at {
-            transaction.remove(&engine.due, row_keys::due(due_at, id));
+            transaction.remove(&engine.tables.due, row_keys::due(due_at, id));
         }
         let attempts = state.attempts;
         state.settle(&settlement.outcome, settlement.at);
@@ -213,7 +213,7 @@ pub fn settle(
 pub fn summaries(engine: &Engine, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
     let snapshot = engine.database.snapshot();
     let mut sums: Vec<(u8, UrlSummary)> = Vec::new();
-    for row in snapshot.range(&engine.delivery_days, sums_since(link, since)) {
+    for row in snapshot.range(&engine.tables.delivery_days, sums_since(link, since)) {
         let (_, url_index, sum) = day_sum(row)?;
         match sums.iter_mut().find(|(of, _)| *of == url_index) {
             Some((_, total)) => total.merge(sum),
@@ -263,7 +263,7 @@ fn list_failed(
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    for row in from.range(&engine.failed, first..=last).take(query.limit) {
+    for row in from.range(&engine.tables.failed, first..=last).take(query.limit) {
         let key = row.key().map_err(|e| engine_error(&e))?;
         let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(FAILED, &"not a delivery id"))?;
         let state = read(engine, from, id)?.ok_or_else(|| corrupt(FAILED, &"no such delivery"))?;
@@ -287,7 +287,7 @@ fn list_all(
     };
     let mut found = Vec::new();
     for (first, last) in ranges.into_iter().filter(|(first, last)| first <= last) {
-        for row in from.range(&engine.deliveries, first..=last) {
+        for row in from.range(&engine.tables.deliveries, first..=last) {
             if found.len() == query.limit {
                 return Ok(found);
             }
@@ -311,7 +311,7 @@ fn days_with(
     status: DeliveryStatus,
 ) -> Result<Vec<(Day, u64)>, StoreError> {
     let mut days: Vec<(Day, u64)> = Vec::new();
-    for row in from.range(&engine.delivery_days, sums_since(link, since)) {
+    for row in from.range(&engine.tables.delivery_days, sums_since(link, since)) {
         let (day, _, mut sum) = day_sum(row)?;
         let count = *sum.count_mut(status);
         match days.last_mut() {
@@ -337,7 +337,8 @@ fn day_sum(row: Guard) -> Result<(Day, u8, UrlSummary), StoreError> {
 }
 
 pub fn drop_before(engine: &Engine, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
-    let expired = transaction.range(&engine.delivery_days, vec![0]..before.0.to_be_bytes().to_vec(), DROP_STEP)?;
+    let expired =
+        transaction.range(&engine.tables.delivery_days, vec![0]..before.0.to_be_bytes().to_vec(), DROP_STEP)?;
     let found_some = !expired.is_empty();
     let mut room = DROP_STEP;
     for (expiry, _) in expired {
@@ -351,7 +352,7 @@ pub fn drop_before(engine: &Engine, transaction: &mut Transaction<'_>, before: D
         if !all {
             break;
         }
-        transaction.remove(&engine.delivery_days, expiry);
+        transaction.remove(&engine.tables.delivery_days, expiry);
         // A link's day costs something even where little of it is left.
         room = room.saturating_sub(dropped + 1);
         if room == 0 {
@@ -371,28 +372,28 @@ fn drop_day(
     limit: usize,
 ) -> Result<(usize, bool), StoreError> {
     let (first, last) = key_range(link, day.start(), Day(day.0 + 1).start());
-    let rows = transaction.range(&engine.deliveries, first..=last, limit)?;
+    let rows = transaction.range(&engine.tables.deliveries, first..=last, limit)?;
     let dropped = rows.len();
     let mut sums = Sums::default();
     for (key, value) in rows {
         let state = records::decode(&value)?;
         if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(&key)) {
-            transaction.remove(&engine.due, row_keys::due(due_at, id));
+            transaction.remove(&engine.tables.due, row_keys::due(due_at, id));
         }
         match state.status {
             DeliveryStatus::Pending => sums.pending -= 1,
-            DeliveryStatus::Failed => transaction.remove(&engine.failed, key.clone()),
+            DeliveryStatus::Failed => transaction.remove(&engine.tables.failed, key.clone()),
             DeliveryStatus::Delivered => {}
         }
-        transaction.remove(&engine.deliveries, key);
+        transaction.remove(&engine.tables.deliveries, key);
     }
     sums.write(engine, transaction)?;
     if dropped == limit {
         return Ok((dropped, false));
     }
     let all_of_day = row_keys::delivery_day(link, 0, day)..=row_keys::delivery_day(link, u8::MAX, day);
-    for (sum, _) in transaction.range(&engine.delivery_days, all_of_day, usize::MAX)? {
-        transaction.remove(&engine.delivery_days, sum);
+    for (sum, _) in transaction.range(&engine.tables.delivery_days, all_of_day, usize::MAX)? {
+        transaction.remove(&engine.tables.delivery_days, sum);
     }
     Ok((dropped, true))
 }

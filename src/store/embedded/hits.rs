@@ -15,7 +15,7 @@ use crate::threads::give_way;
 const CURSOR: &str = "journal cursor";
 
 pub fn read_cursor(engine: &Engine, from: &impl Rows, writer: NodeId) -> Result<Position, StoreError> {
-    let row = from.row(&engine.meta, row_keys::cursor(writer))?;
+    let row = from.row(&engine.tables.meta, row_keys::cursor(writer))?;
     counters::decode::<1>(CURSOR, row.as_deref()).map(|[position]| Position(position))
 }
 
@@ -41,7 +41,7 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
         links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
     }
     deliveries::enqueue(engine, transaction, &batch.deliveries)?;
-    transaction.insert(&engine.meta, row_keys::cursor(batch.writer), counters::encode([batch.upto.0]))
+    transaction.insert(&engine.tables.meta, row_keys::cursor(batch.writer), counters::encode([batch.upto.0]))
 }
 
 /// The rows of each link, which stand together in both lists.

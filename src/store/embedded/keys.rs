@@ -39,15 +39,15 @@ fn secrets(key: &ApiKey) -> impl Iterator<Item = &SecretHash> {
 }
 
 fn put(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
-    transaction.insert(&engine.keys, id_key(key.id), records::encode(key)?)?;
+    transaction.insert(&engine.tables.keys, id_key(key.id), records::encode(key)?)?;
     for hash in secrets(key) {
-        transaction.insert(&engine.keys, secret_key(hash), key.id.0.as_bytes())?;
+        transaction.insert(&engine.tables.keys, secret_key(hash), key.id.0.as_bytes())?;
     }
     for viewer in key.lineage() {
         if key.revoked_at.is_none() {
-            transaction.insert(&engine.keys, viewed_key(viewer, key.id), [])?;
+            transaction.insert(&engine.tables.keys, viewed_key(viewer, key.id), [])?;
         } else {
-            transaction.remove(&engine.keys, viewed_key(viewer, key.id));
+            transaction.remove(&engine.tables.keys, viewed_key(viewer, key.id));
         }
     }
     Ok(())
@@ -59,7 +59,7 @@ pub fn put_if_absent(engine: &Engine, transaction: &mut Transaction<'_>, key: &A
 }
 
 fn is_there(engine: &Engine, transaction: &Transaction<'_>, id: KeyId) -> Result<bool, StoreError> {
-    Ok(transaction.row(&engine.keys, id_key(id))?.is_some())
+    Ok(transaction.row(&engine.tables.keys, id_key(id))?.is_some())
 }
 
 pub fn create(
@@ -91,13 +91,13 @@ pub fn update(
         return Ok(Err(UpdateKeyError::Conflict));
     }
     for hash in secrets(&before) {
-        transaction.remove(&engine.keys, secret_key(hash));
+        transaction.remove(&engine.tables.keys, secret_key(hash));
     }
     put(engine, transaction, key).map(Ok)
 }
 
 pub fn read(engine: &Engine, from: &impl Rows, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
-    let row = from.row(&engine.keys, id_key(id))?;
+    let row = from.row(&engine.tables.keys, id_key(id))?;
     row.map(|row| records::decode(&row)).transpose()
 }
 
@@ -107,7 +107,7 @@ pub fn get(engine: &Engine, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
 
 pub fn by_secret(engine: &Engine, hash: &SecretHash) -> Result<Option<ApiKey>, StoreError> {
     let snapshot = engine.database.snapshot();
-    match snapshot.row(&engine.keys, secret_key(hash))? {
+    match snapshot.row(&engine.tables.keys, secret_key(hash))? {
         Some(id) => read(engine, &snapshot, key_id(&id)?),
         None => Ok(None),
     }
@@ -117,8 +117,8 @@ pub fn seen_by(engine: &Engine, viewer: KeyId, after: Option<KeyId>, limit: usiz
     let snapshot = engine.database.snapshot();
     let prefix = tagged(b'v', viewer.0.as_bytes());
     let rows = match after {
-        Some(after) => snapshot.range(&engine.keys, prefix..viewed_key(viewer, after)),
-        None => snapshot.prefix(&engine.keys, prefix),
+        Some(after) => snapshot.range(&engine.tables.keys, prefix..viewed_key(viewer, after)),
+        None => snapshot.prefix(&engine.tables.keys, prefix),
     };
     rows.rev()
         .take(limit)
@@ -136,10 +136,10 @@ pub fn note_uses(
     uses: &[(KeyId, Timestamp)],
 ) -> Result<(), StoreError> {
     for (id, at) in uses {
-        let known = transaction.row(&engine.meta, use_key(*id))?;
+        let known = transaction.row(&engine.tables.meta, use_key(*id))?;
         let known = known.map(|row| counters::decode_time(USES, &row)).transpose()?;
         if known.is_none_or(|known| known < *at) {
-            transaction.insert(&engine.meta, use_key(*id), counters::encode_time(*at))?;
+            transaction.insert(&engine.tables.meta, use_key(*id), counters::encode_time(*at))?;
         }
     }
     Ok(())
@@ -147,7 +147,7 @@ pub fn note_uses(
 
 pub fn last_uses(engine: &Engine, ids: &[KeyId]) -> Result<Vec<Option<Timestamp>>, StoreError> {
     let read = |id: &KeyId| {
-        let row = engine.meta.get(use_key(*id)).map_err(|e| engine_error(&e))?;
+        let row = engine.tables.meta.get(use_key(*id)).map_err(|e| engine_error(&e))?;
         row.map(|row| counters::decode_time(USES, &row)).transpose()
     };
     ids.iter().map(read).collect()

@@ -77,7 +77,7 @@ impl TopV1 {
 
 impl HeadV1 {
     fn read(engine: &Engine, from: &impl Rows, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
-        let row = parts::get(TABLE, from, &engine.labels, &label_row(link, dimension, LabelRow::Head))?;
+        let row = parts::get(TABLE, from, &engine.tables.labels, &label_row(link, dimension, LabelRow::Head))?;
         row.map_or_else(|| Ok(Self::Whole(Vec::new())), |row| records::decode_head(&row))
     }
 
@@ -138,7 +138,7 @@ impl<'a> List<'a> {
         let mut months = self.months(transaction, label)?;
         if label != OTHER_LABEL && !months.0.contains_key(&month.0) {
             let size = self.size(transaction, month)?;
-            transaction.insert(&self.engine.labels, self.size_key(month), counters::encode([size + 1]))?;
+            transaction.insert(&self.engine.tables.labels, self.size_key(month), counters::encode([size + 1]))?;
         }
         months.0.insert(month.0, count);
         self.write(transaction, label, &months)
@@ -176,7 +176,7 @@ impl<'a> List<'a> {
             }
         }
         for (month, size) in sizes {
-            transaction.insert(&self.engine.labels, self.size_key(Month(month)), counters::encode([size]))?;
+            transaction.insert(&self.engine.tables.labels, self.size_key(Month(month)), counters::encode([size]))?;
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl<'a> List<'a> {
         if size >= MAX_LABELS {
             return Ok(false);
         }
-        transaction.insert(&self.engine.labels, self.size_key(month), counters::encode([size + 1]))?;
+        transaction.insert(&self.engine.tables.labels, self.size_key(month), counters::encode([size + 1]))?;
         Ok(true)
     }
 
@@ -196,13 +196,13 @@ impl<'a> List<'a> {
     }
 
     fn size(&self, from: &Transaction<'_>, month: Month) -> Result<u64, StoreError> {
-        let row = from.row(&self.engine.labels, self.size_key(month))?;
+        let row = from.row(&self.engine.tables.labels, self.size_key(month))?;
         counters::decode::<1>(TABLE, row.as_deref()).map(|[size]| size)
     }
 
     fn months(&self, from: &Transaction<'_>, label: &str) -> Result<MonthsV1, StoreError> {
         let key = label_row(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
-        let row = from.row(&self.engine.labels, key)?;
+        let row = from.row(&self.engine.tables.labels, key)?;
         row.map_or_else(|| Ok(MonthsV1::default()), |row| records::decode_months(&row))
     }
 
@@ -211,7 +211,7 @@ impl<'a> List<'a> {
             top.note(label, months.total());
         }
         let key = label_row(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
-        transaction.insert(&self.engine.labels, key, records::encode_months(months)?)
+        transaction.insert(&self.engine.tables.labels, key, records::encode_months(months)?)
     }
 
     fn end(mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
@@ -221,7 +221,7 @@ impl<'a> List<'a> {
             row = records::encode_head(&self.head)?;
         }
         let key = label_row(self.link, self.dimension, LabelRow::Head);
-        parts::insert(transaction, &self.engine.labels, &key, &row)
+        parts::insert(transaction, &self.engine.tables.labels, &key, &row)
     }
 }
 
@@ -358,7 +358,7 @@ mod tests {
             expected.truncate(TOP);
             let snapshot = self.engine.database.snapshot();
             assert_eq!(shown(&self.engine, &snapshot, link, dimension).unwrap(), expected);
-            let rows = self.engine.labels.iter().map(|row| row.into_inner().unwrap());
+            let rows = self.engine.tables.labels.iter().map(|row| row.into_inner().unwrap());
             let read = rows.flat_map(|(key, value)| read(&key, &value).unwrap());
             let read: Vec<_> = read.map(|row| ((row.label.as_ref().to_owned(), row.month), row.count)).collect();
             assert_eq!(read.len(), self.months.len(), "each once");

@@ -20,7 +20,7 @@ pub fn create(
     limit: MonthlyLimit,
 ) -> Result<Result<u64, CreateLinkError>, StoreError> {
     // The id of a new link is one that is known not to be there, nearly always.
-    if !engine.known_links.lacks(link.id) && transaction.row(&engine.links, link.id.0)?.is_some() {
+    if !engine.known_links.lacks(link.id) && transaction.row(&engine.tables.links, link.id.0)?.is_some() {
         return Ok(Err(CreateLinkError::IdTaken));
     }
     let month = link.created_at.month();
@@ -39,7 +39,7 @@ pub fn create(
 pub fn insert(engine: &Engine, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
     let row = records::encode(link)?;
     transaction.makes_known(engine.known_links.insert(&Destination::from(link)));
-    parts::insert(transaction, &engine.links, &link.id.0, &row)
+    parts::insert(transaction, &engine.tables.links, &link.id.0, &row)
 }
 
 /// What a redirect needs of the link of a row; `None` where that row is not all of it, or can't be read.
@@ -52,12 +52,12 @@ pub fn of_one_row(row: &[u8]) -> Option<Destination> {
 
 /// One look-up for all but the longest links.
 pub fn get(engine: &Engine, id: ShortId) -> Result<Option<Link>, StoreError> {
-    let Some(row) = engine.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
+    let Some(row) = engine.tables.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
     match parts::head(records::TABLE, &row)? {
         Head::Whole(value) => records::decode(value).map(Some),
         Head::First { .. } => {
             // A look-up outside a snapshot may see a link whose other rows are only being added.
-            let value = parts::get(records::TABLE, &engine.database.snapshot(), &engine.links, &id.0)?;
+            let value = parts::get(records::TABLE, &engine.database.snapshot(), &engine.tables.links, &id.0)?;
             value.map(|value| records::decode(&value)).transpose()
         }
     }
@@ -73,7 +73,7 @@ pub fn monthly_counts(engine: &Engine, key: KeyId, month: Month) -> Result<Month
 }
 
 pub fn used(engine: &Engine, from: &impl Rows, key: KeyId, month: Month, metric: Metric) -> Result<u64, StoreError> {
-    let row = from.row(&engine.usage, row_keys::usage(key, month, metric))?;
+    let row = from.row(&engine.tables.usage, row_keys::usage(key, month, metric))?;
     counters::decode::<1>(USAGE, row.as_deref()).map(|[count]| count)
 }
 
@@ -85,5 +85,5 @@ pub fn set_used(
     metric: Metric,
     count: u64,
 ) -> Result<(), StoreError> {
-    transaction.insert(&engine.usage, row_keys::usage(key, month, metric), counters::encode([count]))
+    transaction.insert(&engine.tables.usage, row_keys::usage(key, month, metric), counters::encode([count]))
 }

@@ -35,8 +35,10 @@ impl Source for EmbeddedStore {
 impl Sink for EmbeddedStore {
     async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = row_keys::name(name);
-        self.read(move |engine| Ok(engine.meta.get(key).map_err(|e| engine_error(&e))?.map(|value| value.to_vec())))
-            .await
+        self.read(move |engine| {
+            Ok(engine.tables.meta.get(key).map_err(|e| engine_error(&e))?.map(|value| value.to_vec()))
+        })
+        .await
     }
 
     async fn write(&self, records: Vec<Record>) -> Result<(), SinkError> {
@@ -57,14 +59,14 @@ impl Sink for EmbeddedStore {
 /// The tables that have a section's rows, and how their keys begin there.
 fn tables(engine: &Engine, section: Section) -> Vec<(&Keyspace, &'static [u8])> {
     match section {
-        Section::Keys => vec![(&engine.keys, b"k")],
-        Section::KeyUses => vec![(&engine.meta, b"u")],
-        Section::Links => vec![(&engine.links, b"")],
-        Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&engine.usage, b"")],
-        Section::Days => vec![(&engine.counts, b""), (&engine.days, b"")],
-        Section::Labels => vec![(&engine.counts, b""), (&engine.labels, b"")],
-        Section::Cursors => vec![(&engine.meta, row_keys::CURSORS)],
-        Section::Names => vec![(&engine.meta, row_keys::NAMES)],
+        Section::Keys => vec![(&engine.tables.keys, b"k")],
+        Section::KeyUses => vec![(&engine.tables.meta, b"u")],
+        Section::Links => vec![(&engine.tables.links, b"")],
+        Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&engine.tables.usage, b"")],
+        Section::Days => vec![(&engine.tables.counts, b""), (&engine.tables.days, b"")],
+        Section::Labels => vec![(&engine.tables.counts, b""), (&engine.tables.labels, b"")],
+        Section::Cursors => vec![(&engine.tables.meta, row_keys::CURSORS)],
+        Section::Names => vec![(&engine.tables.meta, row_keys::NAMES)],
     }
 }
 
@@ -141,7 +143,7 @@ fn records(
         // A longer key is that of a link's further parts.
         Section::Links if key.len() != ShortId::LENGTH => Vec::new(),
         Section::Links => {
-            let value = parts::get(records::links::TABLE, from, &engine.links, key)?;
+            let value = parts::get(records::links::TABLE, from, &engine.tables.links, key)?;
             let link = value.map(|value| records::links::decode(&value)).transpose()?;
             link.map(Record::Link).into_iter().collect()
         }
@@ -181,7 +183,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
         Record::Key(key) => {
             keys::put_if_absent(engine, transaction, key)?;
             // What stays where one is there already has to be the same.
-            let there = transaction.row(&engine.keys, keys::id_key(key.id))?;
+            let there = transaction.row(&engine.tables.keys, keys::id_key(key.id))?;
             if there.map(|row| records::keys::decode(&row)).transpose()?.as_ref() != Some(&**key) {
                 return Err(SinkError::Taken(format!("key {}", key.id)));
             }
@@ -192,7 +194,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             let there = if engine.known_links.lacks(link.id) {
                 None
             } else {
-                parts::get(records::links::TABLE, transaction, &engine.links, &link.id.0)?
+                parts::get(records::links::TABLE, transaction, &engine.tables.links, &link.id.0)?
             };
             match there {
                 None => links::insert(engine, transaction, link)?,
@@ -218,12 +220,12 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
         Record::Cursor { writer, counted } => {
             let there = hits::read_cursor(engine, transaction, *writer)?;
             let counted = counted.0.max(there.0);
-            transaction.insert(&engine.meta, row_keys::cursor(*writer), counters::encode([counted]))?;
+            transaction.insert(&engine.tables.meta, row_keys::cursor(*writer), counters::encode([counted]))?;
         }
         Record::Name { name, value } => {
             let key = row_keys::name(name);
-            match transaction.row(&engine.meta, &key)? {
-                None => transaction.insert(&engine.meta, key, value.as_slice())?,
+            match transaction.row(&engine.tables.meta, &key)? {
+                None => transaction.insert(&engine.tables.meta, key, value.as_slice())?,
                 Some(there) if *there == **value => {}
                 Some(_) => return Err(SinkError::Taken(name.clone())),
             }

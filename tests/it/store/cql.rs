@@ -7,7 +7,7 @@ use signpost::store::cql::session;
 use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::records::export::RecordV1;
 use signpost::store::transfer::{Section, Source};
-use signpost::store::{CreateLinkError, Store};
+use signpost::store::{CreateLinkError, Lifecycle, LinkStore};
 
 use super::samples::{key_id, link, node, short_id};
 use crate::support::cluster;

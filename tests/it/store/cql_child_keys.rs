@@ -8,7 +8,7 @@ use signpost::store::cql::ScyllaStore;
 use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::transfer::{Record, Section, Sink, Source};
-use signpost::store::{CreateKeyError, Store, StoreError};
+use signpost::store::{CreateKeyError, KeyStore, Lifecycle, StoreError};
 use tokio::time::timeout;
 
 use super::samples::{key, key_id, node, noon};

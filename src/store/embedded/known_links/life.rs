@@ -93,7 +93,7 @@ pub fn complete(engine: &Arc<Engine>) {
 fn read_page(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>, StoreError> {
     let known = &engine.known_links;
     let from = after.map_or(Bound::Unbounded, |id| Bound::Excluded(id.0));
-    let rows = engine.database.snapshot().range(&engine.links, (from, Bound::Unbounded));
+    let rows = engine.database.snapshot().range(&engine.tables.links, (from, Bound::Unbounded));
     let (mut rows_read, mut last, mut found) = (0, None, Vec::new());
     for row in rows.take(PAGE) {
         give_way();
@@ -129,7 +129,7 @@ pub fn keep(engine: &Engine) -> Result<(), StoreError> {
     let stamp: Stamp = random()?;
     known.write(stamp).map_err(|error| StoreError::Unavailable(error.to_string()))?;
     let mut transaction = Transaction::begin(engine);
-    transaction.insert(&engine.meta, row_keys::KNOWN_LINKS_STAMP, stamp)?;
+    transaction.insert(&engine.tables.meta, row_keys::KNOWN_LINKS_STAMP, stamp)?;
     transaction.commit()
 }
 
