@@ -40,10 +40,10 @@ use crate::http::admin::Serving;
 use crate::readiness::Readiness;
 use crate::service::authentication::Authentication;
 use crate::service::root_key::RootKeyError;
-use crate::store::scylla::OpenError;
-use crate::store::scylla::migrate::MigrateError;
-use crate::store::scylla::session::ConnectError;
-use crate::store::{Store, StoreError};
+use crate::store::cql::OpenError;
+use crate::store::cql::migrate::MigrateError;
+use crate::store::cql::session::ConnectError;
+use crate::store::{DeliveryStore, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::{Traces, TracesError};
 use crate::transfer::TransferError;
@@ -232,7 +232,7 @@ impl App {
         let (public_handle, public) = (public.handle(), tokio::spawn(public));
         let chores = [
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
-            tokio::spawn(drop_old_deliveries(Arc::clone(&store), clock)),
+            tokio::spawn(drop_old_deliveries(store.clone(), clock)),
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
         ];
         readiness.set_serving(true);
@@ -314,7 +314,7 @@ async fn flush_uses(authentication: Arc<Authentication>) {
     }
 }
 
-async fn drop_old_deliveries(store: Arc<dyn Store>, clock: Clock) {
+async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Clock) {
     loop {
         match store.drop_deliveries(first_kept_day(clock.now())).await {
             Ok(true) => tokio::task::yield_now().await,

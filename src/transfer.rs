@@ -4,7 +4,6 @@
 //! Between the records stand places: up to there the file is good, and from there its store can go on giving.
 
 mod export;
-mod faults;
 mod import;
 mod progress;
 
@@ -17,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::domain::calendar::Timestamp;
 use crate::store::StoreError;
-use crate::store::transfer::{Record, Section, SinkError};
+use crate::store::records::Time;
+use crate::store::records::export::{RecordV1, SectionV1};
+use crate::store::transfer::{Section, SinkError};
 
 pub use self::export::export;
 pub use self::import::{Checked, Imported, check, fill, import};
@@ -98,25 +98,25 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: &RecordV1<'_>) {
         *match record {
-            Record::Key(_) => &mut self.keys,
-            Record::Link(_) => &mut self.links,
-            Record::Usage { .. } | Record::Day { .. } | Record::Label { .. } => &mut self.counters,
-            Record::KeyUse { .. } | Record::Cursor { .. } | Record::Name { .. } => &mut self.others,
+            RecordV1::Key(_) => &mut self.keys,
+            RecordV1::Link(_) => &mut self.links,
+            RecordV1::Usage { .. } | RecordV1::Day { .. } | RecordV1::Label { .. } => &mut self.counters,
+            RecordV1::KeyUse { .. } | RecordV1::Cursor { .. } | RecordV1::Name { .. } => &mut self.others,
         } += 1;
     }
 }
 
 /// One line.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum Line<'a> {
     SignpostExport(Header),
     Place(Place),
     End(End),
     #[serde(untagged)]
-    Record(Record),
+    Record(RecordV1<'a>),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,7 +126,7 @@ struct Header {
     id: Uuid,
     /// Of the program that wrote it.
     version: String,
-    at: Timestamp,
+    at: Time,
     /// The root key of the store it is from, which tells that store from others.
     root_key: Option<Vec<u8>>,
 }
@@ -134,12 +134,14 @@ struct Header {
 /// From where to go on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Place {
-    section: Section,
+    section: SectionV1,
     from: Option<String>,
 }
 
 impl Place {
-    const START: Self = Self { section: Section::ALL[0], from: None };
+    fn new(section: Section, from: Option<String>) -> Self {
+        Self { section: section.into(), from }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -167,7 +169,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line; `None` at the end, and where the last line has no end.
-    fn next(&mut self) -> Result<Option<Line>, TransferError> {
+    fn next(&mut self) -> Result<Option<Line<'static>>, TransferError> {
         self.text.clear();
         let read = self.from.read_until(b'\n', &mut self.text).map_err(|source| self.file_error(source))?;
         if read == 0 || self.text.last() != Some(&b'\n') {

@@ -13,7 +13,7 @@ use crate::domain::hit::{HitBatch, HitCursor, Position};
 use crate::hits::counter::HitTally;
 use crate::hits::reader::JournalReader;
 use crate::hits::urgency::Urgency;
-use crate::store::{Store, StoreError};
+use crate::store::{CountStore, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::outage_log::OutageLog;
 use crate::threads::give_way;
@@ -42,7 +42,7 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// Where the counting stands. It outlives a panic of the actor.
 pub struct Counting {
-    store: Arc<dyn Store>,
+    store: Arc<dyn CountStore>,
     reader: JournalReader,
     tally: HitTally,
     /// Up to where the store has counted, and up to where an earlier life had begun to count.
@@ -114,7 +114,7 @@ enum Step {
 impl Counting {
     /// `reader` and `cursor` begin where the store's cursor is.
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn CountStore>,
         reader: JournalReader,
         tally: HitTally,
         cursor: HitCursor,

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::domain::plan::Plans;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
-use crate::store::Store;
+use crate::store::{DeliveryStore, Store};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 use crate::telemetry::traces::Traces;
 
@@ -68,7 +68,7 @@ impl WebhookPool {
         let workers = workers.get();
         let meters = parts.meters;
         let desk = Arc::new(Desk::new(workers, parts.in_flight_per_host, parts.buffer, clock.clone(), meters.clone()));
-        let preparation = Arc::new(Preparation::new(Arc::clone(&store), vault, plans, clock.clone()));
+        let preparation = Arc::new(Preparation::new(&store, vault, plans, clock.clone()));
         let start_worker =
             |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), traces.clone(), on_restart);
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
@@ -76,7 +76,7 @@ impl WebhookPool {
         let failures = Arc::<FailureLog>::default();
         let dispatching = Arc::new(Mutex::new(Dispatching {
             intake: Intake::new(IntakeParts {
-                store: Arc::clone(&store),
+                store: store.clone(),
                 preparation,
                 clock,
                 desk: Arc::clone(&desk),
@@ -84,7 +84,7 @@ impl WebhookPool {
                 longest_wait: retries.longest(),
                 meters: meters.clone(),
             }),
-            ledger: Ledger::new(Arc::clone(&store), Arc::clone(&desk), retries, meters.clone(), Arc::clone(&failures)),
+            ledger: Ledger::new(store.clone(), Arc::clone(&desk), retries, meters.clone(), Arc::clone(&failures)),
             desk: Arc::clone(&desk),
             store,
             meters,
@@ -158,7 +158,7 @@ struct Dispatching {
     intake: Intake,
     ledger: Ledger,
     desk: Arc<Desk>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn DeliveryStore>,
     meters: WebhookMeters,
     failures: Arc<FailureLog>,
 }
@@ -174,7 +174,7 @@ impl Dispatching {
 }
 
 /// Shows how much waits.
-async fn look_at_queue(store: &dyn Store, meters: &WebhookMeters) {
+async fn look_at_queue(store: &dyn DeliveryStore, meters: &WebhookMeters) {
     loop {
         // Where the store is out of reach, the last number stays; that it is, others tell.
         if let Ok(pending) = store.pending_deliveries().await {

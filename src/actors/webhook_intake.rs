@@ -12,7 +12,7 @@ use super::webhook_queue::{DispatcherWake, Found, QueueScan, behind_all_until};
 use super::webhook_refusals::{Refusals, Refused, is_still_due};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::store::{DueDelivery, QuotaClaim, Store, StoreError};
+use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, StoreError};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 use crate::telemetry::outage_log::OutageLog;
 
@@ -60,7 +60,7 @@ struct Chosen {
 
 /// What an intake works with.
 pub struct IntakeParts {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn DeliveryStore>,
     pub preparation: Arc<Preparation>,
     pub clock: Clock,
     pub desk: Arc<Desk>,

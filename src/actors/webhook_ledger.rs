@@ -10,7 +10,7 @@ use super::webhook_failures::FailureLog;
 use super::webhook_flow::Host;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId};
-use crate::store::{Settlement, Store, StoreError};
+use crate::store::{DeliveryStore, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{AttemptResult, WebhookMeters};
 use crate::telemetry::outage_log::OutageLog;
 
@@ -21,7 +21,7 @@ const GATHER: Duration = Duration::from_millis(3);
 const REST: Duration = Duration::from_millis(250);
 
 pub struct Ledger {
-    store: Arc<dyn Store>,
+    store: Arc<dyn DeliveryStore>,
     desk: Arc<Desk>,
     retries: RetrySchedule,
     random: SystemRandom,
@@ -40,7 +40,7 @@ struct Entry {
 
 impl Ledger {
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn DeliveryStore>,
         desk: Arc<Desk>,
         retries: RetrySchedule,
         meters: WebhookMeters,

@@ -22,7 +22,7 @@ use crate::domain::vault::Vault;
 use crate::domain::webhook::{DeliveryId, DeliveryState};
 use crate::domain::webhook_event::hit_event_body;
 use crate::domain::webhook_url::WebhookUrl;
-use crate::store::{Store, StoreError};
+use crate::store::{KeyStore, LinkStore, Store, StoreError};
 
 /// Links kept at hand, in bytes; they never change.
 const LINKS_AT_HAND: u64 = 32 * 1024 * 1024;
@@ -106,7 +106,8 @@ impl Draft {
 
 /// Makes requests of deliveries.
 pub struct Preparation {
-    store: Arc<dyn Store>,
+    link_store: Arc<dyn LinkStore>,
+    keys: Arc<dyn KeyStore>,
     vault: Arc<Vault>,
     plans: Plans,
     clock: Clock,
@@ -114,10 +115,10 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    pub fn new(store: Arc<dyn Store>, vault: Arc<Vault>, plans: Plans, clock: Clock) -> Self {
+    pub fn new(store: &Arc<dyn Store>, vault: Arc<Vault>, plans: Plans, clock: Clock) -> Self {
         let links =
             Cache::builder().max_capacity(LINKS_AT_HAND).weigher(|_, link: &Arc<LinkAtHand>| link.bytes()).build();
-        Self { store, vault, plans, clock, links }
+        Self { link_store: store.clone(), keys: store.clone(), vault, plans, clock, links }
     }
 
     /// Whose a delivery is, and who receives it.
@@ -173,7 +174,7 @@ impl Preparation {
 
     /// Reads a key and opens its secrets; `None` where there is no such key, or they can't be read.
     async fn owner(&self, id: KeyId) -> Result<Option<Arc<Owner>>, StoreError> {
-        let Some(key) = readable(self.store.key(id).await)? else { return Ok(None) };
+        let Some(key) = readable(self.keys.key(id).await)? else { return Ok(None) };
         let Some(secret) = self.open(&key, &key.webhook_secret) else { return Ok(None) };
         let retiring = key.retiring_webhook_secret.as_ref();
         let retiring = retiring.and_then(|old| Some((self.open(&key, &old.secret)?, old.until)));
@@ -190,7 +191,7 @@ impl Preparation {
         if let Some(link) = self.links.get(&id).await {
             return Ok(Some(link));
         }
-        let Some(link) = readable(self.store.link(id).await)? else { return Ok(None) };
+        let Some(link) = readable(self.link_store.link(id).await)? else { return Ok(None) };
         let parse = |url: &String| {
             let url = WebhookUrl::parse_stored(url).ok()?;
             let host = host_of(&url);

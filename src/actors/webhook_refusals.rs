@@ -10,7 +10,7 @@ use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
-use crate::store::{DueDelivery, QuotaClaim, Settlement, Store, StoreError};
+use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
 
 /// Keys of which it is known that their quota is used up.
@@ -43,7 +43,7 @@ pub fn is_still_due(due: &DueDelivery, state: &DeliveryState) -> bool {
 
 /// Takes from the queue what is never sent.
 pub struct Refusals {
-    store: Arc<dyn Store>,
+    store: Arc<dyn DeliveryStore>,
     preparation: Arc<Preparation>,
     meters: WebhookMeters,
     /// By key: the month of which its quota is used up, and how large that was.
@@ -54,7 +54,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    pub fn new(store: Arc<dyn Store>, preparation: Arc<Preparation>, meters: WebhookMeters) -> Self {
+    pub fn new(store: Arc<dyn DeliveryStore>, preparation: Arc<Preparation>, meters: WebhookMeters) -> Self {
         Self { store, preparation, meters, spent: HashMap::new() }
     }
 

@@ -51,7 +51,7 @@ use crate::service::redirects::Redirects;
 use crate::service::root_key;
 use crate::service::usage::Usage;
 use crate::service::webhook_status::WebhookStatuses;
-use crate::store::Store;
+use crate::store::{CountStore, SharedNode, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::traces::{TraceSettings, Traces};
@@ -105,7 +105,7 @@ pub(super) async fn build(
 
     let traces = start_traces(config, node, &metrics)?;
     let on_restart = meters::count_restarts(&metrics);
-    let shards = start_shards(&store, &clock, &metrics, &on_restart)?;
+    let shards = start_shards(store.clone(), &clock, &metrics, &on_restart)?;
     let (guard, plans) = (AddressGuard::new(config.webhooks.allowed_networks.clone()), plans(config));
 
     // Before anything is delivered: under a wrong master key every delivery would fail for good.
@@ -132,7 +132,7 @@ pub(super) async fn build(
     let urgency = Urgency::default();
     let (counter, journal_writer, journal_keeper, counter_arbiter) = start_counting(
         config,
-        &store,
+        store.clone(),
         journal,
         HitTally::new(node, Enricher::new(OwnHost::of_base_url(base_url.as_str()), places)),
         CounterWakes { urgency: urgency.clone(), dispatcher: wake },
@@ -141,19 +141,18 @@ pub(super) async fn build(
     )
     .await?;
 
-    let authentication = Arc::new(Authentication::new(Arc::clone(&store), clock.clone(), config.cache.keys_ttl));
-    let cache = Arc::new(LinkCache::new(Arc::clone(&store), cache_settings(config)));
-    meters::show(&metrics, &journal_writer, &cache, &store, &clock);
-    // QR codes are asked for far less often than redirects, and few answers are 401.
+    let authentication = Arc::new(Authentication::new(store.clone(), clock.clone(), config.cache.keys_ttl));
+    let cache = Arc::new(LinkCache::new(store.clone(), cache_settings(config)));
+    meters::show(&metrics, &journal_writer, &cache, store.clone(), &clock);
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),
         plans,
-        links: Links::new(Arc::clone(&store), Arc::clone(&cache), Arc::clone(&shards), plans, clock.clone()),
-        keys: Keys::new(Arc::clone(&store), Arc::clone(&authentication), plans, vault, clock.clone(), root_is_chosen),
-        analytics: Analytics::new(Arc::clone(&store), clock.clone()),
-        usage: Usage::new(Arc::clone(&store), plans, clock.clone()),
-        webhook_statuses: WebhookStatuses::new(Arc::clone(&store), clock.clone()),
+        links: Links::new(store.clone(), Arc::clone(&cache), Arc::clone(&shards), plans, clock.clone()),
+        keys: Keys::new(store.clone(), Arc::clone(&authentication), plans, vault, clock.clone(), root_is_chosen),
+        analytics: Analytics::new(store.clone(), store.clone(), clock.clone()),
+        usage: Usage::new(store.clone(), plans, clock.clone()),
+        webhook_statuses: WebhookStatuses::new(store.clone(), store.clone(), clock.clone()),
         redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
         client_limits: client_limits(config)?,
         unauthorized_limit: unauthorized_limit(config)?,
@@ -168,7 +167,7 @@ pub(super) async fn build(
         readiness: readiness.clone(),
         reporting: Reporting { log: config.log.requests, traces: traces.clone() },
     });
-    admin.tell_of(&store);
+    admin.tell_of(store.clone());
     let parts = Parts {
         public: serve_public(config, public_socket, Arc::clone(&api), farewell)?,
         admin,
@@ -213,7 +212,7 @@ fn start_traces(config: &Config, node: NodeId, metrics: &Metrics) -> Result<Opti
 }
 
 fn start_shards(
-    store: &Arc<dyn Store>,
+    store: Arc<dyn SharedNode>,
     clock: &Clock,
     metrics: &Metrics,
     on_restart: &RestartHook,
@@ -271,7 +270,7 @@ type CountingParts =
 
 async fn start_counting(
     config: &Config,
-    store: &Arc<dyn Store>,
+    store: Arc<dyn CountStore>,
     journal: HeldDirectory,
     tally: HitTally,
     wakes: CounterWakes,
@@ -290,7 +289,7 @@ async fn start_counting(
     let keeper = keeper.start().map_err(StartError::Thread)?;
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
     arbiter.spawn_fn(stand_back);
-    let counting = Counting::new(Arc::clone(store), reader, tally, cursor, wakes);
+    let counting = Counting::new(store, reader, tally, cursor, wakes);
     let counting = counting.shown_by(meters.clone(), clock.clone());
     Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, keeper, arbiter))
 }

@@ -6,10 +6,10 @@ use scylla::frame::types::{Consistency, SerialConsistency};
 use super::StartError;
 use crate::config::{self, Config};
 use crate::domain::hit::NodeId;
-use crate::store::scylla::ScyllaStore;
-use crate::store::scylla::migrate::{self, Applied};
-use crate::store::scylla::session::{self, Credentials, ScyllaSettings, Tls};
-use crate::store::scylla::transfer::ScyllaTransfer;
+use crate::store::cql::ScyllaStore;
+use crate::store::cql::migrate::{self, Applied};
+use crate::store::cql::session::{self, Credentials, ScyllaSettings, Tls};
+use crate::store::cql::transfer::ScyllaTransfer;
 
 /// A connection to the cluster. Nothing was changed there.
 pub struct Reached<'a> {

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::hits::journal::{JournalStats, JournalWriter};
 use crate::readiness::Readiness;
 use crate::store::reach::Reach;
-use crate::store::{DriverCounts, Store};
+use crate::store::{DriverCounts, Lifecycle};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::actors::ActorMeters;
 use crate::telemetry::metrics::catalogue as of;
@@ -56,7 +56,13 @@ pub fn show_reach(metrics: &Metrics, reach: Option<Arc<Reach>>) {
 }
 
 /// Journal, cache and driver.
-pub fn show(metrics: &Metrics, journal: &JournalWriter, cache: &Arc<LinkCache>, store: &Arc<dyn Store>, clock: &Clock) {
+pub fn show(
+    metrics: &Metrics,
+    journal: &JournalWriter,
+    cache: &Arc<LinkCache>,
+    store: Arc<dyn Lifecycle>,
+    clock: &Clock,
+) {
     let stats = |read: fn(&JournalStats) -> u64| {
         let journal = journal.clone();
         move || read(&journal.stats())
@@ -75,7 +81,7 @@ pub fn show(metrics: &Metrics, journal: &JournalWriter, cache: &Arc<LinkCache>, 
     metrics.gauge_of(&of::CACHED_LINKS, &[], move || cache.len());
 
     let driver = |read: fn(DriverCounts) -> u64| {
-        let store = Arc::clone(store);
+        let store = Arc::clone(&store);
         move || read(store.driver_counts().unwrap_or_default())
     };
     metrics.count_of(&of::CQL_QUERIES, &[], driver(|counts| counts.queries));

@@ -10,10 +10,10 @@ use crate::config::{Config, StoreKind};
 use crate::domain::hit::NodeId;
 use crate::domain::vault::Vault;
 use crate::hits::journal::{self, HeldDirectory};
+use crate::store::cql::migrate::Applied;
+use crate::store::cql::transfer::ScyllaTransfer;
 use crate::store::embedded::{EmbeddedStore, Opened};
 use crate::store::reach::Reach;
-use crate::store::scylla::migrate::Applied;
-use crate::store::scylla::transfer::ScyllaTransfer;
 use crate::store::{Store, StoreError};
 use crate::transfer::TransferError;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{StartError, master_key, opening};
 use crate::clock::Clock;
 use crate::config::{Config, StoreKind};
-use crate::store::Store;
+use crate::store::Lifecycle;
 use crate::transfer::{self, Counts, Imported};
 
 /// What an export has done.

@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, ShortId};
-use crate::store::{Store, StoreError};
+use crate::store::{LinkStore, StoreError};
 
 /// What a redirect needs of a link, ready to be answered.
 #[derive(Clone, Debug)]
@@ -76,11 +76,11 @@ pub struct LinkCache {
     loads: Mutex<HashMap<ShortId, Load, RandomState>>,
     /// How many links the store has told without waiting.
     taken: AtomicU64,
-    store: Arc<dyn Store>,
+    store: Arc<dyn LinkStore>,
 }
 
 impl LinkCache {
-    pub fn new(store: Arc<dyn Store>, settings: LinkCacheSettings) -> Self {
+    pub fn new(store: Arc<dyn LinkStore>, settings: LinkCacheSettings) -> Self {
         let entries = Cache::builder()
             .max_capacity(settings.capacity)
             .weigher(|_, entry: &Entry| entry.as_ref().map_or(1, |link| link.weight()))

@@ -6,7 +6,6 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, NaiveDate, SecondsFormat};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const MILLIS_PER_DAY: u64 = 86_400_000;
 
@@ -70,26 +69,8 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// As text in human-readable formats, as a number in binary ones.
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { serializer.collect_str(self) } else { serializer.serialize_u64(self.0) }
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-            Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not an RFC 3339 time"))
-        } else {
-            u64::deserialize(deserializer).map(Self)
-        }
-    }
-}
-
 /// A calendar day: days since 1970-01-01.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(pub u32);
 
 impl Day {
@@ -124,7 +105,7 @@ impl fmt::Display for Day {
 }
 
 /// A calendar month: year × 12 + month counted from 0, so that months sort and subtract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Month(pub u32);
 
 /// `YYYY-MM`.

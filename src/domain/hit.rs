@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::calendar::{Day, Month, Timestamp};
@@ -11,8 +10,7 @@ use super::key::KeyId;
 use super::link::ShortId;
 
 /// The identifier of a hit, in the form of a UUID v7; the same at every replay of its journal record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HitId(pub Uuid);
 
 impl fmt::Display for HitId {
@@ -22,15 +20,13 @@ impl fmt::Display for HitId {
 }
 
 /// A node of the service: the writer of its own counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(pub Uuid);
 
 /// A place in a node's hit journal; grows over the node's whole life.
 ///
 /// As a cursor, it covers every record that ends at or before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
 /// How far a node's journal is counted in the store.
@@ -51,14 +47,12 @@ impl From<Position> for HitCursor {
 }
 
 /// A list of labels that is kept for a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    Referrer = 0,
-    Country = 1,
-    Region = 2,
-    City = 3,
+    Referrer,
+    Country,
+    Region,
+    City,
 }
 
 impl Dimension {
@@ -120,7 +114,7 @@ pub struct LinkHits {
 }
 
 /// When a hit happened and which one it is: what webhooks tell of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HitStamp {
     pub id: HitId,
     pub at: Timestamp,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use ring::digest;
 use ring::rand::SecureRandom;
-use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
@@ -12,8 +11,7 @@ use super::base62;
 use super::calendar::Timestamp;
 
 /// The identifier of an API key, a UUID v7: keys sort by the time of their creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub Uuid);
 
 impl fmt::Display for KeyId {
@@ -37,7 +35,7 @@ pub fn fault_of_name(name: &str) -> Option<&'static str> {
 }
 
 /// What a key pays for: it sets rate limits and monthly quotas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     Free,
     Pro,
@@ -93,13 +91,21 @@ impl Scope {
 }
 
 /// A set of scopes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeSet(u8);
 
 impl ScopeSet {
     pub const EMPTY: Self = Self(0);
     pub const ALL: Self = Self(0b11_1111);
+
+    /// A bit a scope, by its number.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
 
     pub fn contains(self, scope: Scope) -> bool {
         self.0 & (1 << scope as u8) != 0
@@ -176,7 +182,7 @@ impl fmt::Debug for KeySecret {
 }
 
 /// The SHA-256 of a key's secret: all that is stored of it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SecretHash(pub [u8; 32]);
 
 impl SecretHash {
@@ -199,7 +205,7 @@ impl fmt::Debug for SecretHash {
 }
 
 /// A secret encrypted under the master key (AES-256-GCM): nonce, then ciphertext and tag.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SealedSecret(pub Vec<u8>);
 
 impl fmt::Debug for SealedSecret {
@@ -209,14 +215,14 @@ impl fmt::Debug for SealedSecret {
 }
 
 /// An older secret that works until its grace has passed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retiring<T> {
     pub secret: T,
     pub until: Timestamp,
 }
 
-/// An API key as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// An API key.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     pub id: KeyId,
     pub name: String,

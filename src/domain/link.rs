@@ -6,7 +6,6 @@ use std::hash::{Hash, Hasher};
 use ring::error::Unspecified;
 use ring::rand::SecureRandom;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use url::Url;
 
@@ -55,23 +54,6 @@ impl ShortId {
     pub fn as_str(&self) -> &str {
         // Only ASCII letters and digits get in, through `parse`.
         std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
-/// Text where people may read it, bytes elsewhere.
-impl Serialize for ShortId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { self.as_str().serialize(serializer) } else { self.0.serialize(serializer) }
-    }
-}
-
-impl<'de> Deserialize<'de> for ShortId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if !deserializer.is_human_readable() {
-            return Deserialize::deserialize(deserializer).map(Self);
-        }
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a short id"))
     }
 }
 
@@ -141,8 +123,7 @@ pub enum TargetUrlError {
 }
 
 /// Where a link leads: an absolute `http` or `https` URL.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetUrl(String);
 
 impl TargetUrl {
@@ -172,6 +153,11 @@ impl TargetUrl {
         }
         Self::checked(text, Self::MAX_STORED_BYTES)?;
         Ok(Self(text.to_owned()))
+    }
+
+    /// A target from this service's own store. Its text was checked before it was written.
+    pub fn from_store(text: String) -> Self {
+        Self(text)
     }
 
     fn checked(text: &str, most_bytes: usize) -> Result<Url, TargetUrlError> {
@@ -205,9 +191,13 @@ impl TargetUrl {
 #[error("must be at most 10240 bytes of JSON")]
 pub struct DataTooLarge;
 
+/// A text that cannot be the stored `data` of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("must be a JSON object of at most 10240 bytes without white space")]
+pub struct StoredDataError;
+
 /// The custom JSON object of a link, with key order and number text as sent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkData(String);
 
 impl LinkData {
@@ -234,12 +224,21 @@ impl LinkData {
         if compact.len() > Self::MAX_BYTES { Err(DataTooLarge) } else { Ok(Self(compact)) }
     }
 
-    /// Whether this is what [`from_json_object`](Self::from_json_object) would have made: of what comes from a file.
+    /// Takes a text from a file, if it is what [`from_json_object`](Self::from_json_object) would have made.
     ///
-    /// Values are not looked into: an earlier release kept strings that can't be decoded, such as lone surrogates.
-    pub fn is_well_formed(&self) -> bool {
-        let is_json = self.0.starts_with('{') && serde_json::from_str::<IgnoredAny>(&self.0).is_ok();
-        is_json && Self::from_json_object(&self.0).as_ref() == Ok(self)
+    /// Values are not decoded. So a string that cannot be decoded, such as one with a lone surrogate, stays as it is.
+    ///
+    /// # Errors
+    /// See [`StoredDataError`].
+    pub fn parse_stored(text: &str) -> Result<Self, StoredDataError> {
+        let is_object = text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok();
+        let data = Some(text).filter(|_| is_object).and_then(|text| Self::from_json_object(text).ok());
+        data.filter(|data| data.0 == text).ok_or(StoredDataError)
+    }
+
+    /// Data from this service's own store. Its text was checked before it was written.
+    pub fn from_store(text: String) -> Self {
+        Self(text)
     }
 
     /// Compact JSON.
@@ -255,8 +254,8 @@ impl Default for LinkData {
     }
 }
 
-/// A short link as it is stored. Links never change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A short link. Links never change.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub id: ShortId,
     pub target: TargetUrl,
@@ -268,6 +267,23 @@ pub struct Link {
     /// The key that made it.
     pub owner: KeyId,
     pub created_at: Timestamp,
+}
+
+/// What a new link is to be.
+#[derive(Clone, Debug)]
+pub struct NewLink {
+    pub target: TargetUrl,
+    pub data: LinkData,
+    /// Checked, distinct URLs as sent.
+    pub webhooks: Vec<String>,
+    pub tracked: bool,
+}
+
+impl NewLink {
+    pub fn made(&self, id: ShortId, owner: KeyId, created_at: Timestamp) -> Link {
+        let Self { target, data, webhooks, tracked } = self.clone();
+        Link { id, target, data, webhooks, tracked, owner, created_at }
+    }
 }
 
 /// What a redirect needs of a link.

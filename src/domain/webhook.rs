@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::calendar::{Day, Timestamp};
 use super::hit::{HitId, HitStamp};
 use super::key::KeyId;
@@ -61,7 +59,7 @@ pub struct NewDelivery {
 }
 
 /// Where a delivery stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeliveryStatus {
     Pending,
     Delivered,
@@ -84,8 +82,8 @@ impl DeliveryStatus {
     }
 }
 
-/// A delivery as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryState {
     pub owner: KeyId,
     pub status: DeliveryStatus,
@@ -160,7 +158,7 @@ pub enum AttemptOutcome {
 }
 
 /// Deliveries of one URL of a link, over those that are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UrlSummary {
     pub pending: u64,
     pub delivered: u64,

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::problem::{Kind, Problem};
 use super::request_id::{X_REQUEST_ID, request_id};
 use crate::readiness::Readiness;
-use crate::store::Store;
+use crate::store::Lifecycle;
 use crate::telemetry::metrics::Metrics;
 
 /// How long the store may take to say that it is there.
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 struct Admin {
     readiness: Readiness,
     /// Not there before it is open.
-    store: OnceLock<Arc<dyn Store>>,
+    store: OnceLock<Arc<dyn Lifecycle>>,
     metrics: Arc<Metrics>,
 }
 
@@ -51,9 +51,9 @@ pub async fn serve(socket: TcpListener, readiness: Readiness, metrics: Arc<Metri
 
 impl Serving {
     /// From now on the store is asked whether it is in reach.
-    pub fn tell_of(&self, store: &Arc<dyn Store>) {
+    pub fn tell_of(&self, store: Arc<dyn Lifecycle>) {
         // It is told once.
-        let _ = self.admin.store.set(Arc::clone(store));
+        let _ = self.admin.store.set(store);
     }
 
     /// Ends it when the requests under way are answered.

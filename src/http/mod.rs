@@ -23,6 +23,7 @@ pub mod routes;
 pub mod server;
 mod stall;
 pub mod surrogates;
+mod times;
 pub mod unauthorized;
 
 use std::net::IpAddr;

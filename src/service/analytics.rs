@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::domain::analytics::{self, Summary};
 use crate::domain::key::ApiKey;
 use crate::domain::link::ShortId;
-use crate::store::{Store, StoreError};
+use crate::store::{CountStore, LinkStore, StoreError};
 
 /// Why there is nothing to show.
 #[derive(Debug, Error)]
@@ -29,29 +29,30 @@ impl From<StoreError> for AnalyticsError {
 
 /// Reads analytics.
 pub struct Analytics {
-    store: Arc<dyn Store>,
+    links: Arc<dyn LinkStore>,
+    counts: Arc<dyn CountStore>,
     clock: Clock,
 }
 
 impl Analytics {
-    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
-        Self { store, clock }
+    pub fn new(links: Arc<dyn LinkStore>, counts: Arc<dyn CountStore>, clock: Clock) -> Self {
+        Self { links, counts, clock }
     }
 
     pub async fn full(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<analytics::Analytics, AnalyticsError> {
         let id = self.tracked(caller, id).await?;
-        let hits = self.store.link_hits(id, true).await?;
+        let hits = self.counts.link_hits(id, true).await?;
         Ok(analytics::analyze(hits, self.clock.now().day()))
     }
 
     pub async fn summary(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<(ShortId, Summary), AnalyticsError> {
         let id = self.tracked(caller, id).await?;
-        let hits = self.store.link_hits(id, false).await?;
+        let hits = self.counts.link_hits(id, false).await?;
         Ok((id, analytics::summarize(&hits, self.clock.now().day())))
     }
 
     async fn tracked(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<ShortId, AnalyticsError> {
-        let link = owned_link(&*self.store, caller, id).await?;
+        let link = owned_link(&*self.links, caller, id).await?;
         if link.tracked { Ok(link.id) } else { Err(AnalyticsError::Untracked) }
     }
 }

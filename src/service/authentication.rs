@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::store::{Store, StoreError};
+use crate::store::{KeyStore, StoreError};
 
 /// Why a request may not go on. Missing, unknown, expired and revoked are one answer.
 #[derive(Debug, Error)]
@@ -40,7 +40,7 @@ pub enum Trust {
 
 /// Tells whose secret a request carries.
 pub struct Authentication {
-    store: Arc<dyn Store>,
+    store: Arc<dyn KeyStore>,
     clock: Clock,
     keys: Cache<SecretHash, Option<Arc<ApiKey>>>,
     turns: Semaphore,
@@ -53,7 +53,7 @@ pub struct Authentication {
 
 impl Authentication {
     /// `cached_for` bounds how long a change made on another node goes unnoticed.
-    pub fn new(store: Arc<dyn Store>, clock: Clock, cached_for: Duration) -> Self {
+    pub fn new(store: Arc<dyn KeyStore>, clock: Clock, cached_for: Duration) -> Self {
         Self {
             store,
             clock,

@@ -15,7 +15,7 @@ use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, Se
 use crate::domain::plan::Plans;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
-use crate::store::{CreateKeyError, Store, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, KeyStore, StoreError, UpdateKeyError};
 
 /// Why a key was not created, revoked or rotated.
 #[derive(Debug, Error)]
@@ -114,7 +114,7 @@ const REVOKED_AT_ONCE: usize = 32;
 
 /// Manages API keys.
 pub struct Keys {
-    store: Arc<dyn Store>,
+    store: Arc<dyn KeyStore>,
     authentication: Arc<Authentication>,
     plans: Plans,
     vault: Arc<Vault>,
@@ -128,7 +128,7 @@ pub struct Keys {
 
 impl Keys {
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn KeyStore>,
         authentication: Arc<Authentication>,
         plans: Plans,
         vault: Arc<Vault>,

@@ -11,10 +11,10 @@ use crate::cache::links::{CachedLink, LinkCache};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::ApiKey;
-use crate::domain::link::{Destination, Link, LinkData, ShortId, TargetUrl};
+use crate::domain::link::{Destination, Link, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
-use crate::store::{CreateLinkError, Store, StoreError};
+use crate::store::{CreateLinkError, LinkStore, StoreError};
 
 /// Why a link was not created. No quota was taken.
 #[derive(Debug, Error)]
@@ -26,16 +26,6 @@ pub enum CreateError {
     NoRandomness,
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// What a new link is to be.
-#[derive(Clone, Debug)]
-pub struct NewLink {
-    pub target: TargetUrl,
-    pub data: LinkData,
-    /// Checked, distinct URLs as sent.
-    pub webhooks: Vec<String>,
-    pub tracked: bool,
 }
 
 /// A link that was just created, and what its key has used of the month.
@@ -51,7 +41,7 @@ const ID_DRAWS: usize = 10;
 
 /// Creates and reads links.
 pub struct Links {
-    store: Arc<dyn Store>,
+    store: Arc<dyn LinkStore>,
     cache: Arc<LinkCache>,
     shards: Arc<KeyShards>,
     plans: Plans,
@@ -61,7 +51,7 @@ pub struct Links {
 
 impl Links {
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn LinkStore>,
         cache: Arc<LinkCache>,
         shards: Arc<KeyShards>,
         plans: Plans,
@@ -87,15 +77,7 @@ impl Links {
         }
         for _ in 0..ID_DRAWS {
             let id = ShortId::generate(&self.random).map_err(|_| CreateError::NoRandomness)?;
-            let link = Link {
-                id,
-                target: new.target.clone(),
-                data: new.data.clone(),
-                webhooks: new.webhooks.clone(),
-                tracked: new.tracked,
-                owner: caller.id,
-                created_at: now,
-            };
+            let link = new.made(id, caller.id, now);
             match self.store.create_link(link.clone(), limit).await {
                 Ok(links_created) => {
                     self.note_created(caller, now, links_created);

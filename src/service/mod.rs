@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, ShortId};
-use crate::store::{Store, StoreError};
+use crate::store::{LinkStore, StoreError};
 
 /// Why a caller may not see a link.
 #[derive(Debug, Error)]
@@ -27,7 +27,7 @@ pub enum AccessError {
 }
 
 /// The link, where it is there and `caller` made it or is the root.
-async fn owned_link(store: &dyn Store, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
+async fn owned_link(store: &dyn LinkStore, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
     // Text that can't be an id is the id of no link: the store need not be asked.
     let id = id.ok_or(AccessError::NotFound)?;
     let link = store.link(id).await?.ok_or(AccessError::NotFound)?;

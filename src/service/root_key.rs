@@ -12,7 +12,7 @@ use crate::domain::key::{ApiKey, KeyId, KeySecret, ScopeSet, SealedSecret, Tier}
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::Vault;
 use crate::store::transfer::{MASTER_KEY_CHECK, ROOT_KEY};
-use crate::store::{CreateKeyError, Store, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, KeyStore, SharedNode, Store, StoreError, UpdateKeyError};
 
 /// Why the root key could not be set up.
 #[derive(Debug, Error)]
@@ -82,7 +82,7 @@ pub async fn set_up(
 }
 
 async fn create(
-    store: &dyn Store,
+    store: &dyn KeyStore,
     vault: &Vault,
     id: KeyId,
     chosen: Option<KeySecret>,
@@ -129,7 +129,7 @@ async fn create(
 }
 
 /// Keeps the key unless there is one already; answers the one that is there then.
-async fn keep(store: &dyn Store, key: ApiKey) -> Result<ApiKey, StoreError> {
+async fn keep(store: &dyn KeyStore, key: ApiKey) -> Result<ApiKey, StoreError> {
     let id = key.id;
     match store.create_key(key, None).await {
         Ok(()) => {}
@@ -148,7 +148,7 @@ pub fn has_key_of(vault: &Vault, check: &SealedSecret) -> bool {
 }
 
 /// A wrong master key is noticed at the start, not at the first webhook.
-async fn check_master_key(store: &dyn Store, vault: &Vault) -> Result<(), RootKeyError> {
+async fn check_master_key(store: &dyn SharedNode, vault: &Vault) -> Result<(), RootKeyError> {
     let check = vault.seal(&SystemRandom::new(), CHECK_CONTEXT, "signpost").map_err(KeyError::from)?;
     let kept = store.put_if_absent(MASTER_KEY_CHECK, check.0).await?;
     if has_key_of(vault, &SealedSecret(kept)) { Ok(()) } else { Err(RootKeyError::WrongMasterKey) }

@@ -7,7 +7,7 @@ use crate::domain::calendar::Month;
 use crate::domain::key::ApiKey;
 use crate::domain::plan::{Plan, Plans};
 use crate::domain::quota::MonthlyCounts;
-use crate::store::{Store, StoreError};
+use crate::store::{CountStore, StoreError};
 
 /// A key's month so far, and what it may use.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +19,13 @@ pub struct MonthlyUsage {
 
 /// Reads usage.
 pub struct Usage {
-    store: Arc<dyn Store>,
+    store: Arc<dyn CountStore>,
     plans: Plans,
     clock: Clock,
 }
 
 impl Usage {
-    pub fn new(store: Arc<dyn Store>, plans: Plans, clock: Clock) -> Self {
+    pub fn new(store: Arc<dyn CountStore>, plans: Plans, clock: Clock) -> Self {
         Self { store, plans, clock }
     }
 

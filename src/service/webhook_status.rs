@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, ShortId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary, first_kept_day};
-use crate::store::{DeliveryQuery, Store};
+use crate::store::{DeliveryQuery, DeliveryStore, LinkStore};
 
 /// Which deliveries to list.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +32,14 @@ pub struct WebhookStatus {
 
 /// Reads the state of webhooks.
 pub struct WebhookStatuses {
-    store: Arc<dyn Store>,
+    links: Arc<dyn LinkStore>,
+    deliveries: Arc<dyn DeliveryStore>,
     clock: Clock,
 }
 
 impl WebhookStatuses {
-    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
-        Self { store, clock }
+    pub fn new(links: Arc<dyn LinkStore>, deliveries: Arc<dyn DeliveryStore>, clock: Clock) -> Self {
+        Self { links, deliveries, clock }
     }
 
     pub async fn of(
@@ -47,16 +48,16 @@ impl WebhookStatuses {
         id: Option<ShortId>,
         query: StatusQuery,
     ) -> Result<WebhookStatus, AccessError> {
-        let link = owned_link(&*self.store, caller, id).await?;
+        let link = owned_link(&*self.links, caller, id).await?;
         let since = first_kept_day(self.clock.now());
         let StatusQuery { status, after, limit } = query;
         let query = DeliveryQuery { link: link.id, status, after, since, limit: limit + 1 };
-        let mut deliveries = self.store.deliveries(query).await?;
+        let mut deliveries = self.deliveries.deliveries(query).await?;
         let more = deliveries.len() > limit;
         deliveries.truncate(limit);
         let next = deliveries.last().filter(|_| more).map(|(id, _)| *id);
         let mut urls = vec![UrlSummary::default(); link.webhooks.len()];
-        for (url_index, summary) in self.store.delivery_summaries(link.id, since).await? {
+        for (url_index, summary) in self.deliveries.delivery_summaries(link.id, since).await? {
             if let Some(url) = urls.get_mut(usize::from(url_index)) {
                 *url = summary;
             }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::{
-    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement,
-    Store, StoreError, UpdateKeyError,
+    AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
+    KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, Store, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -139,18 +139,22 @@ impl FaultyStore {
 
 /// Methods: each passes the switch, then the call is passed on; the answers of the writes may be lost.
 macro_rules! pass_on {
-    (
+    ($($part:ident {
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
-        passed { $($passed:tt)* }
-    ) => {
-        #[async_trait]
-        impl Store for FaultyStore {
-            async fn close(&self) {
-                self.behind.close().await;
-            }
+        told { $($told:ident($($about:ident: $about_type:ty),*) -> $said:ty;)* }
+        known { $($known:ident($($whose:ident: $whose_type:ty),*) -> $memory:ty;)* }
+        ends { $($end:ident;)* }
+    })*) => {
+        $(#[async_trait]
+        impl $part for FaultyStore {
+            $(async fn $end(&self) {
+                self.behind.$end().await;
+            })*
 
-            $($passed)*
+            $(fn $told(&self, $($about: $about_type),*) -> $said {
+                self.behind.$told($($about),*)
+            })*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 self.switch.pass(stringify!($read)).await?;
@@ -161,7 +165,7 @@ macro_rules! pass_on {
                 self.switch.pass(stringify!($write)).await?;
                 self.switch.answer(stringify!($write), self.behind.$write($($argument),*).await)
             })*
-        }
+        })*
     };
 }
 

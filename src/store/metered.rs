@@ -6,8 +6,8 @@ use std::time::Instant;
 use async_trait::async_trait;
 
 use super::{
-    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement,
-    Store, StoreError, UpdateKeyError,
+    AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
+    KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, Store, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -75,40 +75,40 @@ impl Counted for UpdateKeyError {
 
 /// Methods: each is passed on, and counted when it is answered.
 macro_rules! count_all {
-    (
+    ($($part:ident {
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
-        passed { $($passed:tt)* }
-    ) => {
+        told { $($told:ident($($about:ident: $about_type:ty),*) -> $said:ty;)* }
+        known { $($known:ident($($whose:ident: $whose_type:ty),*) -> $memory:ty;)* }
+        ends { $($end:ident;)* }
+    })*) => {
         struct Meters {
-            $($read: OperationMeters,)*
-            $($write: OperationMeters,)*
+            $($($read: OperationMeters,)*
+            $($write: OperationMeters,)*)*
         }
 
         impl Meters {
             fn of(metrics: &Metrics) -> Self {
                 Self {
-                    $($read: metrics.store_operation(stringify!($read)),)*
-                    $($write: metrics.store_operation(stringify!($write)),)*
+                    $($($read: metrics.store_operation(stringify!($read)),)*
+                    $($write: metrics.store_operation(stringify!($write)),)*)*
                 }
             }
         }
 
-        #[async_trait]
-        impl Store for MeteredStore {
-            fn lacks_link(&self, id: ShortId) -> bool {
-                self.behind.lacks_link(id)
-            }
+        $(#[async_trait]
+        impl $part for MeteredStore {
+            $(async fn $end(&self) {
+                self.behind.$end().await;
+            })*
 
-            fn known_link(&self, id: ShortId) -> Option<Destination> {
-                self.behind.known_link(id)
-            }
+            $(fn $told(&self, $($about: $about_type),*) -> $said {
+                self.behind.$told($($about),*)
+            })*
 
-            async fn close(&self) {
-                self.behind.close().await;
-            }
-
-            $($passed)*
+            $(fn $known(&self, $($whose: $whose_type),*) -> $memory {
+                self.behind.$known($($whose),*)
+            })*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 let call = Call::begun(stringify!($read), &self.meters.$read);
@@ -119,7 +119,7 @@ macro_rules! count_all {
                 let call = Call::begun(stringify!($write), &self.meters.$write);
                 call.ended(self.behind.$write($($argument),*).await)
             })*
-        }
+        })*
     };
 }
 

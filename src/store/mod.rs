@@ -1,13 +1,14 @@
-//! Where links, keys, counters and deliveries are kept: one trait, one conformance suite, any number of stores.
+//! Where links, keys, counters and deliveries are kept: a trait for each user, one conformance suite, any number of stores.
 
 #[macro_use]
 mod methods;
 
+pub mod cql;
 pub mod embedded;
 pub mod faulty;
 pub mod metered;
 pub mod reach;
-pub mod scylla;
+pub mod records;
 pub mod transfer;
 
 use std::sync::Arc;
@@ -133,20 +134,57 @@ pub struct DriverCounts {
 /// Is told that deliveries were adopted, the earliest of them due then.
 pub type AdoptionHook = Box<dyn Fn(Timestamp) + Send + Sync>;
 
-/// Keeps everything that must outlive the process.
+/// Keeps everything that must outlive the process: what the parts below keep, together.
 ///
 /// Every write that is answered with `Ok` is durable. Reads see every write answered before them.
+pub trait Store: Lifecycle + SharedNode + LinkStore + KeyStore + CountStore + DeliveryStore {}
+
+impl<S: Lifecycle + SharedNode + LinkStore + KeyStore + CountStore + DeliveryStore> Store for S {}
+
+/// Whether the store serves, and its end.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Lifecycle: Send + Sync + 'static {
     /// Whether the store can serve now.
     async fn ready(&self) -> Result<(), StoreError>;
 
     /// Flushes and closes; later calls answer [`StoreError::Unavailable`].
     async fn close(&self);
 
+    /// What the driver has counted, of a store that has one.
+    fn driver_counts(&self) -> Option<DriverCounts> {
+        None
+    }
+}
+
+/// What the nodes of a service have in common.
+#[async_trait]
+pub trait SharedNode: Send + Sync + 'static {
     /// Keeps `value` under `name` unless something is there already; answers what is there then.
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
 
+    /// Whether other nodes may serve from the same store: then they have to be told of what is in this node's memory.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Publishes what this node has let in of late, for each key and endpoint in the place of what it published of that one
+    /// before, and answers what the other nodes have of the same: a log for each process that has something. It is forgotten
+    /// by itself once no window can hold it any more. After an error what was published may be seen all the same.
+    async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
+        drop(own);
+        Ok(Vec::new())
+    }
+
+    /// What the other nodes have published of these windows: a log for each process that has something. Publishes nothing.
+    async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+        drop(windows);
+        Ok(Vec::new())
+    }
+}
+
+/// Short links.
+#[async_trait]
+pub trait LinkStore: Send + Sync + 'static {
     /// Creates a link and counts it in its owner's month, both or neither. Answers the month's count, this one included.
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
 
@@ -164,7 +202,11 @@ pub trait Store: Send + Sync + 'static {
         let _ = id;
         None
     }
+}
 
+/// API keys.
+#[async_trait]
+pub trait KeyStore: Send + Sync + 'static {
     /// Keeps a new key. One with the same id already there stays as it is.
     ///
     /// `limit` is how many keys made by the same one may live: neither revoked nor, when this one is created, expired. A key
@@ -191,7 +233,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// When each of `keys` was last used.
     async fn last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError>;
+}
 
+/// What is counted of hits and of monthly use.
+#[async_trait]
+pub trait CountStore: Send + Sync + 'static {
     /// Up to where this node's journal is counted.
     async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError>;
 
@@ -207,7 +253,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// What a key has used in a month.
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
+}
 
+/// Deliveries of webhooks.
+#[async_trait]
+pub trait DeliveryStore: Send + Sync + 'static {
     /// Pending deliveries due at `now` or before, by due time, from after `after` on.
     async fn due_deliveries(
         &self,
@@ -238,32 +288,8 @@ pub trait Store: Send + Sync + 'static {
     /// Drops settled and unsettled deliveries of hits before the day `before`, some at a time; `false` when none is left.
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError>;
 
-    /// Whether other nodes may serve from the same store: then they have to be told of what is in this node's memory.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// What the driver has counted, of a store that has one.
-    fn driver_counts(&self) -> Option<DriverCounts> {
-        None
-    }
-
     /// Has `tell` called with the earliest due time whenever deliveries fall to this node that another one had queued.
     fn on_adoption(&self, tell: AdoptionHook) {
         drop(tell);
-    }
-
-    /// Publishes what this node has let in of late, for each key and rate limit in the place of what it published of that one
-    /// before, and answers what the other nodes have of the same: a log for each process that has something. It is forgotten
-    /// by itself once no window can hold it any more. After an error what was published may be seen all the same.
-    async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
-        drop(own);
-        Ok(Vec::new())
-    }
-
-    /// What the other nodes have published of these windows: a log for each process that has something. Publishes nothing.
-    async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
-        drop(windows);
-        Ok(Vec::new())
     }
 }

@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DriverCounts, DueDelivery, QuotaClaim, Settlement,
-    Store, StoreError, UpdateKeyError,
+    AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
+    KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, Store, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -145,28 +145,28 @@ async fn keep_asking(store: Arc<dyn Store>, reach: Arc<Reach>) {
 
 /// Methods: each is passed on while the store is in reach.
 macro_rules! guard_all {
-    (
+    ($($part:ident {
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
-        passed { $($passed:tt)* }
-    ) => {
-        #[async_trait]
-        impl Store for GuardedStore {
-            fn lacks_link(&self, id: ShortId) -> bool {
-                self.behind.lacks_link(id)
-            }
-
-            fn known_link(&self, id: ShortId) -> Option<Destination> {
-                self.behind.known_link(id)
-            }
-
-            async fn close(&self) {
+        told { $($told:ident($($about:ident: $about_type:ty),*) -> $said:ty;)* }
+        known { $($known:ident($($whose:ident: $whose_type:ty),*) -> $memory:ty;)* }
+        ends { $($end:ident;)* }
+    })*) => {
+        $(#[async_trait]
+        impl $part for GuardedStore {
+            $(async fn $end(&self) {
                 // What is closed answers nobody, and nobody is to be told that.
                 self.asking.abort();
-                self.behind.close().await;
-            }
+                self.behind.$end().await;
+            })*
 
-            $($passed)*
+            $(fn $told(&self, $($about: $about_type),*) -> $said {
+                self.behind.$told($($about),*)
+            })*
+
+            $(fn $known(&self, $($whose: $whose_type),*) -> $memory {
+                self.behind.$known($($whose),*)
+            })*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
                 self.read(self.behind.$read($($of),*)).await
@@ -175,7 +175,7 @@ macro_rules! guard_all {
             $(async fn $write(&self, $($argument: $type),*) -> $answer {
                 self.write(self.behind.$write($($argument),*)).await
             })*
-        }
+        })*
     };
 }
 

@@ -4,7 +4,6 @@
 //! no node serves from meanwhile.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::StoreError;
@@ -25,8 +24,7 @@ pub const FILLED_FROM: &str = "import";
 pub const FILLED: &str = "import_done";
 
 /// One piece of what a store keeps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     Key(Box<ApiKey>),
     KeyUse {
@@ -67,8 +65,7 @@ pub enum Record {
 }
 
 /// What is counted of a key in a month.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     LinksCreated,
     HitsServed,
@@ -76,8 +73,7 @@ pub enum Metric {
 }
 
 /// Records of one kind, which a store gives in an order of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     Keys,
     KeyUses,

@@ -11,6 +11,8 @@ use uuid::Uuid;
 use super::progress::Progress;
 use super::{Counts, End, FORMAT, Header, Line, Lines, Place, TransferError, hex};
 use crate::domain::calendar::Timestamp;
+use crate::store::records::Time;
+use crate::store::records::export::RecordV1;
 use crate::store::transfer::{ROOT_KEY, Record, Section, Source};
 
 /// Writes all that a store has to a file that only its owner can read. Goes on with a file that was begun.
@@ -24,7 +26,7 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
         Some(_) => return Err(TransferError::OtherStore(path.to_owned())),
         None => {
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            let header = Header { format: FORMAT, id: Uuid::new_v4(), version, at: now, root_key };
+            let header = Header { format: FORMAT, id: Uuid::new_v4(), version, at: Time(now), root_key };
             Begun { header, place: None, length: 0, counts: Counts::default(), hash: Context::new(&SHA256) }
         }
     };
@@ -39,17 +41,19 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
 
     let mut counts = begun.counts;
     let mut progress = Progress::of_records("exported");
-    let mut place = begun.place.unwrap_or(Place::START);
+    let mut place = begun.place.unwrap_or_else(|| Place::new(Section::ALL[0], None));
     loop {
-        let page = source.read_page(place.section, place.from.as_deref()).await?;
-        for record in page.records {
+        let section = Section::from(place.section);
+        let page = source.read_page(section, place.from.as_deref()).await?;
+        for record in &page.records {
+            let record = RecordV1::from(record);
             counts.add(&record);
             out.line(&Line::Record(record)).map_err(failed)?;
         }
         progress.at(counts.keys + counts.links + counts.counters);
-        place = match (page.next, place.section.next()) {
-            (Some(from), _) => Place { section: place.section, from: Some(from) },
-            (None, Some(section)) => Place { section, from: None },
+        place = match (page.next, section.next()) {
+            (Some(from), _) => Place::new(section, Some(from)),
+            (None, Some(section)) => Place::new(section, None),
             (None, None) => break,
         };
         out.line(&Line::Place(place.clone())).map_err(failed)?;
@@ -111,7 +115,7 @@ struct Output<W: Write> {
 }
 
 impl<W: Write> Output<W> {
-    fn line(&mut self, line: &Line) -> io::Result<()> {
+    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.hash.update(&text);

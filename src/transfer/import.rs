@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::progress::Progress;
-use super::{Counts, FAULTS_TOLD, Fault, Header, Line, Lines, TransferError, faults, hex};
+use super::{Counts, FAULTS_TOLD, Fault, Header, Line, Lines, TransferError, hex};
 use crate::domain::key::SealedSecret;
 use crate::store::transfer::{FILLED, FILLED_FROM, MASTER_KEY_CHECK, NAMES, Record, Sink};
 
@@ -68,10 +68,8 @@ pub async fn fill(sink: &dyn Sink, file: Checked) -> Result<Imported, TransferEr
         let is_last = matches!(line, None | Some(Line::End(_)));
         if let Some(Line::Record(record)) = line {
             // The file may have changed since.
-            if let Some(reason) = faults::of(&record, header.root_key.as_deref()) {
-                return Err(lines.damaged(&reason));
-            }
-            batch.push(record);
+            let record = record.checked(header.root_key.as_deref());
+            batch.push(record.map_err(|reason| lines.damaged(&reason))?);
         }
         if batch.len() == BATCH || is_last {
             sink.write(std::mem::replace(&mut batch, Vec::with_capacity(BATCH))).await?;
@@ -103,13 +101,12 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
         match lines.next() {
             Ok(Some(Line::Record(record))) => {
                 counts.add(&record);
-                if let Some(reason) = faults::of(&record, header.root_key.as_deref()) {
-                    found.note(lines.number, reason);
-                }
-                if let Record::Name { name, value } = record
-                    && name == MASTER_KEY_CHECK
-                {
-                    master_key_check = Some(SealedSecret(value));
+                match record.checked(header.root_key.as_deref()) {
+                    Ok(Record::Name { name, value }) if name == MASTER_KEY_CHECK => {
+                        master_key_check = Some(SealedSecret(value));
+                    }
+                    Ok(_) => {}
+                    Err(reason) => found.note(lines.number, reason),
                 }
             }
             Ok(Some(Line::Place(_))) => progress.at(lines.offset),

@@ -7,9 +7,9 @@ use signpost::cache::links::{LinkCache, LinkCacheSettings};
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
-use signpost::store::Store;
 use signpost::store::embedded::EmbeddedStore;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
+use signpost::store::{LinkStore, Store};
 
 use crate::support;
 

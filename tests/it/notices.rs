@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use signpost::domain::link::ShortId;
-use signpost::store::Store;
 use signpost::store::embedded::EmbeddedStore;
+use signpost::store::{CountStore, Lifecycle};
 
 use crate::faults::load::{Over, Tally};
 use crate::support::process::{Ended, Process, Program};

@@ -10,7 +10,7 @@ use scylla::statement::Statement;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 use signpost::domain::link::ShortId;
-use signpost::store::scylla::session::{ScyllaSettings, connect};
+use signpost::store::cql::session::{ScyllaSettings, connect};
 use uuid::Uuid;
 
 use super::IN_FLIGHT;

@@ -97,7 +97,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     let keeper = keeper.start().unwrap();
     let tally = HitTally::new(NODE, Enricher::new(OwnHost::of_base_url("https://sho.rt"), None));
     let wakes = CounterWakes { urgency: Urgency::default(), dispatcher: DispatcherWake::default() };
-    let counting = Counting::new(Arc::clone(&store), reader, tally, HitCursor::default(), wakes);
+    let counting = Counting::new(store.clone(), reader, tally, HitCursor::default(), wakes);
     let arbiter = actix::Arbiter::new();
     let on_restart: RestartHook = Arc::new(no_restart);
     let counter = HitCounter::start(&arbiter.handle(), counting, &on_restart);

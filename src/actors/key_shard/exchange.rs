@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 use crate::domain::window::{WindowId, WindowLog};
-use crate::store::{Store, StoreError};
+use crate::store::{SharedNode, StoreError};
 
 /// How long a shard waits from one exchange to the next.
 ///
@@ -63,7 +63,7 @@ pub trait WindowExchange: Send + Sync + 'static {
 }
 
 #[async_trait]
-impl WindowExchange for Arc<dyn Store> {
+impl WindowExchange for Arc<dyn SharedNode> {
     async fn exchange(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         self.share_windows(own).await
     }
@@ -100,8 +100,8 @@ impl Sharing {
     }
 
     /// Through the store, where other nodes serve from it too.
-    pub fn through(store: &Arc<dyn Store>, clock: &Clock) -> Option<Self> {
-        store.is_shared().then(|| Self::new(Arc::clone(store), clock.clone()))
+    pub fn through(store: Arc<dyn SharedNode>, clock: &Clock) -> Option<Self> {
+        store.is_shared().then(|| Self::new(store, clock.clone()))
     }
 
     /// One exchange, in no more time than there is patience for.

@@ -10,7 +10,7 @@ use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaFormat, 
 
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::Scope;
-use crate::domain::link::{Link, LinkData, ShortId, TargetUrl};
+use crate::domain::link::{Link, LinkData, NewLink, ShortId, TargetUrl};
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
@@ -24,7 +24,8 @@ use crate::http::gate::{Access, Caller};
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;
-use crate::service::links::{CreateError, NewLink};
+use crate::http::times;
+use crate::service::links::CreateError;
 
 pub static LINKS: Tag = Tag { name: "Links", description: "Make short links, follow them, draw them." };
 
@@ -54,6 +55,7 @@ pub struct Shortlink {
     pub redirect_url: String,
     /// Creation time, UTC.
     #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "times::serialize")]
     pub created_at: Timestamp,
 }
 

@@ -19,6 +19,7 @@ use crate::http::gate::{Access, Caller};
 use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;
+use crate::http::times;
 use crate::service::webhook_status::StatusQuery;
 
 static WEBHOOKS: Tag =
@@ -59,6 +60,7 @@ pub struct WebhookSummary {
     pub failed: u64,
     /// When a delivery was last tried; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    #[serde(serialize_with = "times::option::serialize")]
     pub last_attempt_at: Option<Timestamp>,
     /// HTTP status of the answer to that try; `null`: there was none.
     #[schema(required = true)]
@@ -88,12 +90,15 @@ pub struct DeliveryRecord {
     pub error: Option<String>,
     /// Time of the hit, UTC.
     #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "times::serialize")]
     pub created_at: Timestamp,
     /// When the delivery last changed, UTC.
     #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "times::serialize")]
     pub updated_at: Timestamp,
     /// When the next try is due; `null`: none will be made.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    #[serde(serialize_with = "times::option::serialize")]
     pub next_attempt_at: Option<Timestamp>,
 }
 

@@ -3,26 +3,15 @@
 //! A list for each key that makes some: what is on it may have been revoked, or have expired, since. That is looked up only where the
 //! list is as long as the limit. A key without a list, as those from another store are, gets one from the keys that it sees.
 
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::engine::Engine;
 use super::keys::{key_id, read, tagged, viewed_key};
 use super::parts;
-use super::rows::{decode, encode};
 use super::transaction::Transaction;
 use crate::domain::key::{ApiKey, KeyId};
+use crate::store::records::keys::{self as records, Children};
 use crate::store::{CreateKeyError, StoreError};
-
-const CHILDREN: &str = "children of keys";
-
-/// The keys that one key has made.
-#[derive(Default, Serialize, Deserialize)]
-struct Children {
-    /// No more are made.
-    is_closed: bool,
-    keys: Vec<KeyId>,
-}
 
 fn children_key(maker: KeyId) -> Vec<u8> {
     tagged(b'c', maker.0.as_bytes())
@@ -68,8 +57,8 @@ pub fn close(engine: &Engine, transaction: &mut Transaction<'_>, maker: KeyId) -
 }
 
 fn stored(engine: &Engine, transaction: &Transaction<'_>, maker: KeyId) -> Result<Option<Children>, StoreError> {
-    let value = parts::get(CHILDREN, transaction, &engine.keys, &children_key(maker))?;
-    value.map(|value| decode(CHILDREN, &value)).transpose()
+    let value = parts::get(records::CHILDREN_TABLE, transaction, &engine.tables.keys, &children_key(maker))?;
+    value.map(|value| records::decode_children(&value)).transpose()
 }
 
 fn put(
@@ -78,14 +67,14 @@ fn put(
     maker: KeyId,
     children: &Children,
 ) -> Result<(), StoreError> {
-    parts::insert(transaction, &engine.keys, &children_key(maker), &encode(CHILDREN, children)?)
+    parts::insert(transaction, &engine.tables.keys, &children_key(maker), &records::encode_children(children)?)
 }
 
 /// The keys that `maker` has made and that are not revoked, found among all those below it.
 fn made_by(engine: &Engine, transaction: &Transaction<'_>, maker: KeyId) -> Result<Vec<KeyId>, StoreError> {
     let seen = viewed_key(maker, KeyId(Uuid::nil()))..=viewed_key(maker, KeyId(Uuid::max()));
     let mut made = Vec::new();
-    for (row_key, _) in transaction.range(&engine.keys, seen, usize::MAX)? {
+    for (row_key, _) in transaction.range(&engine.tables.keys, seen, usize::MAX)? {
         let id = key_id(row_key.get(17..).unwrap_or_default())?;
         if read(engine, transaction, id)?.is_some_and(|key| key.created_by() == Some(maker)) {
             made.push(id);

@@ -4,94 +4,68 @@
 //! for a hit, where else its day and each of its labels would have one. A row that would become longer than [`MOST_BYTES`] is
 //! spread over the tables of days and of labels, and says so from then on. How much of that a batch does is bounded by its
 //! [`Spreading`]: what comes to be too long behind that is spread by a later one.
-//!
-//! Stores that were made before there was this table don't get it: all links are spread there.
 
-use fjall::{Keyspace, Slice, Snapshot};
-use serde::{Deserialize, Serialize};
+use fjall::{Slice, Snapshot};
 
 use super::days;
 use super::engine::Engine;
 use super::labels;
-use super::rows::{decode, encode, encode_into};
 use super::transaction::{MAX_ROW, Rows, Transaction};
 use crate::domain::analytics::shortened;
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{DayCount, Dimension, LabelCount, LinkHits};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
-
-pub const COUNTS: &str = "counts";
+use crate::store::records::counts::{self as records, CountsV1, DimensionV1, WholeV1};
 
 /// A longer row is to be spread: this one is as long as those together are that a hit of a spread link with its place writes.
 const MOST_BYTES: usize = 512;
 /// A batch with more days and labels of a link spreads it: each takes six bytes at the least.
 const MOST_ENTRIES: usize = MOST_BYTES / 6;
 
-/// What the row of a link says. `W` is a [`Whole`], or one that is borrowed.
-#[derive(Serialize, Deserialize)]
-enum Row<W> {
-    Whole(W),
-    /// Days and labels have rows of their own.
-    Spread,
-}
-
-/// How many rows a batch may still make of those that it spreads. A link that no longer fits into any row is spread all the same.
+/// How many rows may still be made of those links that are spread. A link that no longer fits into any row is spread all the same.
 pub struct Spreading(usize);
 
 impl Spreading {
     /// As many as the longest batch has by itself.
-    pub const OF_A_BATCH: Self = Self(50_000);
+    const OF_A_BATCH: Self = Self(50_000);
     /// For few links.
     const ANY: Self = Self(usize::MAX);
 }
 
-/// All that is counted of a link.
-#[derive(Default, Serialize, Deserialize)]
-struct Whole<'a> {
-    /// In the order in which they came, as the labels.
-    days: Vec<(Day, [u64; 3])>,
-    #[serde(borrow)]
-    labels: Vec<(Dimension, Month, &'a str, u64)>,
+/// Reads a row. Without one, nothing is counted yet.
+fn decode(row: Option<&Slice>) -> Result<CountsV1<WholeV1<'_>>, StoreError> {
+    row.map_or_else(|| Ok(CountsV1::Whole(WholeV1::default())), |row| records::decode(row))
 }
 
-impl<'a> Row<Whole<'a>> {
-    fn read(engine: &Engine, row: Option<&'a Slice>) -> Result<Self, StoreError> {
-        match row {
-            Some(row) => decode(COUNTS, row),
-            None if engine.counts.is_some() => Ok(Self::Whole(Whole::default())),
-            None => Ok(Self::Spread),
-        }
-    }
-}
-
-impl<'a> Whole<'a> {
+impl<'a> WholeV1<'a> {
     fn day(&mut self, day: Day) -> &mut [u64; 3] {
-        let at = self.days.iter().position(|(known, _)| *known == day).unwrap_or_else(|| {
-            self.days.push((day, [0; 3]));
+        let at = self.days.iter().position(|(known, _)| *known == day.0).unwrap_or_else(|| {
+            self.days.push((day.0, [0; 3]));
             self.days.len() - 1
         });
         &mut self.days[at].1
     }
 
     fn label(&mut self, dimension: Dimension, month: Month, label: &'a str) -> &mut u64 {
-        let is_it = |known: &(Dimension, Month, &str, u64)| (known.0, known.1, known.2) == (dimension, month, label);
+        let dimension = DimensionV1::from(dimension);
+        let is_it = |known: &(DimensionV1, u32, &str, u64)| (known.0, known.1, known.2) == (dimension, month.0, label);
         let at = self.labels.iter().position(is_it).unwrap_or_else(|| {
-            self.labels.push((dimension, month, label, 0));
+            self.labels.push((dimension, month.0, label, 0));
             self.labels.len() - 1
         });
         &mut self.labels[at].3
     }
 
     fn day_counts(&self, link: ShortId) -> Vec<DayCount> {
-        self.days.iter().map(|(day, devices)| DayCount { link, day: *day, devices: *devices }).collect()
+        self.days.iter().map(|(day, devices)| DayCount { link, day: Day(*day), devices: *devices }).collect()
     }
 
     fn label_counts(&self, link: ShortId) -> Vec<LabelCount> {
-        let count = |(dimension, month, label, count): &(Dimension, Month, &str, u64)| LabelCount {
+        let count = |(dimension, month, label, count): &(DimensionV1, u32, &str, u64)| LabelCount {
             link,
-            month: *month,
-            dimension: *dimension,
+            month: Month(*month),
+            dimension: (*dimension).into(),
             label: (*label).into(),
             count: *count,
         };
@@ -100,6 +74,7 @@ impl<'a> Whole<'a> {
 
     /// As much of a list as is shown.
     fn shown(&self, dimension: Dimension) -> Vec<(String, u64)> {
+        let dimension = DimensionV1::from(dimension);
         let mut totals = Vec::<(&str, u64)>::new();
         for (_, _, label, count) in self.labels.iter().filter(|(of, ..)| *of == dimension) {
             match totals.iter_mut().find(|(known, _)| known == label) {
@@ -113,117 +88,119 @@ impl<'a> Whole<'a> {
     fn entries(&self) -> usize {
         self.days.len() + self.labels.len()
     }
-
-    /// Writes the row; one that would be too long is spread.
-    fn write(
-        self,
-        engine: &Engine,
-        counts: &Keyspace,
-        transaction: &mut Transaction<'_>,
-        (link, spreading): (ShortId, &mut Spreading),
-    ) -> Result<(), StoreError> {
-        if let Some(row) = encode_into(&mut [0; MOST_BYTES], &Row::Whole(&self)) {
-            return transaction.insert(counts, link.0, row);
-        }
-        if self.entries() > spreading.0
-            && let Some(row) = encode_into(&mut [0; MAX_ROW - ShortId::LENGTH], &Row::Whole(&self))
-        {
-            return transaction.insert(counts, link.0, row);
-        }
-        self.spread(engine, counts, transaction, (link, spreading))
-    }
-
-    fn spread(
-        mut self,
-        engine: &Engine,
-        counts: &Keyspace,
-        transaction: &mut Transaction<'_>,
-        (link, spreading): (ShortId, &mut Spreading),
-    ) -> Result<(), StoreError> {
-        spreading.0 = spreading.0.saturating_sub(self.entries());
-        transaction.insert(counts, link.0, encode(COUNTS, &Row::<&Whole<'_>>::Spread)?)?;
-        self.labels.sort_by_key(|(dimension, ..)| *dimension);
-        days::add(engine, transaction, &self.day_counts(link))?;
-        labels::add(engine, transaction, &self.label_counts(link))
-    }
 }
 
 /// The row of a link, of which there is none before its first hit.
 fn row(engine: &Engine, from: &impl Rows, link: ShortId) -> Result<Option<Slice>, StoreError> {
-    let Some(counts) = &engine.counts else { return Ok(None) };
-    from.row(counts, link.0)
+    from.row(&engine.tables.counts, link.0)
 }
 
-/// Adds hits of one link, whose rows are of different days and labels.
-pub fn add(
-    engine: &Engine,
-    transaction: &mut Transaction<'_>,
-    (link, spreading): (ShortId, &mut Spreading),
-    (days, labels): (&[DayCount], &[LabelCount]),
-) -> Result<(), StoreError> {
-    let row = row(engine, transaction, link)?;
-    if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
-        if days.len() + labels.len() <= MOST_ENTRIES {
-            for row in days {
-                days::add_up(whole.day(row.day), row.devices);
+/// Counts hits of links in a transaction.
+pub struct Counting<'a, 't> {
+    engine: &'a Engine,
+    transaction: &'a mut Transaction<'t>,
+    spreading: Spreading,
+}
+
+impl<'a, 't> Counting<'a, 't> {
+    /// For a batch of many links.
+    pub fn of_batch(engine: &'a Engine, transaction: &'a mut Transaction<'t>) -> Self {
+        Self { engine, transaction, spreading: Spreading::OF_A_BATCH }
+    }
+
+    /// For what another store has counted.
+    pub fn of_import(engine: &'a Engine, transaction: &'a mut Transaction<'t>) -> Self {
+        Self { engine, transaction, spreading: Spreading::ANY }
+    }
+
+    /// Adds hits of one link, whose rows are of different days and labels.
+    pub fn add(&mut self, link: ShortId, days: &[DayCount], labels: &[LabelCount]) -> Result<(), StoreError> {
+        let row = row(self.engine, self.transaction, link)?;
+        if let CountsV1::Whole(mut whole) = decode(row.as_ref())? {
+            if days.len() + labels.len() <= MOST_ENTRIES {
+                for row in days {
+                    days::add_up(whole.day(row.day), row.devices);
+                }
+                for row in labels {
+                    *whole.label(row.dimension, row.month, labels::kept(&row.label)) += row.count;
+                }
+                return self.write(link, whole);
             }
-            for row in labels {
-                *whole.label(row.dimension, row.month, labels::kept(&row.label)) += row.count;
+            self.spread(link, whole)?;
+        }
+        days::add(self.engine, self.transaction, days)?;
+        labels::add(self.engine, self.transaction, labels)
+    }
+
+    /// Makes the hits of a day what another store has counted.
+    pub fn set_day(&mut self, count: &DayCount) -> Result<(), StoreError> {
+        let row = row(self.engine, self.transaction, count.link)?;
+        if let CountsV1::Whole(mut whole) = decode(row.as_ref())? {
+            *whole.day(count.day) = count.devices;
+            return self.write(count.link, whole);
+        }
+        days::set(self.engine, self.transaction, count)
+    }
+
+    /// Makes a label's hits in a month what another store has counted.
+    pub fn set_label(&mut self, count: &LabelCount) -> Result<(), StoreError> {
+        let row = row(self.engine, self.transaction, count.link)?;
+        if let CountsV1::Whole(mut whole) = decode(row.as_ref())? {
+            if labels::kept(&count.label) == &*count.label {
+                *whole.label(count.dimension, count.month, &count.label) = count.count;
+                return self.write(count.link, whole);
             }
-            return whole.write(engine, counts, transaction, (link, spreading));
+            self.spread(count.link, whole)?;
         }
-        whole.spread(engine, counts, transaction, (link, spreading))?;
+        labels::set(self.engine, self.transaction, count)
     }
-    days::add(engine, transaction, days)?;
-    labels::add(engine, transaction, labels)
-}
 
-/// Makes the hits of a day what another store has counted.
-pub fn set_day(engine: &Engine, transaction: &mut Transaction<'_>, count: &DayCount) -> Result<(), StoreError> {
-    let row = row(engine, transaction, count.link)?;
-    if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
-        *whole.day(count.day) = count.devices;
-        return whole.write(engine, counts, transaction, (count.link, &mut { Spreading::ANY }));
-    }
-    days::set(engine, transaction, count)
-}
-
-/// Makes a label's hits in a month what another store has counted.
-pub fn set_label(engine: &Engine, transaction: &mut Transaction<'_>, count: &LabelCount) -> Result<(), StoreError> {
-    let row = row(engine, transaction, count.link)?;
-    if let (Row::Whole(mut whole), Some(counts)) = (Row::read(engine, row.as_ref())?, &engine.counts) {
-        let at = (count.link, &mut { Spreading::ANY });
-        if labels::kept(&count.label) == &*count.label {
-            *whole.label(count.dimension, count.month, &count.label) = count.count;
-            return whole.write(engine, counts, transaction, at);
+    /// Writes the row; one that would be too long is spread.
+    fn write(&mut self, link: ShortId, whole: WholeV1<'_>) -> Result<(), StoreError> {
+        let record = CountsV1::Whole(&whole);
+        if let Some(row) = records::encode_into(&mut [0; MOST_BYTES], &record) {
+            return self.transaction.insert(&self.engine.tables.counts, link.0, row);
         }
-        whole.spread(engine, counts, transaction, at)?;
+        if whole.entries() > self.spreading.0
+            && let Some(row) = records::encode_into(&mut [0; MAX_ROW - ShortId::LENGTH], &record)
+        {
+            return self.transaction.insert(&self.engine.tables.counts, link.0, row);
+        }
+        self.spread(link, whole)
     }
-    labels::set(engine, transaction, count)
+
+    fn spread(&mut self, link: ShortId, mut whole: WholeV1<'_>) -> Result<(), StoreError> {
+        self.spreading.0 = self.spreading.0.saturating_sub(whole.entries());
+        self.transaction.insert(&self.engine.tables.counts, link.0, records::encode(&CountsV1::Spread)?)?;
+        whole.labels.sort_by_key(|(dimension, ..)| *dimension);
+        days::add(self.engine, self.transaction, &whole.day_counts(link))?;
+        labels::add(self.engine, self.transaction, &whole.label_counts(link))
+    }
 }
 
 /// All hits of a link. The snapshot makes what is read in several rows one moment's.
 pub fn of_link(engine: &Engine, snapshot: &Snapshot, link: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
     let row = row(engine, snapshot, link)?;
     let dimensions = if with_labels { &Dimension::ALL[..] } else { &[] };
-    match Row::read(engine, row.as_ref())? {
-        Row::Spread => {
+    match decode(row.as_ref())? {
+        CountsV1::Spread => {
             let labels = dimensions.iter().map(|of| labels::shown(engine, snapshot, link, *of).map(|list| (*of, list)));
             Ok(LinkHits { days: days::of_link(engine, snapshot, link)?, labels: labels.collect::<Result<_, _>>()? })
         }
-        Row::Whole(mut whole) => {
+        CountsV1::Whole(mut whole) => {
             whole.days.sort_unstable_by_key(|(day, _)| *day);
             let labels = dimensions.iter().map(|of| (*of, whole.shown(*of))).collect();
-            Ok(LinkHits { days: whole.days, labels })
+            let days = whole.days.into_iter().map(|(day, devices)| (Day(day), devices)).collect();
+            Ok(LinkHits { days, labels })
         }
     }
 }
 
 /// The days and labels that a link's row holds: none where they are spread.
 pub fn read(link: ShortId, row: &[u8]) -> Result<(Vec<DayCount>, Vec<LabelCount>), StoreError> {
-    match decode::<Row<Whole<'_>>>(COUNTS, row)? {
-        Row::Whole(whole) => Ok((whole.day_counts(link), whole.label_counts(link))),
-        Row::Spread => Ok(Default::default()),
+    match records::decode(row)? {
+        CountsV1::Whole(whole) => Ok((whole.day_counts(link), whole.label_counts(link))),
+        CountsV1::Spread => Ok(Default::default()),
     }
 }
 
@@ -307,7 +284,7 @@ mod tests {
 
     fn is_spread(engine: &Engine, link: ShortId) -> bool {
         let row = row(engine, &engine.database.snapshot(), link).unwrap();
-        matches!(Row::read(engine, row.as_ref()).unwrap(), Row::Spread)
+        matches!(decode(row.as_ref()).unwrap(), CountsV1::Spread)
     }
 
     #[test]
@@ -337,23 +314,24 @@ mod tests {
         let engine = open(&directory);
         let mut counted = BTreeMap::new();
         let length = |n: u64| row(&engine, &engine.database.snapshot(), link(n)).unwrap().unwrap().len();
-        let mut add_all = |n: u32, spreading: &mut Spreading| {
+        let mut add_all = |n: u32, spreading: usize| {
             let batch = batch(2, n);
             write(&engine, |transaction| {
+                let mut counting = Counting { engine: &engine, transaction, spreading: Spreading(spreading) };
                 for (link, days, labels) in hits::by_link(&batch.days, &batch.labels) {
-                    add(&engine, transaction, (link, spreading), (days, labels)).unwrap();
+                    counting.add(link, days, labels).unwrap();
                 }
             });
             add_to(&mut counted, &batch);
             told(&engine, &counted);
         };
-        (0..40).for_each(|n| add_all(n, &mut Spreading(0)));
+        (0..40).for_each(|n| add_all(n, 0));
         assert!((MOST_BYTES + 1..MAX_ROW).contains(&length(1)));
         // Enough for one of the two.
-        add_all(40, &mut Spreading(150));
+        add_all(40, 150);
         assert!(is_spread(&engine, link(0)) && !is_spread(&engine, link(1)));
         // Longer than any row may be.
-        (41..300).for_each(|n| add_all(n, &mut Spreading(0)));
+        (41..300).for_each(|n| add_all(n, 0));
         assert!(is_spread(&engine, link(1)));
     }
 
@@ -363,7 +341,7 @@ mod tests {
         let engine = open(&directory);
         for (label, count) in [("Jena", 3), ("", 5)] {
             let count = LabelCount { label: label.into(), count, ..batch(1, 0).labels[0].clone() };
-            write(&engine, |transaction| set_label(&engine, transaction, &count).unwrap());
+            write(&engine, |transaction| Counting::of_import(&engine, transaction).set_label(&count).unwrap());
         }
         let hits = hits::of_link(&engine, link(0), true).unwrap();
         assert_eq!(hits.labels[0], (Dimension::Referrer, shortened(vec![("Jena".into(), 3), (String::new(), 5)])));
@@ -397,10 +375,11 @@ mod tests {
                 let batch = batch(2, day);
                 let is_new = days == 40 && day >= 2;
                 write(&engine, |transaction| {
+                    let mut counting = Counting::of_import(&engine, transaction);
                     // Twice: an import that was interrupted goes on a little before the place.
                     for _ in 0..2 {
-                        batch.days.iter().for_each(|row| set_day(&engine, transaction, row).unwrap());
-                        batch.labels.iter().for_each(|row| set_label(&engine, transaction, row).unwrap());
+                        batch.days.iter().for_each(|row| counting.set_day(row).unwrap());
+                        batch.labels.iter().for_each(|row| counting.set_label(row).unwrap());
                     }
                 });
                 if days == 2 || is_new {
@@ -421,24 +400,6 @@ mod tests {
             write(&engine, |transaction| hits::apply(&engine, transaction, &batch).unwrap());
             add_to(&mut counted, &batch);
             told(&engine, &counted);
-        }
-    }
-
-    #[test]
-    fn a_store_that_was_made_without_the_table_goes_on_without() {
-        let directory = tempfile::tempdir().unwrap();
-        let older = fjall::Database::builder(directory.path().join("store")).open().unwrap();
-        drop(older.keyspace("days", fjall::KeyspaceCreateOptions::default).unwrap());
-        drop(older);
-        let mut counted = BTreeMap::new();
-        for day in 0..3 {
-            // Opened anew each time.
-            let engine = open(&directory);
-            let batch = batch(2, day);
-            write(&engine, |transaction| hits::apply(&engine, transaction, &batch).unwrap());
-            add_to(&mut counted, &batch);
-            told(&engine, &counted);
-            assert!(engine.counts.is_none() && is_spread(&engine, link(0)));
         }
     }
 }

@@ -3,22 +3,22 @@
 use fjall::{Readable, Snapshot};
 
 use super::engine::{Engine, engine_error};
-use super::rows::{corrupt, counters, counters_row, day_key, short_id};
 use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::Day;
 use crate::domain::hit::DayCount;
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::store::records::{corrupt, counters, row_keys};
 
-pub const DAYS: &str = "days";
+const DAYS: &str = "days";
 
 /// Adds hits to those that are counted.
 pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[DayCount]) -> Result<(), StoreError> {
     for row in rows {
-        let key = day_key(row.link, row.day);
-        let mut counts = counters::<3>(DAYS, transaction.row(&engine.days, &key)?)?;
+        let key = row_keys::day(row.link, row.day);
+        let mut counts = counters::decode::<3>(DAYS, transaction.row(&engine.tables.days, &key)?.as_deref())?;
         add_up(&mut counts, row.devices);
-        transaction.insert(&engine.days, key, counters_row(counts))?;
+        transaction.insert(&engine.tables.days, key, counters::encode(counts))?;
     }
     Ok(())
 }
@@ -31,22 +31,22 @@ pub fn add_up(counts: &mut [u64; 3], added: [u64; 3]) {
 
 /// Makes the hits of a day what another store has counted.
 pub fn set(engine: &Engine, transaction: &mut Transaction<'_>, row: &DayCount) -> Result<(), StoreError> {
-    transaction.insert(&engine.days, day_key(row.link, row.day), counters_row(row.devices))
+    transaction.insert(&engine.tables.days, row_keys::day(row.link, row.day), counters::encode(row.devices))
 }
 
 /// The days of a link, oldest first.
 pub fn of_link(engine: &Engine, from: &Snapshot, link: ShortId) -> Result<Vec<(Day, [u64; 3])>, StoreError> {
-    let rows = from.prefix(&engine.days, link.0).map(|row| {
+    let rows = from.prefix(&engine.tables.days, link.0).map(|row| {
         let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
-        read(&key, value).map(|row| (row.day, row.devices))
+        read(&key, &value).map(|row| (row.day, row.devices))
     });
     rows.collect()
 }
 
 /// What a row says.
-pub fn read(key: &[u8], value: fjall::Slice) -> Result<DayCount, StoreError> {
+pub fn read(key: &[u8], value: &[u8]) -> Result<DayCount, StoreError> {
     let (link, day) = key.split_at_checked(ShortId::LENGTH).ok_or_else(|| corrupt(DAYS, &"a short key"))?;
     let day = day.try_into().map_err(|_| corrupt(DAYS, &"not a day"))?;
-    let devices = counters::<3>(DAYS, Some(value))?;
-    Ok(DayCount { link: short_id(link)?, day: Day(u32::from_be_bytes(day)), devices })
+    let devices = counters::decode::<3>(DAYS, Some(value))?;
+    Ok(DayCount { link: row_keys::short_id(link)?, day: Day(u32::from_be_bytes(day)), devices })
 }

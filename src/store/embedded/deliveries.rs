@@ -7,28 +7,25 @@ use fjall::{Guard, Readable, Snapshot};
 
 use super::engine::{Engine, engine_error};
 use super::links;
-use super::rows::{Metric, corrupt, counters, counters_row, decode, due_key, encode, expiry_key, summary_key};
 use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
+use crate::store::records::{corrupt, counters, deliveries as records, row_keys};
+use crate::store::transfer::Metric;
 use crate::store::{DeliveryQuery, DueDelivery, QuotaClaim, Settlement, StoreError};
 
-const DELIVERIES: &str = "deliveries";
 const DUE: &str = "due";
-const SUMMARIES: &str = "delivery days";
 const FAILED: &str = "failed deliveries";
 const PENDING: &str = "pending deliveries";
-/// How many deliveries are pending.
-const PENDING_KEY: &[u8] = b"d";
 
 /// Rows that one step of the retention drops: keeps its transaction short.
 const DROP_STEP: usize = 2_000;
 
 fn read(engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
-    let row = from.row(&engine.deliveries, id.to_bytes())?;
-    row.map(|row| decode(DELIVERIES, &row)).transpose()
+    let row = from.row(&engine.tables.deliveries, id.to_bytes())?;
+    row.map(|row| records::decode(&row)).transpose()
 }
 
 /// A row that can't be read is as if it were not there: one such must not hold up all other deliveries.
@@ -49,12 +46,12 @@ fn write(
     state: &DeliveryState,
 ) -> Result<(), StoreError> {
     if let Some(due_at) = state.next_attempt_at {
-        transaction.insert(&engine.due, due_key(due_at, id), [])?;
+        transaction.insert(&engine.tables.due, row_keys::due(due_at, id), [])?;
     }
     if state.status == DeliveryStatus::Failed {
-        transaction.insert(&engine.failed, id.to_bytes(), [])?;
+        transaction.insert(&engine.tables.failed, id.to_bytes(), [])?;
     }
-    transaction.insert(&engine.deliveries, id.to_bytes(), encode(DELIVERIES, state)?)
+    transaction.insert(&engine.tables.deliveries, id.to_bytes(), records::encode(state)?)
 }
 
 /// Changes of sums, gathered so that each row is read and written once for all deliveries of a write.
@@ -67,30 +64,30 @@ struct Sums {
 
 impl Sums {
     fn of_day(&mut self, engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<&mut UrlSummary, StoreError> {
-        match self.days.entry(summary_key(id.link, id.url_index, id.hit.at.day())) {
+        match self.days.entry(row_keys::delivery_day(id.link, id.url_index, id.hit.at.day())) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(unread) => {
-                let row = from.row(&engine.delivery_days, unread.key())?;
-                Ok(unread.insert(row.map(|row| decode(SUMMARIES, &row)).transpose()?.unwrap_or_default()))
+                let row = from.row(&engine.tables.delivery_days, unread.key())?;
+                Ok(unread.insert(row.map(|row| records::decode_day(&row)).transpose()?.unwrap_or_default()))
             }
         }
     }
 
     fn write(self, engine: &Engine, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         for (key, sum) in self.days {
-            transaction.insert(&engine.delivery_days, key, encode(SUMMARIES, &sum)?)?;
+            transaction.insert(&engine.tables.delivery_days, key, records::encode_day(&sum)?)?;
         }
         if self.pending != 0 {
             let pending = pending(engine, transaction)?.saturating_add_signed(self.pending);
-            transaction.insert(&engine.meta, PENDING_KEY, counters_row([pending]))?;
+            transaction.insert(&engine.tables.meta, row_keys::PENDING_DELIVERIES, counters::encode([pending]))?;
         }
         Ok(())
     }
 }
 
 pub fn pending(engine: &Engine, from: &impl Rows) -> Result<u64, StoreError> {
-    let row = from.row(&engine.meta, PENDING_KEY)?;
-    counters::<1>(PENDING, row).map(|[pending]| pending)
+    let row = from.row(&engine.tables.meta, row_keys::PENDING_DELIVERIES)?;
+    counters::decode::<1>(PENDING, row.as_deref()).map(|[pending]| pending)
 }
 
 /// Puts deliveries into the queue; one that is there already stays as it is.
@@ -102,13 +99,13 @@ pub fn enqueue(
     let mut sums = Sums::default();
     for delivery in deliveries {
         let id = delivery.id;
-        if transaction.row(&engine.deliveries, id.to_bytes())?.is_some() {
+        if transaction.row(&engine.tables.deliveries, id.to_bytes())?.is_some() {
             continue;
         }
         let sum = sums.of_day(engine, transaction, id)?;
         if *sum == UrlSummary::default() {
             // The first of its day.
-            transaction.insert(&engine.delivery_days, expiry_key(id.hit.at.day(), id.link), [])?;
+            transaction.insert(&engine.tables.delivery_days, row_keys::expiry(id.hit.at.day(), id.link), [])?;
         }
         sum.pending += 1;
         sums.pending += 1;
@@ -123,7 +120,7 @@ pub fn due(
     after: Option<&DueDelivery>,
     limit: usize,
 ) -> Result<Vec<DueDelivery>, StoreError> {
-    let first = after.map_or_else(Vec::new, |after| [due_key(after.due_at, after.id), vec![0]].concat());
+    let first = after.map_or_else(Vec::new, |after| [row_keys::due(after.due_at, after.id), vec![0]].concat());
     let end = now.0.saturating_add(1).to_be_bytes().to_vec();
     if first >= end {
         return Ok(Vec::new());
@@ -136,7 +133,7 @@ pub fn due(
         });
         parsed.ok_or_else(|| corrupt(DUE, &"not a due time and a delivery"))
     };
-    snapshot.range(&engine.due, first..end).take(limit).map(parse).collect()
+    snapshot.range(&engine.tables.due, first..end).take(limit).map(parse).collect()
 }
 
 pub fn states(engine: &Engine, ids: &[DeliveryId]) -> Result<Vec<Option<DeliveryState>>, StoreError> {
@@ -166,7 +163,7 @@ pub fn claim_quota(
         if !state.counted && claim.limit.is_none_or(|limit| *used < limit) {
             state.counted = true;
             (*used, *changed) = (*used + 1, true);
-            transaction.insert(&engine.deliveries, claim.id.to_bytes(), encode(DELIVERIES, &state)?)?;
+            transaction.insert(&engine.tables.deliveries, claim.id.to_bytes(), records::encode(&state)?)?;
         }
         granted.push(state.counted);
     }
@@ -193,7 +190,7 @@ pub fn settle(
         };
         let Some(mut state) = read_if_sound(engine, transaction, id)?.filter(awaited) else { continue };
         if let Some(due_at) = state.next_attempt_at {
-            transaction.remove(&engine.due, due_key(due_at, id));
+            transaction.remove(&engine.tables.due, row_keys::due(due_at, id));
         }
         let attempts = state.attempts;
         state.settle(&settlement.outcome, settlement.at);
@@ -216,7 +213,7 @@ pub fn settle(
 pub fn summaries(engine: &Engine, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
     let snapshot = engine.database.snapshot();
     let mut sums: Vec<(u8, UrlSummary)> = Vec::new();
-    for row in snapshot.range(&engine.delivery_days, sums_since(link, since)) {
+    for row in snapshot.range(&engine.tables.delivery_days, sums_since(link, since)) {
         let (_, url_index, sum) = day_sum(row)?;
         match sums.iter_mut().find(|(of, _)| *of == url_index) {
             Some((_, total)) => total.merge(sum),
@@ -266,7 +263,7 @@ fn list_failed(
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    for row in from.range(&engine.failed, first..=last).take(query.limit) {
+    for row in from.range(&engine.tables.failed, first..=last).take(query.limit) {
         let key = row.key().map_err(|e| engine_error(&e))?;
         let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(FAILED, &"not a delivery id"))?;
         let state = read(engine, from, id)?.ok_or_else(|| corrupt(FAILED, &"no such delivery"))?;
@@ -290,14 +287,14 @@ fn list_all(
     };
     let mut found = Vec::new();
     for (first, last) in ranges.into_iter().filter(|(first, last)| first <= last) {
-        for row in from.range(&engine.deliveries, first..=last) {
+        for row in from.range(&engine.tables.deliveries, first..=last) {
             if found.len() == query.limit {
                 return Ok(found);
             }
             let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
-            let state: DeliveryState = decode(DELIVERIES, &value)?;
+            let state = records::decode(&value)?;
             if query.status.is_none_or(|status| status == state.status) {
-                let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery id"))?;
+                let id = DeliveryId::from_bytes(&key).ok_or_else(|| corrupt(records::TABLE, &"not a delivery id"))?;
                 found.push((id, state));
             }
         }
@@ -314,7 +311,7 @@ fn days_with(
     status: DeliveryStatus,
 ) -> Result<Vec<(Day, u64)>, StoreError> {
     let mut days: Vec<(Day, u64)> = Vec::new();
-    for row in from.range(&engine.delivery_days, sums_since(link, since)) {
+    for row in from.range(&engine.tables.delivery_days, sums_since(link, since)) {
         let (day, _, mut sum) = day_sum(row)?;
         let count = *sum.count_mut(status);
         match days.last_mut() {
@@ -327,18 +324,21 @@ fn days_with(
 }
 
 fn sums_since(link: ShortId, since: Day) -> std::ops::RangeInclusive<Vec<u8>> {
-    summary_key(link, 0, since)..=summary_key(link, u8::MAX, Day(u32::MAX))
+    row_keys::delivery_day(link, 0, since)..=row_keys::delivery_day(link, u8::MAX, Day(u32::MAX))
 }
 
 fn day_sum(row: Guard) -> Result<(Day, u8, UrlSummary), StoreError> {
     let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
     let parts = key.get(ShortId::LENGTH..).and_then(|rest| rest.split_first_chunk::<4>());
-    let Some((day, &[url_index])) = parts else { return Err(corrupt(SUMMARIES, &"not a link, a day and a URL")) };
-    Ok((Day(u32::from_be_bytes(*day)), url_index, decode(SUMMARIES, &value)?))
+    let Some((day, &[url_index])) = parts else {
+        return Err(corrupt(records::DAYS_TABLE, &"not a link, a day and a URL"));
+    };
+    Ok((Day(u32::from_be_bytes(*day)), url_index, records::decode_day(&value)?))
 }
 
 pub fn drop_before(engine: &Engine, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
-    let expired = transaction.range(&engine.delivery_days, vec![0]..before.0.to_be_bytes().to_vec(), DROP_STEP)?;
+    let expired =
+        transaction.range(&engine.tables.delivery_days, vec![0]..before.0.to_be_bytes().to_vec(), DROP_STEP)?;
     let found_some = !expired.is_empty();
     let mut room = DROP_STEP;
     for (expiry, _) in expired {
@@ -347,12 +347,12 @@ pub fn drop_before(engine: &Engine, transaction: &mut Transaction<'_>, before: D
             .and_then(|(day, link)| {
                 Some((Day(u32::from_be_bytes(*day)), ShortId::parse(std::str::from_utf8(link).ok()?)?))
             })
-            .ok_or_else(|| corrupt(SUMMARIES, &"not a day and a link"))?;
+            .ok_or_else(|| corrupt(records::DAYS_TABLE, &"not a day and a link"))?;
         let (dropped, all) = drop_day(engine, transaction, link, day, room)?;
         if !all {
             break;
         }
-        transaction.remove(&engine.delivery_days, expiry);
+        transaction.remove(&engine.tables.delivery_days, expiry);
         // A link's day costs something even where little of it is left.
         room = room.saturating_sub(dropped + 1);
         if room == 0 {
@@ -372,28 +372,28 @@ fn drop_day(
     limit: usize,
 ) -> Result<(usize, bool), StoreError> {
     let (first, last) = key_range(link, day.start(), Day(day.0 + 1).start());
-    let rows = transaction.range(&engine.deliveries, first..=last, limit)?;
+    let rows = transaction.range(&engine.tables.deliveries, first..=last, limit)?;
     let dropped = rows.len();
     let mut sums = Sums::default();
     for (key, value) in rows {
-        let state: DeliveryState = decode(DELIVERIES, &value)?;
+        let state = records::decode(&value)?;
         if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(&key)) {
-            transaction.remove(&engine.due, due_key(due_at, id));
+            transaction.remove(&engine.tables.due, row_keys::due(due_at, id));
         }
         match state.status {
             DeliveryStatus::Pending => sums.pending -= 1,
-            DeliveryStatus::Failed => transaction.remove(&engine.failed, key.clone()),
+            DeliveryStatus::Failed => transaction.remove(&engine.tables.failed, key.clone()),
             DeliveryStatus::Delivered => {}
         }
-        transaction.remove(&engine.deliveries, key);
+        transaction.remove(&engine.tables.deliveries, key);
     }
     sums.write(engine, transaction)?;
     if dropped == limit {
         return Ok((dropped, false));
     }
-    let all_of_day = summary_key(link, 0, day)..=summary_key(link, u8::MAX, day);
-    for (sum, _) in transaction.range(&engine.delivery_days, all_of_day, usize::MAX)? {
-        transaction.remove(&engine.delivery_days, sum);
+    let all_of_day = row_keys::delivery_day(link, 0, day)..=row_keys::delivery_day(link, u8::MAX, day);
+    for (sum, _) in transaction.range(&engine.tables.delivery_days, all_of_day, usize::MAX)? {
+        transaction.remove(&engine.tables.delivery_days, sum);
     }
     Ok((dropped, true))
 }

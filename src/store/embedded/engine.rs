@@ -5,26 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fjall::config::{
-    BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy, PartitioningPolicy, PinningPolicy,
-};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, PersistMode};
 use tokio::sync::oneshot;
 
-use super::counts::COUNTS;
-use super::days::DAYS;
+use super::birth;
 use super::known_links::{self, KnownLinks};
-use super::labels::LABELS;
+use super::tables::{self, Tables};
 use super::transaction::durable_batch;
-use super::{birth, rows};
 use crate::store::StoreError;
+use crate::store::records::row_keys;
 use crate::threads::in_background;
 
 const MIB: u64 = 1024 * 1024;
 
 /// Counted up when an older program would misread what this one writes.
 const LAYOUT: u8 = 1;
-const LAYOUT_KEY: &[u8] = b"l";
 
 /// Opening replays the journals: all of the one that is written to, and the older ones that are not flushed from memory yet.
 /// So memory is flushed whenever this much was written since the last time, and an older journal at once; what is replayed
@@ -33,41 +28,14 @@ const LAYOUT_KEY: &[u8] = b"l";
 const JOURNAL: u64 = 64 * MIB;
 /// Less than this is not worth flushing at a clean end: it is replayed in no time.
 const FEW_BYTES: u64 = 8 * MIB;
-/// Memory for what is not flushed yet, a keyspace. Smaller tables are flushed and merged more often, which costs the
-/// writes; larger ones leave more to replay.
-const BUSY_MEMTABLE: u64 = 64 * MIB;
-/// For keyspaces of few rows, which are written over and over.
-const SMALL_MEMTABLE: u64 = 16 * MIB;
-
 /// Its first thread only flushes, and as long as a merging is asked for that no other thread has taken up, it asks and looks again
 /// without a pause. With one other thread that was so in every merging: four parts of ten of what the two took, in a profile of wide
 /// redirects (2026-11-22). With three it is so while all of them merge.
 const WORKERS: usize = 4;
 
-/// The database and one handle a keyspace. Keyspaces are few: each has a memory table of its own.
+/// The database, and what is known of it.
 pub struct Engine {
-    /// Singletons by name; last uses of keys; journal cursors; how many deliveries are pending.
-    pub meta: Keyspace,
-    /// Link by short id.
-    pub links: Keyspace,
-    /// Key by id; key id by secret hash; what a key sees: small tables told apart by their first byte.
-    pub keys: Keyspace,
-    /// Counts by key, month and metric.
-    pub usage: Keyspace,
-    /// All hits by link, where they are few. Not in stores that were made without it.
-    pub counts: Option<Keyspace>,
-    /// Hits of links that are spread by day, one counter a device.
-    pub days: Keyspace,
-    /// The same by dimension and label; what is shown of a list, and how many labels it has in a month.
-    pub labels: Keyspace,
-    /// Delivery by link and time, newest first.
-    pub deliveries: Keyspace,
-    /// Ids of failed deliveries, by link and time.
-    pub failed: Keyspace,
-    /// Pending deliveries by due time.
-    pub due: Keyspace,
-    /// Deliveries counted by link, day and URL; and which links have any, by day.
-    pub delivery_days: Keyspace,
+    pub tables: Tables,
     pub database: Database,
     /// Which links there are.
     pub known_links: Arc<KnownLinks>,
@@ -109,43 +77,30 @@ impl Opened {
             fjall::Error::Locked => StoreError::Unavailable("another process has the store open".into()),
             error => engine_error(&error),
         })?;
-        let meta = database.keyspace("meta", small).map_err(|error| engine_error(&error))?;
+        let meta = tables::open_meta(&database)?;
+        // Before anything is made in it.
         check_layout(&database, &meta)?;
         Ok(Self { database, meta, directory: directory.to_owned() })
     }
 
     /// The value that is kept under a name.
     pub fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let value = self.meta.get(name_key(name)).map_err(|error| engine_error(&error))?;
+        let value = self.meta.get(row_keys::name(name)).map_err(|error| engine_error(&error))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
     /// The engine, for use.
     pub fn into_engine(self) -> Result<(Engine, Gone), StoreError> {
-        let Self { database, meta, directory } = self;
+        let Self { database, meta: _, directory } = self;
         let directory = directory.as_path();
-        let keyspace = |name: &str, options: fn() -> KeyspaceCreateOptions| {
-            database.keyspace(name, options).map_err(|error| engine_error(&error))
-        };
         let (sender, gone) = oneshot::channel();
         // What was read from it is in memory again, and it goes on behind that.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
-        let has_counts = database.keyspace_exists(COUNTS) || !database.keyspace_exists(DAYS);
-        let links = keyspace("links", read_by_id)?;
-        let known_links = Arc::new(known_links::open(&database, &meta, &links, directory)?);
+        let tables = Tables::open(&database)?;
+        let known_links = Arc::new(known_links::open(&database, &tables.meta, &tables.links, directory)?);
         let engine = Engine {
-            meta,
-            links,
+            tables,
             known_links,
-            keys: keyspace("keys", small)?,
-            usage: keyspace("usage", small)?,
-            counts: has_counts.then(|| keyspace(COUNTS, counted)).transpose()?,
-            days: keyspace(DAYS, looked_up)?,
-            labels: keyspace(LABELS, looked_up)?,
-            deliveries: keyspace("deliveries", looked_up)?,
-            failed: keyspace("failed", small)?,
-            due: keyspace("due", small)?,
-            delivery_days: keyspace("delivery_days", small)?,
             database,
             writing: Mutex::default(),
             unflushed,
@@ -178,7 +133,7 @@ impl Engine {
             return;
         }
         self.unflushed.store(0, Ordering::Relaxed);
-        for keyspace in self.keyspaces() {
+        for keyspace in self.tables.all() {
             if let Err(error) = keyspace.rotate_memtable() {
                 // Writes fail then too, and say more.
                 tracing::debug!(%error, "store: memory is not flushed");
@@ -193,7 +148,11 @@ impl Engine {
         }
         // An engine that failed would never be done.
         self.probe()?;
-        self.keyspaces().try_for_each(Keyspace::rotate_memtable_and_wait).map_err(|error| engine_error(&error))
+        self.tables
+            .all()
+            .into_iter()
+            .try_for_each(Keyspace::rotate_memtable_and_wait)
+            .map_err(|error| engine_error(&error))
     }
 
     /// Leaves an engine that has failed as it is, to the end of the process. Closing it would write what it still has of the
@@ -203,45 +162,24 @@ impl Engine {
         std::mem::forget(self);
     }
 
-    fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
-        let in_all_stores = [
-            &self.meta,
-            &self.links,
-            &self.keys,
-            &self.usage,
-            &self.days,
-            &self.labels,
-            &self.deliveries,
-            &self.failed,
-            &self.due,
-            &self.delivery_days,
-        ];
-        in_all_stores.into_iter().chain(&self.counts)
-    }
-
     pub fn sync(&self) -> Result<(), StoreError> {
         self.database.persist(PersistMode::SyncAll).map_err(|error| engine_error(&error))
     }
 }
 
-/// The key in `meta` of what is kept under a name.
-pub fn name_key(name: &str) -> Vec<u8> {
-    [b"n", name.as_bytes()].concat()
-}
-
 /// Refuses what a later program has written, and marks what has no mark.
 fn check_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> {
-    let written = meta.get(LAYOUT_KEY).map_err(|error| engine_error(&error))?;
+    let written = meta.get(row_keys::LAYOUT).map_err(|error| engine_error(&error))?;
     match written.as_deref() {
         Some([..=LAYOUT]) => Ok(()),
         Some(other) => {
-            let layout = rows::hex(other);
+            let layout = row_keys::hex(other);
             let reason = format!("a later version has written it, in layout {layout}; this one knows {LAYOUT:02x}");
             Err(StoreError::Unavailable(reason))
         }
         None => {
             let mut batch = durable_batch(database, 1);
-            batch.insert(meta, LAYOUT_KEY, [LAYOUT]);
+            batch.insert(meta, row_keys::LAYOUT, [LAYOUT]);
             batch.commit().map_err(|error| engine_error(&error))
         }
     }
@@ -266,40 +204,6 @@ pub fn engine_error(error: &fjall::Error) -> StoreError {
     })
 }
 
-/// The engine keeps the options with which a keyspace was made: a change here is for new stores.
-fn small() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default().max_memtable_size(SMALL_MEMTABLE)
-}
-
-/// Asked by whole key, where an absent key must cost no disk read: filters on every level, the upper ones pinned.
-fn looked_up() -> KeyspaceCreateOptions {
-    KeyspaceCreateOptions::default()
-        .max_memtable_size(BUSY_MEMTABLE)
-        .filter_policy(FilterPolicy::new([
-            FilterPolicyEntry::Bloom(BloomConstructionPolicy::FalsePositiveRate(0.0001)),
-            FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0)),
-        ]))
-        .filter_block_pinning_policy(PinningPolicy::new([true, false]))
-        .expect_point_read_hits(false)
-}
-
-/// Asked by whole key, once for each link of a batch: filters and where each block is, some two bytes a row, are in memory whole, so
-/// that the cache is asked for one block and no other.
-fn counted() -> KeyspaceCreateOptions {
-    looked_up()
-        .index_block_partitioning_policy(PartitioningPolicy::all(false))
-        .index_block_pinning_policy(PinningPolicy::all(true))
-        .filter_block_partitioning_policy(PartitioningPolicy::all(false))
-        .filter_block_pinning_policy(PinningPolicy::all(true))
-        .data_block_hash_ratio_policy(HashRatioPolicy::all(0.75))
-}
-
-/// Asked by whole key, of which [`KnownLinks`] tells nearly all that are absent: no filter on the last level, where nearly all
-/// rows are. A look-up there reads one block and no other: where it is, is in memory whole, about a byte a link.
-fn read_by_id() -> KeyspaceCreateOptions {
-    counted().expect_point_read_hits(true)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -316,20 +220,20 @@ mod tests {
             transaction.insert(keyspace, "key", "value").unwrap();
             transaction.commit().unwrap();
         };
-        put(&engine.links);
+        put(&engine.tables.links);
         engine.wrote(JOURNAL - 1_000);
-        put(&engine.usage);
-        assert_eq!((engine.links.table_count(), engine.usage.table_count()), (0, 0));
+        put(&engine.tables.usage);
+        assert_eq!((engine.tables.links.table_count(), engine.tables.usage.table_count()), (0, 0));
         engine.wrote(1_000);
         let begun = Instant::now();
-        while [&engine.links, &engine.usage].iter().any(|keyspace| keyspace.table_count() == 0) {
+        while [&engine.tables.links, &engine.tables.usage].iter().any(|keyspace| keyspace.table_count() == 0) {
             assert!(begun.elapsed() < Duration::from_secs(10), "what is in memory was not flushed");
             // Who flushes stands back behind this thread.
             std::thread::sleep(Duration::from_millis(1));
         }
         // And again only after as much more.
-        put(&engine.links);
-        assert_eq!(engine.links.table_count(), 1);
+        put(&engine.tables.links);
+        assert_eq!(engine.tables.links.table_count(), 1);
     }
 
     #[test]
@@ -338,7 +242,7 @@ mod tests {
         let path = directory.path().join("store");
         for written in [LAYOUT, LAYOUT + 1] {
             let engine = Engine::open(&path, 1 << 20).unwrap().0;
-            engine.meta.insert(LAYOUT_KEY, [written]).unwrap();
+            engine.tables.meta.insert(row_keys::LAYOUT, [written]).unwrap();
         }
         let refused = Engine::open(&path, 1 << 20).err().unwrap().to_string();
         assert!(refused.contains("a later version has written it, in layout 02; this one knows 01"), "{refused}");

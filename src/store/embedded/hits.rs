@@ -1,25 +1,22 @@
 //! Hit counters. One journal writes to an embedded store, so each counter is in one row, and the journal's cursor moves in
 //! the same transaction: a batch is counted wholly and once, or not at all.
 
-use super::counts::Spreading;
+use super::counts::Counting;
 use super::engine::Engine;
-use super::rows::{Metric, corrupt, counters, counters_row};
 use super::transaction::{Rows, Transaction};
 use super::{counts, deliveries, links};
 use crate::domain::hit::{DayCount, HitBatch, LabelCount, LinkHits, NodeId, Position};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::store::records::{corrupt, counters, row_keys};
+use crate::store::transfer::Metric;
 use crate::threads::give_way;
 
 const CURSOR: &str = "journal cursor";
 
-pub fn cursor_key(writer: NodeId) -> Vec<u8> {
-    [b"c", writer.0.as_bytes().as_slice()].concat()
-}
-
 pub fn read_cursor(engine: &Engine, from: &impl Rows, writer: NodeId) -> Result<Position, StoreError> {
-    let row = from.row(&engine.meta, cursor_key(writer))?;
-    counters::<1>(CURSOR, row).map(|[position]| Position(position))
+    let row = from.row(&engine.tables.meta, row_keys::cursor(writer))?;
+    counters::decode::<1>(CURSOR, row.as_deref()).map(|[position]| Position(position))
 }
 
 pub fn cursor(engine: &Engine, writer: NodeId) -> Result<Position, StoreError> {
@@ -34,17 +31,17 @@ pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatc
     if cursor != batch.from {
         return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
     }
-    let mut spreading = Spreading::OF_A_BATCH;
+    let mut counting = Counting::of_batch(engine, transaction);
     for (link, days, labels) in by_link(&batch.days, &batch.labels) {
         give_way();
-        counts::add(engine, transaction, (link, &mut spreading), (days, labels))?;
+        counting.add(link, days, labels)?;
     }
     for row in &batch.served {
         let used = links::used(engine, transaction, row.key, row.month, Metric::HitsServed)?;
         links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
     }
     deliveries::enqueue(engine, transaction, &batch.deliveries)?;
-    transaction.insert(&engine.meta, cursor_key(batch.writer), counters_row([batch.upto.0]))
+    transaction.insert(&engine.tables.meta, row_keys::cursor(batch.writer), counters::encode([batch.upto.0]))
 }
 
 /// The rows of each link, which stand together in both lists.

@@ -4,14 +4,13 @@ use fjall::{Guard, Readable};
 
 use super::children;
 use super::engine::{Engine, engine_error};
-use super::rows::{corrupt, decode, encode, timestamp_from, view_key};
 use super::transaction::{Rows, Transaction};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::quota::KeyLimit;
+use crate::store::records::{corrupt, counters, keys as records, row_keys};
 use crate::store::{CreateKeyError, StoreError, UpdateKeyError};
 
-const KEYS: &str = "keys";
 const USES: &str = "key uses";
 
 pub fn tagged(tag: u8, rest: &[u8]) -> Vec<u8> {
@@ -27,7 +26,7 @@ fn secret_key(hash: &SecretHash) -> Vec<u8> {
 }
 
 pub fn viewed_key(viewer: KeyId, id: KeyId) -> Vec<u8> {
-    tagged(b'v', &view_key(viewer, id))
+    tagged(b'v', &row_keys::view(viewer, id))
 }
 
 fn use_key(id: KeyId) -> Vec<u8> {
@@ -40,15 +39,15 @@ fn secrets(key: &ApiKey) -> impl Iterator<Item = &SecretHash> {
 }
 
 fn put(engine: &Engine, transaction: &mut Transaction<'_>, key: &ApiKey) -> Result<(), StoreError> {
-    transaction.insert(&engine.keys, id_key(key.id), encode(KEYS, key)?)?;
+    transaction.insert(&engine.tables.keys, id_key(key.id), records::encode(key)?)?;
     for hash in secrets(key) {
-        transaction.insert(&engine.keys, secret_key(hash), key.id.0.as_bytes())?;
+        transaction.insert(&engine.tables.keys, secret_key(hash), key.id.0.as_bytes())?;
     }
     for viewer in key.lineage() {
         if key.revoked_at.is_none() {
-            transaction.insert(&engine.keys, viewed_key(viewer, key.id), [])?;
+            transaction.insert(&engine.tables.keys, viewed_key(viewer, key.id), [])?;
         } else {
-            transaction.remove(&engine.keys, viewed_key(viewer, key.id));
+            transaction.remove(&engine.tables.keys, viewed_key(viewer, key.id));
         }
     }
     Ok(())
@@ -60,7 +59,7 @@ pub fn put_if_absent(engine: &Engine, transaction: &mut Transaction<'_>, key: &A
 }
 
 fn is_there(engine: &Engine, transaction: &Transaction<'_>, id: KeyId) -> Result<bool, StoreError> {
-    Ok(transaction.row(&engine.keys, id_key(id))?.is_some())
+    Ok(transaction.row(&engine.tables.keys, id_key(id))?.is_some())
 }
 
 pub fn create(
@@ -92,14 +91,14 @@ pub fn update(
         return Ok(Err(UpdateKeyError::Conflict));
     }
     for hash in secrets(&before) {
-        transaction.remove(&engine.keys, secret_key(hash));
+        transaction.remove(&engine.tables.keys, secret_key(hash));
     }
     put(engine, transaction, key).map(Ok)
 }
 
 pub fn read(engine: &Engine, from: &impl Rows, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
-    let row = from.row(&engine.keys, id_key(id))?;
-    row.map(|row| decode(KEYS, &row)).transpose()
+    let row = from.row(&engine.tables.keys, id_key(id))?;
+    row.map(|row| records::decode(&row)).transpose()
 }
 
 pub fn get(engine: &Engine, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
@@ -108,7 +107,7 @@ pub fn get(engine: &Engine, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
 
 pub fn by_secret(engine: &Engine, hash: &SecretHash) -> Result<Option<ApiKey>, StoreError> {
     let snapshot = engine.database.snapshot();
-    match snapshot.row(&engine.keys, secret_key(hash))? {
+    match snapshot.row(&engine.tables.keys, secret_key(hash))? {
         Some(id) => read(engine, &snapshot, key_id(&id)?),
         None => Ok(None),
     }
@@ -118,15 +117,15 @@ pub fn seen_by(engine: &Engine, viewer: KeyId, after: Option<KeyId>, limit: usiz
     let snapshot = engine.database.snapshot();
     let prefix = tagged(b'v', viewer.0.as_bytes());
     let rows = match after {
-        Some(after) => snapshot.range(&engine.keys, prefix..viewed_key(viewer, after)),
-        None => snapshot.prefix(&engine.keys, prefix),
+        Some(after) => snapshot.range(&engine.tables.keys, prefix..viewed_key(viewer, after)),
+        None => snapshot.prefix(&engine.tables.keys, prefix),
     };
     rows.rev()
         .take(limit)
         .map(|row| {
             let row_key = Guard::key(row).map_err(|e| engine_error(&e))?;
             let id = key_id(row_key.get(17..).unwrap_or_default())?;
-            read(engine, &snapshot, id)?.ok_or_else(|| corrupt(KEYS, &"a view names a key that is not there"))
+            read(engine, &snapshot, id)?.ok_or_else(|| corrupt(records::TABLE, &"a view names a key that is not there"))
         })
         .collect()
 }
@@ -137,10 +136,10 @@ pub fn note_uses(
     uses: &[(KeyId, Timestamp)],
 ) -> Result<(), StoreError> {
     for (id, at) in uses {
-        let known = transaction.row(&engine.meta, use_key(*id))?;
-        let known = known.map(|row| timestamp_from(USES, &row)).transpose()?;
+        let known = transaction.row(&engine.tables.meta, use_key(*id))?;
+        let known = known.map(|row| counters::decode_time(USES, &row)).transpose()?;
         if known.is_none_or(|known| known < *at) {
-            transaction.insert(&engine.meta, use_key(*id), at.0.to_be_bytes())?;
+            transaction.insert(&engine.tables.meta, use_key(*id), counters::encode_time(*at))?;
         }
     }
     Ok(())
@@ -148,12 +147,12 @@ pub fn note_uses(
 
 pub fn last_uses(engine: &Engine, ids: &[KeyId]) -> Result<Vec<Option<Timestamp>>, StoreError> {
     let read = |id: &KeyId| {
-        let row = engine.meta.get(use_key(*id)).map_err(|e| engine_error(&e))?;
-        row.map(|row| timestamp_from(USES, &row)).transpose()
+        let row = engine.tables.meta.get(use_key(*id)).map_err(|e| engine_error(&e))?;
+        row.map(|row| counters::decode_time(USES, &row)).transpose()
     };
     ids.iter().map(read).collect()
 }
 
 pub fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
-    uuid::Uuid::from_slice(bytes).map(KeyId).map_err(|_| corrupt(KEYS, &"not a key id"))
+    uuid::Uuid::from_slice(bytes).map(KeyId).map_err(|_| corrupt(records::TABLE, &"not a key id"))
 }

@@ -25,6 +25,7 @@ pub use self::life::{complete, keep, open};
 use self::records::Records;
 use crate::domain::link::{Destination, ShortId};
 use crate::store::StoreError;
+use crate::store::records::destinations;
 
 /// Ids that the first index has room for, at the least: 10 MiB, most of whose pages take no memory while ids are few.
 const FEWEST: u64 = 1 << 20;
@@ -82,7 +83,7 @@ impl KnownLinks {
     /// where the link is not too long.
     pub fn insert(&self, link: &Destination) -> Option<NewLink> {
         self.insert_id(link.id);
-        records::encode(link).map(|record| NewLink { id: link.id, record })
+        destinations::encode(link).map(|record| NewLink { id: link.id, record })
     }
 
     /// Is to be told of links that are committed.

@@ -10,21 +10,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::engine::Engine;
 use super::parts;
-use super::rows::{LabelRow, corrupt, counters, counters_row, decode, encode, label_row_key, label_row_of};
 use super::transaction::{Rows, Transaction};
 use crate::domain::analytics::{Labelled, TOP, by_count};
 use crate::domain::calendar::Month;
 use crate::domain::hit::{Dimension, LabelCount, MAX_LABELS, OTHER_LABEL};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::store::records::labels::{self as records, HeadV1, MonthsV1, TABLE, TopV1};
+use crate::store::records::row_keys::{LabelRow, label_row, label_row_of};
+use crate::store::records::{corrupt, counters, counts};
 use crate::threads::give_way;
-
-/// Lists in another form once had the name that comes to mind.
-pub const LABELS: &str = "label_lists";
 
 /// Hosts have at most 253 bytes; the names of places come from a file of the operator's and may have any length. A longer
 /// one counts as [`OTHER_LABEL`] instead of standing in the way of the whole batch for ever.
@@ -34,18 +31,14 @@ const MAX_WHOLE_BYTES: usize = 1_024;
 /// Months in a label's row: at 13 bytes each at the most, they fit behind the longest label.
 const MAX_MONTHS: usize = 200;
 
-/// A label's hits by month.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Months(pub BTreeMap<Month, u64>);
-
-impl Months {
+impl MonthsV1 {
     fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
     /// Adds hits, and puts those of what is long ago together.
     fn add(&mut self, month: Month, count: u64) {
-        *self.0.entry(month).or_default() += count;
+        *self.0.entry(month.0).or_default() += count;
         while self.0.len() > MAX_MONTHS
             && let Some((_, count)) = self.0.pop_first()
             && let Some(mut oldest) = self.0.first_entry()
@@ -60,16 +53,7 @@ pub fn kept(label: &str) -> &str {
     if (1..=MAX_LABEL_BYTES).contains(&label.len()) { label } else { OTHER_LABEL }
 }
 
-/// What is shown of a list.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Top {
-    /// The first of its labels, in order.
-    first: Vec<Labelled>,
-    /// Hits under [`OTHER_LABEL`].
-    other: u64,
-}
-
-impl Top {
+impl TopV1 {
     /// Takes note of a label's hits, which have not become fewer.
     fn note(&mut self, label: &str, total: u64) {
         if label == OTHER_LABEL {
@@ -91,26 +75,17 @@ impl Top {
     }
 }
 
-/// The first row of a list.
-#[derive(Debug, Serialize, Deserialize)]
-enum Head {
-    /// All labels, in the order in which they came.
-    Whole(Vec<(String, Months)>),
-    /// What is shown of them; each has a row of its own.
-    Split(Top),
-}
-
-impl Head {
+impl HeadV1 {
     fn read(engine: &Engine, from: &impl Rows, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
-        let row = parts::get(LABELS, from, &engine.labels, &label_row_key(link, dimension, LabelRow::Head))?;
-        row.map_or_else(|| Ok(Self::Whole(Vec::new())), |row| decode(LABELS, &row))
+        let row = parts::get(TABLE, from, &engine.tables.labels, &label_row(link, dimension, LabelRow::Head))?;
+        row.map_or_else(|| Ok(Self::Whole(Vec::new())), |row| records::decode_head(&row))
     }
 
-    fn top(self) -> Top {
+    fn top(self) -> TopV1 {
         match self {
             Self::Split(top) => top,
             Self::Whole(labels) => {
-                let mut top = Top::default();
+                let mut top = TopV1::default();
                 for (label, months) in &labels {
                     top.note(label, months.total());
                 }
@@ -125,12 +100,12 @@ struct List<'a> {
     engine: &'a Engine,
     link: ShortId,
     dimension: Dimension,
-    head: Head,
+    head: HeadV1,
 }
 
 impl<'a> List<'a> {
     fn read(engine: &'a Engine, from: &impl Rows, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
-        Ok(Self { engine, link, dimension, head: Head::read(engine, from, link, dimension)? })
+        Ok(Self { engine, link, dimension, head: HeadV1::read(engine, from, link, dimension)? })
     }
 
     fn add(&mut self, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
@@ -140,7 +115,7 @@ impl<'a> List<'a> {
             return Ok(());
         }
         let mut months = self.months(transaction, label)?;
-        if label != OTHER_LABEL && !months.0.contains_key(&row.month) && !self.find_room(transaction, row.month)? {
+        if label != OTHER_LABEL && !months.0.contains_key(&row.month.0) && !self.find_room(transaction, row.month)? {
             label = OTHER_LABEL;
             months = self.months(transaction, label)?;
         }
@@ -157,28 +132,32 @@ impl<'a> List<'a> {
         count: u64,
     ) -> Result<(), StoreError> {
         if let Some(months) = self.in_whole(transaction, label)? {
-            months.0.insert(month, count);
+            months.0.insert(month.0, count);
             return Ok(());
         }
         let mut months = self.months(transaction, label)?;
-        if label != OTHER_LABEL && !months.0.contains_key(&month) {
+        if label != OTHER_LABEL && !months.0.contains_key(&month.0) {
             let size = self.size(transaction, month)?;
-            transaction.insert(&self.engine.labels, self.size_key(month), counters_row([size + 1]))?;
+            transaction.insert(&self.engine.tables.labels, self.size_key(month), counters::encode([size + 1]))?;
         }
-        months.0.insert(month, count);
+        months.0.insert(month.0, count);
         self.write(transaction, label, &months)
     }
 
     /// The label's hits where the list is whole and stays so with this label; else it is split from now on.
-    fn in_whole(&mut self, transaction: &mut Transaction<'_>, label: &str) -> Result<Option<&mut Months>, StoreError> {
-        let Head::Whole(labels) = &self.head else { return Ok(None) };
+    fn in_whole(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        label: &str,
+    ) -> Result<Option<&mut MonthsV1>, StoreError> {
+        let HeadV1::Whole(labels) = &self.head else { return Ok(None) };
         let at = labels.iter().position(|(known, _)| known == label);
         if at.is_none() && labels.len() == TOP {
             self.split(transaction)?;
         }
-        let Head::Whole(labels) = &mut self.head else { return Ok(None) };
+        let HeadV1::Whole(labels) = &mut self.head else { return Ok(None) };
         let at = at.unwrap_or_else(|| {
-            labels.push((label.to_owned(), Months::default()));
+            labels.push((label.to_owned(), MonthsV1::default()));
             labels.len() - 1
         });
         Ok(Some(&mut labels[at].1))
@@ -186,8 +165,10 @@ impl<'a> List<'a> {
 
     /// Gives each label a row of its own.
     fn split(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        let Head::Whole(labels) = std::mem::replace(&mut self.head, Head::Split(Top::default())) else { return Ok(()) };
-        let mut sizes = BTreeMap::<Month, u64>::new();
+        let HeadV1::Whole(labels) = std::mem::replace(&mut self.head, HeadV1::Split(TopV1::default())) else {
+            return Ok(());
+        };
+        let mut sizes = BTreeMap::<u32, u64>::new();
         for (label, months) in &labels {
             self.write(transaction, label, months)?;
             for month in months.0.keys().filter(|_| label != OTHER_LABEL) {
@@ -195,7 +176,7 @@ impl<'a> List<'a> {
             }
         }
         for (month, size) in sizes {
-            transaction.insert(&self.engine.labels, self.size_key(month), counters_row([size]))?;
+            transaction.insert(&self.engine.tables.labels, self.size_key(Month(month)), counters::encode([size]))?;
         }
         Ok(())
     }
@@ -206,41 +187,41 @@ impl<'a> List<'a> {
         if size >= MAX_LABELS {
             return Ok(false);
         }
-        transaction.insert(&self.engine.labels, self.size_key(month), counters_row([size + 1]))?;
+        transaction.insert(&self.engine.tables.labels, self.size_key(month), counters::encode([size + 1]))?;
         Ok(true)
     }
 
     fn size_key(&self, month: Month) -> Vec<u8> {
-        label_row_key(self.link, self.dimension, LabelRow::Size(month))
+        label_row(self.link, self.dimension, LabelRow::Size(month))
     }
 
     fn size(&self, from: &Transaction<'_>, month: Month) -> Result<u64, StoreError> {
-        let row = from.row(&self.engine.labels, self.size_key(month))?;
-        counters::<1>(LABELS, row).map(|[size]| size)
+        let row = from.row(&self.engine.tables.labels, self.size_key(month))?;
+        counters::decode::<1>(TABLE, row.as_deref()).map(|[size]| size)
     }
 
-    fn months(&self, from: &Transaction<'_>, label: &str) -> Result<Months, StoreError> {
-        let key = label_row_key(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
-        let row = from.row(&self.engine.labels, key)?;
-        row.map_or_else(|| Ok(Months::default()), |row| decode(LABELS, &row))
+    fn months(&self, from: &Transaction<'_>, label: &str) -> Result<MonthsV1, StoreError> {
+        let key = label_row(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
+        let row = from.row(&self.engine.tables.labels, key)?;
+        row.map_or_else(|| Ok(MonthsV1::default()), |row| records::decode_months(&row))
     }
 
-    fn write(&mut self, transaction: &mut Transaction<'_>, label: &str, months: &Months) -> Result<(), StoreError> {
-        if let Head::Split(top) = &mut self.head {
+    fn write(&mut self, transaction: &mut Transaction<'_>, label: &str, months: &MonthsV1) -> Result<(), StoreError> {
+        if let HeadV1::Split(top) = &mut self.head {
             top.note(label, months.total());
         }
-        let key = label_row_key(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
-        transaction.insert(&self.engine.labels, key, encode(LABELS, months)?)
+        let key = label_row(self.link, self.dimension, LabelRow::Label(label.as_bytes()));
+        transaction.insert(&self.engine.tables.labels, key, records::encode_months(months)?)
     }
 
     fn end(mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        let mut row = encode(LABELS, &self.head)?;
-        if matches!(self.head, Head::Whole(_)) && row.len() > MAX_WHOLE_BYTES {
+        let mut row = records::encode_head(&self.head)?;
+        if matches!(self.head, HeadV1::Whole(_)) && row.len() > MAX_WHOLE_BYTES {
             self.split(transaction)?;
-            row = encode(LABELS, &self.head)?;
+            row = records::encode_head(&self.head)?;
         }
-        let key = label_row_key(self.link, self.dimension, LabelRow::Head);
-        parts::insert(transaction, &self.engine.labels, &key, &row)
+        let key = label_row(self.link, self.dimension, LabelRow::Head);
+        parts::insert(transaction, &self.engine.tables.labels, &key, &row)
     }
 }
 
@@ -271,7 +252,7 @@ pub fn shown(
     link: ShortId,
     dimension: Dimension,
 ) -> Result<Vec<Labelled>, StoreError> {
-    let Top { mut first, other } = Head::read(engine, from, link, dimension)?.top();
+    let TopV1 { mut first, other } = HeadV1::read(engine, from, link, dimension)?.top();
     if other > 0 {
         first.push((OTHER_LABEL.to_owned(), other));
     }
@@ -281,26 +262,27 @@ pub fn shown(
 /// The labels that a row has, with their hits by month.
 pub fn read(key: &[u8], value: &[u8]) -> Result<Vec<LabelCount>, StoreError> {
     let Some((link, dimension, row)) = label_row_of(key) else { return Ok(Vec::new()) };
-    let dimension = Dimension::ALL.into_iter().find(|known| *known as u8 == dimension);
-    let dimension = dimension.ok_or_else(|| corrupt(LABELS, &"not a dimension"))?;
+    let dimension = counts::dimension_from_number(dimension);
+    let dimension = dimension.ok_or_else(|| corrupt(TABLE, &"not a dimension"))?;
     let labels = match row {
         LabelRow::Size(_) => Vec::new(),
-        LabelRow::Head => match parts::head(LABELS, value)? {
-            parts::Head::Whole(head) => match decode(LABELS, head)? {
-                Head::Whole(labels) => labels,
-                Head::Split(_) => Vec::new(),
+        LabelRow::Head => match parts::head(TABLE, value)? {
+            parts::Head::Whole(head) => match records::decode_head(head)? {
+                HeadV1::Whole(labels) => labels,
+                HeadV1::Split(_) => Vec::new(),
             },
             // One that is long is split.
             parts::Head::First { .. } => Vec::new(),
         },
         LabelRow::Label(label) => {
-            let label = std::str::from_utf8(label).map_err(|error| corrupt(LABELS, &error))?;
-            vec![(label.to_owned(), decode(LABELS, value)?)]
+            let label = std::str::from_utf8(label).map_err(|error| corrupt(TABLE, &error))?;
+            vec![(label.to_owned(), records::decode_months(value)?)]
         }
     };
     let counts = labels.into_iter().flat_map(|(label, months)| {
         let label: Arc<str> = label.into();
-        let count = move |(month, count)| LabelCount { link, month, dimension, label: Arc::clone(&label), count };
+        let count =
+            move |(month, count)| LabelCount { link, month: Month(month), dimension, label: Arc::clone(&label), count };
         months.0.into_iter().map(count)
     });
     Ok(counts.collect())
@@ -319,7 +301,7 @@ mod tests {
         fn the_first_of_growing_counts_are_those_of_all_of_them(
             hits in prop::collection::vec((0_u8..40, 1_u64..6), 1..400)
         ) {
-            let (mut top, mut all) = (Top::default(), HashMap::<String, u64>::new());
+            let (mut top, mut all) = (TopV1::default(), HashMap::<String, u64>::new());
             for (label, count) in hits {
                 // As many ties as there can be, and labels that are each other's beginning.
                 let label = "x".repeat(usize::from(label));
@@ -376,7 +358,7 @@ mod tests {
             expected.truncate(TOP);
             let snapshot = self.engine.database.snapshot();
             assert_eq!(shown(&self.engine, &snapshot, link, dimension).unwrap(), expected);
-            let rows = self.engine.labels.iter().map(|row| row.into_inner().unwrap());
+            let rows = self.engine.tables.labels.iter().map(|row| row.into_inner().unwrap());
             let read = rows.flat_map(|(key, value)| read(&key, &value).unwrap());
             let read: Vec<_> = read.map(|row| ((row.label.as_ref().to_owned(), row.month), row.count)).collect();
             assert_eq!(read.len(), self.months.len(), "each once");
@@ -385,8 +367,8 @@ mod tests {
 
         fn is_split(&self) -> bool {
             let (link, dimension) = Self::LIST;
-            let head = Head::read(&self.engine, &self.engine.database.snapshot(), link, dimension).unwrap();
-            matches!(head, Head::Split(_))
+            let head = HeadV1::read(&self.engine, &self.engine.database.snapshot(), link, dimension).unwrap();
+            matches!(head, HeadV1::Split(_))
         }
     }
 

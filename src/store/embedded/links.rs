@@ -1,16 +1,16 @@
 //! Links and what keys use in a month.
 
 use super::engine::{Engine, engine_error};
-use super::rows::{Metric, counters, counters_row, decode, encode, usage_key};
 use super::transaction::{Rows, Transaction};
 use super::{parts, parts::Head};
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{MonthlyCounts, MonthlyLimit};
+use crate::store::records::{counters, links as records, row_keys};
+use crate::store::transfer::Metric;
 use crate::store::{CreateLinkError, StoreError};
 
-const LINKS: &str = "links";
 const USAGE: &str = "usage";
 
 pub fn create(
@@ -20,7 +20,7 @@ pub fn create(
     limit: MonthlyLimit,
 ) -> Result<Result<u64, CreateLinkError>, StoreError> {
     // The id of a new link is one that is known not to be there, nearly always.
-    if !engine.known_links.lacks(link.id) && transaction.row(&engine.links, link.id.0)?.is_some() {
+    if !engine.known_links.lacks(link.id) && transaction.row(&engine.tables.links, link.id.0)?.is_some() {
         return Ok(Err(CreateLinkError::IdTaken));
     }
     let month = link.created_at.month();
@@ -37,28 +37,28 @@ pub fn create(
 
 /// Writes a link's row, and has the link known.
 pub fn insert(engine: &Engine, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
-    let row = encode(LINKS, link)?;
+    let row = records::encode(link)?;
     transaction.makes_known(engine.known_links.insert(&Destination::from(link)));
-    parts::insert(transaction, &engine.links, &link.id.0, &row)
+    parts::insert(transaction, &engine.tables.links, &link.id.0, &row)
 }
 
 /// What a redirect needs of the link of a row; `None` where that row is not all of it, or can't be read.
 pub fn of_one_row(row: &[u8]) -> Option<Destination> {
-    match parts::head(LINKS, row) {
-        Ok(Head::Whole(value)) => decode::<Link>(LINKS, value).ok().map(|link| Destination::from(&link)),
+    match parts::head(records::TABLE, row) {
+        Ok(Head::Whole(value)) => records::decode(value).ok().map(|link| Destination::from(&link)),
         _ => None,
     }
 }
 
 /// One look-up for all but the longest links.
 pub fn get(engine: &Engine, id: ShortId) -> Result<Option<Link>, StoreError> {
-    let Some(row) = engine.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
-    match parts::head(LINKS, &row)? {
-        Head::Whole(value) => decode(LINKS, value).map(Some),
+    let Some(row) = engine.tables.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
+    match parts::head(records::TABLE, &row)? {
+        Head::Whole(value) => records::decode(value).map(Some),
         Head::First { .. } => {
             // A look-up outside a snapshot may see a link whose other rows are only being added.
-            let value = parts::get(LINKS, &engine.database.snapshot(), &engine.links, &id.0)?;
-            value.map(|value| decode(LINKS, &value)).transpose()
+            let value = parts::get(records::TABLE, &engine.database.snapshot(), &engine.tables.links, &id.0)?;
+            value.map(|value| records::decode(&value)).transpose()
         }
     }
 }
@@ -73,8 +73,8 @@ pub fn monthly_counts(engine: &Engine, key: KeyId, month: Month) -> Result<Month
 }
 
 pub fn used(engine: &Engine, from: &impl Rows, key: KeyId, month: Month, metric: Metric) -> Result<u64, StoreError> {
-    let row = from.row(&engine.usage, usage_key(key, month, metric))?;
-    counters::<1>(USAGE, row).map(|[count]| count)
+    let row = from.row(&engine.tables.usage, row_keys::usage(key, month, metric))?;
+    counters::decode::<1>(USAGE, row.as_deref()).map(|[count]| count)
 }
 
 pub fn set_used(
@@ -85,5 +85,5 @@ pub fn set_used(
     metric: Metric,
     count: u64,
 ) -> Result<(), StoreError> {
-    transaction.insert(&engine.usage, usage_key(key, month, metric), counters_row([count]))
+    transaction.insert(&engine.tables.usage, row_keys::usage(key, month, metric), counters::encode([count]))
 }

@@ -17,7 +17,7 @@ mod links;
 mod look_ups;
 mod parts;
 mod readers;
-mod rows;
+mod tables;
 mod transaction;
 mod transfer;
 mod writer;
@@ -29,15 +29,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::engine::Opened;
-use self::engine::{Engine, Gone, name_key};
+use self::engine::{Engine, Gone};
 use self::known_links::KnownLinks;
 use self::look_ups::LookUps;
 use self::readers::Readers;
 use self::transaction::{Rows, Transaction};
 use self::writer::{Writer, closed};
+use super::records::row_keys;
 use super::{
-    CreateKeyError, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, Settlement, Store, StoreError,
-    UpdateKeyError,
+    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, KeyStore, Lifecycle,
+    LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -131,7 +132,7 @@ impl EmbeddedStore {
 }
 
 #[async_trait]
-impl Store for EmbeddedStore {
+impl Lifecycle for EmbeddedStore {
     async fn ready(&self) -> Result<(), StoreError> {
         // On the writing thread: a probe that gets through shows that writes do, and one that is stuck costs no thread.
         let probed = self.put(|engine, _| engine.probe());
@@ -152,19 +153,25 @@ impl Store for EmbeddedStore {
             tracing::error!("store: not closed in time; what was answered is durable all the same");
         }
     }
+}
 
+#[async_trait]
+impl SharedNode for EmbeddedStore {
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         self.put(move |engine, transaction| {
-            let key = name_key(name);
-            if let Some(kept) = transaction.row(&engine.meta, &key)? {
+            let key = row_keys::name(name);
+            if let Some(kept) = transaction.row(&engine.tables.meta, &key)? {
                 return Ok(kept.to_vec());
             }
-            transaction.insert(&engine.meta, key, value.as_slice())?;
+            transaction.insert(&engine.tables.meta, key, value.as_slice())?;
             Ok(value.clone())
         })
         .await
     }
+}
 
+#[async_trait]
+impl LinkStore for EmbeddedStore {
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
         self.write(move |engine, transaction| links::create(engine, transaction, &link, limit)).await?
     }
@@ -181,7 +188,10 @@ impl Store for EmbeddedStore {
     fn known_link(&self, id: ShortId) -> Option<Destination> {
         self.known_links.get(id)
     }
+}
 
+#[async_trait]
+impl KeyStore for EmbeddedStore {
     async fn create_key(&self, key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError> {
         self.write(move |engine, transaction| keys::create(engine, transaction, &key, limit)).await?
     }
@@ -213,7 +223,10 @@ impl Store for EmbeddedStore {
     async fn last_uses(&self, ids: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.read(move |engine| keys::last_uses(engine, &ids)).await
     }
+}
 
+#[async_trait]
+impl CountStore for EmbeddedStore {
     async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
         // A batch is counted in one transaction: none is ever begun and not counted.
         self.read(move |engine| hits::cursor(engine, writer)).await.map(HitCursor::from)
@@ -230,7 +243,10 @@ impl Store for EmbeddedStore {
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
         self.read(move |engine| links::monthly_counts(engine, key, month)).await
     }
+}
 
+#[async_trait]
+impl DeliveryStore for EmbeddedStore {
     async fn due_deliveries(
         &self,
         now: Timestamp,

@@ -5,9 +5,9 @@
 
 use fjall::Keyspace;
 
-use super::rows::corrupt;
 use super::transaction::{MAX_ROW, Rows, Transaction};
 use crate::store::StoreError;
+use crate::store::records::corrupt;
 
 /// Stands where a value that is one row has its layout version.
 const IN_PARTS: u8 = 0xff;

@@ -8,8 +8,8 @@ use fjall::{Database, Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, S
 
 use super::engine::{Engine, engine_error};
 use super::known_links::NewLink;
-use super::rows::corrupt;
 use crate::store::StoreError;
+use crate::store::records::corrupt;
 
 /// Bytes of a row, key and value together.
 ///
@@ -201,7 +201,7 @@ mod tests {
     fn a_transaction_reads_what_it_has_changed_and_only_a_commit_keeps_it() {
         let directory = tempfile::tempdir().unwrap();
         let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
-        let tables = [&engine.days, &engine.labels];
+        let tables = [&engine.tables.days, &engine.tables.labels];
         let mut model = Model::default();
         for round in 0..8_u8 {
             let mut transaction = Transaction::begin(&engine);
@@ -227,7 +227,7 @@ mod tests {
             }
             if round % 4 == 1 {
                 // From memory to a table on disk.
-                engine.days.rotate_memtable_and_wait().unwrap();
+                engine.tables.days.rotate_memtable_and_wait().unwrap();
             }
             told(&Transaction::begin(&engine), tables, &model);
         }

@@ -4,15 +4,16 @@ use async_trait::async_trait;
 use fjall::{Guard, Keyspace, Readable, Slice};
 use uuid::Uuid;
 
-use super::engine::{Engine, engine_error, name_key};
-use super::rows::{corrupt, counters, counters_row, decode, short_id, timestamp_from};
+use super::counts::{self, Counting};
+use super::engine::{Engine, engine_error};
 use super::transaction::{Rows, Transaction};
-use super::{EmbeddedStore, counts, days, deliveries, hits, keys, labels, links, parts, rows};
-use crate::domain::calendar::Month;
+use super::{EmbeddedStore, days, deliveries, hits, keys, labels, links, parts};
 use crate::domain::hit::{DayCount, LabelCount, NodeId, Position};
 use crate::domain::key::KeyId;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::store::records::row_keys::{self, short_id};
+use crate::store::records::{self, corrupt, counters};
 use crate::store::transfer::{Metric, NAMES, Page, Record, Section, Sink, SinkError, Source};
 
 /// Rows looked at for one page.
@@ -33,9 +34,11 @@ impl Source for EmbeddedStore {
 #[async_trait]
 impl Sink for EmbeddedStore {
     async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let key = name_key(name);
-        self.read(move |engine| Ok(engine.meta.get(key).map_err(|e| engine_error(&e))?.map(|value| value.to_vec())))
-            .await
+        let key = row_keys::name(name);
+        self.read(move |engine| {
+            Ok(engine.tables.meta.get(key).map_err(|e| engine_error(&e))?.map(|value| value.to_vec()))
+        })
+        .await
     }
 
     async fn write(&self, records: Vec<Record>) -> Result<(), SinkError> {
@@ -53,23 +56,17 @@ impl Sink for EmbeddedStore {
     }
 }
 
-fn unhex(text: &str) -> Result<Vec<u8>, StoreError> {
-    let digits = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    let bytes = (0..text.len()).step_by(2).map(digits).collect::<Option<_>>();
-    bytes.ok_or_else(|| corrupt("places", &"not a place of this store"))
-}
-
 /// The tables that have a section's rows, and how their keys begin there.
 fn tables(engine: &Engine, section: Section) -> Vec<(&Keyspace, &'static [u8])> {
     match section {
-        Section::Keys => vec![(&engine.keys, b"k")],
-        Section::KeyUses => vec![(&engine.meta, b"u")],
-        Section::Links => vec![(&engine.links, b"")],
-        Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&engine.usage, b"")],
-        Section::Days => engine.counts.iter().chain([&engine.days]).map(|table| (table, &b""[..])).collect(),
-        Section::Labels => engine.counts.iter().chain([&engine.labels]).map(|table| (table, &b""[..])).collect(),
-        Section::Cursors => vec![(&engine.meta, b"c")],
-        Section::Names => vec![(&engine.meta, b"n")],
+        Section::Keys => vec![(&engine.tables.keys, b"k")],
+        Section::KeyUses => vec![(&engine.tables.meta, b"u")],
+        Section::Links => vec![(&engine.tables.links, b"")],
+        Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&engine.tables.usage, b"")],
+        Section::Days => vec![(&engine.tables.counts, b""), (&engine.tables.days, b"")],
+        Section::Labels => vec![(&engine.tables.counts, b""), (&engine.tables.labels, b"")],
+        Section::Cursors => vec![(&engine.tables.meta, row_keys::CURSORS)],
+        Section::Names => vec![(&engine.tables.meta, row_keys::NAMES)],
     }
 }
 
@@ -82,14 +79,15 @@ struct RowPlace {
 impl RowPlace {
     /// The key; the table stands in front of it, unless it is the first.
     fn name(&self) -> String {
-        let key = rows::hex(&self.key);
+        let key = row_keys::hex(&self.key);
         if self.table == 0 { key } else { format!("{}:{key}", self.table) }
     }
 
     fn read(name: &str) -> Result<Self, StoreError> {
         let (table, key) = name.split_once(':').unwrap_or(("0", name));
         let table = table.parse().map_err(|error| corrupt("places", &error))?;
-        Ok(Self { table, key: unhex(key)? })
+        let key = row_keys::unhex(key).ok_or_else(|| corrupt("places", &"not a place of this store"))?;
+        Ok(Self { table, key })
     }
 }
 
@@ -130,35 +128,34 @@ fn records(
 ) -> Result<Vec<Record>, StoreError> {
     // A key as long as an id is that of all counts of a link; those of its days and labels are longer.
     let is_whole = key.len() == ShortId::LENGTH;
-    let usage = |metric: Metric, row: rows::Metric| match key {
-        [owner @ .., a, b, c, d, metric_byte] if *metric_byte == row as u8 => {
-            let [count] = counters::<1>("usage", Some(value.clone()))?;
-            let month = Month(u32::from_be_bytes([*a, *b, *c, *d]));
+    let usage = |metric: Metric| match row_keys::usage_of(key) {
+        Some((owner, month, number)) if number == row_keys::metric_number(metric) => {
+            let [count] = counters::decode("usage", Some(&value))?;
             Ok::<_, StoreError>(vec![Record::Usage { metric, key: KeyId(uuid(owner)?), month, count }])
         }
         _ => Ok(Vec::new()),
     };
     Ok(match section {
-        Section::Keys => vec![Record::Key(Box::new(decode("keys", &value)?))],
+        Section::Keys => vec![Record::Key(Box::new(records::keys::decode(&value)?))],
         Section::KeyUses => {
-            vec![Record::KeyUse { key: KeyId(uuid(&key[1..])?), at: timestamp_from("key uses", &value)? }]
+            vec![Record::KeyUse { key: KeyId(uuid(&key[1..])?), at: counters::decode_time("key uses", &value)? }]
         }
         // A longer key is that of a link's further parts.
         Section::Links if key.len() != ShortId::LENGTH => Vec::new(),
         Section::Links => {
-            let value = parts::get("links", from, &engine.links, key)?;
-            let link = value.map(|value| decode::<Link>("links", &value)).transpose()?;
+            let value = parts::get(records::links::TABLE, from, &engine.tables.links, key)?;
+            let link = value.map(|value| records::links::decode(&value)).transpose()?;
             link.map(Record::Link).into_iter().collect()
         }
-        Section::LinksCreated => usage(Metric::LinksCreated, rows::Metric::LinksCreated)?,
-        Section::HitsServed => usage(Metric::HitsServed, rows::Metric::HitsServed)?,
-        Section::WebhookDeliveries => usage(Metric::WebhookDeliveries, rows::Metric::WebhookDeliveries)?,
+        Section::LinksCreated => usage(Metric::LinksCreated)?,
+        Section::HitsServed => usage(Metric::HitsServed)?,
+        Section::WebhookDeliveries => usage(Metric::WebhookDeliveries)?,
         Section::Days if is_whole => counts::read(short_id(key)?, &value)?.0.into_iter().map(day_record).collect(),
-        Section::Days => vec![day_record(days::read(key, value)?)],
+        Section::Days => vec![day_record(days::read(key, &value)?)],
         Section::Labels if is_whole => counts::read(short_id(key)?, &value)?.1.into_iter().map(label_record).collect(),
         Section::Labels => labels::read(key, &value)?.into_iter().map(label_record).collect(),
         Section::Cursors => {
-            let [counted] = counters::<1>("journal cursor", Some(value))?;
+            let [counted] = counters::decode("journal cursor", Some(&value))?;
             vec![Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted: Position(counted) }]
         }
         Section::Names => {
@@ -186,8 +183,8 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
         Record::Key(key) => {
             keys::put_if_absent(engine, transaction, key)?;
             // What stays where one is there already has to be the same.
-            let there = transaction.row(&engine.keys, keys::id_key(key.id))?;
-            if there.map(|row| decode("keys", &row)).transpose()?.as_ref() != Some(&**key) {
+            let there = transaction.row(&engine.tables.keys, keys::id_key(key.id))?;
+            if there.map(|row| records::keys::decode(&row)).transpose()?.as_ref() != Some(&**key) {
                 return Err(SinkError::Taken(format!("key {}", key.id)));
             }
         }
@@ -197,39 +194,38 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             let there = if engine.known_links.lacks(link.id) {
                 None
             } else {
-                parts::get("links", transaction, &engine.links, &link.id.0)?
+                parts::get(records::links::TABLE, transaction, &engine.tables.links, &link.id.0)?
             };
             match there {
                 None => links::insert(engine, transaction, link)?,
-                Some(there) if decode::<Link>("links", &there)? == *link => {}
+                Some(there) if records::links::decode(&there)? == *link => {}
                 Some(_) => return Err(SinkError::Taken(format!("link {}", link.id))),
             }
         }
         Record::Usage { metric, key, month, count } => {
-            let metric = match metric {
-                Metric::LinksCreated => rows::Metric::LinksCreated,
-                Metric::HitsServed => rows::Metric::HitsServed,
-                Metric::WebhookDeliveries => rows::Metric::WebhookDeliveries,
-            };
-            links::set_used(engine, transaction, *key, *month, metric, *count)?;
+            links::set_used(engine, transaction, *key, *month, *metric, *count)?;
         }
         Record::Day { link, day, devices } => {
-            counts::set_day(engine, transaction, &DayCount { link: *link, day: *day, devices: *devices })?;
+            Counting::of_import(engine, transaction).set_day(&DayCount {
+                link: *link,
+                day: *day,
+                devices: *devices,
+            })?;
         }
         Record::Label { link, month, dimension, label, count } => {
             let label = label.as_str().into();
             let count = LabelCount { link: *link, month: *month, dimension: *dimension, label, count: *count };
-            counts::set_label(engine, transaction, &count)?;
+            Counting::of_import(engine, transaction).set_label(&count)?;
         }
         Record::Cursor { writer, counted } => {
             let there = hits::read_cursor(engine, transaction, *writer)?;
             let counted = counted.0.max(there.0);
-            transaction.insert(&engine.meta, hits::cursor_key(*writer), counters_row([counted]))?;
+            transaction.insert(&engine.tables.meta, row_keys::cursor(*writer), counters::encode([counted]))?;
         }
         Record::Name { name, value } => {
-            let key = name_key(name);
-            match transaction.row(&engine.meta, &key)? {
-                None => transaction.insert(&engine.meta, key, value.as_slice())?,
+            let key = row_keys::name(name);
+            match transaction.row(&engine.tables.meta, &key)? {
+                None => transaction.insert(&engine.tables.meta, key, value.as_slice())?,
                 Some(there) if *there == **value => {}
                 Some(_) => return Err(SinkError::Taken(name.clone())),
             }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn put(key: &'static str) -> impl FnMut(&Engine, &mut Transaction<'_>) -> Outcome + Send + 'static {
-        move |engine, transaction| transaction.insert(&engine.meta, key, "value").map(Ok)
+        move |engine, transaction| transaction.insert(&engine.tables.meta, key, "value").map(Ok)
     }
 
     fn panicking(_: &Engine, _: &mut Transaction<'_>) -> Outcome {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn failing(engine: &Engine, transaction: &mut Transaction<'_>) -> Outcome {
-        transaction.insert(&engine.meta, "half done", "")?;
+        transaction.insert(&engine.tables.meta, "half done", "")?;
         Err(StoreError::Corrupt { table: "test", reason: "as the test wants it".into() })
     }
 
@@ -311,7 +311,7 @@ mod tests {
             assert!(matches!(panicked, Err(StoreError::Unavailable(_))), "{panicked:?}");
         })
         .await;
-        let there = |key: &str| engine.database.snapshot().contains_key(&engine.meta, key).unwrap();
+        let there = |key: &str| engine.database.snapshot().contains_key(&engine.tables.meta, key).unwrap();
         assert!(there("before") && there("after") && !there("half done"));
         assert!(writer.run(put("later")).await.is_ok());
     }
@@ -327,7 +327,7 @@ mod tests {
                 let stuck = writer.run(move |engine, transaction| {
                     signal.add_permits(1);
                     drop(runtime.block_on(wait.acquire()).unwrap());
-                    transaction.insert(&engine.meta, "first", "value").map(Ok::<(), Infallible>)
+                    transaction.insert(&engine.tables.meta, "first", "value").map(Ok::<(), Infallible>)
                 });
                 stuck.await
             }
@@ -341,7 +341,7 @@ mod tests {
         gate.add_permits(1);
         assert!(first.await.unwrap().is_ok());
         assert!(writer.run(put("third")).await.is_ok());
-        let there = |key: &str| engine.database.snapshot().contains_key(&engine.meta, key).unwrap();
+        let there = |key: &str| engine.database.snapshot().contains_key(&engine.tables.meta, key).unwrap();
         assert!(there("first") && !there("second") && there("third"));
     }
 
@@ -355,7 +355,7 @@ mod tests {
             assert!(writer.run(put("behind")).await.is_ok());
         })
         .await;
-        let there = |key: &str| engine.database.snapshot().contains_key(&engine.meta, key).unwrap();
+        let there = |key: &str| engine.database.snapshot().contains_key(&engine.tables.meta, key).unwrap();
         assert!(there("behind") && !there("given up"));
     }
 
@@ -376,12 +376,12 @@ mod tests {
     #[tokio::test]
     async fn a_row_without_a_key_is_not_written_and_the_engine_goes_on() {
         let (_directory, _engine, writer) = open();
-        let keyless =
-            writer.run(|engine, transaction| transaction.insert(&engine.meta, "", "value").map(Ok::<_, Infallible>));
+        let keyless = writer
+            .run(|engine, transaction| transaction.insert(&engine.tables.meta, "", "value").map(Ok::<_, Infallible>));
         assert!(matches!(keyless.await, Err(StoreError::Corrupt { .. })));
         let none = writer.run(|engine, transaction| {
-            transaction.remove(&engine.meta, "");
-            transaction.remove(&engine.meta, vec![b'x'; 100_000]);
+            transaction.remove(&engine.tables.meta, "");
+            transaction.remove(&engine.tables.meta, vec![b'x'; 100_000]);
             Ok(Ok::<_, Infallible>(()))
         });
         assert!(none.await.is_ok());
@@ -393,12 +393,12 @@ mod tests {
         let (_directory, engine, writer) = open();
         let put = |bytes: usize| {
             writer.run(move |engine, transaction| {
-                transaction.insert(&engine.meta, "key", vec![b'x'; bytes]).map(Ok::<(), Infallible>)
+                transaction.insert(&engine.tables.meta, "key", vec![b'x'; bytes]).map(Ok::<(), Infallible>)
             })
         };
         let limit = super::super::transaction::MAX_ROW - "key".len();
         assert!(matches!(put(limit + 1).await, Err(StoreError::Corrupt { .. })));
-        assert!(engine.meta.get("key").unwrap().is_none());
+        assert!(engine.tables.meta.get("key").unwrap().is_none());
         assert!(put(limit).await.is_ok());
     }
 }

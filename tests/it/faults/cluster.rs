@@ -173,8 +173,8 @@ on_a_cluster! {
         // A link that this process has not seen.
         let unseen = runtime.block_on(async {
             let store = place.open_store(node(7)).await;
-            signpost::store::Store::create_link(&store, link(7, key_id(7)), None).await.unwrap();
-            signpost::store::Store::close(&store).await;
+            signpost::store::LinkStore::create_link(&store, link(7, key_id(7)), None).await.unwrap();
+            signpost::store::Lifecycle::close(&store).await;
             format!("/{}", short_id(7).as_str())
         });
         let process = program(directory.path(), &place).serve();

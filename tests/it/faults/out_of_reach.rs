@@ -33,9 +33,9 @@ fn a_cluster_that_is_known_to_be_gone_keeps_nobody_waiting() {
     runtime.block_on(async {
         let store = place.open_store(node(7)).await;
         for number in 1..9 {
-            signpost::store::Store::create_link(&store, link(number, key_id(7)), None).await.unwrap();
+            signpost::store::LinkStore::create_link(&store, link(number, key_id(7)), None).await.unwrap();
         }
-        signpost::store::Store::close(&store).await;
+        signpost::store::Lifecycle::close(&store).await;
     });
     let process = program(directory.path(), &place).serve();
     let seen = post(&process, "/shorten").expect(200).json()["short_id"].as_str().unwrap().to_owned();

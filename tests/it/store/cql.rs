@@ -3,10 +3,11 @@
 use futures_util::FutureExt;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::routing::Token;
-use signpost::store::scylla::session;
-use signpost::store::scylla::transfer::ScyllaTransfer;
+use signpost::store::cql::session;
+use signpost::store::cql::transfer::ScyllaTransfer;
+use signpost::store::records::export::RecordV1;
 use signpost::store::transfer::{Section, Source};
-use signpost::store::{CreateLinkError, Store};
+use signpost::store::{CreateLinkError, Lifecycle, LinkStore};
 
 use super::samples::{key_id, link, node, short_id};
 use crate::support::cluster;
@@ -57,6 +58,7 @@ async fn what_is_left_of_a_link_that_was_given_up_is_no_link_and_keeps_its_id() 
     store.close().await;
     let transfer = ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap();
     let exported = transfer.read_page(Section::Links, None).await.unwrap().records;
-    let exported: Vec<String> = exported.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
+    let exported: Vec<String> =
+        exported.iter().map(|record| serde_json::to_string(&RecordV1::from(record)).unwrap()).collect();
     assert!(exported.len() == 1 && exported[0].contains(short_id(2).as_str()), "{exported:?}");
 }

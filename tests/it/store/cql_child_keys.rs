@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use signpost::domain::key::{ApiKey, KeyId};
-use signpost::store::scylla::ScyllaStore;
-use signpost::store::scylla::session::ScyllaSettings;
-use signpost::store::scylla::transfer::ScyllaTransfer;
+use signpost::store::cql::ScyllaStore;
+use signpost::store::cql::session::ScyllaSettings;
+use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::transfer::{Record, Section, Sink, Source};
-use signpost::store::{CreateKeyError, Store, StoreError};
+use signpost::store::{CreateKeyError, KeyStore, Lifecycle, StoreError};
 use tokio::time::timeout;
 
 use super::samples::{key, key_id, node, noon};

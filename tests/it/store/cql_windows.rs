@@ -118,8 +118,8 @@ async fn a_row_that_cannot_be_read_is_no_answer_and_keeps_no_other_from_being_wr
 fn shards_of_two_processes_hold_one_limit_through_the_cluster() {
     System::new().block_on(with_stores(async |_, stores: &[_; 2]| {
         let clock = Clock::standing_at(noon());
-        let start = |store| {
-            let sharing = Sharing::through(store, &clock).unwrap();
+        let start = |store: &Arc<dyn Store>| {
+            let sharing = Sharing::through(store.clone(), &clock).unwrap();
             let sharing = Sharing { every: Duration::from_hours(1), ..sharing };
             KeyShards::start(NonZeroUsize::MIN, Some(sharing), &(Arc::new(|_| {}) as _)).unwrap()
         };

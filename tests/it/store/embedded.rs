@@ -9,7 +9,7 @@ use futures_util::future::{join, join_all};
 use signpost::domain::hit::{Dimension, HitBatch, OTHER_LABEL};
 use signpost::domain::link::Destination;
 use signpost::store::embedded::EmbeddedStore;
-use signpost::store::{CreateLinkError, Store, StoreError};
+use signpost::store::{CountStore, CreateLinkError, Lifecycle, LinkStore, SharedNode, StoreError};
 
 use super::Embedded;
 use super::conformance::Ground;

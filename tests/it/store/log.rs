@@ -29,7 +29,7 @@ async fn what_the_engine_reports_is_in_the_log() {
 }
 
 async fn made_store() -> Embedded {
-    use signpost::store::Store;
+    use signpost::store::Lifecycle;
     let ground = Embedded::fresh().await;
     ground.open_here().close().await;
     ground

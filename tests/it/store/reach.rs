@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 use signpost::store::reach::{GuardedStore, Reach};
-use signpost::store::{CreateLinkError, Store, StoreError};
+use signpost::store::{CreateLinkError, Lifecycle, LinkStore, StoreError};
 use tokio::time::sleep;
 
 use super::Embedded;

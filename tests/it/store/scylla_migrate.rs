@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
-use signpost::store::scylla::migrate::{self, Applied, FILES, MigrateError};
+use signpost::store::cql::migrate::{self, Applied, FILES, MigrateError};
 use uuid::Uuid;
 
 use crate::support::cluster::{ANSWERED_WITHIN, cluster, fresh_keyspace_name};

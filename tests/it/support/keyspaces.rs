@@ -11,9 +11,9 @@ use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use signpost::domain::hit::NodeId;
-use signpost::store::scylla::ScyllaStore;
-use signpost::store::scylla::migrate::migrate;
-use signpost::store::scylla::session::{self, ScyllaSettings};
+use signpost::store::cql::ScyllaStore;
+use signpost::store::cql::migrate::migrate;
+use signpost::store::cql::session::{self, ScyllaSettings};
 
 use super::cluster::{self, ANSWERED_WITHIN, Cluster, apart};
 

@@ -7,6 +7,7 @@ use uuid::{Uuid, uuid};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, Scope, Tier};
 use crate::http::openapi::schemas::{DescendantsName, ScopeName, TierName};
+use crate::http::times;
 use crate::service::keys::IssuedKey;
 
 /// An API key, without its secrets.
@@ -20,21 +21,25 @@ pub struct KeyRecord {
     pub prefix: String,
     /// Sets rate limits and quotas.
     #[schema(value_type = TierName)]
-    pub tier: Tier,
+    pub tier: &'static str,
     /// What the key may do.
     #[schema(value_type = Vec<ScopeName>)]
     pub scopes: Vec<&'static str>,
     /// Creation time, UTC.
     #[schema(value_type = String, format = DateTime)]
+    #[serde(serialize_with = "times::serialize")]
     pub created_at: Timestamp,
     /// When the key ends to work; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    #[serde(serialize_with = "times::option::serialize")]
     pub expires_at: Option<Timestamp>,
     /// When the key was last used, at most 10 s old; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    #[serde(serialize_with = "times::option::serialize")]
     pub last_used_at: Option<Timestamp>,
     /// When the key, or its webhook secret, was last rotated; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
+    #[serde(serialize_with = "times::option::serialize")]
     pub rotated_at: Option<Timestamp>,
     /// The `key_id` of the key that created this one, which may be one that you can't see; `null`: this is the root key.
     #[schema(required = true)]
@@ -125,7 +130,7 @@ impl KeyRecord {
             key_id: key.id.0,
             name: key.name.clone(),
             prefix: key.prefix.clone(),
-            tier: key.tier,
+            tier: key.tier.name(),
             scopes: key.scopes.iter().map(Scope::name).collect(),
             created_at: key.created_at,
             expires_at: key.expires_at,
@@ -141,7 +146,7 @@ impl KeyRecord {
             key_id: uuid!("019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57"),
             name: "web shop".into(),
             prefix: "sp_4kQmV".into(),
-            tier: Tier::Free,
+            tier: Tier::Free.name(),
             scopes: scopes.map(Scope::name).collect(),
             // 2026-11-21T07:49:42.028Z
             created_at: Timestamp(1_795_247_382_028),

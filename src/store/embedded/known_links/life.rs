@@ -16,14 +16,13 @@ use super::super::transaction::{Transaction, durable_batch};
 use super::{FEWEST, KnownLinks, MOST_KEPT, Stamp, kept, path, random};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::store::records::row_keys;
 use crate::threads::{give_way, in_background};
 
 /// Rows looked at at once: the engine may be closed in between.
 const PAGE: usize = 10_000;
 /// Fewer are read anew in no time.
 const WORTH_KEEPING: u64 = 100_000;
-/// Where the store says which file is its own.
-const STAMP_KEY: &[u8] = b"i";
 
 /// What is known of the links of this store, before anything is written to it.
 pub fn open(
@@ -32,12 +31,12 @@ pub fn open(
     links: &Keyspace,
     directory: &Path,
 ) -> Result<KnownLinks, StoreError> {
-    let stamp = meta.get(STAMP_KEY).map_err(|e| engine_error(&e))?;
+    let stamp = meta.get(row_keys::KNOWN_LINKS_STAMP).map_err(|e| engine_error(&e))?;
     let kept = match &stamp {
         Some(stamp) => {
             // From now on there may be links that the files do not have.
             let mut batch = durable_batch(database, 1);
-            batch.remove(meta, STAMP_KEY);
+            batch.remove(meta, row_keys::KNOWN_LINKS_STAMP);
             batch.commit().map_err(|e| engine_error(&e))?;
             let of_no_use = |error: &_| tracing::info!(%error, "store: the file of known links is of no use");
             KnownLinks::read(directory, stamp).inspect_err(of_no_use).ok()
@@ -94,7 +93,7 @@ pub fn complete(engine: &Arc<Engine>) {
 fn read_page(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>, StoreError> {
     let known = &engine.known_links;
     let from = after.map_or(Bound::Unbounded, |id| Bound::Excluded(id.0));
-    let rows = engine.database.snapshot().range(&engine.links, (from, Bound::Unbounded));
+    let rows = engine.database.snapshot().range(&engine.tables.links, (from, Bound::Unbounded));
     let (mut rows_read, mut last, mut found) = (0, None, Vec::new());
     for row in rows.take(PAGE) {
         give_way();
@@ -130,7 +129,7 @@ pub fn keep(engine: &Engine) -> Result<(), StoreError> {
     let stamp: Stamp = random()?;
     known.write(stamp).map_err(|error| StoreError::Unavailable(error.to_string()))?;
     let mut transaction = Transaction::begin(engine);
-    transaction.insert(&engine.meta, STAMP_KEY, stamp)?;
+    transaction.insert(&engine.tables.meta, row_keys::KNOWN_LINKS_STAMP, stamp)?;
     transaction.commit()
 }
 

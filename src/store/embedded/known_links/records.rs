@@ -9,60 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, ShortId};
+use crate::store::records::destinations::{MAX_BYTES, decode, length};
 
 /// How a file begins; its generation follows. So no record is at 0.
 const MAGIC: [u8; 8] = *b"SP-LNK\x00\x01";
 const HEAD: usize = MAGIC.len() + size_of::<Generation>();
-/// Longer records are not written.
-const MAX_BYTES: usize = 512;
 /// What the first look reads, which is all of nearly every record. More would be read for nothing, and mostly from memory that no
 /// cache of the processor has.
 const FIRST_LOOK: usize = 192;
-
-/// ```text
-/// 0   checksum of all behind it (CRC-32)
-/// 4   length of the target
-/// 6   whether it is tracked
-/// 7   how many webhooks a hit fires
-/// 8   owner
-/// 24  short id
-/// 31  target
-/// ```
-const TARGET: usize = 31;
-
-/// A record; `None` where it would be too long.
-pub fn encode(link: &Destination) -> Option<Vec<u8>> {
-    let target = link.target.as_bytes();
-    if TARGET + target.len() > MAX_BYTES {
-        return None;
-    }
-    let length = u16::try_from(target.len()).ok()?.to_le_bytes();
-    let owner = link.owner.0.as_bytes();
-    let content = [&length[..], &[u8::from(link.tracked), link.webhooks], owner, &link.id.0, target].concat();
-    Some([&crc32fast::hash(&content).to_le_bytes()[..], &content].concat())
-}
-
-/// Bytes of the record that `bytes` begin with, as it says itself.
-fn length(bytes: &[u8]) -> Option<usize> {
-    Some(TARGET + usize::from(u16::from_le_bytes(*bytes.get(4..)?.first_chunk()?)))
-}
-
-/// The record that `bytes` begin with, if it is whole and of this link.
-fn decode(id: ShortId, bytes: &[u8]) -> Option<Destination> {
-    let (sum, content) = bytes.get(..length(bytes)?)?.split_first_chunk()?;
-    if content[20..27] != id.0 || crc32fast::hash(content) != u32::from_le_bytes(*sum) {
-        return None;
-    }
-    Some(Destination {
-        id,
-        owner: KeyId(uuid::Uuid::from_bytes(*content[4..].first_chunk()?)),
-        tracked: content[2] != 0,
-        webhooks: content[3],
-        target: String::from_utf8(content[27..].to_vec()).ok()?,
-    })
-}
 
 /// Another one for each file that is begun, so that none is taken for another.
 pub type Generation = [u8; 16];
@@ -185,33 +140,13 @@ pub fn are_told_in(directory: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::key::KeyId;
+    use crate::store::records::destinations::{HEAD_BYTES, encode};
 
     fn link(target: &str) -> Destination {
         let id = ShortId::parse("abcdefg").unwrap();
         let owner = KeyId(uuid::Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
         Destination { id, owner, tracked: true, webhooks: 3, target: target.into() }
-    }
-
-    #[test]
-    fn a_record_is_read_back_whole_and_by_its_own_id_or_not_at_all() {
-        let link = link("https://example.com/a?b=c");
-        let record = encode(&link).unwrap();
-        let followed = [&record[..], b"another"].concat();
-        assert_eq!(decode(link.id, &followed), Some(link.clone()));
-        assert_eq!(decode(ShortId::parse("abcdefh").unwrap(), &followed), None);
-        assert!((0..record.len()).all(|length| decode(link.id, &record[..length]).is_none()));
-        for bit in 0..record.len() * 8 {
-            let mut damaged = followed.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(link.id, &damaged), None, "bit {bit}");
-        }
-    }
-
-    #[test]
-    fn targets_are_kept_that_a_record_has_room_for() {
-        let longest = link(&"x".repeat(MAX_BYTES - TARGET));
-        assert_eq!(decode(longest.id, &encode(&longest).unwrap()), Some(longest));
-        assert_eq!(encode(&link(&"x".repeat(MAX_BYTES - TARGET + 1))), None);
     }
 
     #[test]
@@ -247,7 +182,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let records = Records::create(&directory.path().join("records"), [1; 16]);
         let told = are_told_in(directory.path());
-        let at_the_edges = [FIRST_LOOK - 1, FIRST_LOOK, FIRST_LOOK + 1, MAX_BYTES].map(|bytes| bytes - TARGET);
+        let at_the_edges = [FIRST_LOOK - 1, FIRST_LOOK, FIRST_LOOK + 1, MAX_BYTES].map(|bytes| bytes - HEAD_BYTES);
         let links: Vec<_> = at_the_edges.into_iter().chain([0, 1]).map(|bytes| link(&"x".repeat(bytes))).collect();
         let mut written = Vec::new();
         for link in &links {

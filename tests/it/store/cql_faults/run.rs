@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use signpost::domain::key::KeyId;
-use signpost::store::scylla::ScyllaStore;
-use signpost::store::scylla::session::ScyllaSettings;
+use signpost::store::cql::ScyllaStore;
+use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::{Store, StoreError};
 use tokio::sync::Mutex;
 

@@ -1,20 +1,32 @@
 //! Values by name, the first of which stays, and numbers that only grow.
 
-use super::Tables;
+use std::sync::Arc;
+
+use super::cluster::Cluster;
 use super::outcome::CqlError;
 use crate::store::StoreError;
+use crate::store::records::columns::{bigint, number};
 
-impl Tables {
+/// Values and numbers by name.
+pub struct Names {
+    cluster: Arc<Cluster>,
+}
+
+impl Names {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster) }
+    }
+
     pub(super) async fn put_name(&self, name: &str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
-        let statements = &self.statements;
+        let statements = &self.cluster.statements;
         let there = || async {
-            let row = self.cql.read_one::<(Option<Vec<u8>>,)>(&statements.name, (name,)).await?;
+            let row = self.cluster.cql.read_one::<(Option<Vec<u8>>,)>(&statements.name, (name,)).await?;
             Ok::<_, CqlError>(row.map(|(value,)| value.unwrap_or_default()))
         };
-        let attempt = || async { self.cql.lwt(&statements.put_name, (name, &value)).await };
+        let attempt = || async { self.cluster.cql.lwt(&statements.put_name, (name, &value)).await };
         // Whoever has written the same value: it is kept.
         let settle = || async { Ok(there().await?.map(|kept| kept == value)) };
-        if self.cql.settled(attempt, settle).await? {
+        if self.cluster.cql.settled(attempt, settle).await? {
             return Ok(value);
         }
         Ok(there().await?.unwrap_or(value))
@@ -22,19 +34,19 @@ impl Tables {
 
     /// The value under a name.
     pub(super) async fn name(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let row = self.cql.read_one::<(Option<Vec<u8>>,)>(&self.statements.name, (name,)).await?;
+        let row = self.cluster.cql.read_one::<(Option<Vec<u8>>,)>(&self.cluster.statements.name, (name,)).await?;
         Ok(row.map(|(value,)| value.unwrap_or_default()))
     }
 
     /// The number under a name; 0 where there is none.
     pub(super) async fn mark(&self, name: &str) -> Result<u64, StoreError> {
-        let row = self.cql.read_one::<(Option<i64>,)>(&self.statements.mark, (name,)).await?;
-        Ok(row.and_then(|(value,)| value).and_then(|value| u64::try_from(value).ok()).unwrap_or(0))
+        let row = self.cluster.cql.read_one::<(Option<i64>,)>(&self.cluster.statements.mark, (name,)).await?;
+        Ok(number(row.and_then(|(value,)| value)))
     }
 
     /// Raises the number under a name; one that is higher already stays.
     pub(super) async fn raise_mark(&self, name: &str, value: u64) -> Result<(), StoreError> {
-        let value = super::rows::bigint(value);
-        Ok(self.cql.write(&self.statements.raise_mark, (value, value, name)).await?)
+        let value = bigint(value);
+        Ok(self.cluster.cql.write(&self.cluster.statements.raise_mark, (value, value, name)).await?)
     }
 }

@@ -4,9 +4,10 @@ use scylla::errors::PrepareError;
 use scylla::statement::prepared::PreparedStatement;
 
 use super::session::{Cql, Kind};
+use crate::store::records::links::{LinkRow, NewLinkRow};
 
 macro_rules! statements {
-    ($($kind:ident $name:ident: $text:literal;)*) => {
+    ($($kind:ident $name:ident: $text:expr;)*) => {
         /// All prepared statements, by what they do.
         pub struct Statements {
             $(pub $name: PreparedStatement,)*
@@ -30,12 +31,11 @@ statements! {
     // Twice is the same: the value is the timestamp.
     Write raise_mark: "UPDATE marks USING TIMESTAMP ? SET value = ? WHERE name = ?";
 
-    Read link: "SELECT id, owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ?";
+    Read link: format!("SELECT {} FROM links WHERE id = ?", LinkRow::COLUMNS);
     SettlingRead link_claim: "SELECT claim FROM links WHERE id = ?";
-    Lwt create_link: "INSERT INTO links (id, claim, owner, created_at, target, data, webhooks, tracked) \
-                      VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS";
+    Lwt create_link: NewLinkRow::insert();
     // Not the row: it keeps out an insert of the same link that comes late.
-    Lwt drop_link: "DELETE owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ? IF claim = ?";
+    Lwt drop_link: format!("DELETE {} FROM links WHERE id = ? IF claim = ?", LinkRow::VALUES);
     Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";
     Lwt claim_links: "UPDATE link_quotas SET used = ?, claim = ? WHERE owner = ? AND month = ? AND process = ? IF used = ?";

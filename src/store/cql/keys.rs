@@ -3,18 +3,20 @@
 //! The record alone says what is; the other rows only help to find it. They are written before it and removed after it,
 //! so a crash in between leaves rows that lead to a record which does not confirm them, and those are passed over.
 
+use std::sync::Arc;
+
 use futures_util::future::{try_join, try_join_all};
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
-use super::Tables;
+use super::children::Makers;
+use super::cluster::Cluster;
 use super::outcome::CqlError;
-use super::rows::{bigint, corrupt, json, timestamp, timestamp_from, to_json};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash};
+use crate::store::records::columns::{bigint, timestamp, timestamp_from};
+use crate::store::records::{corrupt, keys as records};
 use crate::store::{StoreError, UpdateKeyError};
-
-const KEYS: &str = "keys";
 
 /// Rows that help to find a record carry its revision as timestamp: what a later one writes or removes wins, whichever
 /// clock its node has. Of one revision, a removal comes before what is written.
@@ -33,15 +35,25 @@ fn secrets(key: &ApiKey) -> impl Iterator<Item = SecretHash> {
     all.filter(move |_| live)
 }
 
-impl Tables {
+/// API keys.
+pub struct Keys {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) makers: Makers,
+}
+
+impl Keys {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster), makers: Makers::default() }
+    }
+
     pub(super) async fn put_new_key(&self, key: &ApiKey) -> Result<(), StoreError> {
-        let statements = &self.statements;
+        let statements = &self.cluster.statements;
         self.put_signs(key).await?;
-        let record = to_json(KEYS, key)?;
+        let record = records::to_json(key)?;
         let attempt =
-            || async { self.cql.lwt(&statements.create_key, (key.id.0, bigint(key.revision), &record)).await };
+            || async { self.cluster.cql.lwt(&statements.create_key, (key.id.0, bigint(key.revision), &record)).await };
         let settle = || async { Ok(self.settled_row(key.id).await?.map(|there| there.as_ref() == Some(&record))) };
-        if self.cql.settled(attempt, settle).await? {
+        if self.cluster.cql.settled(attempt, settle).await? {
             return Ok(());
         }
         match self.settled_row(key.id).await? {
@@ -52,7 +64,7 @@ impl Tables {
     }
 
     pub(super) async fn put_changed_key(&self, key: &ApiKey) -> Result<(), UpdateKeyError> {
-        let statements = &self.statements;
+        let statements = &self.cluster.statements;
         let before = self.read_key(key.id).await?.ok_or(UpdateKeyError::Conflict)?;
         if before.revision + 1 != key.revision {
             return Err(UpdateKeyError::Conflict);
@@ -61,16 +73,16 @@ impl Tables {
             self.close_list(key.id).await?;
         }
         self.put_signs(key).await?;
-        let record = to_json(KEYS, key)?;
+        let record = records::to_json(key)?;
         let values = (bigint(key.revision), &record, key.id.0, bigint(before.revision));
-        let attempt = || async { self.cql.lwt(&statements.update_key, values).await };
+        let attempt = || async { self.cluster.cql.lwt(&statements.update_key, values).await };
         let settle = || async {
             let Some(Some(there)) = self.settled_row(key.id).await? else { return Ok(Some(false)) };
             // As it was before: nothing is decided.
-            let there_is = |revision| json::<ApiKey>(KEYS, &there).is_ok_and(|there| there.revision == revision);
+            let there_is = |revision| records::from_json(&there).is_ok_and(|there| there.revision == revision);
             Ok(if there_is(before.revision) { None } else { Some(there == record) })
         };
-        if !self.cql.settled(attempt, settle).await.map_err(StoreError::from)? {
+        if !self.cluster.cql.settled(attempt, settle).await.map_err(StoreError::from)? {
             return Err(UpdateKeyError::Conflict);
         }
         // The change holds already: what is left behind is passed over by whoever comes upon it.
@@ -82,45 +94,50 @@ impl Tables {
 
     /// Writes the rows that find a key.
     async fn put_signs(&self, key: &ApiKey) -> Result<(), StoreError> {
-        let (statements, at, id) = (&self.statements, written_at(key.revision), key.id.0.as_bytes().as_slice());
-        let by_secret = secrets(key)
-            .map(|hash| async move { self.cql.write(&statements.put_secret, (hash.0.as_slice(), id, at)).await });
+        let (statements, at, id) = (&self.cluster.statements, written_at(key.revision), key.id.0.as_bytes().as_slice());
+        let by_secret = secrets(key).map(|hash| async move {
+            self.cluster.cql.write(&statements.put_secret, (hash.0.as_slice(), id, at)).await
+        });
         let viewers = if key.revoked_at.is_none() { key.lineage() } else { Vec::new() };
         let by_viewer = viewers
             .into_iter()
-            .map(|viewer| async move { self.cql.write(&statements.put_view, (viewer.0, id, at)).await });
+            .map(|viewer| async move { self.cluster.cql.write(&statements.put_view, (viewer.0, id, at)).await });
         try_join(try_join_all(by_secret), try_join_all(by_viewer)).await?;
         Ok(())
     }
 
     /// Removes the rows that found the key as it was before, and not as it is now.
     async fn remove_signs(&self, before: &ApiKey, now: &ApiKey) -> Result<(), StoreError> {
-        let (statements, at, id) = (&self.statements, removed_at(now.revision), now.id.0.as_bytes().as_slice());
+        let (statements, at, id) = (&self.cluster.statements, removed_at(now.revision), now.id.0.as_bytes().as_slice());
         let kept: Vec<_> = secrets(now).collect();
         let gone = secrets(before).filter(|hash| !kept.contains(hash));
-        let by_secret =
-            gone.map(|hash| async move { self.cql.write(&statements.drop_secret, (at, hash.0.as_slice())).await });
+        let by_secret = gone
+            .map(|hash| async move { self.cluster.cql.write(&statements.drop_secret, (at, hash.0.as_slice())).await });
         let viewers = if now.revoked_at.is_some() { before.lineage() } else { Vec::new() };
         let by_viewer = viewers
             .into_iter()
-            .map(|viewer| async move { self.cql.write(&statements.drop_view, (at, viewer.0, id)).await });
+            .map(|viewer| async move { self.cluster.cql.write(&statements.drop_view, (at, viewer.0, id)).await });
         try_join(try_join_all(by_secret), try_join_all(by_viewer)).await?;
         Ok(())
     }
 
     /// The record in a key's row, if there is a row: one without a record was barred (`children.rs`).
     pub(super) async fn settled_row(&self, id: KeyId) -> Result<Option<Option<String>>, CqlError> {
-        let row = self.cql.read_one::<(Option<String>,)>(&self.statements.key_settled, (id.0,)).await?;
+        let row = self.cluster.cql.read_one::<(Option<String>,)>(&self.cluster.statements.key_settled, (id.0,)).await?;
         Ok(row.map(|(record,)| record))
     }
 
     pub(super) async fn read_key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
-        let row = self.cql.read_one::<(Option<String>,)>(&self.statements.key, (id.0,)).await?;
-        row.and_then(|(record,)| record).map(|record| json(KEYS, &record)).transpose()
+        let row = self.cluster.cql.read_one::<(Option<String>,)>(&self.cluster.statements.key, (id.0,)).await?;
+        row.and_then(|(record,)| record).map(|record| records::from_json(&record)).transpose()
     }
 
     pub(super) async fn read_key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError> {
-        let row = self.cql.read_one::<(Vec<u8>,)>(&self.statements.key_of_secret, (hash.0.as_slice(),)).await?;
+        let row = self
+            .cluster
+            .cql
+            .read_one::<(Vec<u8>,)>(&self.cluster.statements.key_of_secret, (hash.0.as_slice(),))
+            .await?;
         let Some((id,)) = row else { return Ok(None) };
         let key = self.read_key(key_id(&id)?).await?;
         Ok(key.filter(|key| secrets(key).any(|known| known.matches(&hash))))
@@ -136,10 +153,10 @@ impl Tables {
         while found.len() < limit {
             let page = i32::try_from(limit - found.len()).unwrap_or(i32::MAX);
             let rows: Vec<(Vec<u8>,)> = match after {
-                None => self.cql.read(&self.statements.views, (viewer.0, page)).await?,
+                None => self.cluster.cql.read(&self.cluster.statements.views, (viewer.0, page)).await?,
                 Some(after) => {
                     let values = (viewer.0, after.0.as_bytes().as_slice(), page);
-                    self.cql.read(&self.statements.views_after, values).await?
+                    self.cluster.cql.read(&self.cluster.statements.views_after, values).await?
                 }
             };
             let ids = rows.iter().map(|(id,)| key_id(id)).collect::<Result<Vec<_>, _>>()?;
@@ -153,16 +170,21 @@ impl Tables {
     }
 
     pub(super) async fn write_key_uses(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
-        self.all(uses, |(key, at)| async move {
-            let values = (key.0, timestamp(at), bigint(at.0));
-            Ok(self.cql.write(&self.statements.note_use, values).await?)
-        })
-        .await
+        self.cluster
+            .all(uses, |(key, at)| async move {
+                let values = (key.0, timestamp(at), bigint(at.0));
+                Ok(self.cluster.cql.write(&self.cluster.statements.note_use, values).await?)
+            })
+            .await
     }
 
     pub(super) async fn read_last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let read = |key: KeyId| async move {
-            let row = self.cql.read_one::<(Option<CqlTimestamp>,)>(&self.statements.key_use, (key.0,)).await?;
+            let row = self
+                .cluster
+                .cql
+                .read_one::<(Option<CqlTimestamp>,)>(&self.cluster.statements.key_use, (key.0,))
+                .await?;
             Ok::<_, CqlError>(row.and_then(|(at,)| at).map(timestamp_from))
         };
         Ok(try_join_all(keys.into_iter().map(read)).await?)
@@ -170,5 +192,5 @@ impl Tables {
 }
 
 fn key_id(bytes: &[u8]) -> Result<KeyId, StoreError> {
-    Uuid::from_slice(bytes).map(KeyId).map_err(|error| corrupt(KEYS, &error))
+    Uuid::from_slice(bytes).map(KeyId).map_err(|error| corrupt(records::TABLE, &error))
 }

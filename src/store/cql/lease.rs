@@ -4,20 +4,35 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::task::JoinHandle;
+use tokio::sync::{Mutex, Notify};
 use uuid::Uuid;
 
-use super::Tables;
+use super::cluster::Cluster;
 use super::outcome::CqlError;
-use super::queue::{BEAT_EVERY, QueueRow};
+use super::queue::{BEAT_EVERY, Hold, QueueRow, Queues, start_of};
 use super::watch::uptime;
+use crate::domain::hit::NodeId;
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;
 
 /// How soon a holder tries again whose beat did not get through.
 const BEAT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-impl Tables {
+/// The queues that this process holds, and their rows.
+pub struct Leases {
+    cluster: Arc<Cluster>,
+    pub queues: Queues,
+    /// Wakes whoever counts what is doubtful.
+    pub doubts: Arc<Notify>,
+    beating: Mutex<()>,
+}
+
+impl Leases {
+    pub fn new(cluster: &Arc<Cluster>, node: NodeId) -> Self {
+        let queues = Queues::new(node.0);
+        Self { cluster: Arc::clone(cluster), queues, doubts: Arc::default(), beating: Mutex::default() }
+    }
+
     /// Opens a queue for this life of the node, and takes over those of its earlier lives, which are over: nobody else
     /// has its journal.
     pub(super) async fn begin_queues(&self) -> Result<(), StoreError> {
@@ -27,43 +42,20 @@ impl Tables {
         }
         let (node, looked_at) = (self.queues.node, uptime());
         for row in self.queue_rows().await?.into_iter().filter(|row| row.is_left_by(node)) {
-            if row.holder != self.process {
+            if row.holder != self.cluster.process {
                 self.adopt(&row, looked_at).await?;
             }
         }
         Ok(())
     }
 
-    /// Starts what keeps the queues for as long as the store is open: beats, takes over, counts; and the cluster in reach.
-    /// Each is a task of its own, so that a beat never waits for the others.
-    pub(super) fn keep_queues(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
-        let forever = |task: fn(Weak<Self>) -> JoinHandle<()>| {
-            let tables = Arc::downgrade(self);
-            tokio::spawn(async move {
-                // A panic in one would leave this node without a queue until it is started anew.
-                while let Err(error) = task(tables.clone()).await
-                    && error.is_panic()
-                {
-                    tracing::error!("a task of the store panicked, and is started anew");
-                    tokio::time::sleep(BEAT_EVERY).await;
-                }
-            })
-        };
-        vec![
-            forever(|tables| tokio::spawn(Self::keep_beating(tables))),
-            forever(|tables| tokio::spawn(Self::keep_adopting(tables))),
-            forever(|tables| tokio::spawn(Self::keep_counting(tables))),
-            forever(|tables| tokio::spawn(Self::keep_in_reach(tables))),
-        ]
-    }
-
-    async fn keep_beating(tables: Weak<Self>) {
+    pub(super) async fn keep_beating(leases: Weak<Self>) {
         static LINES: LogLimit = LogLimit::new(BEAT_EVERY);
         let mut pause = BEAT_EVERY;
         loop {
             tokio::time::sleep(pause).await;
-            let Some(tables) = tables.upgrade().filter(|tables| tables.check_open().is_ok()) else { return };
-            let beaten = tables.beat_all().await;
+            let Some(leases) = leases.upgrade().filter(|leases| leases.cluster.check_open().is_ok()) else { return };
+            let beaten = leases.beat_all().await;
             // Nothing is begun on a queue before the beat that gets through: soon after the cluster is back.
             pause = if beaten.is_ok() { BEAT_EVERY } else { BEAT_AGAIN_AFTER };
             if let Err(error) = beaten
@@ -71,14 +63,14 @@ impl Tables {
             {
                 tracing::warn!(%error, "queues: the cluster does not confirm that this node holds them");
             }
-            tables.doubts.notify_one();
+            leases.doubts.notify_one();
         }
     }
 
     async fn beat_all(&self) -> Result<(), StoreError> {
         let rows = self.queue_rows().await?;
         for held in self.queues.held_queues() {
-            if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.process) {
+            if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.cluster.process) {
                 self.queues.beat_is(held, row.beat);
             } else {
                 tracing::warn!(queue = %held, "queues: another node has taken this one's over");
@@ -100,8 +92,8 @@ impl Tables {
 
     async fn beat_with(&self, queue: Uuid, beat: i64, floor: i64) -> Result<(), StoreError> {
         let sent_at = uptime();
-        let values = (beat + 1, floor, queue, self.process, beat);
-        if self.cql.lwt(&self.statements.beat, values).await? {
+        let values = (beat + 1, floor, queue, self.cluster.process, beat);
+        if self.cluster.cql.lwt(&self.cluster.statements.beat, values).await? {
             self.queues.has_beaten(queue, beat + 1, floor, sent_at);
             return Ok(());
         }
@@ -112,7 +104,8 @@ impl Tables {
     /// Lowers the floor that a queue's row says, before something is written below it.
     pub(super) async fn lower_floor(&self, queue: Uuid, floor: i64) -> Result<(), StoreError> {
         let _one_at_a_time = self.beating.lock().await;
-        let row = self.queue_rows().await?.into_iter().find(|row| row.queue == queue && row.holder == self.process);
+        let row =
+            self.queue_rows().await?.into_iter().find(|row| row.queue == queue && row.holder == self.cluster.process);
         let row = row.ok_or_else(|| StoreError::Unavailable("another node has this node's queue".into()))?;
         self.beat_with(queue, row.beat, floor.min(row.floor)).await
     }
@@ -120,33 +113,55 @@ impl Tables {
     async fn open_own_queue(&self) -> Result<(), StoreError> {
         let (queue, sent_at) = (Uuid::new_v4(), uptime());
         let (node, floor) = (self.queues.node, 0);
-        let values = (queue, node, self.process, node, floor);
-        let attempt = || self.cql.lwt(&self.statements.open_queue, values);
+        let values = (queue, node, self.cluster.process, node, floor);
+        let attempt = || self.cluster.cql.lwt(&self.cluster.statements.open_queue, values);
         let settle = || async {
-            let holder = self.cql.read_one::<(Uuid,)>(&self.statements.queue_holder, (queue,)).await?;
+            let holder = self.cluster.cql.read_one::<(Uuid,)>(&self.cluster.statements.queue_holder, (queue,)).await?;
             Ok(holder.map(|_| true))
         };
-        self.cql.settled(attempt, settle).await?;
-        self.queues.take(queue, (0, floor), sent_at, &[], true);
+        self.cluster.cql.settled(attempt, settle).await?;
+        self.queues.open(queue, Hold { beat: 0, floor, renewed_at: sent_at });
         Ok(())
     }
 
     /// Hands all queues back: those with nothing left are removed, the others are free for whoever comes first.
     pub(super) async fn hand_back(&self) -> Result<(), CqlError> {
-        for row in self.queue_rows().await?.into_iter().filter(|row| row.holder == self.process) {
+        for row in self.queue_rows().await?.into_iter().filter(|row| row.holder == self.cluster.process) {
             if self.queues.is_drained(row.queue) {
-                self.cql.lwt(&self.statements.close_queue, (row.queue, self.process)).await?;
+                self.cluster.cql.lwt(&self.cluster.statements.close_queue, (row.queue, self.cluster.process)).await?;
             } else {
-                let values = (Uuid::nil(), Uuid::nil(), row.beat + 1, row.queue, self.process, row.beat);
-                self.cql.lwt(&self.statements.adopt_queue, values).await?;
+                let values = (Uuid::nil(), Uuid::nil(), row.beat + 1, row.queue, self.cluster.process, row.beat);
+                self.cluster.cql.lwt(&self.cluster.statements.adopt_queue, values).await?;
             }
             self.queues.lose(row.queue);
         }
         Ok(())
     }
 
+    /// Takes a queue over as its row was at `looked_at`, unless another process was faster, or its holder lives after all.
+    pub(super) async fn adopt(&self, row: &QueueRow, looked_at: Duration) -> Result<(), StoreError> {
+        let is_ours = row.holder == self.cluster.process;
+        let values = (self.cluster.process, self.queues.node, row.beat + 1, row.queue, row.holder, row.beat);
+        if !is_ours && !self.cluster.cql.lwt(&self.cluster.statements.adopt_queue, values).await? {
+            return Ok(());
+        }
+        let buckets: Vec<(i64,)> =
+            self.cluster.cql.read(&self.cluster.statements.buckets, (row.queue, row.floor)).await?;
+        let buckets: Vec<i64> = buckets.into_iter().map(|(bucket,)| bucket).collect();
+        // One whose answer was lost is ours already, who knows since when: nothing is begun on it before its next beat.
+        let (beat, renewed_at) = if is_ours { (row.beat, LONG_AGO) } else { (row.beat + 1, looked_at) };
+        self.queues.adopt(row.queue, Hold { beat, floor: row.floor, renewed_at }, &buckets);
+        tracing::info!(queue = %row.queue, node = %row.node, buckets = buckets.len(), "queues: adopted");
+        self.doubts.notify_one();
+        if let Some(first) = buckets.first() {
+            self.queues.tell(start_of(*first));
+        }
+        Ok(())
+    }
+
     pub(super) async fn queue_rows(&self) -> Result<Vec<QueueRow>, CqlError> {
-        let rows: Vec<(Uuid, Uuid, Uuid, Uuid, i64, i64)> = self.cql.read(&self.statements.queues, ()).await?;
+        let rows: Vec<(Uuid, Uuid, Uuid, Uuid, i64, i64)> =
+            self.cluster.cql.read(&self.cluster.statements.queues, ()).await?;
         let row = |(queue, node, holder, holder_node, beat, floor)| QueueRow {
             queue,
             node,

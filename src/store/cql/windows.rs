@@ -6,22 +6,34 @@
 //! seconds' worth that is allowed on a bad one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use scylla::policies::timestamp_generator::TimestampGenerator;
+use scylla::policies::timestamp_generator::{MonotonicTimestampGenerator, TimestampGenerator};
 use uuid::Uuid;
 
-use super::Tables;
-use super::rows::corrupt;
+use super::cluster::Cluster;
 use crate::domain::key::KeyId;
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::window::{WindowId, WindowLog};
 use crate::store::StoreError;
+use crate::store::records::columns::{self, times, times_from};
 
 /// Keys exchanged at once. Each shard of keys has an exchange of its own, beside all else that is asked of the cluster.
 const KEYS_AT_ONCE: usize = 64;
 
-impl Tables {
+/// What was let in, by process.
+pub struct Windows {
+    cluster: Arc<Cluster>,
+    /// Later publications win over earlier ones that are late, whatever becomes of the clock.
+    timestamps: MonotonicTimestampGenerator,
+}
+
+impl Windows {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster), timestamps: MonotonicTimestampGenerator::new() }
+    }
+
     pub(super) async fn exchange_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         let mut by_key: HashMap<KeyId, Vec<WindowLog>> = HashMap::new();
         for log in own {
@@ -42,22 +54,27 @@ impl Tables {
     async fn exchange_windows_of(&self, key: KeyId, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         // Only this process writes these rows, so its own order is all there is to keep.
         let row = |log: &WindowLog| {
-            let at = self.window_timestamps.next_timestamp();
-            (key.0, self.process, tinyint(log.rate_limit), to_blob(&log.admitted_ms), at)
+            let at = self.timestamps.next_timestamp();
+            (key.0, self.cluster.process, columns::rate_limit(log.rate_limit), times(&log.admitted_ms), at)
         };
         let rows = own.iter().map(row).collect();
-        self.cql.write_partition(&self.statements.put_window, rows).await?;
+        self.cluster.cql.write_partition(&self.cluster.statements.put_window, rows).await?;
         self.read_windows_of(key, own.into_iter().map(|log| log.rate_limit).collect()).await
     }
 
     async fn read_windows_of(&self, key: KeyId, asked: Vec<RateLimitId>) -> Result<Vec<WindowLog>, StoreError> {
-        let rows = self.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.statements.windows, (key.0,)).await?;
+        let rows =
+            self.cluster.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.cluster.statements.windows, (key.0,)).await?;
         let mut others = Vec::new();
         for (process, number, admitted) in rows {
             // A limit that only a later release has is none that was asked for.
-            let asked = asked.iter().copied().find(|asked| tinyint(*asked) == number);
-            if let Some(rate_limit) = asked.filter(|_| process != self.process) {
-                others.push(WindowLog { key, rate_limit, admitted_ms: from_blob(&admitted.unwrap_or_default())? });
+            let asked = asked.iter().copied().find(|asked| columns::rate_limit(*asked) == number);
+            if let Some(rate_limit) = asked.filter(|_| process != self.cluster.process) {
+                others.push(WindowLog {
+                    key,
+                    rate_limit,
+                    admitted_ms: times_from("windows", &admitted.unwrap_or_default())?,
+                });
             }
         }
         Ok(others)
@@ -79,19 +96,4 @@ where
         }
     }
     failed.map_or(Ok(others), Err)
-}
-
-/// The column's name is `endpoint`.
-fn tinyint(rate_limit: RateLimitId) -> i8 {
-    // All numbers are below `RateLimitId::COUNT`.
-    i8::try_from(rate_limit.number()).unwrap_or(i8::MAX)
-}
-
-fn to_blob(admitted_ms: &[u64]) -> Vec<u8> {
-    admitted_ms.iter().flat_map(|at| at.to_be_bytes()).collect()
-}
-
-fn from_blob(blob: &[u8]) -> Result<Vec<u64>, StoreError> {
-    let (times, []) = blob.as_chunks() else { return Err(corrupt("windows", &"times of 8 bytes are cut off")) };
-    Ok(times.iter().map(|at| u64::from_be_bytes(*at)).collect())
 }

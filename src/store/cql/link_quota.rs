@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use super::Tables;
+use super::links::Links;
+use super::lwt_quota::{Claim, KnownMonth, LwtQuota, move_on};
 use super::outcome::CqlError;
-use super::rows::{bigint, month as month_column, number};
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::StoreError;
+use crate::store::records::columns::{bigint, month as month_column, number};
 
 /// Idle months are forgotten once more than this many are known.
 const MOST_IDLE: usize = 10_000;
@@ -92,12 +93,6 @@ impl Drop for Place {
     }
 }
 
-/// A claim that was sent and may have been applied.
-struct Sent {
-    claim: i32,
-    answers: Vec<Counted>,
-}
-
 impl LinkQuota {
     fn room(&self) -> MutexGuard<'_, Room> {
         // Nothing panics while this lock is held.
@@ -110,7 +105,7 @@ impl LinkQuota {
     }
 }
 
-impl Tables {
+impl Links {
     /// Waits until there may be room under the limit for one more creation: those that would be refused make no link.
     /// Answers the count where there is none.
     pub(super) async fn enter(
@@ -149,7 +144,7 @@ impl Tables {
 
     pub(super) async fn links_used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
         let values = (owner.0, month_column(month));
-        let row = self.cql.read_one::<(Option<i64>,)>(&self.statements.links_used, values).await?;
+        let row = self.cluster.cql.read_one::<(Option<i64>,)>(&self.cluster.statements.links_used, values).await?;
         Ok(row.map_or(0, |(used,)| number(used)))
     }
 
@@ -180,71 +175,75 @@ impl Tables {
     /// Moves the month's count on by as many as fit, for certain: gives up only when the store closes.
     async fn claim_links(&self, quota: &LinkQuota, waiting: &[Waiting]) -> Result<Vec<Counted>, StoreError> {
         // Where it is not known yet, the first claim finds out.
-        let mut used = quota.room().used.unwrap_or(0);
-        // Those that may be applied yet: all on the same count, so that at most one of them ever is.
-        let mut sent: Vec<Sent> = Vec::new();
-        loop {
-            let (answers, then) = match sent.last() {
-                // One of these may count them already.
-                Some(sent) => (sent.answers.clone(), used + counted_in(&sent.answers)),
-                None => share(used, waiting),
-            };
-            if then == used {
-                return Ok(answers);
-            }
-            let claim = self.next_claim();
-            sent.push(Sent { claim, answers: answers.clone() });
-            match self.send_claim(quota, used, then, claim).await {
-                Ok(true) => {
-                    quota.saw(then);
-                    return Ok(answers);
-                }
-                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
-                // Refused since the count has moved, or not known: what is there says which.
-                Ok(false) | Err(_) => {}
-            }
-            let there = self.until_closed(|| async { self.read_quota(quota).await }).await?;
-            quota.saw(there.used);
-            if let Some(applied) = sent.iter().position(|sent| there.claim == Some(sent.claim)) {
-                return Ok(sent.swap_remove(applied).answers);
-            }
-            if there.used != used {
-                // The count never comes back: none of them can be applied any more.
-                (sent, used) = (Vec::new(), there.used);
-            }
-        }
+        let mut known = KnownMonth { used: quota.room().used.unwrap_or(0), claim: None };
+        let mut claiming = Claiming { links: self, quota, waiting, last: None };
+        let answers = move_on(&mut claiming, &mut known).await?;
+        quota.saw(known.used);
+        Ok(answers)
+    }
+}
+
+/// Creations that are counted together.
+struct Claiming<'a> {
+    links: &'a Links,
+    quota: &'a LinkQuota,
+    waiting: &'a [Waiting],
+    /// What was to be answered on which count.
+    last: Option<(u64, Vec<Counted>)>,
+}
+
+impl LwtQuota for Claiming<'_> {
+    type Share = Vec<Counted>;
+    type Rows = ();
+
+    fn share(&mut self, used: u64) -> (Vec<Counted>, u64) {
+        let answers = match self.last.take() {
+            // A claim on this count may count them already.
+            Some((on, answers)) if on == used => answers,
+            _ => share(used, self.waiting),
+        };
+        self.last = Some((used, answers.clone()));
+        let count = counted_in(&answers);
+        (answers, count)
     }
 
-    async fn send_claim(&self, quota: &LinkQuota, used: u64, then: u64, claim: i32) -> Result<bool, CqlError> {
-        // A month that nothing was counted in has no row.
-        let before = (used > 0).then(|| bigint(used));
-        let values = (bigint(then), claim, quota.owner.0, month_column(quota.month), self.process, before);
-        self.cql.lwt(&self.statements.claim_links, values).await
+    fn begin(&self) -> Result<i32, StoreError> {
+        Ok(self.links.cluster.next_claim())
     }
 
-    async fn read_quota(&self, quota: &LinkQuota) -> Result<There, CqlError> {
-        let values = (quota.owner.0, month_column(quota.month));
-        let rows: Vec<(Option<Uuid>, Option<i64>, Option<i32>)> =
-            self.cql.read(&self.statements.link_quota, values).await?;
+    async fn send(&self, claim: &Claim<Vec<Counted>>) -> Result<bool, CqlError> {
+        let cluster = &self.links.cluster;
+        let (owner, month) = (self.quota.owner.0, month_column(self.quota.month));
+        let values = (bigint(claim.then), claim.number, owner, month, cluster.process, claim.before());
+        cluster.cql.lwt(&cluster.statements.claim_links, values).await
+    }
+
+    async fn read(&mut self) -> Result<(KnownMonth, ()), StoreError> {
+        let cluster = &self.links.cluster;
+        let month = (self.quota.owner.0, month_column(self.quota.month));
+        let read = || cluster.cql.read::<QuotaRow>(&cluster.statements.link_quota, month);
+        let rows = cluster.until_closed(read).await?;
         let used = rows.first().map_or(0, |(_, used, _)| number(*used));
-        let own = rows.into_iter().find(|(process, ..)| *process == Some(self.process));
-        Ok(There { used, claim: own.and_then(|(_, _, claim)| claim) })
+        self.quota.saw(used);
+        let own = rows.into_iter().find(|(process, ..)| *process == Some(cluster.process));
+        Ok((KnownMonth { used, claim: own.and_then(|(.., claim)| claim) }, ()))
+    }
+
+    async fn was_refused(&mut self, _: KnownMonth, _: KnownMonth, (): ()) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 
-/// The month's count, and this process' last claim that was applied.
-struct There {
-    used: u64,
-    claim: Option<i32>,
-}
+/// Process, count, and number of its last claim.
+type QuotaRow = (Option<Uuid>, Option<i64>, Option<i32>);
 
 /// How many links these answers count.
 fn counted_in(answers: &[Counted]) -> u64 {
     answers.iter().filter(|answer| matches!(answer, Counted::As(_))).count() as u64
 }
 
-/// What those who wait are told where `used` are counted, and the count then.
-fn share(used: u64, waiting: &[Waiting]) -> (Vec<Counted>, u64) {
+/// What those who wait are told where `used` are counted.
+fn share(used: u64, waiting: &[Waiting]) -> Vec<Counted> {
     let mut count = used;
     let answers = waiting.iter().map(|waiting| {
         if !waiting.is_awaited.load(Ordering::Acquire) {
@@ -256,5 +255,5 @@ fn share(used: u64, waiting: &[Waiting]) -> (Vec<Counted>, u64) {
             Counted::Refused(count)
         }
     });
-    (answers.collect(), count)
+    answers.collect()
 }

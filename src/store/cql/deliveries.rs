@@ -4,21 +4,30 @@
 //! over due times whose state says otherwise.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use moka::sync::Cache;
 use scylla::value::CqlValue;
+use tokio::sync::RwLock;
 use uuid::Uuid;
 
-use super::Tables;
+use super::cluster::Cluster;
+use super::delivery_sums::DeliverySums;
+use super::lease::Leases;
+use super::names::Names;
 use super::queue::{Expected, bucket_of};
-use super::rows::{bigint, day as day_column, json, to_json};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
+use crate::store::records::columns::{bigint, day as day_column};
+use crate::store::records::deliveries as records;
 use crate::store::{Settlement, StoreError};
 
-pub const DELIVERIES: &str = "deliveries";
+/// Days of links that are remembered as noted; a row takes some 50 bytes.
+const DAYS_KEPT: u64 = 100_000;
 /// Rows in one write to a partition.
 const ROWS_AT_ONCE: usize = 50;
 
@@ -62,7 +71,7 @@ impl Change {
             Some(CqlValue::Ascii(link.as_str().to_owned())),
             Some(CqlValue::Int(day_column(day))),
             Some(CqlValue::Blob(delivery)),
-            Some(CqlValue::Text(to_json(DELIVERIES, &self.state)?)),
+            Some(CqlValue::Text(records::to_json(&self.state)?)),
             self.queue.map(CqlValue::Uuid),
             Some(CqlValue::BigInt(written_at(self.id, self.attempt, self.state.status))),
         ])
@@ -91,20 +100,40 @@ pub fn day_timestamp(day: Day) -> i64 {
     bigint(day.start().minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000))
 }
 
-/// A state as it stands in its row, where whether it is counted has a column of its own.
-pub fn state_from(state: &str, counted: Option<bool>) -> Result<DeliveryState, StoreError> {
-    let state: DeliveryState = json(DELIVERIES, state)?;
-    Ok(DeliveryState { counted: counted.unwrap_or(false), ..state })
+/// Deliveries of webhooks, in the queues that this process holds.
+pub struct Deliveries {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) names: Arc<Names>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) sums: DeliverySums,
+    /// Held by whoever changes what is pending, and alone by whoever counts it.
+    pub(super) changing: RwLock<()>,
+    /// Days of links that are known to be noted as having deliveries.
+    noted_days: Cache<(ShortId, Day), ()>,
+    /// The first day whose deliveries are shown.
+    pub(super) kept_from: AtomicU32,
 }
 
-impl Tables {
+impl Deliveries {
+    pub fn new(cluster: &Arc<Cluster>, names: &Arc<Names>, leases: &Arc<Leases>) -> Self {
+        Self {
+            cluster: Arc::clone(cluster),
+            names: Arc::clone(names),
+            leases: Arc::clone(leases),
+            sums: DeliverySums::default(),
+            changing: RwLock::default(),
+            noted_days: Cache::new(DAYS_KEPT),
+            kept_from: AtomicU32::new(0),
+        }
+    }
+
     /// Puts deliveries into the queue; one that is there already stays as it is. `is_replay`: some may be there.
     pub(super) async fn enqueue(&self, deliveries: &[NewDelivery], is_replay: bool) -> Result<(), StoreError> {
         if deliveries.is_empty() {
             return Ok(());
         }
         let _others_may_too = self.changing.read().await;
-        let queue = self.queues.own()?;
+        let queue = self.leases.queues.own()?;
         let mut new: Vec<(DeliveryId, DeliveryState)> =
             deliveries.iter().map(|new| (new.id, DeliveryState::new(new.owner, new.id.hit.at))).collect();
         let mut due: Vec<(Timestamp, DeliveryId)> = new.iter().map(|(id, state)| (state.created_at, *id)).collect();
@@ -126,12 +155,12 @@ impl Tables {
             tried: false,
         });
         let written = self.write_states(changes).await;
-        if written.is_err() || !self.queues.is_held(queue) {
+        if written.is_err() || !self.leases.queues.is_held(queue) {
             self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
         }
         written?;
         // Had this process been asleep for long in between, the queue's new holder may have missed them.
-        if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
+        if self.leases.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
     /// Writes states and the sums that count them, together for each link's day.
@@ -140,11 +169,11 @@ impl Tables {
         for change in changes {
             partitions.entry((change.id.link, change.id.hit.at.day())).or_default().push(change);
         }
-        self.all(partitions, |((link, day), changes)| self.write_day(link, day, changes)).await
+        self.cluster.all(partitions, |((link, day), changes)| self.write_day(link, day, changes)).await
     }
 
     async fn write_day(&self, link: ShortId, day: Day, changes: Vec<Change>) -> Result<(), StoreError> {
-        let known = self.delivery_sums.of(link, day);
+        let known = self.sums.of(link, day);
         let mut known = known.lock().await;
         for mut changes in in_chunks(changes) {
             let mut sums = if let Some(sums) = known.take() {
@@ -163,11 +192,11 @@ impl Tables {
                 } else {
                     sums.settled(url_index, &change.state, change.tried);
                 }
-                writes.push((&self.statements.put_delivery, change.row()?));
+                writes.push((&self.cluster.statements.put_delivery, change.row()?));
             }
-            writes.push((&self.statements.put_sums, self.sums_row(link, day, &sums)?));
+            writes.push((&self.cluster.statements.put_sums, self.sums_row(link, day, &sums)?));
             // Where this fails, what is written is not known: the next change reads it.
-            self.cql.write_together(writes).await?;
+            self.cluster.cql.write_together(writes).await?;
             *known = Some(sums);
         }
         Ok(())
@@ -190,7 +219,7 @@ impl Tables {
     ///
     /// Their states are written before what this answers is dropped.
     async fn write_due(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> Result<Expected<'_>, StoreError> {
-        let expected = self.queues.expect(queue, due);
+        let expected = self.leases.queues.expect(queue, due);
         if due.is_empty() {
             return Ok(expected);
         }
@@ -208,13 +237,14 @@ impl Tables {
         expected: &Expected<'_>,
     ) -> Result<(), StoreError> {
         if let Some(floor) = expected.floor {
-            self.lower_floor(queue, floor).await?;
+            self.leases.lower_floor(queue, floor).await?;
         }
-        self.all(&expected.unnoted, |bucket| async move {
-            Ok(self.cql.write(&self.statements.put_bucket, (queue, *bucket)).await?)
-        })
-        .await?;
-        self.queues.noted(queue, &expected.unnoted);
+        self.cluster
+            .all(&expected.unnoted, |bucket| async move {
+                Ok(self.cluster.cql.write(&self.cluster.statements.put_bucket, (queue, *bucket)).await?)
+            })
+            .await?;
+        self.leases.queues.noted(queue, &expected.unnoted);
         let mut buckets: HashMap<i64, Vec<_>> = HashMap::new();
         for (due_at, id) in due {
             let bucket = bucket_of(*due_at);
@@ -222,26 +252,33 @@ impl Tables {
             buckets.entry(bucket).or_default().push(row);
         }
         let chunks: Vec<_> = buckets.into_values().flat_map(in_chunks).collect();
-        self.all(chunks, |rows| async move { Ok(self.cql.write_partition(&self.statements.put_due, rows).await?) })
+        self.cluster
+            .all(chunks, |rows| async move {
+                Ok(self.cluster.cql.write_partition(&self.cluster.statements.put_due, rows).await?)
+            })
             .await?;
-        if self.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
+        if self.leases.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
     /// Notes on which days links have deliveries.
     async fn note_days(&self, ids: impl Iterator<Item = DeliveryId>) -> Result<(), StoreError> {
         let days: std::collections::HashSet<_> = ids.map(|id| (id.link, id.hit.at.day())).collect();
-        let unknown = days.into_iter().filter(|day| !self.delivery_days.contains_key(day));
-        self.all(unknown, |(link, day)| async move {
-            self.cql.write(&self.statements.put_delivery_day, (link.as_str(), day_column(day))).await?;
-            self.delivery_days.insert((link, day), ());
-            Ok(())
-        })
-        .await
+        let unknown = days.into_iter().filter(|day| !self.noted_days.contains_key(day));
+        self.cluster
+            .all(unknown, |(link, day)| async move {
+                self.cluster
+                    .cql
+                    .write(&self.cluster.statements.put_delivery_day, (link.as_str(), day_column(day)))
+                    .await?;
+                self.noted_days.insert((link, day), ());
+                Ok(())
+            })
+            .await
     }
 
     fn doubt(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
-        self.queues.doubt(queue, due);
-        self.doubts.notify_one();
+        self.leases.queues.doubt(queue, due);
+        self.leases.doubts.notify_one();
     }
 
     pub(super) async fn read_rows(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryRow>>, StoreError> {
@@ -260,9 +297,9 @@ impl Tables {
         }
         let values = (id.link.as_str(), day_column(day), id.to_bytes().to_vec());
         let row: Option<(Option<String>, Option<bool>, Option<Uuid>)> =
-            self.cql.read_one(&self.statements.delivery, values).await?;
+            self.cluster.cql.read_one(&self.cluster.statements.delivery, values).await?;
         let Some((Some(state), counted, queue)) = row else { return Ok(None) };
-        match state_from(&state, counted) {
+        match records::from_columns(&state, counted) {
             Ok(state) => Ok(Some(DeliveryRow { state, queue })),
             Err(error) => {
                 tracing::error!(%error, delivery = %id, "a webhook delivery is passed over");
@@ -307,26 +344,31 @@ impl Tables {
             let Some(retry_at) = settlement.retry_at() else { continue };
             // Written down already, by an attempt whose answer was lost: then its retry may be in no queue that counts.
             if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(retry_at) {
-                match row.queue.filter(|queue| self.queues.has(*queue)) {
+                match row.queue.filter(|queue| self.leases.queues.has(*queue)) {
                     Some(queue) => self.doubt(queue, [retry_at]),
                     None => retries.push((retry_at, settlement.id)),
                 }
             }
         }
         // Those that are not retried need no queue.
-        let queue = if retries.is_empty() { Uuid::nil() } else { self.queues.own()? };
+        let queue = if retries.is_empty() { Uuid::nil() } else { self.leases.queues.own()? };
         let _expected = self.write_due(queue, &retries).await?;
         let changes: Vec<Change> =
             open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
         let failed = changes.iter().filter(|change| change.state.status == DeliveryStatus::Failed);
         let failed: Vec<DeliveryId> = failed.map(|change| change.id).collect();
-        self.all(failed, |id| async move {
-            let (link, day, delivery) = place_of(id);
-            Ok(self.cql.write(&self.statements.put_failed, (link.as_str(), day_column(day), delivery)).await?)
-        })
-        .await?;
+        self.cluster
+            .all(failed, |id| async move {
+                let (link, day, delivery) = place_of(id);
+                Ok(self
+                    .cluster
+                    .cql
+                    .write(&self.cluster.statements.put_failed, (link.as_str(), day_column(day), delivery))
+                    .await?)
+            })
+            .await?;
         let mut written = self.write_states(changes.into_iter()).await;
-        if written.is_ok() && !retries.is_empty() && !self.queues.is_held(queue) {
+        if written.is_ok() && !retries.is_empty() && !self.leases.queues.is_held(queue) {
             written = Err(lost_queue());
         }
         if written.is_err() {
@@ -336,7 +378,7 @@ impl Tables {
         for (settlement, before) in &open {
             if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
                 match &written {
-                    Ok(()) => self.queues.settled(queue, due_at, settlement.id),
+                    Ok(()) => self.leases.queues.settled(queue, due_at, settlement.id),
                     Err(_) => self.doubt(queue, [due_at]),
                 }
             }
@@ -346,12 +388,13 @@ impl Tables {
 
     /// Marks deliveries as counted in their owners' months.
     pub(super) async fn mark_counted(&self, ids: &[DeliveryId]) -> Result<(), StoreError> {
-        self.all(ids, |id| async move {
-            let at = written_at(*id, 1, DeliveryStatus::Pending);
-            let values = (at, id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
-            Ok(self.cql.write(&self.statements.mark_counted, values).await?)
-        })
-        .await
+        self.cluster
+            .all(ids, |id| async move {
+                let at = written_at(*id, 1, DeliveryStatus::Pending);
+                let values = (at, id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
+                Ok(self.cluster.cql.write(&self.cluster.statements.mark_counted, values).await?)
+            })
+            .await
     }
 }
 

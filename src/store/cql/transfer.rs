@@ -5,22 +5,29 @@
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ring::digest::{SHA256, digest};
-use scylla::deserialize::row::DeserializeRow;
+use scylla::deserialize::row::{ColumnIterator, DeserializeRow};
+use scylla::deserialize::value::DeserializeValue;
+use scylla::deserialize::{DeserializationError, TypeCheckError};
 use scylla::errors::PrepareError;
+use scylla::frame::response::result::ColumnSpec;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
-use super::links::link_from;
 use super::outcome::CqlError;
-use super::rows::{bigint, corrupt, day as day_column, json, month as month_column, number, timestamp_from, to_json};
 use super::session::{Cql, Kind, ScyllaSettings};
 use super::{AT_ONCE, OpenError, Tables};
 use crate::domain::calendar::{Month, Timestamp};
-use crate::domain::hit::{Dimension, NodeId, Position};
-use crate::domain::key::{ApiKey, KeyId};
+use crate::domain::hit::{NodeId, Position};
+use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ShortId};
 use crate::store::StoreError;
+use crate::store::records::columns::{
+    bigint, day as day_column, dimension as dimension_column, dimension_from, month as month_column, month_from,
+    number, short_id, timestamp_from,
+};
+use crate::store::records::links::LinkRow;
+use crate::store::records::{corrupt, keys, links};
 use crate::store::transfer::{Metric, NAMES, Page, Record, Section, Sink, SinkError, Source};
 
 /// Partitions looked at for one page.
@@ -40,7 +47,7 @@ pub struct ScyllaTransfer {
 }
 
 macro_rules! scans {
-    ($($name:ident: $text:literal;)*) => {
+    ($($name:ident: $text:expr;)*) => {
         /// Statements that go through whole tables.
         struct Scans {
             $($name: PreparedStatement,)*
@@ -58,7 +65,7 @@ macro_rules! scans {
 scans! {
     keys: "SELECT token(id), record FROM keys WHERE token(id) > ? LIMIT ?";
     key_uses: "SELECT token(key), key, used_at FROM key_uses WHERE token(key) > ? LIMIT ?";
-    links: "SELECT token(id), id, owner, created_at, target, data, webhooks, tracked FROM links WHERE token(id) > ? LIMIT ?";
+    links: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT ?", LinkRow::COLUMNS);
     links_created: "SELECT DISTINCT token(owner, month), owner, month, used FROM link_quotas \
                     WHERE token(owner, month) > ? LIMIT ?";
     deliveries: "SELECT DISTINCT token(owner, month), owner, month, used FROM delivery_quotas \
@@ -74,10 +81,10 @@ impl ScyllaTransfer {
     pub async fn open(settings: &ScyllaSettings) -> Result<Self, OpenError> {
         // A node of its own, which has no queue.
         let tables = Box::pin(Tables::connect(settings, NodeId(Uuid::new_v4()))).await?;
-        let scans = Box::pin(Scans::prepare(&tables.cql)).await?;
+        let scans = Box::pin(Scans::prepare(&tables.cluster.cql)).await?;
         let settled = |table: &str| format!("SELECT used FROM {table} WHERE owner = ? AND month = ? LIMIT 1");
-        let links_settled = tables.cql.prepare(Kind::SettlingRead, &settled("link_quotas")).await?;
-        let deliveries_settled = tables.cql.prepare(Kind::SettlingRead, &settled("delivery_quotas")).await?;
+        let links_settled = tables.cluster.cql.prepare(Kind::SettlingRead, settled("link_quotas")).await?;
+        let deliveries_settled = tables.cluster.cql.prepare(Kind::SettlingRead, settled("delivery_quotas")).await?;
         Ok(Self { tables, scans, links_settled, deliveries_settled })
     }
 
@@ -87,24 +94,25 @@ impl ScyllaTransfer {
     {
         // No partition has the least of all tokens.
         let from = from.map_or(Ok(i64::MIN), str::parse).map_err(|error| corrupt("places", &error))?;
-        Ok(self.tables.cql.read(statement, (from, PAGE)).await?)
+        Ok(self.tables.cluster.cql.read(statement, (from, PAGE)).await?)
     }
 
     async fn days_of(&self, link: ShortId) -> Result<Vec<Record>, StoreError> {
-        let hits = self.tables.read_link_hits(link, false).await?;
+        let hits = self.tables.hits.read_link_hits(link, false).await?;
         Ok(hits.days.into_iter().map(|(day, devices)| Record::Day { link, day, devices }).collect())
     }
 
     async fn labels_of(&self, link: ShortId, month: i32) -> Result<Vec<Record>, StoreError> {
-        let statement = &self.tables.statements.labels;
-        let rows: Vec<(i8, String, Option<i64>)> = self.tables.cql.read(statement, (link.as_str(), month)).await?;
+        let statement = &self.tables.cluster.statements.labels;
+        let rows: Vec<(i8, String, Option<i64>)> =
+            self.tables.cluster.cql.read(statement, (link.as_str(), month)).await?;
         let mut sums = std::collections::BTreeMap::new();
         for (dimension, label, count) in rows {
             *sums.entry((dimension, label)).or_insert(0) += number(count);
         }
         let month = month_from(month);
         let record = |((list, label), count)| {
-            let dimension = Dimension::ALL.into_iter().find(|known| *known as i8 == list);
+            let dimension = dimension_from(list);
             let dimension = dimension.ok_or_else(|| corrupt("link_labels", &"not a dimension"))?;
             Ok(Record::Label { link, month, dimension, label, count })
         };
@@ -114,7 +122,7 @@ impl ScyllaTransfer {
     async fn names(&self) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         for name in NAMES {
-            if let Some(value) = self.tables.name(name).await? {
+            if let Some(value) = self.tables.names.name(name).await? {
                 records.push(Record::Name { name: name.to_owned(), value });
             }
         }
@@ -124,28 +132,28 @@ impl ScyllaTransfer {
     /// The count of a month, which nothing was counted in before.
     async fn put_usage(&self, metric: Metric, key: KeyId, month: Month, count: u64) -> Result<(), SinkError> {
         let (tables, month_row, used) = (&self.tables, month_column(month), bigint(count));
-        let (statements, nothing) = (&tables.statements, None::<i64>);
+        let (statements, nothing) = (&tables.cluster.statements, None::<i64>);
         if metric == Metric::HitsServed {
             let values = (key.0, month_row, IMPORTED.0, used, ONCE, ONCE);
-            return Ok(tables.cql.write(&statements.put_served, values).await.map_err(StoreError::from)?);
+            return Ok(tables.cluster.cql.write(&statements.put_served, values).await.map_err(StoreError::from)?);
         }
         let attempt = || async {
             if metric == Metric::WebhookDeliveries {
                 let values = (used, 1_i32, Vec::<u8>::new(), key.0, month_row, IMPORTED.0, nothing);
-                tables.cql.lwt(&statements.claim_deliveries, values).await
+                tables.cluster.cql.lwt(&statements.claim_deliveries, values).await
             } else {
                 let values = (used, 1_i32, key.0, month_row, IMPORTED.0, nothing);
-                tables.cql.lwt(&statements.claim_links, values).await
+                tables.cluster.cql.lwt(&statements.claim_links, values).await
             }
         };
         let there = || async {
             let statement =
                 if metric == Metric::WebhookDeliveries { &self.deliveries_settled } else { &self.links_settled };
-            let row = tables.cql.read_one::<(Option<i64>,)>(statement, (key.0, month_row)).await?;
+            let row = tables.cluster.cql.read_one::<(Option<i64>,)>(statement, (key.0, month_row)).await?;
             Ok::<_, CqlError>(row.and_then(|(used,)| used))
         };
         let settle = || async { Ok(there().await?.map(|there| there == used)) };
-        let is_ours = tables.cql.settled(attempt, settle).await.map_err(StoreError::from)?;
+        let is_ours = tables.cluster.cql.settled(attempt, settle).await.map_err(StoreError::from)?;
         if is_ours || there().await.map_err(StoreError::from)? == Some(used) {
             return Ok(());
         }
@@ -153,37 +161,38 @@ impl ScyllaTransfer {
     }
 
     async fn put(&self, record: Record) -> Result<(), SinkError> {
-        let (tables, statements) = (&self.tables, &self.tables.statements);
+        let (tables, statements) = (&self.tables, &self.tables.cluster.statements);
         match record {
             Record::Key(key) => {
-                tables.put_new_key(&key).await?;
+                tables.keys.put_new_key(&key).await?;
                 // What stays where one is there already has to be the same.
-                let is_same = tables.read_key(key.id).await?.is_some_and(|there| there == *key);
+                let is_same = tables.keys.read_key(key.id).await?.is_some_and(|there| there == *key);
                 if is_same { Ok(()) } else { Err(SinkError::Taken(format!("key {}", key.id))) }
             }
-            Record::KeyUse { key, at } => Ok(tables.write_key_uses(vec![(key, at)]).await?),
+            Record::KeyUse { key, at } => Ok(tables.keys.write_key_uses(vec![(key, at)]).await?),
             Record::Link(link) => self.put_link(&link).await,
             Record::Usage { metric, key, month, count } => self.put_usage(metric, key, month, count).await,
             Record::Day { link, day, devices } => {
                 let [a, b, c] = devices.map(bigint);
                 let values = (link.as_str(), day_column(day), IMPORTED.0, a, b, c, ONCE, ONCE);
-                Ok(tables.cql.write(&statements.put_day, values).await.map_err(StoreError::from)?)
+                Ok(tables.cluster.cql.write(&statements.put_day, values).await.map_err(StoreError::from)?)
             }
             Record::Label { link, month, dimension, label, count } => {
                 let (id, month) = (link.as_str(), month_column(month));
-                tables.cql.write(&statements.put_month, (id, month)).await.map_err(StoreError::from)?;
-                let values = (id, month, IMPORTED.0, dimension as i8, label, bigint(count), ONCE, ONCE, ONCE);
-                Ok(tables.cql.write(&statements.put_label, values).await.map_err(StoreError::from)?)
+                tables.cluster.cql.write(&statements.put_month, (id, month)).await.map_err(StoreError::from)?;
+                let values =
+                    (id, month, IMPORTED.0, dimension_column(dimension), label, bigint(count), ONCE, ONCE, ONCE);
+                Ok(tables.cluster.cql.write(&statements.put_label, values).await.map_err(StoreError::from)?)
             }
             Record::Cursor { writer, counted } => {
                 let at = bigint(counted.0);
                 for statement in [&statements.begin_batch, &statements.end_batch] {
-                    tables.cql.write(statement, (at, at, writer.0)).await.map_err(StoreError::from)?;
+                    tables.cluster.cql.write(statement, (at, at, writer.0)).await.map_err(StoreError::from)?;
                 }
                 Ok(())
             }
             Record::Name { name, value } => {
-                let kept = tables.put_name(&name, value.clone()).await?;
+                let kept = tables.names.put_name(&name, value.clone()).await?;
                 if kept == value { Ok(()) } else { Err(SinkError::Taken(name)) }
             }
         }
@@ -191,12 +200,12 @@ impl ScyllaTransfer {
 
     async fn put_link(&self, link: &Link) -> Result<(), SinkError> {
         // The same at every try, so that one whose answer was lost is known again.
-        let hash = digest(&SHA256, to_json("links", link)?.as_bytes());
+        let hash = digest(&SHA256, links::to_json(link)?.as_bytes());
         let mut claim = [0; 16];
         claim.copy_from_slice(&hash.as_ref()[..16]);
         let claim = uuid::Builder::from_custom_bytes(claim).into_uuid();
-        let is_ours = self.tables.insert_link(link, claim).await.map_err(StoreError::from)?;
-        if is_ours || self.tables.read_link(link.id).await?.is_some_and(|there| there == *link) {
+        let is_ours = self.tables.links.insert_link(link, claim).await.map_err(StoreError::from)?;
+        if is_ours || self.tables.links.read_link(link.id).await?.is_some_and(|there| there == *link) {
             return Ok(());
         }
         Err(SinkError::Taken(format!("link {}", link.id)))
@@ -218,25 +227,26 @@ fn next_place(rows: usize, last: Option<i64>) -> Option<String> {
     last.filter(|_| is_full).map(|token| token.to_string())
 }
 
-fn month_from(column: i32) -> Month {
-    Month(u32::try_from(column).unwrap_or(0))
+/// A row behind the token of its partition.
+struct Placed<R> {
+    token: i64,
+    row: R,
 }
 
-fn short_id(text: &str) -> Result<ShortId, StoreError> {
-    ShortId::parse(text).ok_or_else(|| corrupt("links", &"not a short id"))
-}
+impl<'frame, 'metadata, R: DeserializeRow<'frame, 'metadata>> DeserializeRow<'frame, 'metadata> for Placed<R> {
+    fn type_check(specs: &[ColumnSpec<'_>]) -> Result<(), TypeCheckError> {
+        let Some((token, row)) = specs.split_first() else { return R::type_check(specs) };
+        <i64 as DeserializeValue<'frame, 'metadata>>::type_check(token.typ())?;
+        R::type_check(row)
+    }
 
-/// A [`LinkRow`](super::links::LinkRow) behind its token.
-type PlacedLinkRow = (
-    i64,
-    String,
-    Option<Uuid>,
-    Option<CqlTimestamp>,
-    Option<String>,
-    Option<String>,
-    Option<Vec<String>>,
-    Option<bool>,
-);
+    fn deserialize(mut columns: ColumnIterator<'frame, 'metadata>) -> Result<Self, DeserializationError> {
+        let column = columns.next().transpose()?;
+        let column = column.ok_or_else(|| DeserializationError::new(std::fmt::Error))?;
+        let token = i64::deserialize(column.spec.typ(), column.slice)?;
+        Ok(Self { token, row: R::deserialize(columns)? })
+    }
+}
 
 #[async_trait]
 impl Source for ScyllaTransfer {
@@ -246,8 +256,8 @@ impl Source for ScyllaTransfer {
                 let rows: Vec<(i64, Option<String>)> = self.scan(&self.scans.keys, from).await?;
                 let next = next_place(rows.len(), rows.last().map(|row| row.0));
                 // A row without a record is that of a key whose creation was cut off.
-                let keys = rows.into_iter().filter_map(|(_, record)| record);
-                let records = keys.map(|record| Ok(Record::Key(Box::new(json::<ApiKey>("keys", &record)?))));
+                let found = rows.into_iter().filter_map(|(_, record)| record);
+                let records = found.map(|record| Ok(Record::Key(Box::new(keys::from_json(&record)?))));
                 Ok(Page { records: records.collect::<Result<_, StoreError>>()?, next })
             }
             Section::KeyUses => {
@@ -256,11 +266,9 @@ impl Source for ScyllaTransfer {
                 page(rows, |row| row.0, |row| Ok(Record::KeyUse { key: KeyId(row.1), at: at(row.2) }))
             }
             Section::Links => {
-                let rows: Vec<PlacedLinkRow> = self.scan(&self.scans.links, from).await?;
-                let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                let links = rows.into_iter().filter_map(|(_, id, owner, at, target, data, webhooks, tracked)| {
-                    link_from((id, owner, at, target, data, webhooks, tracked)).transpose()
-                });
+                let rows: Vec<Placed<LinkRow>> = self.scan(&self.scans.links, from).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.token));
+                let links = rows.into_iter().filter_map(|placed| placed.row.into_link().transpose());
                 let records = links.map(|link| link.map(Record::Link));
                 Ok(Page { records: records.collect::<Result<_, _>>()?, next })
             }
@@ -283,7 +291,7 @@ impl Source for ScyllaTransfer {
                 let next = next_place(rows.len(), rows.last().map(|row| row.0));
                 let record = |(_, key, month)| async move {
                     let (key, month) = (KeyId(key), month_from(month));
-                    let count = self.tables.hits_served(key, month).await?;
+                    let count = self.tables.hits.hits_served(key, month).await?;
                     Ok::<_, StoreError>(Record::Usage { metric: Metric::HitsServed, key, month, count })
                 };
                 let records = stream::iter(rows).map(record).buffered(AT_ONCE).try_collect().await?;
@@ -292,15 +300,16 @@ impl Source for ScyllaTransfer {
             Section::Days => {
                 let rows: Vec<(i64, String)> = self.scan(&self.scans.days, from).await?;
                 let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                let of_link = |(_, link): (i64, String)| async move { self.days_of(short_id(&link)?).await };
+                let of_link = |(_, link): (i64, String)| async move { self.days_of(short_id("links", &link)?).await };
                 let records: Vec<Vec<Record>> = stream::iter(rows).map(of_link).buffered(AT_ONCE).try_collect().await?;
                 Ok(Page { records: records.into_iter().flatten().collect(), next })
             }
             Section::Labels => {
                 let rows: Vec<(i64, String, i32)> = self.scan(&self.scans.labels, from).await?;
                 let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                let of_month =
-                    |(_, link, month): (i64, String, i32)| async move { self.labels_of(short_id(&link)?, month).await };
+                let of_month = |(_, link, month): (i64, String, i32)| async move {
+                    self.labels_of(short_id("links", &link)?, month).await
+                };
                 let records: Vec<Vec<Record>> =
                     stream::iter(rows).map(of_month).buffered(AT_ONCE).try_collect().await?;
                 Ok(Page { records: records.into_iter().flatten().collect(), next })
@@ -326,7 +335,13 @@ impl Source for ScyllaTransfer {
     }
 
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
-        let rows = self.tables.cql.session().query_unpaged("SELECT queue FROM queues WHERE part = 0 LIMIT 1", ()).await;
+        let rows = self
+            .tables
+            .cluster
+            .cql
+            .session()
+            .query_unpaged("SELECT queue FROM queues WHERE part = 0 LIMIT 1", ())
+            .await;
         let rows = rows.map_err(|error| CqlError::of(&error, false).of_read())?.into_rows_result();
         Ok(rows.map_err(|error| CqlError::Unusable(error.to_string()))?.rows_num() > 0)
     }
@@ -335,7 +350,7 @@ impl Source for ScyllaTransfer {
 #[async_trait]
 impl Sink for ScyllaTransfer {
     async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.tables.name(name).await
+        self.tables.names.name(name).await
     }
 
     async fn write(&self, records: Vec<Record>) -> Result<(), SinkError> {

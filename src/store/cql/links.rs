@@ -8,23 +8,26 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use scylla::value::CqlTimestamp;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::Tables;
-use super::link_quota::Counted;
+use super::cluster::Cluster;
+use super::link_quota::{Counted, LinkQuotas};
 use super::outcome::CqlError;
-use super::rows::{checked, corrupt, timestamp, timestamp_from};
-use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::MonthlyLimit;
+use crate::store::records::links::{LinkRow, NewLinkRow};
 use crate::store::{CreateLinkError, StoreError};
 
-const LINKS: &str = "links";
+/// Creations of links that are under way at once.
+const MOST_CREATIONS: u32 = 1_024;
 
-/// Only the id is there where the link was removed.
-pub type LinkRow =
-    (String, Option<Uuid>, Option<CqlTimestamp>, Option<String>, Option<String>, Option<Vec<String>>, Option<bool>);
+/// Links, and the month's count of each key's.
+pub struct Links {
+    pub(super) cluster: Arc<Cluster>,
+    quotas: LinkQuotas,
+    creations: Arc<Semaphore>,
+}
 
 /// Whether anybody waits for a creation.
 struct Awaited(Arc<AtomicBool>);
@@ -35,7 +38,18 @@ impl Drop for Awaited {
     }
 }
 
-impl Tables {
+impl Links {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        let creations = Arc::new(Semaphore::new(MOST_CREATIONS as usize));
+        Self { cluster: Arc::clone(cluster), quotas: LinkQuotas::default(), creations }
+    }
+
+    /// Waits until no creation is under way.
+    pub(super) async fn end(&self) {
+        // The semaphore is never closed.
+        let _ = self.creations.acquire_many(MOST_CREATIONS).await;
+    }
+
     /// Makes a link. The making goes on where its caller gives up: it is brought to an end, one way or the other.
     pub(super) async fn make_link(self: &Arc<Self>, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
         let unavailable = |reason: &str| StoreError::Unavailable(reason.into());
@@ -50,7 +64,7 @@ impl Tables {
             drop(under_way);
             made
         });
-        let made = tokio::time::timeout(self.cql.patience(), making).await;
+        let made = tokio::time::timeout(self.cluster.cql.patience(), making).await;
         drop(awaited);
         match made {
             Ok(Ok(made)) => made,
@@ -65,12 +79,12 @@ impl Tables {
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
     ) -> Result<u64, CreateLinkError> {
-        let quota = self.link_quotas.of(link.owner, link.created_at.month());
+        let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
         let place = self.enter(&quota, limit).await?;
         let _place = place.map_err(exceeded)?;
         let claim = Uuid::new_v4();
-        if !self.until_closed(|| async { self.insert_link(link, claim).await }).await? {
+        if !self.cluster.until_closed(|| async { self.insert_link(link, claim).await }).await? {
             return Err(CreateLinkError::IdTaken);
         }
         match self.count_link(&quota, limit, is_awaited).await? {
@@ -88,54 +102,29 @@ impl Tables {
 
     /// Answers whether the id was free, and so is the link's now.
     pub(super) async fn insert_link(&self, link: &Link, claim: Uuid) -> Result<bool, CqlError> {
-        let (id, created_at) = (link.id.as_str(), timestamp(link.created_at));
-        let values = (
-            id,
-            claim,
-            link.owner.0,
-            created_at,
-            link.target.as_str(),
-            link.data.as_json(),
-            &link.webhooks,
-            link.tracked,
-        );
-        let attempt = || async { self.cql.lwt(&self.statements.create_link, &values).await };
+        let row = NewLinkRow::new(link, claim);
+        let attempt = || async { self.cluster.cql.lwt(&self.cluster.statements.create_link, &row).await };
         let settle = || async { Ok(self.link_claim(link.id).await?.map(|there| there == claim)) };
-        self.cql.settled(attempt, settle).await
+        self.cluster.cql.settled(attempt, settle).await
     }
 
     /// Removes a link that its maker was never told of.
     async fn remove_link(&self, id: ShortId, claim: Uuid) -> Result<(), StoreError> {
         // The claim stays, so it can be sent any number of times.
-        self.until_closed(|| self.cql.lwt(&self.statements.drop_link, (id.as_str(), claim))).await.map(drop)
+        self.cluster
+            .until_closed(|| self.cluster.cql.lwt(&self.cluster.statements.drop_link, (id.as_str(), claim)))
+            .await
+            .map(drop)
     }
 
     async fn link_claim(&self, id: ShortId) -> Result<Option<Uuid>, CqlError> {
-        let row = self.cql.read_one::<(Option<Uuid>,)>(&self.statements.link_claim, (id.as_str(),)).await?;
+        let row =
+            self.cluster.cql.read_one::<(Option<Uuid>,)>(&self.cluster.statements.link_claim, (id.as_str(),)).await?;
         Ok(row.and_then(|(claim,)| claim))
     }
 
     pub(super) async fn read_link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
-        let row = self.cql.read_one::<LinkRow>(&self.statements.link, (id.as_str(),)).await?;
-        row.map_or(Ok(None), link_from)
+        let row = self.cluster.cql.read_one::<LinkRow>(&self.cluster.statements.link, (id.as_str(),)).await?;
+        row.map_or(Ok(None), LinkRow::into_link)
     }
-}
-
-/// The link of a row; none where it was removed.
-pub fn link_from(
-    (id, owner, created_at, target, data, webhooks, tracked): LinkRow,
-) -> Result<Option<Link>, StoreError> {
-    let Some(owner) = owner else { return Ok(None) };
-    let (Some(created_at), Some(target), Some(data), Some(tracked)) = (created_at, target, data, tracked) else {
-        return Err(corrupt(LINKS, &"a column is missing"));
-    };
-    Ok(Some(Link {
-        id: ShortId::parse(&id).ok_or_else(|| corrupt(LINKS, &"not a short id"))?,
-        target: checked(LINKS, target)?,
-        data: checked(LINKS, data)?,
-        webhooks: webhooks.unwrap_or_default(),
-        tracked,
-        owner: KeyId(owner),
-        created_at: timestamp_from(created_at),
-    }))
 }

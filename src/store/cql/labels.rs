@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Tables;
-use super::hits::{Column, LinkLabels};
-use super::rows::{bigint, month as month_column, number};
+use super::hits::{Column, Hits, LinkLabels};
 use crate::domain::calendar::Month;
 use crate::domain::hit::{Dimension, HitBatch, MAX_LABELS, NodeId, OTHER_LABEL};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
+use crate::store::records::columns::{
+    bigint, dimension as dimension_column, dimension_from, month as month_column, number,
+};
 
 /// Hosts have at most 253 bytes; the names of places come from a file of the operator's and may have any length. A longer
 /// one counts as [`OTHER_LABEL`].
@@ -17,7 +18,7 @@ const MAX_LABEL_BYTES: usize = 1_024;
 /// Rows in one write to a partition.
 const ROWS_AT_ONCE: usize = 100;
 
-type Label = (u8, Arc<str>);
+type Label = (Dimension, Arc<str>);
 
 /// A label's total, which includes the journal up to a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl OwnLabels {
     }
 }
 
-impl Tables {
+impl Hits {
     pub(super) async fn add_labels(
         &self,
         batch: &HitBatch,
@@ -56,35 +57,34 @@ impl Tables {
         let own = self.own_labels(known_as).await?;
         let changed = changes(&own.rows(), batch.upto.0, &added);
         if own.rows().is_empty() {
-            self.cql.write(&self.statements.put_month, (id, month)).await?;
+            self.cluster.cql.write(&self.cluster.statements.put_month, (id, month)).await?;
         }
         for rows in changed.chunks(ROWS_AT_ONCE) {
             let rows = rows.iter().map(|((dimension, label), row)| {
-                // There are four dimensions.
-                let dimension = i8::try_from(*dimension).unwrap_or(i8::MAX);
+                let dimension = dimension_column(*dimension);
                 let (count, upto, born) = (bigint(row.count), bigint(row.upto), bigint(row.born));
                 (id, month, batch.writer.0, dimension, &**label, count, upto, born, upto)
             });
-            self.cql.write_partition(&self.statements.put_label, rows.collect()).await?;
+            self.cluster.cql.write_partition(&self.cluster.statements.put_label, rows.collect()).await?;
         }
         own.rows().extend(changed);
         // Also for its new weight.
-        self.hit_rows.labels.insert(known_as, own);
+        self.labels.insert(known_as, own);
         Ok(())
     }
 
     /// This node's rows of a link's month.
     async fn own_labels(&self, known_as: (NodeId, ShortId, Month)) -> Result<Arc<OwnLabels>, StoreError> {
-        if let Some(own) = self.hit_rows.labels.get(&known_as) {
+        if let Some(own) = self.labels.get(&known_as) {
             return Ok(own);
         }
         let (writer, link, month) = known_as;
         let values = (link.as_str(), month_column(month), writer.0);
         let rows: Vec<(i8, String, Column, Column, Column)> =
-            self.cql.read(&self.statements.own_labels, values).await?;
-        let rows = rows.into_iter().map(|(dimension, label, count, upto, born)| {
+            self.cluster.cql.read(&self.cluster.statements.own_labels, values).await?;
+        let rows = rows.into_iter().filter_map(|(dimension, label, count, upto, born)| {
             let row = Row { count: number(count), upto: number(upto), born: number(born) };
-            ((dimension.unsigned_abs(), label.into()), row)
+            Some(((dimension_from(dimension)?, label.into()), row))
         });
         Ok(Arc::new(OwnLabels(Mutex::new(rows.collect()))))
     }
@@ -97,12 +97,12 @@ impl Tables {
 fn changes(own: &HashMap<Label, Row>, upto: u64, added: &LinkLabels<'_>) -> Vec<(Label, Row)> {
     let is_older = |label: &Label| own.get(label).is_some_and(|row| row.born < upto);
     let mut sizes = Dimension::ALL.map(|dimension| {
-        let of_list = own.iter().filter(|((list, label), _)| *list == dimension as u8 && &**label != OTHER_LABEL);
+        let of_list = own.iter().filter(|((list, label), _)| *list == dimension && &**label != OTHER_LABEL);
         of_list.filter(|(_, row)| row.born < upto).count() as u64
     });
     let mut sums: HashMap<Label, u64> = HashMap::new();
     for row in added {
-        let mut label = (row.dimension as u8, Arc::clone(&row.label));
+        let mut label = (row.dimension, Arc::clone(&row.label));
         let fits = (1..=MAX_LABEL_BYTES).contains(&row.label.len()) && &*row.label != OTHER_LABEL;
         if !is_older(&label) && !sums.contains_key(&label) {
             let size = &mut sizes[row.dimension as usize];

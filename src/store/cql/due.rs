@@ -1,10 +1,11 @@
 //! Reading the queues: what is due, over all that this process holds.
 
-use super::Tables;
-use super::queue::{Place, bucket_of};
-use super::rows::{bigint, corrupt};
+use super::deliveries::Deliveries;
+use super::queue::{HeldBucket, Place, bucket_of};
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
+use crate::store::records::columns::bigint;
+use crate::store::records::corrupt;
 use crate::store::{DueDelivery, StoreError};
 use uuid::Uuid;
 
@@ -31,7 +32,7 @@ pub struct Pending {
     pub is_open: bool,
 }
 
-impl Tables {
+impl Deliveries {
     pub(super) async fn read_due(
         &self,
         now: Timestamp,
@@ -39,19 +40,19 @@ impl Tables {
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         // Nothing is begun while it is not certain that nobody else works on the same.
-        self.queues.own()?;
+        self.leases.queues.own()?;
         let from = after.as_ref().map_or(i64::MIN, |after| bucket_of(after.due_at));
         let after = after.map(|after| place_of(&after));
         let mut found: Vec<DueDelivery> = Vec::new();
         let mut last_bucket = None;
-        for (bucket, queue, dead) in self.queues.buckets(from, bucket_of(now)) {
+        for bucket in self.leases.queues.buckets(from, bucket_of(now)) {
             // Queues have the same buckets: those of one time are merged.
-            if last_bucket != Some(bucket) && found.len() >= limit {
+            if last_bucket != Some(bucket.number) && found.len() >= limit {
                 break;
             }
-            last_bucket = Some(bucket);
-            let begin = after.max(dead);
-            found.extend(self.pending_of_bucket((queue, bucket, dead), begin, now, limit).await?);
+            last_bucket = Some(bucket.number);
+            let begin = after.max(bucket.dead_upto);
+            found.extend(self.pending_of_bucket(bucket, begin, now, limit).await?);
             found.sort_by_key(place_of);
             found.dedup();
         }
@@ -62,16 +63,17 @@ impl Tables {
     /// The first that are pending of a bucket behind `begin`.
     async fn pending_of_bucket(
         &self,
-        (queue, bucket, dead): (Uuid, i64, Option<Place>),
+        bucket: HeldBucket,
         begin: Option<Place>,
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
+        let HeldBucket { number, queue, dead_upto: dead } = bucket;
         let (mut found, mut after) = (Vec::new(), begin);
         // As long as there was nothing but what is done, the next look begins behind it.
         let (mut all_dead, mut dead_upto) = (begin == dead, None);
         while found.len() < limit {
-            let page = self.read_bucket(queue, bucket, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
+            let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
             let Pending { due: pending, dead: at_begin, .. } = self.those_pending(&page.due).await?;
             if all_dead && at_begin > 0 {
                 dead_upto = page.due.get(at_begin - 1).map(place_of);
@@ -84,7 +86,7 @@ impl Tables {
             }
         }
         if let Some(upto) = dead_upto {
-            self.queues.is_dead(queue, bucket, dead, upto);
+            self.leases.queues.is_dead(queue, number, dead, upto);
         }
         found.truncate(limit);
         Ok(found)
@@ -103,7 +105,7 @@ impl Tables {
         let end = bigint(now.0.saturating_add(1));
         let rows = i32::try_from(limit).unwrap_or(i32::MAX);
         let values = (queue, bucket, after_time, after_id, end, Vec::<u8>::new(), rows);
-        let rows: Vec<(i64, Vec<u8>)> = self.cql.read(&self.statements.due, values).await?;
+        let rows: Vec<(i64, Vec<u8>)> = self.cluster.cql.read(&self.cluster.statements.due, values).await?;
         let is_last = rows.len() < limit;
         let due = rows.into_iter().map(|(due_at, id)| {
             let id = DeliveryId::from_bytes(&id).ok_or_else(|| corrupt(DUE, &"not a delivery"))?;

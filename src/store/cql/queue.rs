@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::watch::{STALE_AFTER, Watch, uptime};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::DeliveryId;
+use crate::store::records::columns::bigint;
 use crate::store::{AdoptionHook, StoreError};
 
 /// How often a holder moves the beat on.
@@ -31,7 +32,7 @@ static CHANGES: AtomicU64 = AtomicU64::new(1);
 
 /// The stretch of time that a due time lies in.
 pub fn bucket_of(due_at: Timestamp) -> i64 {
-    super::rows::bigint(due_at.0 / BUCKET_MS)
+    bigint(due_at.0 / BUCKET_MS)
 }
 
 /// The earliest due time of a bucket.
@@ -73,6 +74,25 @@ impl Bucket {
     }
 }
 
+/// Where a queue stands when this process takes it.
+#[derive(Clone, Copy)]
+pub struct Hold {
+    pub beat: i64,
+    /// Where its row says that there is nothing below.
+    pub floor: i64,
+    /// When the last beat was sent that got through, by [`uptime`].
+    pub renewed_at: Duration,
+}
+
+/// A bucket of a queue that is held.
+#[derive(Clone, Copy)]
+pub struct HeldBucket {
+    pub number: i64,
+    pub queue: Uuid,
+    /// Nothing up to here is pending any more.
+    pub dead_upto: Option<Place>,
+}
+
 /// A queue that this process holds.
 struct Queue {
     beat: i64,
@@ -86,7 +106,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn new(beat: i64, floor: i64, renewed_at: Duration) -> Self {
+    fn new(Hold { beat, floor, renewed_at }: Hold) -> Self {
         Self { beat, floor, renewed_at, buckets: BTreeMap::new(), highest: floor }
     }
 
@@ -225,7 +245,7 @@ impl Queues {
                 expected.unnoted.extend((!bucket.is_noted).then_some(number));
             }
             bucket.add(id.hit.at.day(), 1);
-            let place = (super::rows::bigint(due_at.0), id.to_bytes());
+            let place = (bigint(due_at.0), id.to_bytes());
             bucket.dead_upto = bucket.dead_upto.filter(|dead| *dead < place);
             queue.highest = queue.highest.max(number);
         }
@@ -289,7 +309,7 @@ impl Queues {
     }
 
     /// The buckets of all queues that are held, from one on up to another, in order, that may have anything pending.
-    pub fn buckets(&self, from: i64, upto: i64) -> Vec<(i64, Uuid, Option<Place>)> {
+    pub fn buckets(&self, from: i64, upto: i64) -> Vec<HeldBucket> {
         let held = self.held();
         let mut buckets: Vec<_> = held
             .queues
@@ -299,9 +319,9 @@ impl Queues {
                 queue.buckets.range(from..=upto).map(move |(number, bucket)| (*number, *id, bucket))
             })
             .filter(|(_, _, bucket)| bucket.may_have_pending())
-            .map(|(number, id, bucket)| (number, id, bucket.dead_upto))
+            .map(|(number, queue, bucket)| HeldBucket { number, queue, dead_upto: bucket.dead_upto })
             .collect();
-        buckets.sort_by_key(|(number, id, _)| (*number, *id));
+        buckets.sort_by_key(|bucket| (bucket.number, bucket.queue));
         buckets
     }
 
@@ -345,22 +365,24 @@ impl Queues {
         true
     }
 
-    /// A queue is held from now on: its own where `is_own`, else one that has `buckets` which nobody here has counted.
-    pub fn take(&self, id: Uuid, row: (i64, i64), renewed_at: Duration, buckets: &[i64], is_own: bool) {
+    /// A queue that this process has opened is held from now on.
+    pub fn open(&self, id: Uuid, hold: Hold) {
         let mut held = self.held();
-        let (beat, floor) = row;
-        let mut queue = Queue::new(beat, floor, renewed_at);
+        held.queues.insert(id, Queue::new(hold));
+        held.own = Some(id);
+    }
+
+    /// A queue of another process is held from now on, with `buckets` that nobody here has counted.
+    pub fn adopt(&self, id: Uuid, hold: Hold, buckets: &[i64]) {
+        let mut held = self.held();
+        let mut queue = Queue::new(hold);
         for number in buckets {
             queue.buckets.insert(*number, Bucket { is_noted: true, ..Bucket::default() });
             queue.highest = queue.highest.max(*number);
             held.doubtful.insert((id, *number));
         }
         held.queues.insert(id, queue);
-        if is_own {
-            held.own = Some(id);
-        } else {
-            held.adoptions += 1;
-        }
+        held.adoptions += 1;
     }
 
     /// Another process has taken a queue over.

@@ -4,27 +4,37 @@
 //! month; where it ended before it could, whoever has its queue finds the claim, and counts none of them again.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::Tables;
+use super::cluster::Cluster;
+use super::deliveries::Deliveries;
+use super::lwt_quota::{Claim, KnownMonth, LwtQuota, move_on};
 use super::outcome::CqlError;
-use super::rows::{bigint, month as month_column, number};
 use super::session::Pause;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::webhook::DeliveryId;
+use crate::store::records::columns::{bigint, month as month_column, number};
 use crate::store::{QuotaClaim, StoreError};
 
 /// Months that are known at once; where there are more, they are read anew.
 const MOST_KNOWN: usize = 10_000;
 const ID_BYTES: usize = 32;
 
+/// The months' counts of keys' deliveries.
+pub struct DeliveryQuotas {
+    cluster: Arc<Cluster>,
+    deliveries: Arc<Deliveries>,
+    months: tokio::sync::Mutex<Months>,
+}
+
 /// What this process knows of the months in which it counts.
 #[derive(Default)]
-pub struct DeliveryQuotas {
+struct Months {
     known: HashMap<(KeyId, Month), Known>,
     /// How many adoptions there were when the claims of others were read.
     adoptions: u64,
@@ -32,49 +42,39 @@ pub struct DeliveryQuotas {
 
 #[derive(Clone, Debug, Default)]
 struct Known {
-    used: u64,
-    /// The last claim of this process that is known to be applied.
-    claim: Option<i32>,
+    month: KnownMonth,
     /// Counted by claims that were found when the month was read, until they are marked as such.
     claimed: HashSet<DeliveryId>,
-}
-
-/// A claim that was sent and may have been applied.
-struct Sent {
-    claim: i32,
-    ids: Vec<DeliveryId>,
 }
 
 /// Process, count, number of its last claim, and the deliveries of that.
 type QuotaRow = (Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>);
 
-/// A month as its rows say.
-struct There {
-    used: u64,
-    /// The last claim of this process that was applied.
-    claim: Option<i32>,
-    /// What all processes have counted with their last claims.
-    claimed: HashSet<DeliveryId>,
-}
+/// What all processes have counted with their last claims.
+type Claimed = HashSet<DeliveryId>;
 
-impl Tables {
+impl DeliveryQuotas {
+    pub fn new(cluster: &Arc<Cluster>, deliveries: &Arc<Deliveries>) -> Self {
+        Self { cluster: Arc::clone(cluster), deliveries: Arc::clone(deliveries), months: tokio::sync::Mutex::default() }
+    }
+
     pub(super) async fn deliveries_used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
         let values = (owner.0, month_column(month));
-        let row = self.cql.read_one::<(Option<i64>,)>(&self.statements.deliveries_used, values).await?;
+        let row = self.cluster.cql.read_one::<(Option<i64>,)>(&self.cluster.statements.deliveries_used, values).await?;
         Ok(row.map_or(0, |(used,)| number(used)))
     }
 
     pub(super) async fn claim_deliveries(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
         // One at a time: a claim overwrites this process' last one.
-        let mut quotas = self.delivery_quotas.lock().await;
-        let adoptions = self.queues.adoptions();
+        let mut quotas = self.months.lock().await;
+        let adoptions = self.deliveries.leases.queues.adoptions();
         if quotas.adoptions != adoptions || quotas.known.len() > MOST_KNOWN {
             // What has come to this process may be counted by claims that it has not seen. What it counted itself and could
             // not mark is in its own last claim.
             quotas.known.clear();
             quotas.adoptions = adoptions;
         }
-        let states = self.read_states(claims.iter().map(|claim| claim.id).collect()).await?;
+        let states = self.deliveries.read_states(claims.iter().map(|claim| claim.id).collect()).await?;
         let mut counted: HashMap<DeliveryId, bool> = HashMap::new();
         let mut open: HashMap<(KeyId, Month), Vec<QuotaClaim>> = HashMap::new();
         for (claim, state) in claims.iter().zip(states) {
@@ -118,11 +118,14 @@ impl Tables {
         };
         // Before another claim takes the place of the one that names them.
         let claimed = std::mem::take(&mut known.claimed);
-        self.mark_counted(&claimed.iter().copied().collect::<Vec<_>>()).await?;
+        self.deliveries.mark_counted(&claimed.iter().copied().collect::<Vec<_>>()).await?;
         let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| claimed.contains(&claim.id));
         let mut granted: Vec<DeliveryId> = counted.into_iter().map(|claim| claim.id).collect();
-        let ids = self.move_on(&mut known, (owner, month), rest).await?;
-        self.mark_counted(&ids).await?;
+        let pause = Pause::within(self.cluster.cql.patience());
+        let mut claiming = Claiming { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
+        let ids = move_on(&mut claiming, &mut known.month).await?;
+        let ids = [claiming.counted, ids].concat();
+        self.deliveries.mark_counted(&ids).await?;
         granted.extend(ids);
         Ok((known, granted))
     }
@@ -130,85 +133,88 @@ impl Tables {
     /// Reads a month for the first time: its count, and what was counted by processes that may not have marked it. A claim
     /// may be of the month before, when its delivery was about to begin.
     async fn know_month(&self, owner: KeyId, month: Month) -> Result<Known, StoreError> {
-        let this = self.read_delivery_quota(owner, month).await?;
-        let before = self.read_delivery_quota(owner, Month(month.0.saturating_sub(1))).await?;
+        let (this, claimed) = self.read_delivery_quota(owner, month).await?;
+        let (_, claimed_before) = self.read_delivery_quota(owner, Month(month.0.saturating_sub(1))).await?;
         // A claim counts, whoever made it: this process where it lost the answer, an earlier life of this node, or a holder
         // of the queue that is gone. Whether it is marked is not asked: that may come while we look.
-        let claimed = this.claimed.into_iter().chain(before.claimed).collect();
-        Ok(Known { used: this.used, claim: this.claim, claimed })
+        Ok(Known { month: this, claimed: claimed.into_iter().chain(claimed_before).collect() })
     }
 
-    /// Moves the month's count on by as many as fit. Answers those that are counted then, by this claim or by another's.
-    async fn move_on(
-        &self,
-        known: &mut Known,
-        (owner, month): (KeyId, Month),
-        mut open: Vec<QuotaClaim>,
-    ) -> Result<Vec<DeliveryId>, StoreError> {
-        let mut pause = Pause::within(self.cql.patience());
-        let mut sent: Vec<Sent> = Vec::new();
-        let mut counted = Vec::new();
-        loop {
-            let ids = those_that_fit(known.used, &open);
-            if ids.is_empty() {
-                return Ok(counted);
-            }
-            // Another process that has taken the queue over counts them itself.
-            self.queues.own()?;
-            let (claim, then) = (self.next_claim(), known.used + ids.len() as u64);
-            let blob: Vec<u8> = ids.iter().flat_map(|id| id.to_bytes()).collect();
-            let before = (known.used > 0).then(|| bigint(known.used));
-            let values = (bigint(then), claim, blob, owner.0, month_column(month), self.process, before);
-            sent.push(Sent { claim, ids: ids.clone() });
-            match self.cql.lwt(&self.statements.claim_deliveries, values).await {
-                Ok(true) => {
-                    (known.used, known.claim) = (then, Some(claim));
-                    return Ok([counted, ids].concat());
-                }
-                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
-                // Refused since the count has moved, or not known: what is there says which.
-                Ok(false) | Err(_) => {}
-            }
-            let there = loop {
-                match self.read_delivery_quota(owner, month).await {
-                    Ok(there) => break there,
-                    Err(error) if pause.wait().await.is_break() => return Err(error),
-                    Err(_) => {}
-                }
-            };
-            known.used = there.used;
-            if let Some(applied) = sent.iter().position(|sent| there.claim == Some(sent.claim)) {
-                known.claim = there.claim;
-                return Ok([counted, sent.swap_remove(applied).ids].concat());
-            }
-            if there.claim != known.claim {
-                // One of an earlier call was applied after all: what it counted is found by reading all anew.
-                return Err(StoreError::Unavailable("a late claim was applied meanwhile".into()));
-            }
-            // Whoever moved the count may have counted some of these: an earlier life of this node, or a holder of their
-            // queue that was gone for a while. After the count, so that a claim on it can't miss one.
-            let states = self.read_states(open.iter().map(|claim| claim.id).collect()).await?;
-            let mut states = states.into_iter();
-            open.retain(|claim| {
-                let is_marked = states.next().flatten().is_some_and(|state| state.counted);
-                let is_counted = is_marked || there.claimed.contains(&claim.id);
-                if is_counted {
-                    counted.push(claim.id);
-                }
-                !is_counted
-            });
-        }
-    }
-
-    async fn read_delivery_quota(&self, owner: KeyId, month: Month) -> Result<There, StoreError> {
+    async fn read_delivery_quota(&self, owner: KeyId, month: Month) -> Result<(KnownMonth, Claimed), StoreError> {
         let values = (owner.0, month_column(month));
-        let rows: Vec<QuotaRow> = self.cql.read(&self.statements.delivery_quota, values).await?;
+        let rows: Vec<QuotaRow> = self.cluster.cql.read(&self.cluster.statements.delivery_quota, values).await?;
         let used = rows.first().map_or(0, |(_, used, ..)| number(*used));
-        let own = rows.iter().find(|(process, ..)| *process == Some(self.process));
+        let own = rows.iter().find(|(process, ..)| *process == Some(self.cluster.process));
         let claim = own.and_then(|(_, _, claim, _)| *claim);
         let blobs = rows.iter().filter_map(|(.., blob)| blob.as_ref());
         let ids = blobs.flat_map(|blob| blob.chunks(ID_BYTES)).filter_map(DeliveryId::from_bytes);
-        Ok(There { used, claim, claimed: ids.collect() })
+        Ok((KnownMonth { used, claim }, ids.collect()))
+    }
+}
+
+/// Deliveries of one key that are counted together.
+struct Claiming<'a> {
+    quotas: &'a DeliveryQuotas,
+    owner: KeyId,
+    month: Month,
+    open: Vec<QuotaClaim>,
+    /// Those that turned out to be counted by another's claim.
+    counted: Vec<DeliveryId>,
+    pause: Pause,
+}
+
+impl LwtQuota for Claiming<'_> {
+    type Share = Vec<DeliveryId>;
+    type Rows = Claimed;
+
+    fn share(&mut self, used: u64) -> (Vec<DeliveryId>, u64) {
+        let ids = those_that_fit(used, &self.open);
+        let count = ids.len() as u64;
+        (ids, count)
+    }
+
+    fn begin(&self) -> Result<i32, StoreError> {
+        // Another process that has taken the queue over counts them itself.
+        self.quotas.deliveries.leases.queues.own()?;
+        Ok(self.quotas.cluster.next_claim())
+    }
+
+    async fn send(&self, claim: &Claim<Vec<DeliveryId>>) -> Result<bool, CqlError> {
+        let cluster = &self.quotas.cluster;
+        let blob: Vec<u8> = claim.share.iter().flat_map(|id| id.to_bytes()).collect();
+        let (owner, month) = (self.owner.0, month_column(self.month));
+        let values = (bigint(claim.then), claim.number, blob, owner, month, cluster.process, claim.before());
+        cluster.cql.lwt(&cluster.statements.claim_deliveries, values).await
+    }
+
+    async fn read(&mut self) -> Result<(KnownMonth, Claimed), StoreError> {
+        loop {
+            match self.quotas.read_delivery_quota(self.owner, self.month).await {
+                Ok(there) => return Ok(there),
+                Err(error) if self.pause.wait().await.is_break() => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn was_refused(&mut self, before: KnownMonth, now: KnownMonth, claimed: Claimed) -> Result<(), StoreError> {
+        if now.claim != before.claim {
+            // One of an earlier call was applied after all: what it counted is found by reading all anew.
+            return Err(StoreError::Unavailable("a late claim was applied meanwhile".into()));
+        }
+        // Whoever moved the count may have counted some of these: an earlier life of this node, or a holder of their
+        // queue that was gone for a while. After the count, so that a claim on it can't miss one.
+        let states = self.quotas.deliveries.read_states(self.open.iter().map(|claim| claim.id).collect()).await?;
+        let mut states = states.into_iter();
+        self.open.retain(|claim| {
+            let is_marked = states.next().flatten().is_some_and(|state| state.counted);
+            let is_counted = is_marked || claimed.contains(&claim.id);
+            if is_counted {
+                self.counted.push(claim.id);
+            }
+            !is_counted
+        });
+        Ok(())
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::try_join_all;
 
-use super::Tables;
-use super::deliveries::{DELIVERIES, state_from};
-use super::rows::{corrupt, day as day_column, day_from};
+use super::deliveries::Deliveries;
 use crate::domain::calendar::Day;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+use crate::store::records::columns::{day as day_column, day_from};
+use crate::store::records::{corrupt, deliveries as records};
 use crate::store::{DeliveryQuery, StoreError};
 
 /// The number that says from which day on deliveries are kept.
@@ -19,28 +19,28 @@ const KEPT_FROM: &str = "deliveries_kept_from_day";
 type Row = (Vec<u8>, Option<String>, Option<bool>);
 
 fn parse((delivery, state, counted): Row) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
-    let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(DELIVERIES, &"not a delivery"))?;
+    let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(records::TABLE, &"not a delivery"))?;
     let Some(state) = state else { return Ok(None) };
-    Ok(Some((id, state_from(&state, counted)?)))
+    Ok(Some((id, records::from_columns(&state, counted)?)))
 }
 
-impl Tables {
+impl Deliveries {
     /// The first day whose deliveries are still shown. Their rows go by themselves, some days later.
     pub(super) fn first_kept_day(&self) -> Day {
         Day(self.kept_from.load(Ordering::Relaxed))
     }
 
     pub(super) async fn read_first_kept_day(&self) -> Result<(), StoreError> {
-        let day = u32::try_from(self.mark(KEPT_FROM).await?).unwrap_or(0);
+        let day = u32::try_from(self.names.mark(KEPT_FROM).await?).unwrap_or(0);
         self.kept_from.fetch_max(day, Ordering::Relaxed);
         Ok(())
     }
 
     pub(super) async fn drop_deliveries_before(&self, before: Day) -> Result<bool, StoreError> {
         if before > self.first_kept_day() {
-            self.raise_mark(KEPT_FROM, u64::from(before.0)).await?;
-            self.queues.dropped_before(before);
-            self.doubts.notify_one();
+            self.names.raise_mark(KEPT_FROM, u64::from(before.0)).await?;
+            self.leases.queues.dropped_before(before);
+            self.leases.doubts.notify_one();
         }
         // Also where it goes back: then the node that raised it had a wrong clock, and hid what is not old.
         self.kept_from.store(before.0, Ordering::Relaxed);
@@ -50,7 +50,8 @@ impl Tables {
     /// The days on which a link has deliveries, newest first.
     async fn days_of(&self, link: ShortId, since: Day) -> Result<Vec<Day>, StoreError> {
         let since = day_column(since.max(self.first_kept_day()));
-        let days: Vec<(i32,)> = self.cql.read(&self.statements.delivery_days, (link.as_str(), since)).await?;
+        let days: Vec<(i32,)> =
+            self.cluster.cql.read(&self.cluster.statements.delivery_days, (link.as_str(), since)).await?;
         Ok(days.into_iter().map(|(day,)| day_from(day)).collect())
     }
 
@@ -118,14 +119,15 @@ impl Tables {
         let rows = i32::try_from(limit).unwrap_or(i32::MAX);
         let values = (query.link.as_str(), day_column(day), after, rows);
         if query.status == Some(DeliveryStatus::Failed) {
-            let rows: Vec<(Vec<u8>,)> = self.cql.read(&self.statements.failed, values).await?;
+            let rows: Vec<(Vec<u8>,)> = self.cluster.cql.read(&self.cluster.statements.failed, values).await?;
             let end = rows.last().map(|(last,)| (last.clone(), rows.len() < limit));
-            let parse = |(id,): &(Vec<u8>,)| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(DELIVERIES, &"no id"));
+            let parse =
+                |(id,): &(Vec<u8>,)| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(records::TABLE, &"no id"));
             let ids = rows.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
             let states = self.read_states(ids.clone()).await?;
             return Ok((ids.into_iter().zip(states).filter_map(|(id, state)| Some((id, state?))).collect(), end));
         }
-        let rows: Vec<Row> = self.cql.read(&self.statements.deliveries, values).await?;
+        let rows: Vec<Row> = self.cluster.cql.read(&self.cluster.statements.deliveries, values).await?;
         let end = rows.last().map(|(last, ..)| (last.clone(), rows.len() < limit));
         let rows = rows.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         Ok((rows.into_iter().flatten().collect(), end))

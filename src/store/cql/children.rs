@@ -16,12 +16,13 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use uuid::Uuid;
 
+use super::AT_ONCE;
+use super::keys::Keys;
 use super::outcome::CqlError;
-use super::rows::json;
 use super::session::Pause;
-use super::{AT_ONCE, Tables};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId};
+use crate::store::records::keys as records;
 use crate::store::{CreateKeyError, StoreError};
 
 /// How long a creation that is waited for may be under way, at most: then it was cut off. A request for a key is answered within
@@ -61,7 +62,7 @@ enum Place {
     Key(Box<ApiKey>),
 }
 
-impl Tables {
+impl Keys {
     /// Keeps a new key that may be made once it is on the list of its maker.
     pub(super) async fn make_key(&self, key: &ApiKey, limit: Option<u64>) -> Result<(), CreateKeyError> {
         if let (Some(limit), Some(maker)) = (limit, key.created_by()) {
@@ -73,7 +74,7 @@ impl Tables {
     async fn list_child(&self, key: &ApiKey, maker: KeyId, limit: u64) -> Result<(), CreateKeyError> {
         let turn = self.makers.of(maker);
         let _alone = turn.lock().await;
-        let mut pause = Pause::within(self.cql.patience());
+        let mut pause = Pause::within(self.cluster.cql.patience());
         loop {
             let mut list = self.stored_list(maker).await.map_err(StoreError::from)?;
             if list.keys.contains(&key.id) {
@@ -91,7 +92,7 @@ impl Tables {
             }
             let keys: Vec<Uuid> = list.keys.iter().chain([&key.id]).map(|key| key.0).collect();
             let values = (next(list.turn), keys, maker.0, list.turn);
-            match self.cql.lwt(&self.statements.list_child, values).await {
+            match self.cluster.cql.lwt(&self.cluster.statements.list_child, values).await {
                 Ok(true) => return Ok(()),
                 Err(error @ CqlError::Unusable(_)) => return Err(StoreError::from(error).into()),
                 // Another one was first, or it is not known: the list says which.
@@ -111,7 +112,7 @@ impl Tables {
         limit: u64,
         now: Timestamp,
     ) -> Result<Result<Vec<KeyId>, u64>, StoreError> {
-        let mut pause = Pause::within(self.cql.settings.request_timeout.min(CUT_OFF_AFTER));
+        let mut pause = Pause::within(self.cluster.cql.settings.request_timeout.min(CUT_OFF_AFTER));
         loop {
             let places = stream::iter(keys).map(|id| async move { Ok::<_, StoreError>((id, self.place(id).await?)) });
             let places: Vec<(KeyId, Place)> = places.buffered(AT_ONCE).try_collect().await?;
@@ -132,21 +133,22 @@ impl Tables {
                 return Ok(Ok(keys));
             }
             if pause.wait().await.is_break() {
-                self.all(making, |id| self.bar(id)).await?;
+                self.cluster.all(making, |id| self.bar(id)).await?;
             }
         }
     }
 
     /// Has a key make no more keys: those that it is making are there now, or never will be.
     pub(super) async fn close_list(&self, maker: KeyId) -> Result<(), StoreError> {
-        let mut pause = Pause::within(self.cql.patience());
+        let mut pause = Pause::within(self.cluster.cql.patience());
         let keys = loop {
             let list = self.stored_list(maker).await?;
             if list.is_closed {
                 // Whoever closed it may not have come to what follows.
                 break list.keys;
             }
-            match self.cql.lwt(&self.statements.close_list, (next(list.turn), maker.0, list.turn)).await {
+            match self.cluster.cql.lwt(&self.cluster.statements.close_list, (next(list.turn), maker.0, list.turn)).await
+            {
                 Ok(true) => break list.keys,
                 Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
                 Ok(false) | Err(_) => {}
@@ -157,35 +159,36 @@ impl Tables {
                 ));
             }
         };
-        self.all(keys, |id| async move {
-            match self.place(id).await? {
-                Place::Empty => self.bar(id).await,
-                Place::Barred | Place::Key(_) => Ok(()),
-            }
-        })
-        .await
+        self.cluster
+            .all(keys, |id| async move {
+                match self.place(id).await? {
+                    Place::Empty => self.bar(id).await,
+                    Place::Barred | Place::Key(_) => Ok(()),
+                }
+            })
+            .await
     }
 
     /// Sees to it that the record of a key is there already, or never will be.
     async fn bar(&self, id: KeyId) -> Result<(), StoreError> {
-        let attempt = || self.cql.lwt(&self.statements.bar_key, (id.0,));
+        let attempt = || self.cluster.cql.lwt(&self.cluster.statements.bar_key, (id.0,));
         // Whatever is there, it stays.
         let settle = || async { Ok(self.settled_row(id).await?.map(|_| true)) };
-        Ok(self.cql.settled(attempt, settle).await.map(drop)?)
+        Ok(self.cluster.cql.settled(attempt, settle).await.map(drop)?)
     }
 
     async fn place(&self, id: KeyId) -> Result<Place, StoreError> {
-        let row = self.cql.read_one::<(Option<String>,)>(&self.statements.key, (id.0,)).await?;
+        let row = self.cluster.cql.read_one::<(Option<String>,)>(&self.cluster.statements.key, (id.0,)).await?;
         Ok(match row {
             None => Place::Empty,
             Some((None,)) => Place::Barred,
-            Some((Some(record),)) => Place::Key(Box::new(json("keys", &record)?)),
+            Some((Some(record),)) => Place::Key(Box::new(records::from_json(&record)?)),
         })
     }
 
     async fn stored_list(&self, maker: KeyId) -> Result<List, CqlError> {
         type Row = (Option<i64>, Option<Vec<Uuid>>, Option<bool>);
-        let row = self.cql.read_one::<Row>(&self.statements.child_list, (maker.0,)).await?;
+        let row = self.cluster.cql.read_one::<Row>(&self.cluster.statements.child_list, (maker.0,)).await?;
         let (turn, keys, is_closed) = row.unwrap_or_default();
         let keys = keys.unwrap_or_default().into_iter().map(KeyId).collect();
         Ok(List { turn, keys, is_closed: is_closed.unwrap_or(false) })

@@ -242,7 +242,7 @@ impl Cql {
     }
 
     /// Prepares a statement of a kind.
-    pub async fn prepare(&self, kind: Kind, text: &str) -> Result<PreparedStatement, PrepareError> {
+    pub async fn prepare(&self, kind: Kind, text: impl Into<String>) -> Result<PreparedStatement, PrepareError> {
         let mut statement = Statement::new(text);
         statement.set_is_idempotent(kind != Kind::Lwt);
         let mut prepared = self.session().prepare(statement).await?;

@@ -8,43 +8,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use scylla::value::CqlValue;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Tables;
-use super::deliveries::{DELIVERIES, day_timestamp};
-use super::rows::{bigint, day as day_column, json, to_json};
+use super::deliveries::{Deliveries, day_timestamp};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryState, DeliveryStatus, UrlSummary};
 use crate::store::StoreError;
+use crate::store::records::Time;
+use crate::store::records::columns::{bigint, day as day_column};
+use crate::store::records::deliveries::{self as records, ProcessSumsV1, UrlSumsV1};
 
 /// Days that nobody uses are forgotten once more than this many are known, and read again when they are used.
 const MOST_IDLE: usize = 20_000;
 
-/// What one process has done with the deliveries of a URL.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct UrlSums {
-    put: u64,
-    delivered: u64,
-    failed: u64,
-    last_attempt_at: Option<Timestamp>,
-    last_status: Option<u16>,
-    last_error: Option<String>,
-    /// When the last one changed, whose error is the last.
-    changed_at: Option<Timestamp>,
-}
-
 /// By the place of the URL.
 pub type DaySums = BTreeMap<u8, DaySum>;
 
-/// What one process has done with the deliveries of a link's day.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnSums {
-    urls: BTreeMap<u8, UrlSums>,
-}
-
-impl OwnSums {
+impl ProcessSumsV1 {
     pub fn put(&mut self, url_index: u8) {
         self.urls.entry(url_index).or_default().put += 1;
     }
@@ -58,11 +39,11 @@ impl OwnSums {
             DeliveryStatus::Failed => sums.failed += 1,
         }
         if tried {
-            sums.last_attempt_at = Some(state.updated_at);
+            sums.last_attempt_at = Some(Time(state.updated_at));
             sums.last_status = state.response_status;
         }
         sums.last_error.clone_from(&state.error);
-        sums.changed_at = Some(state.updated_at);
+        sums.changed_at = Some(Time(state.updated_at));
     }
 }
 
@@ -75,25 +56,27 @@ pub struct DaySum {
 }
 
 impl DaySum {
-    fn add(&mut self, own: UrlSums) {
-        self.put += own.put;
-        self.summary.delivered += own.delivered;
-        self.summary.failed += own.failed;
+    fn add(&mut self, own: UrlSumsV1) {
+        let UrlSumsV1 { put, delivered, failed, last_attempt_at, last_status, last_error, changed_at } = own;
+        let (last_attempt_at, changed_at) = (last_attempt_at.map(|time| time.0), changed_at.map(|time| time.0));
+        self.put += put;
+        self.summary.delivered += delivered;
+        self.summary.failed += failed;
         // A process may be asked between one's putting and another's settling.
         self.summary.pending = self.put.saturating_sub(self.summary.delivered + self.summary.failed);
-        if own.last_attempt_at > self.summary.last_attempt_at {
-            self.summary.last_attempt_at = own.last_attempt_at;
-            self.summary.last_status = own.last_status;
+        if last_attempt_at > self.summary.last_attempt_at {
+            self.summary.last_attempt_at = last_attempt_at;
+            self.summary.last_status = last_status;
         }
-        if own.changed_at > self.changed_at {
-            self.changed_at = own.changed_at;
-            self.summary.last_error = own.last_error;
+        if changed_at > self.changed_at {
+            self.changed_at = changed_at;
+            self.summary.last_error = last_error;
         }
     }
 }
 
 /// A day's own sums; none where what is written is not known.
-pub type KnownSums = Arc<tokio::sync::Mutex<Option<OwnSums>>>;
+pub type KnownSums = Arc<tokio::sync::Mutex<Option<ProcessSumsV1>>>;
 
 /// The days that this process changes.
 #[derive(Default)]
@@ -113,23 +96,23 @@ impl DeliverySums {
             self.has_forgotten.store(true, Ordering::Relaxed);
         }
         // Until a day was forgotten, one that is not known was not changed by this process yet.
-        let anew = || (!self.has_forgotten.load(Ordering::Relaxed)).then(OwnSums::default);
+        let anew = || (!self.has_forgotten.load(Ordering::Relaxed)).then(ProcessSumsV1::default);
         Arc::clone(days.entry((link, day)).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(anew()))))
     }
 }
 
-impl Tables {
+impl Deliveries {
     async fn read_sums(&self, link: ShortId, day: Day) -> Result<HashMap<Uuid, String>, StoreError> {
         let values = (link.as_str(), day_column(day));
         let row: Option<(Option<HashMap<Uuid, String>>,)> =
-            self.cql.read_one(&self.statements.delivery_sums, values).await?;
+            self.cluster.cql.read_one(&self.cluster.statements.delivery_sums, values).await?;
         Ok(row.and_then(|(sums,)| sums).unwrap_or_default())
     }
 
     /// What this process has written last.
-    pub(super) async fn own_sums(&self, link: ShortId, day: Day) -> Result<OwnSums, StoreError> {
-        let own = self.read_sums(link, day).await?.remove(&self.process);
-        own.map_or_else(|| Ok(OwnSums::default()), |own| json(DELIVERIES, &own))
+    pub(super) async fn own_sums(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
+        let own = self.read_sums(link, day).await?.remove(&self.cluster.process);
+        own.map_or_else(|| Ok(ProcessSumsV1::default()), |own| records::sums_from_json(&own))
     }
 
     /// The write of this process' sums that goes with the states it counts.
@@ -137,15 +120,15 @@ impl Tables {
         &self,
         link: ShortId,
         day: Day,
-        sums: &OwnSums,
+        sums: &ProcessSumsV1,
     ) -> Result<Vec<Option<CqlValue>>, StoreError> {
         // Of the day, as the states are, and later than the one before.
-        let version = self.delivery_sums.written.fetch_add(1, Ordering::Relaxed);
+        let version = self.sums.written.fetch_add(1, Ordering::Relaxed);
         let at = day_timestamp(day).saturating_add(bigint(version));
-        let text = to_json(DELIVERIES, sums)?;
+        let text = records::sums_to_json(sums)?;
         let values = [
             CqlValue::BigInt(at),
-            CqlValue::Uuid(self.process),
+            CqlValue::Uuid(self.cluster.process),
             CqlValue::Text(text),
             CqlValue::Ascii(link.as_str().to_owned()),
             CqlValue::Int(day_column(day)),
@@ -157,8 +140,7 @@ impl Tables {
     pub(super) async fn day_sums(&self, link: ShortId, day: Day) -> Result<DaySums, StoreError> {
         let mut sums = DaySums::new();
         for own in self.read_sums(link, day).await?.into_values() {
-            let own: OwnSums = json(DELIVERIES, &own)?;
-            for (url, own) in own.urls {
+            for (url, own) in records::sums_from_json(&own)?.urls {
                 sums.entry(url).or_default().add(own);
             }
         }

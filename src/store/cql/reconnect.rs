@@ -13,7 +13,7 @@ use scylla::client::session::Session;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::Tables;
+use super::cluster::Cluster;
 use super::session::{Cql, in_keyspace};
 use crate::store::DriverCounts;
 
@@ -22,14 +22,14 @@ const TRY_EVERY: Duration = Duration::from_millis(500);
 /// How long a node may take to let itself be connected to.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
-impl Tables {
+impl Cluster {
     /// Connects anew whenever the cluster is out of reach, for as long as the store is open.
-    pub(super) async fn keep_in_reach(tables: Weak<Self>) {
+    pub(super) async fn keep_in_reach(cluster: Weak<Self>) {
         loop {
             sleep(TRY_EVERY).await;
-            let Some(tables) = tables.upgrade().filter(|tables| tables.check_open().is_ok()) else { return };
-            if tables.cql.reach.is_out() && tables.cql.some_node_listens().await {
-                tables.connect_anew().await;
+            let Some(cluster) = cluster.upgrade().filter(|cluster| cluster.check_open().is_ok()) else { return };
+            if cluster.cql.reach.is_out() && cluster.cql.some_node_listens().await {
+                cluster.connect_anew().await;
             }
         }
     }

@@ -1,0 +1,114 @@
+//! Taking over queues whose holder is gone, and counting what they hold.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use uuid::Uuid;
+
+use super::cluster::ASK_AGAIN_AFTER;
+use super::deliveries::Deliveries;
+use super::due::LONGEST_PAGE;
+use super::queue::{BEAT_EVERY, QueueRow};
+use super::watch::uptime;
+use crate::domain::calendar::{Day, Timestamp};
+use crate::store::StoreError;
+
+/// How often a bucket is counted that changes meanwhile, before changes wait for it.
+const COUNTS_BESIDE: usize = 3;
+
+impl Deliveries {
+    pub(super) async fn keep_adopting(deliveries: Weak<Self>) {
+        loop {
+            tokio::time::sleep(BEAT_EVERY).await;
+            let Some(deliveries) = deliveries.upgrade().filter(|it| it.cluster.check_open().is_ok()) else { return };
+            if let Err(error) = deliveries.look_around().await {
+                tracing::debug!(%error, "queues: those of others can't be looked at");
+            }
+        }
+    }
+
+    async fn look_around(&self) -> Result<(), StoreError> {
+        let looked_at = uptime();
+        for row in self.leases.queue_rows().await? {
+            let is_held = self.leases.queues.has(row.queue);
+            if !is_held && (row.holder == self.cluster.process || self.leases.queues.watch.look(&row, looked_at)) {
+                self.leases.adopt(&row, looked_at).await?;
+            }
+            if is_held && self.leases.queues.is_done(row.queue) {
+                self.close_queue(&row).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the row of a queue in which nothing is left; what was thought to be done is looked at once more.
+    async fn close_queue(&self, row: &QueueRow) -> Result<(), StoreError> {
+        let buckets: Vec<(i64,)> =
+            self.cluster.cql.read(&self.cluster.statements.buckets, (row.queue, row.floor)).await?;
+        for (bucket,) in buckets {
+            self.recount(row.queue, bucket).await?;
+        }
+        if self.leases.queues.is_drained(row.queue) {
+            self.cluster.cql.lwt(&self.cluster.statements.close_queue, (row.queue, self.cluster.process)).await?;
+            self.leases.queues.lose(row.queue);
+        }
+        Ok(())
+    }
+
+    /// Counts adopted and doubtful buckets.
+    pub(super) async fn keep_counting(deliveries: Weak<Self>) {
+        loop {
+            let Some(deliveries) = deliveries.upgrade().filter(|it| it.cluster.check_open().is_ok()) else { return };
+            let Some((queue, bucket)) = deliveries.leases.queues.next_doubtful() else {
+                let woken = Arc::clone(&deliveries.leases.doubts);
+                drop(deliveries);
+                let _ = tokio::time::timeout(BEAT_EVERY, woken.notified()).await;
+                continue;
+            };
+            if let Err(error) = deliveries.recount(queue, bucket).await {
+                tracing::debug!(%error, "queues: a bucket is not counted yet");
+                deliveries.leases.queues.doubt_bucket(queue, bucket);
+                tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            }
+        }
+    }
+
+    /// Counts what is pending in a bucket; one that does not come to rest meanwhile is counted alone.
+    async fn recount(&self, queue: Uuid, bucket: i64) -> Result<(), StoreError> {
+        for _ in 0..COUNTS_BESIDE {
+            if self.count_once(queue, bucket).await? {
+                return Ok(());
+            }
+        }
+        let _alone = self.changing.write().await;
+        self.count_once(queue, bucket).await.map(drop)
+    }
+
+    /// Answers false where the bucket changed meanwhile.
+    async fn count_once(&self, queue: Uuid, bucket: i64) -> Result<bool, StoreError> {
+        let Some(version) = self.leases.queues.version(queue, bucket) else { return Ok(true) };
+        let mut found: BTreeMap<Day, i64> = BTreeMap::new();
+        let mut earliest: Option<Timestamp> = None;
+        let (mut after, mut is_open) = (None, false);
+        loop {
+            let page = self.read_bucket(queue, bucket, after, Timestamp(u64::MAX), LONGEST_PAGE).await?;
+            let looked_at = self.those_pending(&page.due).await?;
+            is_open |= looked_at.is_open;
+            for due in looked_at.due {
+                *found.entry(due.id.hit.at.day()).or_default() += 1;
+                earliest = Some(earliest.map_or(due.due_at, |known| known.min(due.due_at)));
+            }
+            match page.last {
+                Some(last) if !page.is_last => after = Some(last),
+                _ => break,
+            }
+        }
+        if !self.leases.queues.recounted(queue, bucket, version, found, is_open) {
+            return Ok(false);
+        }
+        if let Some(earliest) = earliest {
+            self.leases.queues.tell(earliest);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,121 @@
+//! The cluster, as one life of a node asks it: what all tables share.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::{TryStreamExt, stream};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::outcome::CqlError;
+use super::session::{Cql, ScyllaSettings};
+use super::statements::Statements;
+use super::{AT_ONCE, OpenError};
+use crate::store::StoreError;
+
+/// Rows, none of which is there, that are read to see whether the cluster answers.
+const READY_ROWS: u32 = 16;
+/// How long to wait before the cluster is asked again that did not answer.
+pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
+/// How long a task that panicked waits before it is started again.
+const RESTART_AFTER: Duration = Duration::from_secs(3);
+
+/// A session, its statements, and which process this is.
+pub struct Cluster {
+    pub cql: Cql,
+    pub statements: Statements,
+    /// This life of this node: who claims and publishes.
+    pub process: Uuid,
+    /// The number of this process' last claim, of links or of deliveries.
+    last_claim: AtomicI32,
+    closing: AtomicBool,
+    /// Which row was read last to see whether the cluster answers.
+    last_ready: AtomicU32,
+}
+
+impl Cluster {
+    pub async fn connect(settings: &ScyllaSettings) -> Result<Self, OpenError> {
+        let cql = Cql::connect(settings).await?;
+        let statements = Box::pin(Statements::prepare(&cql)).await?;
+        Ok(Self {
+            cql,
+            statements,
+            process: Uuid::new_v4(),
+            last_claim: AtomicI32::new(0),
+            closing: AtomicBool::new(false),
+            last_ready: AtomicU32::new(0),
+        })
+    }
+
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        // Another row each time: where some partitions are out of reach, the cluster as a whole is not.
+        let number = self.last_ready.fetch_add(1, Ordering::Relaxed) % READY_ROWS;
+        self.cql.read_one::<(Option<i64>,)>(&self.statements.ready, (format!("ready {number}"),)).await?;
+        Ok(())
+    }
+
+    /// From now on the store is closed; answers whether it was before.
+    pub fn close(&self) -> bool {
+        self.closing.swap(true, Ordering::AcqRel)
+    }
+
+    pub fn check_open(&self) -> Result<(), StoreError> {
+        if self.closing.load(Ordering::Acquire) {
+            Err(StoreError::Unavailable("the store is closed".into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Does something with each of `items`, many at a time; stops at the first that fails.
+    pub async fn all<T, F>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        each: impl FnMut(T) -> F,
+    ) -> Result<(), StoreError>
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
+        stream::iter(items.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, each).await
+    }
+
+    /// A number for a claim that this process has given to none before.
+    pub fn next_claim(&self) -> i32 {
+        self.last_claim.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    /// Asks until the cluster answers, or the store closes: for what must not be left half done.
+    pub async fn until_closed<R, F>(&self, ask: impl Fn() -> F + Send) -> Result<R, StoreError>
+    where
+        F: Future<Output = Result<R, CqlError>> + Send,
+    {
+        loop {
+            match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
+                Err(CqlError::NotApplied(_) | CqlError::Unknown(_)) => {}
+            }
+            self.check_open()?;
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+        }
+    }
+}
+
+/// Starts a task that goes on for as long as the store is open, also after a panic: without it this node would have no queue
+/// until it is started again.
+pub fn forever<T, F>(part: &Arc<T>, task: fn(Weak<T>) -> F) -> JoinHandle<()>
+where
+    T: Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let part = Arc::downgrade(part);
+    tokio::spawn(async move {
+        while let Err(error) = tokio::spawn(task(Weak::clone(&part))).await
+            && error.is_panic()
+        {
+            tracing::error!("a task of the store panicked, and is started anew");
+            tokio::time::sleep(RESTART_AFTER).await;
+        }
+    })
+}

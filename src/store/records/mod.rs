@@ -1,0 +1,129 @@
+//! How everything that the service keeps is written: rows of the embedded store, columns of the cluster, lines of an export.
+//!
+//! A record is a type of its own, named after its version: `LinkV1` is how a [`Link`](crate::domain::link::Link) is written.
+//! Serde is derived for records only, never for types of the domain, so that a change of the domain cannot change what is on
+//! disk. Conversions name every field, without `..`: a field that a conversion forgets does not compile.
+//!
+//! To change a record, leave the released type as it is. Add the next version beside it, with a conversion from the version
+//! before, and have `decode` read both. JSON names its fields: a new field of a JSON record needs a default and no new version.
+//! `tests/it/formats` holds what released versions have written.
+
+#[macro_use]
+mod values;
+
+pub mod columns;
+pub mod counters;
+pub mod counts;
+pub mod deliveries;
+pub mod destinations;
+pub mod export;
+pub mod keys;
+pub mod labels;
+pub mod links;
+pub mod row_keys;
+
+use std::fmt::Display;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use self::values::{Base62Id, Time};
+use crate::store::StoreError;
+
+/// A row that this program cannot read or must not write.
+pub fn corrupt(table: &'static str, reason: &dyn Display) -> StoreError {
+    StoreError::Corrupt { table, reason: reason.to_string() }
+}
+
+/// A row of the embedded store: the version of its record, then the record in postcard.
+///
+/// A version is never 255: that byte marks a value that takes several rows (`embedded/parts.rs`).
+fn encode<R: Serialize>(table: &'static str, version: u8, record: &R) -> Result<Vec<u8>, StoreError> {
+    postcard::to_extend(record, vec![version]).map_err(|error| corrupt(table, &error))
+}
+
+/// Writes a row into `room`; `None` where that is too short.
+fn encode_into<'a, R: Serialize>(room: &'a mut [u8], version: u8, record: &R) -> Option<&'a [u8]> {
+    let (first, rest) = room.split_first_mut()?;
+    *first = version;
+    let written = postcard::to_slice(record, rest).ok()?.len();
+    room.get(..=written)
+}
+
+/// The version of a row's record, and the record itself.
+fn split_version<'a>(table: &'static str, row: &'a [u8]) -> Result<(u8, &'a [u8]), StoreError> {
+    row.split_first().map(|(version, record)| (*version, record)).ok_or_else(|| corrupt(table, &"empty row"))
+}
+
+/// Reads the record of a row, whose version is that of `R`.
+fn decode<'a, R: Deserialize<'a>>(table: &'static str, record: &'a [u8]) -> Result<R, StoreError> {
+    postcard::from_bytes(record).map_err(|error| corrupt(table, &error))
+}
+
+/// The error for a row with a version that this program does not read.
+fn unknown_version(table: &'static str, found: u8, latest: u8) -> StoreError {
+    if found > latest {
+        let reason =
+            format!("written by a later version: the row has version {found}, this program reads up to {latest}");
+        corrupt(table, &reason)
+    } else {
+        corrupt(table, &format_args!("unknown row version {found}"))
+    }
+}
+
+/// Writes a JSON column.
+fn to_json<R: Serialize>(table: &'static str, record: &R) -> Result<String, StoreError> {
+    serde_json::to_string(record).map_err(|error| corrupt(table, &error))
+}
+
+/// Reads a JSON column.
+fn from_json<R: DeserializeOwned>(table: &'static str, text: &str) -> Result<R, StoreError> {
+    serde_json::from_str(text).map_err(|error| corrupt(table, &error))
+}
+
+/// What is wrong with a record that comes from a file.
+pub type Fault = String;
+
+/// Refuses a record from a file, unless `holds`.
+fn require(holds: bool, fault: &str) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err(fault.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_a_later_version_is_told_from_a_damaged_one() {
+        let reason = |row: &[u8]| links::decode(row).unwrap_err().to_string();
+        assert_eq!(reason(&[]), "unreadable row in links: empty row");
+        assert_eq!(reason(&[0, 1, 2]), "unreadable row in links: unknown row version 0");
+        assert_eq!(
+            reason(&[2, 1, 2]),
+            "unreadable row in links: written by a later version: the row has version 2, this program reads up to 1"
+        );
+        assert!(reason(&[1, 1, 2]).starts_with("unreadable row in links: "), "cut off");
+        let later = [9, 0];
+        let tables = [
+            keys::decode(&later).map(drop),
+            deliveries::decode(&later).map(drop),
+            deliveries::decode_day(&later).map(drop),
+            counts::decode(&later).map(drop),
+            labels::decode_head(&later).map(drop),
+            labels::decode_months(&later).map(drop),
+        ];
+        for table in tables {
+            assert!(table.unwrap_err().to_string().contains("written by a later version: the row has version 9"));
+        }
+    }
+
+    #[test]
+    fn a_row_is_written_into_a_room_as_it_is_written_without_one() {
+        let row = encode("rows", 3, &(1_u64, "text")).unwrap();
+        assert_eq!(row[0], 3);
+        let mut room = [0; 32];
+        assert_eq!(encode_into(&mut room, 3, &(1_u64, "text")), Some(&row[..]));
+        assert_eq!(encode_into(&mut room[..row.len() - 1], 3, &(1_u64, "text")), None);
+        assert_eq!(encode_into(&mut [], 3, &(1_u64, "text")), None);
+    }
+}
