@@ -103,7 +103,7 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
                 counts.add(&record);
                 match record.checked(header.root_key.as_deref()) {
                     Ok(Record::Name { name, value }) if name == NAMES[1] => {
-                        master_key_check = Some(SealedSecret(value))
+                        master_key_check = Some(SealedSecret(value));
                     }
                     Ok(_) => {}
                     Err(reason) => found.note(lines.number, reason),
