@@ -13,9 +13,9 @@ use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::{DayCount, HitBatch, NodeId, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
-use signpost::store::{CountStore, Lifecycle, LinkStore};
 use signpost::store::cql::session::{ScyllaSettings, connect};
 use signpost::store::cql::{ScyllaStore, migrate};
+use signpost::store::{CountStore, Lifecycle, LinkStore};
 use uuid::Uuid;
 
 use super::IN_FLIGHT;
