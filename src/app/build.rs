@@ -143,7 +143,7 @@ pub(super) async fn build(
 
     let authentication = Arc::new(Authentication::new(store.clone(), clock.clone(), config.cache.keys_ttl));
     let cache = Arc::new(LinkCache::new(store.clone(), cache_settings(config)));
-    meters::show(&metrics, &journal_writer, &cache, store.clone(), &clock);
+    meters::show(&metrics, &journal_writer, &cache, &(store.clone() as _), &clock);
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),

@@ -60,7 +60,7 @@ pub fn show(
     metrics: &Metrics,
     journal: &JournalWriter,
     cache: &Arc<LinkCache>,
-    store: Arc<dyn Lifecycle>,
+    store: &Arc<dyn Lifecycle>,
     clock: &Clock,
 ) {
     let stats = |read: fn(&JournalStats) -> u64| {
@@ -81,7 +81,7 @@ pub fn show(
     metrics.gauge_of(&of::CACHED_LINKS, &[], move || cache.len());
 
     let driver = |read: fn(DriverCounts) -> u64| {
-        let store = Arc::clone(&store);
+        let store = Arc::clone(store);
         move || read(store.driver_counts().unwrap_or_default())
     };
     metrics.count_of(&of::CQL_QUERIES, &[], driver(|counts| counts.queries));

@@ -5,6 +5,7 @@ use serde::Serializer;
 use crate::domain::calendar::Timestamp;
 
 /// For `#[serde(with)]`.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "Serde asks for it")]
 pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(time)
 }

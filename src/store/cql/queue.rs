@@ -366,16 +366,16 @@ impl Queues {
     }
 
     /// A queue that this process has opened is held from now on.
-    pub fn open(&self, id: Uuid, hold: Hold) {
+    pub fn open(&self, id: Uuid, begin: Hold) {
         let mut held = self.held();
-        held.queues.insert(id, Queue::new(hold));
+        held.queues.insert(id, Queue::new(begin));
         held.own = Some(id);
     }
 
     /// A queue of another process is held from now on, with `buckets` that nobody here has counted.
-    pub fn adopt(&self, id: Uuid, hold: Hold, buckets: &[i64]) {
+    pub fn adopt(&self, id: Uuid, begin: Hold, buckets: &[i64]) {
         let mut held = self.held();
-        let mut queue = Queue::new(hold);
+        let mut queue = Queue::new(begin);
         for number in buckets {
             queue.buckets.insert(*number, Bucket { is_noted: true, ..Bucket::default() });
             queue.highest = queue.highest.max(*number);

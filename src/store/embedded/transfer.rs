@@ -1,7 +1,7 @@
 //! Taking all that is kept out of the store, and filling an empty one.
 
 use async_trait::async_trait;
-use fjall::{Guard, Keyspace, Readable, Slice};
+use fjall::{Guard, Keyspace, Readable};
 use uuid::Uuid;
 
 use super::counts::{self, Counting};
@@ -112,7 +112,7 @@ fn read_page(engine: &Engine, section: Section, place: Option<RowPlace>) -> Resu
                 return Ok(page);
             }
             looked_at += 1;
-            page.records.extend(records(engine, &snapshot, section, &key, value)?);
+            page.records.extend(records(engine, &snapshot, section, &key, &value)?);
         }
     }
     Ok(page)
@@ -124,21 +124,21 @@ fn records(
     from: &impl Rows,
     section: Section,
     key: &[u8],
-    value: Slice,
+    value: &[u8],
 ) -> Result<Vec<Record>, StoreError> {
     // A key as long as an id is that of all counts of a link; those of its days and labels are longer.
     let is_whole = key.len() == ShortId::LENGTH;
     let usage = |metric: Metric| match row_keys::usage_of(key) {
         Some((owner, month, number)) if number == row_keys::metric_number(metric) => {
-            let [count] = counters::decode("usage", Some(&value))?;
+            let [count] = counters::decode("usage", Some(value))?;
             Ok::<_, StoreError>(vec![Record::Usage { metric, key: KeyId(uuid(owner)?), month, count }])
         }
         _ => Ok(Vec::new()),
     };
     Ok(match section {
-        Section::Keys => vec![Record::Key(Box::new(records::keys::decode(&value)?))],
+        Section::Keys => vec![Record::Key(Box::new(records::keys::decode(value)?))],
         Section::KeyUses => {
-            vec![Record::KeyUse { key: KeyId(uuid(&key[1..])?), at: counters::decode_time("key uses", &value)? }]
+            vec![Record::KeyUse { key: KeyId(uuid(&key[1..])?), at: counters::decode_time("key uses", value)? }]
         }
         // A longer key is that of a link's further parts.
         Section::Links if key.len() != ShortId::LENGTH => Vec::new(),
@@ -150,12 +150,12 @@ fn records(
         Section::LinksCreated => usage(Metric::LinksCreated)?,
         Section::HitsServed => usage(Metric::HitsServed)?,
         Section::WebhookDeliveries => usage(Metric::WebhookDeliveries)?,
-        Section::Days if is_whole => counts::read(short_id(key)?, &value)?.0.into_iter().map(day_record).collect(),
-        Section::Days => vec![day_record(days::read(key, &value)?)],
-        Section::Labels if is_whole => counts::read(short_id(key)?, &value)?.1.into_iter().map(label_record).collect(),
-        Section::Labels => labels::read(key, &value)?.into_iter().map(label_record).collect(),
+        Section::Days if is_whole => counts::read(short_id(key)?, value)?.0.into_iter().map(day_record).collect(),
+        Section::Days => vec![day_record(days::read(key, value)?)],
+        Section::Labels if is_whole => counts::read(short_id(key)?, value)?.1.into_iter().map(label_record).collect(),
+        Section::Labels => labels::read(key, value)?.into_iter().map(label_record).collect(),
         Section::Cursors => {
-            let [counted] = counters::decode("journal cursor", Some(&value))?;
+            let [counted] = counters::decode("journal cursor", Some(value))?;
             vec![Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted: Position(counted) }]
         }
         Section::Names => {
