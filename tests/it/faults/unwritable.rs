@@ -38,7 +38,7 @@ impl Ground {
 
     fn program(&self) -> Program {
         let program = Program::under_load(self.directory.path());
-        if is_root() { program.as_user(NOBODY) } else { program }
+        if is_root() { program.run_by(NOBODY) } else { program }
     }
 
     /// Has a link visited, with hits in the journal that are not counted yet.

@@ -76,7 +76,7 @@ impl Program {
     }
 
     /// As another user, which only root can.
-    pub fn as_user(mut self, user: u32) -> Self {
+    pub fn run_by(mut self, user: u32) -> Self {
         self.command.uid(user).gid(user);
         self
     }
