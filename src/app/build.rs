@@ -10,7 +10,7 @@ use actix_web::dev::Server;
 use actix_web::{App as Router, web};
 
 use super::around_store::guarded_and_metered;
-use super::limits::{client_limits, plans, redirect_limiter, unauthorized_limit};
+use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
 use super::opening::{self, Ground};
 use super::{App, Parts, StartError, Tell, meters, refused};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
@@ -147,7 +147,7 @@ pub(super) async fn build(
     let api = Arc::new(Api {
         authentication: Arc::clone(&authentication),
         shards: Arc::clone(&shards),
-        plans,
+        rates: rates(config),
         links: Links::new(store.clone(), Arc::clone(&cache), Arc::clone(&shards), plans, clock.clone()),
         keys: Keys::new(store.clone(), Arc::clone(&authentication), plans, vault, clock.clone(), root_is_chosen),
         analytics: Analytics::new(store.clone(), store.clone(), clock.clone()),
@@ -354,6 +354,7 @@ pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
     Reference::new(Facts {
         base_url: base_url.as_str().to_owned(),
         plans: plans(config),
+        rates: rates(config),
         redirect_per_minute: config.limits.redirect_per_minute,
         by_client: endpoints::client_limits()
             .map(|(endpoint, limit)| (endpoint, config.limits.per_minute(limit.setting)))

@@ -6,8 +6,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::StartError;
 use crate::config::{Config, Tier as TierSettings};
+use crate::domain::key::Tier;
 use crate::domain::plan::{Plan, Plans};
-use crate::domain::rate_limit::RateLimitId;
+use crate::domain::rate_limit::Rates;
 use crate::http::client_limits::ClientLimits;
 use crate::http::endpoints;
 use crate::http::unauthorized::UnauthorizedLimit;
@@ -18,16 +19,21 @@ pub(super) fn plans(config: &Config) -> Plans {
 }
 
 fn plan(tier: &TierSettings) -> Plan {
-    let mut per_minute = [None; RateLimitId::COUNT];
-    for limit in endpoints::rate_limits() {
-        per_minute[limit.id.index()] = tier.per_minute(limit.setting);
-    }
     Plan {
-        per_minute,
         links_per_month: tier.links_per_month,
         webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
         child_keys: Some(tier.child_keys.into()),
     }
+}
+
+pub(super) fn rates(config: &Config) -> Rates {
+    Rates::new(endpoints::rate_limits(), |tier, limit| {
+        let settings = match tier {
+            Tier::Free => &config.tiers.free,
+            Tier::Pro => &config.tiers.pro,
+        };
+        settings.per_minute(limit.setting)
+    })
 }
 
 pub(super) fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartError> {

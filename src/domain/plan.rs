@@ -1,16 +1,11 @@
-//! What a tier allows: requests a minute by rate limit, uses a month, and live keys.
-
-use std::num::NonZeroU32;
+//! What a tier allows: uses a month, and live keys. Requests a minute are in `rate_limit.rs`.
 
 use super::key::{ApiKey, Tier};
 use super::quota::{KeyLimit, MonthlyLimit};
-use super::rate_limit::RateLimitId;
 
 /// The limits of one tier; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// By [`RateLimitId::index`].
-    pub per_minute: [Option<NonZeroU32>; RateLimitId::COUNT],
     pub links_per_month: MonthlyLimit,
     pub webhook_deliveries_per_month: MonthlyLimit,
     pub child_keys: KeyLimit,
@@ -18,16 +13,7 @@ pub struct Plan {
 
 impl Plan {
     /// The root key's: no limit at all.
-    pub const UNLIMITED: Self = Self {
-        per_minute: [None; RateLimitId::COUNT],
-        links_per_month: None,
-        webhook_deliveries_per_month: None,
-        child_keys: None,
-    };
-
-    pub fn requests_per_minute(&self, rate_limit: RateLimitId) -> Option<NonZeroU32> {
-        self.per_minute[rate_limit.index()]
-    }
+    pub const UNLIMITED: Self = Self { links_per_month: None, webhook_deliveries_per_month: None, child_keys: None };
 }
 
 /// The plan of every tier.

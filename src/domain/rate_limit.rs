@@ -1,4 +1,9 @@
-//! The rate limits of an API key. The endpoints declare theirs; here is only how one is told from another.
+//! The rate limits of an API key. The endpoints declare theirs; here is how one is told from another, and
+//! how many requests a minute each tier may send.
+
+use std::num::NonZeroU32;
+
+use super::key::{ApiKey, Tier};
 
 /// A limit on the requests of each key to one endpoint, or to several that are counted together.
 #[derive(Clone, Copy, Debug)]
@@ -33,5 +38,44 @@ impl RateLimitId {
     /// Its place in an array that holds something for every rate limit.
     pub const fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+/// How many requests a minute the keys of each tier may send.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    free: TierRates,
+    pro: TierRates,
+}
+
+/// By [`RateLimitId::index`]; `None` is no limit.
+type TierRates = [Option<NonZeroU32>; RateLimitId::COUNT];
+
+impl Rates {
+    /// The rates of `limits`, each as `of` says; all others have no limit.
+    pub fn new<'a>(
+        limits: impl IntoIterator<Item = &'a RateLimit>,
+        of: impl Fn(Tier, &RateLimit) -> Option<NonZeroU32>,
+    ) -> Self {
+        let mut rates = Self { free: [None; RateLimitId::COUNT], pro: [None; RateLimitId::COUNT] };
+        for limit in limits {
+            rates.free[limit.id.index()] = of(Tier::Free, limit);
+            rates.pro[limit.id.index()] = of(Tier::Pro, limit);
+        }
+        rates
+    }
+
+    /// What `key` may send. The root key has no limit.
+    pub fn of(&self, key: &ApiKey, limit: RateLimitId) -> Option<NonZeroU32> {
+        if key.is_root { None } else { self.of_tier(key.tier, limit) }
+    }
+
+    /// What the keys of a tier may send.
+    pub fn of_tier(&self, tier: Tier, limit: RateLimitId) -> Option<NonZeroU32> {
+        let rates = match tier {
+            Tier::Free => &self.free,
+            Tier::Pro => &self.pro,
+        };
+        rates[limit.index()]
     }
 }

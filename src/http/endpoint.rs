@@ -91,6 +91,7 @@ pub const fn parameters<P: IntoParams>() -> Parameters {
 
 impl Parameters {
     /// Names the schemas that the parameters refer to.
+    #[must_use]
     pub const fn with_schemas(self, schemas: &'static [Shape]) -> Self {
         Self { schemas, ..self }
     }

@@ -121,7 +121,7 @@ async fn let_through(
     if !may {
         return Err(Problem::scope_missing(access.scope).into());
     }
-    let limit = api.plans.of(&key).requests_per_minute(access.rate_limit.id);
+    let limit = api.rates.of(&key, access.rate_limit.id);
     let asked = AdmitRequest {
         key: key.id,
         rate_limit: access.rate_limit.id,

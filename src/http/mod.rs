@@ -42,7 +42,7 @@ use crate::actors::key_shard::KeyShards;
 use crate::clock::Clock;
 use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
-use crate::domain::plan::Plans;
+use crate::domain::rate_limit::Rates;
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
 use crate::service::authentication::Authentication;
@@ -57,7 +57,7 @@ use crate::telemetry::metrics::Metrics;
 pub struct Api {
     pub authentication: Arc<Authentication>,
     pub shards: Arc<KeyShards>,
-    pub plans: Plans,
+    pub rates: Rates,
     pub links: Links,
     pub keys: Keys,
     pub analytics: Analytics,

@@ -173,7 +173,6 @@ Counts one link of the key's month; a request that fails counts none. Past the m
             })],
             headers: &["X-Usage-Links-Created", "X-Usage-Links-Limit"],
             names: Some("short_id"),
-            ..Answer::NONE
         }],
         problems: &[
             problem(Kind::LinkQuotaExceeded),

@@ -5,8 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Facts, problems};
-use crate::domain::key::Scope;
-use crate::domain::plan::Plan;
+use crate::domain::key::{Scope, Tier};
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::webhook::RETENTION_DAYS;
 use crate::domain::window::WINDOW_SECONDS;
@@ -130,8 +129,7 @@ fn rates(facts: &Facts) -> String {
     let number = |limit: Option<NonZeroU32>| limit.map_or("none".into(), |limit| grouped(limit.get().into()));
     let mut table = String::from("| endpoint | Free | Pro | counted by |\n|---|---|---|---|\n");
     for rate_limit in endpoints::rate_limits() {
-        let limit = |plan: &Plan| number(plan.requests_per_minute(rate_limit.id));
-        let (free, pro) = (limit(&facts.plans.free), limit(&facts.plans.pro));
+        let [free, pro] = [Tier::Free, Tier::Pro].map(|tier| number(facts.rates.of_tier(tier, rate_limit.id)));
         let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(rate_limit.id));
     }
     let redirect = ("`GET /{short_id}`, all links of a node together".to_owned(), facts.redirect_per_minute);

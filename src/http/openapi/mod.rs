@@ -18,6 +18,7 @@ use actix_web::http::header::HeaderValue;
 use bytes::Bytes;
 
 use crate::domain::plan::Plans;
+use crate::domain::rate_limit::Rates;
 use crate::http::endpoint::Endpoint;
 
 /// What of the settings a user of the API has to know.
@@ -26,6 +27,7 @@ pub struct Facts {
     /// How the service is reached, without a trailing slash.
     pub base_url: String,
     pub plans: Plans,
+    pub rates: Rates,
     pub redirect_per_minute: Option<NonZeroU32>,
     /// The endpoints that limit requests by client.
     pub by_client: Vec<(&'static Endpoint, Option<NonZeroU32>)>,
