@@ -56,7 +56,7 @@ const REFERERS: [&str; 4] = [
     "https://forum.example/t/a-thread/12345",
 ];
 
-// Redirects from cache, one browser's request after another: in the lane, and the way of a connection that has left it.
+// Redirects from cache, one browser's request after another: on the fast path, and behind the dispatcher.
 
 fn answered(mut redirects: Redirects) {
     redirects.check();
@@ -65,32 +65,32 @@ fn answered(mut redirects: Redirects) {
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::Found, 1000), setup = Redirects::ready, teardown = answered)]
 fn found(mut redirects: Redirects) -> Redirects {
-    redirects.all_in_lane();
+    redirects.all_on_fast_path();
     redirects
 }
 
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::NotFound, 1000), setup = Redirects::ready, teardown = answered)]
 fn not_found(mut redirects: Redirects) -> Redirects {
-    redirects.all_in_lane();
+    redirects.all_on_fast_path();
     redirects
 }
 
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::Limited, 1000), setup = Redirects::ready, teardown = answered)]
 fn limited(mut redirects: Redirects) -> Redirects {
-    redirects.all_in_lane();
+    redirects.all_on_fast_path();
     redirects
 }
 
 #[library_benchmark]
 #[bench::of_1000(args = (Outcome::Found, 1000), setup = Redirects::ready, teardown = answered)]
-fn found_by_front(redirects: Redirects) -> Redirects {
-    redirects.all_by_front();
+fn found_by_edge(redirects: Redirects) -> Redirects {
+    redirects.all_by_edge();
     redirects
 }
 
-library_benchmark_group!(name = redirects, benchmarks = [found, not_found, limited, found_by_front]);
+library_benchmark_group!(name = redirects, benchmarks = [found, not_found, limited, found_by_edge]);
 
 // Key admission: twice as many requests as the limit lets in, so that half are refused.
 

@@ -15,7 +15,7 @@ use signpost::app::{App, TestSeams};
 use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::http::Api;
-use signpost::http::lane::{Next, Teller};
+use signpost::http::fast_path::{Next, Responder};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
 use tokio::sync::oneshot;
@@ -82,9 +82,9 @@ impl Outcome {
 
 pub struct Redirects {
     api: Arc<Api>,
-    teller: Teller,
+    responder: Responder,
     peers: Vec<SocketAddr>,
-    /// One request as it comes in the lane, and the same one of each peer as the front has it.
+    /// One request as it comes on the fast path, and the same one of each peer as the edge service has it.
     bytes: Vec<u8>,
     heads: Vec<RequestHead>,
     requests: usize,
@@ -110,7 +110,7 @@ impl Redirects {
         let peers: Vec<_> = (1..=CLIENTS).map(|n| SocketAddr::from(([10, 0, 0, n], 40_000))).collect();
         let fields = FIELDS.map(|(name, value)| format!("{name}: {value}\r\n")).concat();
         let mut redirects = Self {
-            teller: Teller::new(Arc::clone(&api), false),
+            responder: Responder::new(Arc::clone(&api), false),
             bytes: format!("GET {path} HTTP/1.1\r\n{fields}\r\n").into_bytes(),
             heads: peers.iter().map(|&peer| head(&path, peer)).collect(),
             api,
@@ -124,13 +124,13 @@ impl Redirects {
         };
         if outcome == Outcome::Limited {
             // Each client has one redirect.
-            redirects.heads.iter().for_each(|head| drop(by_front(&redirects.api, head)));
+            redirects.heads.iter().for_each(|head| drop(by_edge(&redirects.api, head)));
         }
         redirects.before = outcome.count(&redirects.api);
-        redirects.all_in_lane();
+        redirects.all_on_fast_path();
         redirects.check();
         redirects.before += LEAD;
-        redirects.all_by_front();
+        redirects.all_by_edge();
         redirects.check();
         redirects.before += LEAD;
         redirects.requests = requests;
@@ -138,17 +138,17 @@ impl Redirects {
     }
 
     /// What a worker does from the bytes that it has read to those that it sends.
-    pub fn all_in_lane(&mut self) {
+    pub fn all_on_fast_path(&mut self) {
         for &peer in self.peers.iter().cycle().take(self.requests) {
-            let next = self.teller.answer(Some(peer), black_box(&self.bytes), None);
-            black_box((self.teller.answers(), next));
+            let next = self.responder.answer(Some(peer), black_box(&self.bytes));
+            black_box((self.responder.answers(), next));
         }
     }
 
     /// What a worker does from a request's head to its answer, where a connection asks for more than short links.
-    pub fn all_by_front(&self) {
+    pub fn all_by_edge(&self) {
         for head in self.heads.iter().cycle().take(self.requests) {
-            black_box(by_front(&self.api, black_box(head)));
+            black_box(by_edge(&self.api, black_box(head)));
         }
     }
 
@@ -156,13 +156,13 @@ impl Redirects {
     pub fn check(&mut self) {
         assert_eq!(self.outcome.count(&self.api), self.before + self.requests, "{:?}", self.outcome);
         let status = self.outcome.status();
-        let next = self.teller.answer(Some(self.peers[0]), &self.bytes, None);
+        let next = self.responder.answer(Some(self.peers[0]), &self.bytes);
         assert!(matches!(next, Next::Read), "{next:?}");
-        let answer = std::str::from_utf8(self.teller.answers()).unwrap();
+        let answer = std::str::from_utf8(self.responder.answers()).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {} ", status.as_str())), "{answer}");
         let is_found = status == StatusCode::FOUND;
         assert_eq!(answer.contains("\r\nlocation: https://example.com/a/page?with=query\r\n"), is_found, "{answer}");
-        let (_, answer) = by_front(&self.api, &self.heads[0]);
+        let (_, answer) = by_edge(&self.api, &self.heads[0]);
         assert_eq!((answer.status(), answer.headers().contains_key("location")), (status, is_found));
         self.before += 2;
     }
@@ -175,8 +175,8 @@ impl Drop for Redirects {
     }
 }
 
-/// All that has to follow when the front's way changes.
-fn by_front(api: &Api, request: &RequestHead) -> (HeaderValue, Response<BoxBody>) {
+/// All that has to follow when the edge service's way changes.
+fn by_edge(api: &Api, request: &RequestHead) -> (HeaderValue, Response<BoxBody>) {
     let id = request_id(&request.headers);
     let short_id = short_id_of(request).unwrap();
     let Resolved::Answered(answer) = resolve(api, request, short_id) else { panic!("not in cache") };

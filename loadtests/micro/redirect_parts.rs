@@ -34,8 +34,8 @@ use signpost::domain::link::ShortId;
 use signpost::hits::journal::{self, Journal, JournalSettings};
 use signpost::hits::record::HitRecord;
 use signpost::http::Api;
-use signpost::http::h1::{CannedProblem, DateText};
-use signpost::http::lane::{Next, Teller};
+use signpost::http::fast_path::encode::{CannedProblem, DateText};
+use signpost::http::fast_path::{Next, Responder};
 use signpost::http::problem::{Kind, Problem};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
@@ -252,21 +252,21 @@ fn whole() {
         "GET {path} HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: {USER_AGENT}\r\nReferer: {REFERER}\r\n\r\n"
     );
     row(
-        "whole, in the lane: head, id, limit, near look-up, journal, bytes",
+        "whole, on the fast path: head, id, limit, near look-up, journal, bytes",
         |_| {
-            let mut teller = Teller::new(Arc::clone(&api), false);
+            let mut responder = Responder::new(Arc::clone(&api), false);
             let bytes = &bytes;
             move |_| {
                 // A client for each call: none comes near its limit.
                 let peer = SocketAddr::new(next_client(), 40_000);
-                assert!(matches!(teller.answer(Some(peer), bytes.as_bytes(), None), Next::Read));
-                assert!(teller.answers().starts_with(b"HTTP/1.1 302"));
+                assert!(matches!(responder.answer(Some(peer), bytes.as_bytes()), Next::Read));
+                assert!(responder.answers().starts_with(b"HTTP/1.1 302"));
             }
         },
         drained,
     );
     row(
-        "whole, in the front: id, limit, cache, journal, answer",
+        "whole, in the edge service: id, limit, cache, journal, answer",
         |_| {
             let (api, path) = (&api, &path);
             let mut request = head(path);

@@ -38,7 +38,7 @@ use crate::hits::journal::{HeldDirectory, Journal, JournalSettings, JournalWrite
 use crate::hits::places::Places;
 use crate::hits::urgency::Urgency;
 use crate::http::client::TrustedProxies;
-use crate::http::front::FrontFactory;
+use crate::http::edge::service::EdgeFactory;
 use crate::http::notices::Notices;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
@@ -311,7 +311,7 @@ fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: D
     };
     let server = server::serve(socket, settings, Arc::clone(&api), move || {
         let router = Router::new().app_data(web::Data::from(Arc::clone(&api))).configure(routes::configure);
-        FrontFactory::new(Arc::clone(&api), router)
+        EdgeFactory::new(Arc::clone(&api), router)
     });
     server.map_err(|source| StartError::Bind { address, source })
 }

@@ -35,6 +35,27 @@ impl Fields for [httparse::Header<'_>] {
     }
 }
 
+/// Copies of some fields, for an answer that is made when the head's bytes are gone.
+#[derive(Debug)]
+pub struct CarriedFields(Vec<(HeaderName, Box<[u8]>)>);
+
+impl CarriedFields {
+    /// The first line of each of `names`, and of each the first `max_bytes`.
+    pub fn of(fields: &(impl Fields + ?Sized), names: &[HeaderName], max_bytes: usize) -> Self {
+        let copy = |name: &HeaderName| {
+            let value = fields.first(name.clone());
+            (!value.is_empty()).then(|| (name.clone(), Box::from(&value[..value.len().min(max_bytes)])))
+        };
+        Self(names.iter().filter_map(copy).collect())
+    }
+}
+
+impl Fields for CarriedFields {
+    fn lines(&self, name: HeaderName) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.0.iter().filter(move |(known, _)| *known == name).map(|(_, value)| &**value)
+    }
+}
+
 /// Whether a `Host` field's value can name a host and port (RFC 3986, section 3.2.2).
 pub fn is_host(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|byte| STANDS_IN_HOSTS[usize::from(*byte)])

@@ -15,6 +15,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 pub use super::faults::{Fault, Faults, MAX_FAULTS};
+use super::resolve::Refusal;
 use crate::actors::keeper::AskError;
 use crate::domain::key::Scope;
 use crate::limits::client::RetryAfter;
@@ -398,6 +399,16 @@ impl From<KeyError> for Problem {
                 Self::internal()
             }
             KeyError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<Refusal<'_>> for Problem {
+    fn from(refusal: Refusal<'_>) -> Self {
+        match refusal {
+            Refusal::NoSuchLink => Self::no_such_link(),
+            Refusal::Limited(retry_after) => retry_after.into(),
+            Refusal::NotLoaded(error) => error.into(),
         }
     }
 }

@@ -1,10 +1,9 @@
-//! The public listener: its threads, and the way of a connection from the lane to the dispatcher.
+//! The public listener: its threads, and the way of a connection between the fast path and the dispatcher.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,8 +18,10 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::Api;
-use super::lane::{Lane, LaneWorker, Left, Patience};
-use super::wire::Wire;
+use super::edge::shared::SharedStream;
+use super::edge::stream::{ErrorRewritingStream, StreamSettings};
+use super::fast_path::{FastPathConnection, FastPathWorker, Timeouts};
+use super::{edge, fast_path};
 
 /// More threads than this the server refuses to start.
 pub const MAX_WORKERS: usize = 512;
@@ -47,7 +48,7 @@ pub struct Settings {
     pub shutdown_seconds: u64,
 }
 
-/// Serves `api` on `socket`: short links in the lane, and all else by what `routes` makes for each worker. The server runs
+/// Serves `api` on `socket`: short links on the fast path, and all else by what `routes` makes for each worker. The server runs
 /// when it is awaited.
 ///
 /// # Errors
@@ -67,11 +68,7 @@ where
         .max_concurrent_connections(settings.max_connections)
         .shutdown_timeout(settings.shutdown_seconds)
         .disable_signals();
-    let leave = Leave {
-        signal: server.graceful_shutdown_signal(),
-        has_begun: Arc::new(AtomicBool::new(false)),
-        farewell: settings.farewell,
-    };
+    let leave = Leave { signal: server.graceful_shutdown_signal(), farewell: settings.farewell };
     let server = server.listen("public", socket, move || {
         let dispatcher = HttpService::build()
             .graceful_shutdown_signal({
@@ -82,7 +79,7 @@ where
             .client_request_timeout(settings.head_timeout)
             .client_disconnect_timeout(settings.disconnect_timeout)
             .local_addr(address)
-            .on_connect_ext(|wire: &Wire, data| drop(data.insert(wire.handlers())))
+            .on_connect_ext(|stream: &SharedStream, data| drop(data.insert(stream.handlers())))
             .h1(routes().map_err(|error: Error| error.error_response()));
         ConnectionsFactory { dispatcher, api: Arc::clone(&api), settings, leave: leave.clone() }
     })?;
@@ -93,7 +90,6 @@ where
 #[derive(Clone)]
 struct Leave {
     signal: GracefulShutdownSignal,
-    has_begun: Arc<AtomicBool>,
     farewell: Duration,
 }
 
@@ -101,7 +97,6 @@ impl Leave {
     /// Ready when the server was told to stop, and idle connections have had their time for a last request.
     async fn ended(self) {
         self.signal.notified().await;
-        self.has_begun.store(true, Ordering::Relaxed);
         if !self.farewell.is_zero() {
             sleep(self.farewell).await;
         }
@@ -118,7 +113,13 @@ struct ConnectionsFactory<D> {
 
 impl<D> ServiceFactory<TcpStream> for ConnectionsFactory<D>
 where
-    D: ServiceFactory<(Wire, Option<SocketAddr>), Config = (), Response = (), Error = DispatchError, InitError = ()>,
+    D: ServiceFactory<
+            (SharedStream, Option<SocketAddr>),
+            Config = (),
+            Response = (),
+            Error = DispatchError,
+            InitError = (),
+        >,
     D::Service: 'static,
     D::Future: 'static,
 {
@@ -132,13 +133,15 @@ where
     fn new_service(&self, (): ()) -> Self::Future {
         let dispatcher = self.dispatcher.new_service(());
         let Settings { head_timeout, send_timeout, keep_alive, .. } = self.settings;
-        let lanes = LaneWorker::new(Arc::clone(&self.api), Patience { head_timeout, send_timeout, keep_alive });
-        // The lane tells nobody of requests.
-        let has_lane = !self.api.reporting.is_on();
+        let timeouts = Timeouts { head: head_timeout, send: send_timeout, keep_alive };
+        let worker = FastPathWorker::new(Arc::clone(&self.api), timeouts);
+        // The fast path logs and traces no requests.
+        let fast_path = (!self.api.reporting.is_on()).then(|| self.api.readiness.clone());
+        let stream = StreamSettings { head_timeout, send_timeout, fast_path };
         let leave = self.leave.clone();
         Box::pin(async move {
             let dispatcher = Rc::new(dispatcher.await?);
-            Ok(Connections { dispatcher, lanes: Rc::new(lanes), has_lane, head_timeout, send_timeout, leave })
+            Ok(Connections { dispatcher, worker: Rc::new(worker), stream, leave })
         })
     }
 }
@@ -146,16 +149,14 @@ where
 /// Serves the connections of one worker.
 struct Connections<D> {
     dispatcher: Rc<D>,
-    lanes: Rc<LaneWorker>,
-    has_lane: bool,
-    head_timeout: Duration,
-    send_timeout: Duration,
+    worker: Rc<FastPathWorker>,
+    stream: StreamSettings,
     leave: Leave,
 }
 
 impl<D> Service<TcpStream> for Connections<D>
 where
-    D: Service<(Wire, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static,
+    D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static,
 {
     type Response = ();
     type Error = DispatchError;
@@ -165,23 +166,32 @@ where
         self.dispatcher.poll_ready(context)
     }
 
-    fn call(&self, mut stream: TcpStream) -> Self::Future {
+    fn call(&self, stream: TcpStream) -> Self::Future {
         let peer = stream.peer_addr().ok();
-        let (dispatcher, lanes, leave) = (Rc::clone(&self.dispatcher), Rc::clone(&self.lanes), self.leave.clone());
-        let (has_lane, head_timeout, send_timeout) = (self.has_lane, self.head_timeout, self.send_timeout);
+        let (dispatcher, settings) = (Rc::clone(&self.dispatcher), self.stream.clone());
+        if settings.fast_path.is_none() {
+            let stream = ErrorRewritingStream::new(stream, &[], settings);
+            return Box::pin(async move { edge::serve(&*dispatcher, stream, peer).await.map(|_| ()) });
+        }
+        let worker = Rc::clone(&self.worker);
+        let farewell = Box::pin(self.leave.clone().ended());
+        let mut connection = FastPathConnection::new(stream, peer, Rc::clone(&worker), farewell);
         Box::pin(async move {
-            let mut already_read = Vec::new();
-            if has_lane {
-                let mut lane = Lane::new(stream, peer, lanes, Box::pin(leave.clone().ended()));
-                match (&mut lane).await {
-                    Left::Closed => return Ok(()),
-                    Left::ForDispatcher(bytes) => already_read = bytes,
-                }
-                stream = lane.into_stream();
+            loop {
+                let unread = match (&mut connection).await {
+                    fast_path::Left::Closed => return Ok(()),
+                    fast_path::Left::ForDispatcher(unread) => unread,
+                };
+                let (stream, farewell) = connection.into_parts();
+                let stream = ErrorRewritingStream::new(stream, &unread, settings.clone());
+                // In a box of its own: most connections never need the dispatcher's room.
+                let (stream, unread) = match Box::pin(edge::serve(&*dispatcher, stream, peer)).await? {
+                    edge::Left::Closed => return Ok(()),
+                    edge::Left::ForFastPath { stream, unread } => (stream, unread),
+                };
+                connection =
+                    FastPathConnection::new(stream, peer, Rc::clone(&worker), farewell).back_from_dispatcher(unread);
             }
-            let wire = Wire::new(stream, &already_read, (head_timeout, send_timeout), leave.has_begun);
-            // In a box of its own: most connections never need the dispatcher's room.
-            Box::pin(dispatcher.call((wire, peer))).await
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::domain::hit::{HitId, Position};
 use crate::domain::link::ShortId;
 use crate::hits::journal::JournalWriter;
 use crate::hits::record::HitRecord;
+pub use crate::hits::record::MAX_HEADER_BYTES;
 use crate::hits::urgency::Urgency;
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
 use crate::store::StoreError;

@@ -18,8 +18,8 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 
 use self::actors::ActorMeters;
 use self::catalogue::{
-    BUILD_INFO, Definition, HTTP_REQUESTS, LINK_LOOKUPS, REDIRECT_DURATION, REDIRECTS, WEBHOOK_DELIVERY_DELAY,
-    WEBHOOK_FIRST_ATTEMPT_DELAY,
+    BUILD_INFO, Definition, HTTP_REQUESTS, LINK_LOOKUPS, REDIRECT_DURATION, REDIRECTS, REDIRECTS_DISPATCHED,
+    WEBHOOK_DELIVERY_DELAY, WEBHOOK_FIRST_ATTEMPT_DELAY,
 };
 use self::hits::CountingMeters;
 use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RequestMeters};
@@ -152,6 +152,7 @@ impl Metrics {
         outcome("limited", RedirectMeters::all_limited);
         outcome("unavailable", RedirectMeters::all_unavailable);
         outcome("failed", RedirectMeters::all_failed);
+        self.count_of(&REDIRECTS_DISPATCHED, &[], redirects(RedirectMeters::all_dispatched));
         let result = |result, sum| self.count_of(&LINK_LOOKUPS, &[("result", result)], redirects(sum));
         result("hit", RedirectMeters::hits);
         result("negative", RedirectMeters::negatives);

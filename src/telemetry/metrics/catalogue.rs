@@ -55,6 +55,8 @@ metrics! {
 
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
         "Look-ups of short ids: found (302), not_found (404), limited (429), unavailable (503), failed (500)."
+    REDIRECTS_DISPATCHED: Counter "signpost_redirects_dispatched_total" []
+        "Look-ups of short ids that were answered behind the HTTP dispatcher and not on the fast path, which takes less CPU: the request's head came in pieces or is out of the ordinary, or requests are logged or traced."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]
         "Look-ups of links for redirects: hit and negative (a link, and that there is none, known from memory), or miss (the store was asked, its file of links included)."
     REDIRECT_DURATION: Histogram "signpost_redirect_duration_seconds" []

@@ -25,6 +25,7 @@ pub struct RedirectMeters {
     limited: AtomicU64,
     unavailable: AtomicU64,
     failed: AtomicU64,
+    dispatched: AtomicU64,
     pub times: AtomicHistogram,
 }
 
@@ -56,6 +57,12 @@ impl RedirectMeters {
     pub fn failed(&self) {
         count(&self.failed);
     }
+
+    /// One that did not come by the fast path was answered.
+    pub fn dispatched(&self, took: Duration) {
+        count(&self.dispatched);
+        self.times.observe(took);
+    }
 }
 
 /// What is shown.
@@ -78,6 +85,10 @@ impl RedirectMeters {
 
     pub(super) fn all_failed(&self) -> u64 {
         read(&self.failed)
+    }
+
+    pub(super) fn all_dispatched(&self) -> u64 {
+        read(&self.dispatched)
     }
 
     pub(super) fn hits(&self) -> u64 {

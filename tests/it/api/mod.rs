@@ -1,9 +1,11 @@
 mod analytics;
 mod authentication;
 mod child_keys;
+mod edge;
+mod fast_path;
+mod fast_path_return;
 mod health;
 mod keys;
-mod lane;
 mod links;
 mod metrics;
 mod openapi;
@@ -21,4 +23,3 @@ mod webhook_pages;
 mod webhook_retries;
 mod webhook_status;
 mod webhooks;
-mod wire;

@@ -94,7 +94,7 @@ async fn a_request_id_is_taken_where_it_is_well_formed_and_else_made() {
     let server = Server::start();
     let link = server.root().any_link().await;
     let longest = "x".repeat(64);
-    // On every kind of answer: from the front, from cache, from a route, from a gate, a validation, no route, no method.
+    // On every kind of answer: from the edge service, from cache, from a route, from a gate, a validation, no route, no method.
     let long_path = format!("/{link}/qr?scale=99");
     let paths = ["/", &format!("/{link}"), "/zzzzzzz", "/usage", "/nothing/at/all", &long_path, "/shorten"];
     for path in paths {

@@ -166,3 +166,37 @@ fn idle_connections_do_not_hold_up_the_end() {
     eprintln!("a drain with 200 idle connections took {:?}", began.elapsed());
     assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
 }
+
+/// Some were last answered on the fast path, others by the dispatcher.
+#[test]
+fn connections_that_changed_between_fast_path_and_dispatcher_end_with_the_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Program::under_load(directory.path()).serve();
+    let link = new_link(&process);
+    let (redirect, mut hits, mut cut) = (format!("/{link}"), 0, 0);
+    let mut connections: Vec<_> = (0..60).map(|_| process.connect().unwrap()).collect();
+    for (number, connection) in connections.iter_mut().enumerate() {
+        for (path, status) in [("/", 200), (&*redirect, 302), ("/", 200)].into_iter().take(1 + number % 3) {
+            connection.get(path, &[]).unwrap().expect(status);
+            hits += u64::from(status == 302);
+        }
+    }
+    process.signal("TERM");
+    soon("the process is not ready", || process.ready_status() == Some(503));
+    for connection in &mut connections[..30] {
+        match connection.get(&redirect, &[]) {
+            Ok(answer) => {
+                assert!(answer.expect(302).closes());
+                hits += 1;
+            }
+            // Its time for a last request was over.
+            Err(unanswered) => {
+                assert!(!unanswered.is_torn(), "{unanswered:?}");
+                cut += 1;
+            }
+        }
+    }
+    assert_eq!(process.wait(AT_ONCE).code(), Some(0));
+    let counted = counted_by_the_next_start(directory.path(), &link);
+    assert!((hits..=hits + cut).contains(&counted), "{counted} of {hits} and {cut}");
+}

@@ -1,4 +1,4 @@
-//! The heads that the lane answers itself.
+//! The heads that the fast path answers.
 
 use std::mem::MaybeUninit;
 
@@ -7,7 +7,7 @@ use httparse::{Header, Request, Status};
 use crate::domain::link::ShortId;
 use crate::http::fields::is_host;
 
-/// Fields that a head may have to stay in the lane. Browsers send some 15.
+/// Fields that a head may have to stay on the fast path. Browsers send some 15.
 const MAX_FIELDS: usize = 32;
 
 /// Where a head's fields are put: not written to before they are parsed.
@@ -52,6 +52,14 @@ impl<'r, 'b> Head<'r, 'b> {
         let closes = closes_if_plain(fields)?;
         Some(Self { id, is_get, closes, fields, length })
     }
+}
+
+/// Whether `bytes` begin with a head that the fast path answers.
+pub fn is_fast(bytes: &[u8]) -> bool {
+    // Most that come to the dispatcher do not even begin like one.
+    let path = bytes.strip_prefix(b"GET /").or_else(|| bytes.strip_prefix(b"HEAD /"));
+    let begins_like_one = path.is_some_and(|path| matches!(path.get(ShortId::LENGTH), Some(b' ' | b'?')));
+    begins_like_one && Head::parse(bytes, &mut room()).is_some()
 }
 
 /// Whether the connection is to be closed; `None` where the fields ask for more than an answer.

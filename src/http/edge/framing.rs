@@ -55,6 +55,11 @@ impl Framing {
         self.0 == State::Whole
     }
 
+    /// Whether no request is begun.
+    pub fn is_at_head(&self) -> bool {
+        self.0 == State::Head
+    }
+
     /// The next request may be handed over.
     pub fn answered(&mut self) {
         if self.is_whole() {

@@ -1,80 +1,51 @@
-//! The connections that the dispatcher serves.
+//! What stands between the dispatcher and the socket.
 //!
 //! The HTTP dispatcher answers by itself what never becomes a request: bytes that are no HTTP (400), heads that are too
 //! large (431) or too slow (408). It does so without a body, and closes at once, so that a client that still sends may
-//! lose the answer to a reset. Between it and the socket stands a [`Wire`], which
+//! lose the answer to a reset. An [`ErrorRewritingStream`]
 //!
 //! - puts a whole problem document in the place of such a bare answer, and waits a moment for the client to have it;
 //! - answers a connection that ends in the middle of its first head;
 //! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
 //! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
-//! - hands over one request at a time, the next when the one before is answered (see `framing.rs`).
+//! - hands over one request at a time, the next when the one before is answered (see `framing.rs`);
+//! - keeps back what the fast path answers, and tells that it is wanted.
 
-use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use actix_web::http::header::HttpDate;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::bare_answer::{bare_answer, lets_go_on};
+use super::ending::Ending;
 use super::framing::Framing;
-use super::h1::{CannedProblem, Stamp};
-use super::problem::{Kind, Problem};
-use super::request_id::new_id;
-use super::stall::Stall;
+use super::handlers::Handlers;
+use crate::http::fast_path::encode::{last_answer, too_slow};
+use crate::http::fast_path::is_fast;
+use crate::http::problem::{Kind, Problem};
+use crate::http::stall::Stall;
+use crate::readiness::Readiness;
 
-/// How many requests of a connection are with their handlers: while there are any, the time is theirs, not the client's.
-#[derive(Clone, Debug, Default)]
-pub struct Handlers(Rc<HandlerCounts>);
-
-#[derive(Debug, Default)]
-struct HandlerCounts {
-    at_work: Cell<usize>,
-    /// Those that ever came, around and around.
-    begun: Cell<u64>,
+/// How a stream treats its client.
+#[derive(Clone)]
+pub struct StreamSettings {
+    /// The longest time for a head.
+    pub head_timeout: Duration,
+    /// For a client that takes no byte of its answers.
+    pub send_timeout: Duration,
+    /// Where there is a fast path: it takes back connections as long as the process serves.
+    pub fast_path: Option<Readiness>,
 }
 
-impl Handlers {
-    /// Counts one until the guard is dropped.
-    pub fn enter(&self) -> HandlerGuard {
-        self.0.at_work.set(self.0.at_work.get() + 1);
-        self.0.begun.set(self.0.begun.get().wrapping_add(1));
-        HandlerGuard(self.clone())
-    }
-
-    fn are_at_work(&self) -> bool {
-        self.0.at_work.get() > 0
-    }
-
-    /// Whether all of so many requests came, and are with no handler any more.
-    fn are_done_with(&self, requests: u64) -> bool {
-        self.0.begun.get() == requests && !self.are_at_work()
-    }
-}
-
-/// A request that is with its handler.
-#[must_use]
-pub struct HandlerGuard(Handlers);
-
-impl Drop for HandlerGuard {
-    fn drop(&mut self) {
-        let count = &self.0.0.at_work;
-        count.set(count.get().saturating_sub(1));
-    }
-}
-
-/// A connection.
-pub struct Wire {
+/// A connection that the dispatcher serves.
+pub struct ErrorRewritingStream {
     stream: TcpStream,
     /// What was read, before the dispatcher came too, and not yet handed over.
     inbox: BytesMut,
@@ -90,12 +61,15 @@ pub struct Wire {
     unanswered: bool,
     /// How often something was written, around and around.
     answers: u64,
-    head_timeout: Duration,
-    send_timeout: Duration,
+    settings: StreamSettings,
     stall: Stall,
-    is_stopping: Arc<AtomicBool>,
     watch: Option<Watch>,
     ending: Option<Ending>,
+    /// Whether nothing can be written any more.
+    is_over: bool,
+    /// Whether the answer to the request at work tells the client that the connection goes on; `None` until it comes.
+    goes_on: Option<bool>,
+    wants_fast_path: bool,
 }
 
 /// Bytes read at once. Requests of the API have some 500.
@@ -112,39 +86,12 @@ enum Read {
 /// Looks, once in a head's time and at no cost to the requests in between, whether the connection has moved on.
 struct Watch {
     sleep: Pin<Box<Sleep>>,
-    /// [`Wire::answers`] when it began.
+    /// [`ErrorRewritingStream::answers`] when it began.
     answers: u64,
 }
 
-/// The last answer of a connection on its way.
-struct Ending {
-    document: Vec<u8>,
-    written: usize,
-    stage: Stage,
-    deadline: Pin<Box<Sleep>>,
-    /// How many bytes of what the client still sends are taken.
-    patience: usize,
-}
-
-#[derive(Clone, Copy)]
-enum Stage {
-    Writing,
-    /// Closed for writing; a reset for unread bytes would take the answer away from the client.
-    Lingering,
-    Over,
-}
-
-impl Wire {
-    const LINGER: Duration = Duration::from_secs(1);
-    const LINGER_BYTES: usize = 1 << 20;
-
-    /// The times are those of a head, and of a client that takes no byte of its answers.
-    pub fn new(
-        stream: TcpStream,
-        already_read: &[u8],
-        (head_timeout, send_timeout): (Duration, Duration),
-        is_stopping: Arc<AtomicBool>,
-    ) -> Self {
+impl ErrorRewritingStream {
+    pub fn new(stream: TcpStream, already_read: &[u8], settings: StreamSettings) -> Self {
         Self {
             stream,
             inbox: BytesMut::from(already_read),
@@ -155,12 +102,13 @@ impl Wire {
             handlers: Handlers::default(),
             unanswered: false,
             answers: 0,
-            head_timeout,
-            send_timeout,
+            settings,
             stall: Stall::default(),
-            is_stopping,
             watch: None,
             ending: None,
+            is_over: false,
+            goes_on: None,
+            wants_fast_path: false,
         }
     }
 
@@ -169,11 +117,27 @@ impl Wire {
         self.handlers.clone()
     }
 
+    /// Whether the fast path is to go on with the connection: what was read begins with a head for it.
+    pub fn wants_fast_path(&self) -> bool {
+        self.wants_fast_path
+    }
+
+    /// The socket, and what was read and not handed over.
+    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.inbox.into())
+    }
+
     /// Reads until there is something that the dispatcher may have.
     fn poll_request(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Read>> {
         loop {
+            if self.is_for_fast_path() {
+                // The dispatcher is dropped before anything wakes it.
+                self.wants_fast_path = true;
+                return Poll::Pending;
+            }
             if self.framing.advance(&mut self.inbox, &mut self.handed_over) {
                 self.requests = self.requests.wrapping_add(1);
+                self.goes_on = None;
             }
             if !self.handed_over.is_empty() {
                 self.unanswered = true;
@@ -200,6 +164,16 @@ impl Wire {
         }
     }
 
+    /// Whether the next request is for the fast path: the dispatcher has answered all that it was given, its last answer did
+    /// not close the connection, and what has come then is a head that the fast path answers.
+    fn is_for_fast_path(&self) -> bool {
+        self.goes_on == Some(true)
+            && self.framing.is_at_head()
+            && self.handed_over.is_empty()
+            && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving)
+            && is_fast(&self.inbox)
+    }
+
     /// The request that was handed over is answered, and the answer written: the next one may come.
     fn answered(&mut self) {
         if self.framing.is_whole() && self.handed_over.is_empty() && self.handlers.are_done_with(self.requests) {
@@ -212,7 +186,7 @@ impl Wire {
 
     /// Makes `problem` the last answer of this connection.
     fn end_with(&mut self, problem: &Problem) {
-        self.end_with_bytes(last_answer(problem));
+        self.ending = Some(Ending::new(last_answer(problem)));
     }
 
     /// Whether the client has sent something that is never looked at. To close then would reset the connection, and could take
@@ -223,17 +197,6 @@ impl Wire {
         !self.inbox.is_empty() || matches!(peeked, Poll::Ready(Ok(1..)))
     }
 
-    /// Makes `document` the last that is written to this connection.
-    fn end_with_bytes(&mut self, document: Vec<u8>) {
-        self.ending = Some(Ending {
-            document,
-            written: 0,
-            stage: Stage::Writing,
-            deadline: Box::pin(sleep(Self::LINGER)),
-            patience: Self::LINGER_BYTES,
-        });
-    }
-
     /// Whether the client has sent a part of a request and not the rest of it, for one to two times the head's time-out.
     ///
     /// The first request is watched by the dispatcher.
@@ -241,7 +204,7 @@ impl Wire {
         if self.answers == 0 {
             return false;
         }
-        let Self { watch, answers, handlers, head_timeout, .. } = self;
+        let Self { watch, answers, handlers, settings: StreamSettings { head_timeout, .. }, .. } = self;
         let watch = match watch {
             Some(watch) if !watch.sleep.is_elapsed() => return false,
             Some(watch) if watch.answers == *answers && !handlers.are_at_work() => return true,
@@ -257,57 +220,22 @@ impl Wire {
         false
     }
 
-    /// Sends the last answer and waits until the client has read it; bounded by [`Self::LINGER`].
+    /// Sends the last answer and waits until the client has read it.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Self { stream, ending: Some(ending), .. } = self else { return Poll::Ready(()) };
-        if ending.deadline.as_mut().poll(context).is_ready() {
-            ending.stage = Stage::Over;
+        let Self { stream, ending, .. } = self;
+        ending.as_mut().map_or(Poll::Ready(()), |ending| ending.poll(stream, context))
+    }
+
+    /// The dispatcher has ended. It hangs up without an answer on malformed chunks: that is for the client to know.
+    pub fn poll_last_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.unanswered && !self.is_over && self.ending.is_none() {
+            self.end_with(&Problem::new(Kind::MalformedBody, "The body broke off, or its chunks are malformed."));
         }
-        let mut stream = Pin::new(stream);
-        loop {
-            ending.stage = match ending.stage {
-                Stage::Writing if ending.written == ending.document.len() => {
-                    let closed = ready!(stream.as_mut().poll_shutdown(context));
-                    if closed.is_ok() { Stage::Lingering } else { Stage::Over }
-                }
-                Stage::Writing => {
-                    let rest = &ending.document[ending.written..];
-                    match ready!(stream.as_mut().poll_write(context, rest)) {
-                        Ok(count @ 1..) => {
-                            ending.written += count;
-                            Stage::Writing
-                        }
-                        Ok(0) | Err(_) => Stage::Over,
-                    }
-                }
-                Stage::Lingering => {
-                    let mut bytes = [0; 4096];
-                    let mut unread = ReadBuf::new(&mut bytes);
-                    let read = ready!(stream.as_mut().poll_read(context, &mut unread));
-                    let count = unread.filled().len();
-                    ending.patience = ending.patience.saturating_sub(count);
-                    if read.is_err() || count == 0 || ending.patience == 0 { Stage::Over } else { Stage::Lingering }
-                }
-                Stage::Over => return Poll::Ready(()),
-            }
-        }
+        self.poll_end(context)
     }
 }
 
-impl Drop for Wire {
-    /// The dispatcher hangs up without an answer on malformed chunks, and is dropped with its requests when a stop takes
-    /// too long. The first is for the client to know.
-    fn drop(&mut self) {
-        if self.unanswered && self.ending.is_none() && !self.is_stopping.load(Ordering::Relaxed) {
-            let answer =
-                last_answer(&Problem::new(Kind::MalformedBody, "The body broke off, or its chunks are malformed."));
-            // As far as it goes: where the client has gone away, or does not read, there is nobody to tell.
-            let _ = self.stream.try_write(&answer);
-        }
-    }
-}
-
-impl AsyncRead for Wire {
+impl AsyncRead for ErrorRewritingStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -323,7 +251,7 @@ impl AsyncRead for Wire {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(read) => Poll::Ready(read.map(|_| ())),
-            Poll::Pending if self.unanswered && self.is_overdue(context) => {
+            Poll::Pending if self.unanswered && !self.wants_fast_path && self.is_overdue(context) => {
                 self.end_with(&too_slow());
                 // To the dispatcher, the client has closed; `poll_shutdown` has the last word.
                 Poll::Ready(Ok(()))
@@ -333,7 +261,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ErrorRewritingStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut now = bytes;
         if self.ending.is_none()
@@ -349,8 +277,12 @@ impl AsyncWrite for Wire {
             ready!(self.poll_end(context));
             return Poll::Ready(Ok(bytes.len()));
         }
-        let Self { stream, stall, send_timeout, .. } = &mut *self;
-        let written = ready!(stall.poll_write(stream, *send_timeout, context, now));
+        if self.settings.fast_path.is_some() && self.goes_on.is_none() {
+            self.goes_on = lets_go_on(now);
+        }
+        let Self { stream, stall, settings, .. } = &mut *self;
+        let written = ready!(stall.poll_write(stream, settings.send_timeout, context, now));
+        self.is_over = written.is_err();
         self.unanswered = false;
         self.answers = self.answers.wrapping_add(1);
         Poll::Ready(written)
@@ -367,56 +299,75 @@ impl AsyncWrite for Wire {
             self.end_with(&Problem::new(Kind::MalformedBody, "The connection ended in the middle of a request."));
         }
         if self.ending.is_none() && self.has_unread(context) {
-            self.end_with_bytes(Vec::new());
+            self.ending = Some(Ending::new(Vec::new()));
         }
         if self.ending.is_some() {
             ready!(self.poll_end(context));
             return Poll::Ready(Ok(()));
         }
+        self.is_over = true;
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
-pub fn too_slow() -> Problem {
-    Problem::new(Kind::RequestTimeout, "The head of the request did not arrive in time; send it at once.")
-}
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
-/// Finds the dispatcher's own answer, the last of its connection, at the end of what is to be written.
-///
-/// It is told from those of the handlers by having no header field but length, connection and date: theirs have at least
-/// a request id. Answers end in a body or in other fields, so that a look at a few bytes is enough for nearly all.
-fn bare_answer(bytes: &[u8]) -> Option<(usize, Problem)> {
-    const DATE: &[u8] = b"date: Thu, 01 Jan 1970 00:00:00 GMT";
-    let head = bytes.strip_suffix(b"\r\n\r\n")?;
-    let (head, date) = head.split_at_checked(head.len().checked_sub(DATE.len())?)?;
-    if !date.starts_with(b"date: ") {
-        return None;
+    use super::super::shared::SharedStream;
+    use super::*;
+
+    const FIRST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const FAST: &str = "GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    /// What the dispatcher reads after it has answered `FIRST` with `answer`; `None` where `next` is kept for the fast path.
+    async fn read_after(answer: &str, next: &str, fast_path: Option<bool>) -> Option<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let fast_path = fast_path.map(|serves| {
+            let readiness = Readiness::default();
+            readiness.set_serving(serves);
+            readiness
+        });
+        let second = Duration::from_secs(1);
+        let settings = StreamSettings { head_timeout: second, send_timeout: second, fast_path };
+        let (socket, _) = listener.accept().await.unwrap();
+        let stream =
+            SharedStream::new(ErrorRewritingStream::new(socket, format!("{FIRST}{next}").as_bytes(), settings));
+        let (mut dispatcher, mut bytes) = (stream.clone(), [0; 1024]);
+        let count = dispatcher.read(&mut bytes).await.unwrap();
+        assert_eq!(&bytes[..count], FIRST.as_bytes());
+        assert!(dispatcher.read(&mut bytes).now_or_never().is_none(), "before it is answered");
+        drop(stream.handlers().enter());
+        dispatcher.write_all(answer.as_bytes()).await.unwrap();
+        dispatcher.flush().await.unwrap();
+        let read = dispatcher.read(&mut bytes).now_or_never();
+        assert_eq!(read.is_none(), stream.wants_fast_path());
+        drop(dispatcher);
+        let kept = String::from_utf8(stream.into_parts().unwrap().1).unwrap();
+        assert_eq!(kept, if read.is_none() { next } else { "" });
+        read.map(|count| String::from_utf8_lossy(&bytes[..count.unwrap()]).into_owned())
     }
-    let head = [&b"connection: close\r\n"[..], b"connection: keep-alive\r\n", b"connection: upgrade\r\n"]
-        .iter()
-        .find_map(|connection| head.strip_suffix(*connection))
-        .unwrap_or(head);
-    let head = head.strip_suffix(b"\r\ncontent-length: 0\r\n")?;
-    let start = head.windows(7).rposition(|window| window == b"HTTP/1.")?;
-    let status = head[start..].get(9..12)?;
-    let problem = match status {
-        b"400" => Problem::new(Kind::MalformedBody, "The request is not well-formed HTTP/1.1."),
-        b"408" => too_slow(),
-        b"431" => Problem::new(
-            Kind::HeadersTooLarge,
-            "The head of a request may have at most 96 header fields and 131072 bytes in all.",
-        ),
-        [b'4' | b'5', ..] => Problem::internal(),
-        _ => return None,
-    };
-    Some((start, problem))
-}
 
-/// An answer as it goes over the wire, after which the connection is closed.
-pub fn last_answer(problem: &Problem) -> Vec<u8> {
-    let mut answer = Vec::new();
-    let date = HttpDate::from(SystemTime::now()).to_string();
-    let stamp = Stamp { request_id: &new_id(), date: &date, is_last: true };
-    CannedProblem::new(problem).write(&mut answer, true, stamp);
-    answer
+    #[tokio::test]
+    async fn a_head_for_the_fast_path_is_kept_for_it_once_an_answer_lets_the_connection_go_on() {
+        let goes_on = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
+        let closes = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nx-request-id: x\r\n\r\n{}";
+        assert_eq!(read_after(goes_on, FAST, Some(true)).await, None);
+        for (answer, next, fast_path) in [
+            (closes, FAST, Some(true)),
+            (goes_on, FIRST, Some(true)),
+            // The process drains; there is no fast path.
+            (goes_on, FAST, Some(false)),
+            (goes_on, FAST, None),
+        ] {
+            assert_eq!(
+                read_after(answer, next, fast_path).await.as_deref(),
+                Some(next),
+                "{answer} {next} {fast_path:?}"
+            );
+        }
+    }
 }

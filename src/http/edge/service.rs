@@ -1,5 +1,5 @@
-//! A thin service in front of the router. A redirect from cache is answered here: it is what the whole product is for, and
-//! the router would cost it a good quarter more. Everything else goes on to the routes.
+//! A thin service between the dispatcher and the router. Redirects that do not come by the fast path are answered here: the
+//! router would cost them a good quarter more. Everything else goes on to the routes.
 //!
 //! Also here, because it is for every answer: the request id, what is told of the request, and a panic turned into an answer.
 
@@ -22,25 +22,25 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use tracing::Instrument;
 
-use super::Api;
-use super::fields::is_host;
-use super::problem::{Kind, PROBLEM_JSON, Problem};
-use super::redirect::{self, Admitted, CountedAsRedirect, Resolved};
-use super::report::{Report, span_of, watched};
-use super::request_id::{X_REQUEST_ID, request_id};
-use super::routes::{self, REDIRECT};
-use super::wire::{HandlerGuard, Handlers};
+use super::handlers::{HandlerGuard, Handlers};
 use crate::domain::hit::HitId;
-use crate::domain::link::ShortId;
+use crate::http::Api;
+use crate::http::fields::is_host;
+use crate::http::problem::{Kind, PROBLEM_JSON, Problem};
+use crate::http::redirect::{self, CountedAsRedirect, Resolved};
+use crate::http::report::{Report, span_of, watched};
+use crate::http::request_id::{X_REQUEST_ID, request_id};
+use crate::http::resolve::AdmittedRequest;
+use crate::http::routes::{self, REDIRECT};
 use crate::readiness::Readiness;
 
-/// Puts the front before the service that `app` makes.
-pub struct FrontFactory<F> {
+/// Puts the edge service before the service that `app` makes.
+pub struct EdgeFactory<F> {
     app: F,
     api: Arc<Api>,
 }
 
-impl<F> FrontFactory<F> {
+impl<F> EdgeFactory<F> {
     pub fn new(api: Arc<Api>, app: impl IntoServiceFactory<F, Request>) -> Self
     where
         F: ServiceFactory<Request>,
@@ -49,17 +49,17 @@ impl<F> FrontFactory<F> {
     }
 }
 
-impl<F, B> ServiceFactory<Request> for FrontFactory<F>
+impl<F, B> ServiceFactory<Request> for EdgeFactory<F>
 where
     F: ServiceFactory<Request, Config = AppConfig, Response = ServiceResponse<B>, Error = Error, InitError = ()>,
     F::Future: 'static,
     F::Service: 'static,
     B: 'static,
 {
-    type Response = FrontResponse<B>;
+    type Response = EdgeResponse<B>;
     type Error = Error;
     type Config = ();
-    type Service = Front<F::Service>;
+    type Service = EdgeService<F::Service>;
     type InitError = ();
     type Future = LocalBoxFuture<'static, Result<Self::Service, ()>>;
 
@@ -67,30 +67,30 @@ where
         // It tells the router under which name it is reached, for URLs that it would make. It makes none.
         let app = self.app.new_service(AppConfig::default());
         let api = Arc::clone(&self.api);
-        Box::pin(async move { Ok(Front { app: Rc::new(app.await?), api }) })
+        Box::pin(async move { Ok(EdgeService { app: Rc::new(app.await?), api }) })
     }
 }
 
 /// The service of one worker.
-pub struct Front<S> {
+pub struct EdgeService<S> {
     app: Rc<S>,
     api: Arc<Api>,
 }
 
-impl<S, B> Service<Request> for Front<S>
+impl<S, B> Service<Request> for EdgeService<S>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: 'static,
 {
-    type Response = FrontResponse<B>;
+    type Response = EdgeResponse<B>;
     type Error = Error;
-    type Future = FrontFuture<B>;
+    type Future = EdgeFuture<B>;
 
     fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.app.poll_ready(context)
     }
 
-    fn call(&self, request: Request) -> FrontFuture<B> {
+    fn call(&self, request: Request) -> EdgeFuture<B> {
         let at_work = request.conn_data::<Handlers>().map(Handlers::enter);
         // Once the service was told to stop, every answer is its connection's last: a client that is told sends its next
         // request elsewhere, and none is lost on its way to a connection that is being closed.
@@ -99,11 +99,11 @@ where
             Answering::Now(answer) => Answer::Now(ready(Ok(answer.into_last()))),
             Answering::Later(answer) => Answer::Later(answer, self.api.readiness.clone()),
         };
-        FrontFuture { answer, _at_work: at_work }
+        EdgeFuture { answer, _at_work: at_work }
     }
 }
 
-impl<S, B> Front<S>
+impl<S, B> EdgeService<S>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: 'static,
@@ -118,7 +118,7 @@ where
             if let Some(report) = report {
                 report.answered(None, answer.status(), None);
             }
-            return Answering::Now(FrontResponse::Bare(with_request_id(answer, id)));
+            return Answering::Now(EdgeResponse::Bare(with_request_id(answer, id)));
         }
         let Some(short_id) = redirect::short_id_of(request.head()) else {
             return Answering::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
@@ -129,13 +129,13 @@ where
             Ok(Resolved::Answered(answer)) => answer,
             Ok(Resolved::NotCached(admitted)) => {
                 let api = Arc::clone(&self.api);
-                return Answering::Later(Box::pin(load(api, request, (id, report), short_id, admitted, began)));
+                return Answering::Later(Box::pin(load(api, request, (id, report), admitted, began)));
             }
             Err(_) => redirect_panicked(&self.api),
         };
-        self.api.metrics.redirects.times.observe(began.elapsed());
+        self.api.metrics.redirects.dispatched(began.elapsed());
         tell_redirect(report, &answer);
-        Answering::Now(FrontResponse::Bare(with_request_id(answer, id)))
+        Answering::Now(EdgeResponse::Bare(with_request_id(answer, id)))
     }
 }
 
@@ -144,16 +144,15 @@ async fn load<B>(
     api: Arc<Api>,
     request: Request,
     (id, report): (HeaderValue, Option<Report>),
-    short_id: ShortId,
-    admitted: Admitted,
+    admitted: AdmittedRequest,
     began: Instant,
-) -> Result<FrontResponse<B>, Error> {
-    let loading = AssertUnwindSafe(redirect::load(&api, request.head(), short_id, admitted)).catch_unwind();
+) -> Result<EdgeResponse<B>, Error> {
+    let loading = AssertUnwindSafe(redirect::load(&api, request.head(), admitted)).catch_unwind();
     let loading = watched(report.as_ref(), loading.instrument(span_of(&id)));
     let answer = loading.await.unwrap_or_else(|_| redirect_panicked(&api));
-    api.metrics.redirects.times.observe(began.elapsed());
+    api.metrics.redirects.dispatched(began.elapsed());
     tell_redirect(report, &answer);
-    Ok(FrontResponse::Bare(with_request_id(answer, id)))
+    Ok(EdgeResponse::Bare(with_request_id(answer, id)))
 }
 
 /// Through the router, with what every answer gets.
@@ -163,7 +162,7 @@ async fn route<S, B>(
     request: Request,
     id: HeaderValue,
     report: Option<Report>,
-) -> Result<FrontResponse<B>, Error>
+) -> Result<EdgeResponse<B>, Error>
 where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
 {
@@ -173,19 +172,19 @@ where
     // In a block of its own, so that a panic of the router's own is caught too.
     let answering = AssertUnwindSafe(async { app.call(request).await }).catch_unwind();
     let response = match watched(report.as_ref(), answering.instrument(span_of(&id))).await {
-        Ok(Ok(response)) if is_whole(response.status(), response.headers()) => FrontResponse::Routed(response),
-        Ok(Ok(response)) => FrontResponse::Bare(Problem::of_status(response.status()).into_bare_response()),
+        Ok(Ok(response)) if is_whole(response.status(), response.headers()) => EdgeResponse::Routed(response),
+        Ok(Ok(response)) => EdgeResponse::Bare(Problem::of_status(response.status()).into_bare_response()),
         Ok(Err(error)) => {
             let response = Response::from(error.error_response()).map_into_boxed_body();
             let is_whole = is_whole(response.status(), response.headers());
             let problem = || Problem::of_status(response.status()).into_bare_response();
-            FrontResponse::Bare(if is_whole { response } else { problem() })
+            EdgeResponse::Bare(if is_whole { response } else { problem() })
         }
-        Err(_) => FrontResponse::Bare(panicked()),
+        Err(_) => EdgeResponse::Bare(panicked()),
     };
     let (is_redirect, hit) = response.as_redirect();
     if is_redirect {
-        api.metrics.redirects.times.observe(began.elapsed());
+        api.metrics.redirects.dispatched(began.elapsed());
     } else {
         api.metrics.requests.answered(route, response.status().as_u16(), began.elapsed());
     }
@@ -223,13 +222,13 @@ fn with_request_id(mut response: Response<BoxBody>, id: HeaderValue) -> Response
     response
 }
 
-/// An answer of the front itself, or of the router behind it.
-pub enum FrontResponse<B> {
+/// An answer of the edge service itself, or of the router behind it.
+pub enum EdgeResponse<B> {
     Bare(Response<BoxBody>),
     Routed(ServiceResponse<B>),
 }
 
-impl<B> FrontResponse<B> {
+impl<B> EdgeResponse<B> {
     fn status(&self) -> StatusCode {
         match self {
             Self::Bare(response) => response.status(),
@@ -266,46 +265,46 @@ impl<B> FrontResponse<B> {
     }
 }
 
-impl<B> From<FrontResponse<B>> for Response<EitherBody<BoxBody, B>> {
-    fn from(response: FrontResponse<B>) -> Self {
+impl<B> From<EdgeResponse<B>> for Response<EitherBody<BoxBody, B>> {
+    fn from(response: EdgeResponse<B>) -> Self {
         match response {
-            FrontResponse::Bare(response) => response.map_body(|_, body| EitherBody::left(body)),
-            FrontResponse::Routed(response) => Response::from(response).map_body(|_, body| EitherBody::right(body)),
+            EdgeResponse::Bare(response) => response.map_body(|_, body| EitherBody::left(body)),
+            EdgeResponse::Routed(response) => Response::from(response).map_body(|_, body| EitherBody::right(body)),
         }
     }
 }
 
 /// What was made of a request: its answer, or work that leads to it.
 enum Answering<B> {
-    Now(FrontResponse<B>),
-    Later(LocalBoxFuture<'static, Result<FrontResponse<B>, Error>>),
+    Now(EdgeResponse<B>),
+    Later(LocalBoxFuture<'static, Result<EdgeResponse<B>, Error>>),
 }
 
 /// An answer, and the note that a request is at work until it is there.
-pub struct FrontFuture<B> {
+pub struct EdgeFuture<B> {
     answer: Answer<B>,
     _at_work: Option<HandlerGuard>,
 }
 
 /// Ready at once for redirects from cache, without a box.
 enum Answer<B> {
-    Now(Ready<Result<FrontResponse<B>, Error>>),
+    Now(Ready<Result<EdgeResponse<B>, Error>>),
     /// Whether the service is told to stop is seen when the answer is there.
-    Later(LocalBoxFuture<'static, Result<FrontResponse<B>, Error>>, Readiness),
+    Later(LocalBoxFuture<'static, Result<EdgeResponse<B>, Error>>, Readiness),
 }
 
-impl<B> Future for FrontFuture<B> {
-    type Output = Result<FrontResponse<B>, Error>;
+impl<B> Future for EdgeFuture<B> {
+    type Output = Result<EdgeResponse<B>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.answer {
             Answer::Now(answer) => answer.poll_unpin(context),
             Answer::Later(answer, readiness) => {
                 let answer = answer.as_mut().poll(context);
-                if readiness.is_serving() { answer } else { answer.map_ok(FrontResponse::into_last) }
+                if readiness.is_serving() { answer } else { answer.map_ok(EdgeResponse::into_last) }
             }
         }
     }
 }
 
-impl<B> Unpin for FrontFuture<B> {}
+impl<B> Unpin for EdgeFuture<B> {}

@@ -1,17 +1,18 @@
-//! The lane, in which short links are answered before any dispatcher: it must not be told from the dispatcher.
+//! The fast path, on which short links are answered before any dispatcher: it must not be told from the dispatcher.
 
 use std::time::Duration;
 
 use serde_json::json;
+use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::Answer;
 use crate::support::raw::Raw;
 use crate::support::server::{Server, metric};
 use crate::support::{SOON, eventually};
 
-/// A server whose connections begin in the lane, or (as it writes a line for each request) with the dispatcher.
-async fn server(has_lane: bool) -> (Server, String) {
-    let server = Server::builder().set("SIGNPOST_LOG__REQUESTS", if has_lane { "false" } else { "true" }).start();
+/// A server whose connections begin on the fast path, or (as it writes a line for each request) with the dispatcher.
+async fn server(has_fast_path: bool) -> (Server, String) {
+    let server = Server::builder().set("SIGNPOST_LOG__REQUESTS", if has_fast_path { "false" } else { "true" }).start();
     let link = server.root().any_link().await;
     (server, link)
 }
@@ -110,14 +111,17 @@ async fn answers(server: &Server, link: &str, request: &str) -> Vec<(u16, Vec<(S
 }
 
 #[tokio::test]
-async fn the_lane_and_the_dispatcher_answer_alike_and_count_alike() {
-    let (lane, dispatcher) = (server(true).await, server(false).await);
+async fn the_fast_path_and_the_dispatcher_answer_alike_and_count_alike() {
+    let (fast_path, dispatcher) = (server(true).await, server(false).await);
     for request in requests() {
         let expected = answers(&dispatcher.0, &dispatcher.1, &request).await;
-        assert_eq!(answers(&lane.0, &lane.1, &request).await, expected, "{request}");
+        assert_eq!(answers(&fast_path.0, &fast_path.1, &request).await, expected, "{request}");
     }
-    let (in_the_lane, by_the_dispatcher) = (found(&lane.0).await, found(&dispatcher.0).await);
-    assert!((in_the_lane - by_the_dispatcher).abs() < 0.5 && in_the_lane > 20.0, "{in_the_lane} {by_the_dispatcher}");
+    let (on_the_fast_path, by_the_dispatcher) = (found(&fast_path.0).await, found(&dispatcher.0).await);
+    assert!(
+        (on_the_fast_path - by_the_dispatcher).abs() < 0.5 && on_the_fast_path > 20.0,
+        "{on_the_fast_path} {by_the_dispatcher}"
+    );
 }
 
 async fn found(server: &Server) -> f64 {
@@ -217,4 +221,68 @@ async fn without_keep_alive_each_answer_is_its_connections_last() {
     raw.send(format!("GET /{link} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
     assert_eq!(raw.answer().await.unwrap().header("connection"), "close");
     assert!(raw.answer().await.is_none());
+}
+
+/// A server that has its link in no cache, and whose store holds what it is asked.
+async fn server_that_waits() -> (Server, FaultSwitch, String) {
+    let (first, link) = server(true).await;
+    let switch = FaultSwitch::default();
+    let faults = switch.clone();
+    let server = Server::builder()
+        .wrap_store(|store| std::sync::Arc::new(FaultyStore::new(store, faults)))
+        .directory(first.stop())
+        .start();
+    (server, switch, link)
+}
+
+#[tokio::test]
+async fn a_redirect_that_waits_for_the_store_has_all_that_its_head_said() {
+    const PHONE: &str = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
+                         Version/17.0 Mobile/15E148 Safari/604.1";
+    let (server, switch, link) = server_that_waits().await;
+    let root = server.root();
+    root.get("/usage").await.expect(200);
+    switch.holds_calls(true);
+    // As long as the journal keeps it, and more than that.
+    let long = format!("https://seen.example/{}", "x".repeat(1_000));
+    let fields = format!("Host: a\r\nUser-Agent: {PHONE}\r\nReferer: {long}\r\nX-Request-Id: mine-1\r\n");
+    let mut raw = Raw::connect(server.address).await;
+    let behind = format!("HEAD /{link} HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine-2\r\n\r\n");
+    raw.send(format!("GET /{link} HTTP/1.1\r\n{fields}\r\n{behind}").as_bytes()).await;
+    let mut head = Raw::connect(server.address).await;
+    head.send(format!("HEAD /{link} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n").as_bytes()).await;
+    switch.held(1).await;
+    switch.holds_calls(false);
+    for (id, is_head) in [("mine-1", false), ("mine-2", true)] {
+        let answer = raw.answer_to(is_head).await.unwrap().expect(302);
+        assert_eq!((answer.header("x-request-id"), answer.header("location")), (id, "https://example.com/"));
+        assert_eq!(answer.header("connection"), "");
+    }
+    let answer = head.answer_to(true).await.unwrap().expect(302);
+    assert_eq!((answer.header("x-request-id"), answer.header("connection")), ("mine-1", "close"));
+    assert!(head.answer().await.is_none());
+    // The HEADs are none.
+    let record = eventually("the hit is counted", SOON, async || {
+        let record = root.get(&format!("/links/{link}/analytics")).await.expect(200).json();
+        (record["total_hits"] == 1).then_some(record)
+    })
+    .await;
+    assert_eq!(record["referrers"], json!([{"label": "seen.example", "count": 1}]));
+    assert_eq!(record["devices"][0], json!({"label": "mobile", "count": 1}));
+}
+
+#[tokio::test]
+async fn a_redirect_whose_load_panics_is_its_connections_last_answer() {
+    let (server, switch, link) = server_that_waits().await;
+    switch.panics_in(Some("link"));
+    for method in ["GET", "HEAD"] {
+        let mut raw = Raw::connect(server.address).await;
+        let request = format!("{method} /{link} HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine-1\r\n\r\n");
+        raw.send(request.repeat(2).as_bytes()).await;
+        let answer = raw.answer_to(method == "HEAD").await.unwrap().expect(500);
+        assert_eq!((answer.header("x-request-id"), answer.header("connection")), ("mine-1", "close"));
+        assert!(raw.answer().await.is_none());
+    }
+    switch.panics_in(None);
+    server.anonymous().get(&format!("/{link}")).await.expect(302);
 }

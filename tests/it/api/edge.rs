@@ -420,7 +420,7 @@ async fn what_other_sites_append_to_a_short_link_costs_no_visitor_the_redirect()
     let server = Server::start();
     let id = server.root().any_link().await;
     for query in [&b"q=\"<b>\"&x={|}^`\\"[..], "q=ü".as_bytes(), b"q=\xfc\xff", b"?a=%zz&&"] {
-        // On a connection of its own, and on one that has left the lane.
+        // On a connection of its own, and on one that begins with the dispatcher.
         for first in ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
             let request =
                 [format!("{first}GET /{id}?").as_bytes(), query, b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]

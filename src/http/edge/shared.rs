@@ -1,0 +1,67 @@
+//! The stream of a connection, which outlives the dispatcher that it is given to.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::handlers::Handlers;
+use super::stream::ErrorRewritingStream;
+
+/// An [`ErrorRewritingStream`] that the dispatcher owns as long as it serves the connection, and that is there after it.
+#[derive(Clone)]
+pub struct SharedStream(Rc<RefCell<ErrorRewritingStream>>);
+
+impl SharedStream {
+    pub fn new(stream: ErrorRewritingStream) -> Self {
+        Self(Rc::new(RefCell::new(stream)))
+    }
+
+    /// As [`ErrorRewritingStream::handlers`].
+    pub fn handlers(&self) -> Handlers {
+        self.0.borrow().handlers()
+    }
+
+    /// As [`ErrorRewritingStream::wants_fast_path`].
+    pub fn wants_fast_path(&self) -> bool {
+        self.0.borrow().wants_fast_path()
+    }
+
+    /// As [`ErrorRewritingStream::poll_last_word`].
+    pub fn poll_last_word(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.borrow_mut().poll_last_word(context)
+    }
+
+    /// As [`ErrorRewritingStream::into_parts`]; `None` while somebody else has the stream, too.
+    pub fn into_parts(self) -> Option<(TcpStream, Vec<u8>)> {
+        Rc::into_inner(self.0).map(|stream| stream.into_inner().into_parts())
+    }
+
+    fn poll<R>(&self, poll: impl FnOnce(Pin<&mut ErrorRewritingStream>) -> Poll<R>) -> Poll<R> {
+        poll(Pin::new(&mut *self.0.borrow_mut()))
+    }
+}
+
+impl AsyncRead for SharedStream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for SharedStream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll(|stream| stream.poll_write(context, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_shutdown(context))
+    }
+}

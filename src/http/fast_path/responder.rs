@@ -1,0 +1,217 @@
+//! What is answered on the fast path.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::http::header::HeaderValue;
+use tracing::Span;
+
+use super::encode::Encoder;
+use super::head::{Head, room};
+use crate::cache::links::Entry;
+use crate::cache::near::NearLinks;
+use crate::domain::link::ShortId;
+use crate::http::Api;
+use crate::http::fields::CarriedFields;
+use crate::http::report::span_of;
+use crate::http::request_id::{new_id, new_request_id, request_id, sent_id, value_of};
+use crate::http::resolve::{AdmittedRequest, Answer, NEEDED_FIELDS, Refusal, look_up};
+use crate::service::redirects::MAX_HEADER_BYTES;
+use crate::store::StoreError;
+use crate::telemetry::metrics::requests::LookUp;
+
+/// Answers are written in pieces of about this size, however many requests come at once.
+const MAX_ANSWERS_BYTES: usize = 64 * 1024;
+
+/// How the connection goes on, once the answers are sent.
+#[derive(Debug)]
+pub enum Next {
+    Read,
+    /// These bytes are to be answered before others are read.
+    Continue(Vec<u8>),
+    /// The store has to be asked for the link of a request that was admitted; `rest` came behind it.
+    Load {
+        pending: Box<PendingRequest>,
+        rest: Vec<u8>,
+    },
+    /// Nothing of this is answered here.
+    HandOver(Vec<u8>),
+    Close,
+}
+
+/// A request whose link has to be loaded, with what its answer needs of its head.
+#[derive(Debug)]
+pub struct PendingRequest {
+    request: AdmittedRequest,
+    fields: CarriedFields,
+    request_id: HeaderValue,
+    /// Whether the client asked for the connection to be closed.
+    closes: bool,
+    /// When it was read.
+    began: Instant,
+}
+
+impl PendingRequest {
+    pub fn id(&self) -> ShortId {
+        self.request.id
+    }
+
+    pub fn span(&self) -> Span {
+        span_of(&self.request_id)
+    }
+}
+
+/// Answers requests from what is in memory. One for each worker.
+pub struct Responder {
+    api: Arc<Api>,
+    /// Whether connections are closed after each answer.
+    closes_always: bool,
+    near: NearLinks,
+    encoder: Encoder,
+    /// How many bytes of answers are whole, and how many of requests they answer.
+    done: (usize, usize),
+    /// When what is answered was read.
+    began: Instant,
+}
+
+impl Responder {
+    pub fn new(api: Arc<Api>, closes_always: bool) -> Self {
+        Self {
+            api,
+            closes_always,
+            near: NearLinks::default(),
+            encoder: Encoder::new(),
+            done: (0, 0),
+            began: Instant::now(),
+        }
+    }
+
+    /// What the last call has answered.
+    pub fn answers(&self) -> &[u8] {
+        self.encoder.bytes()
+    }
+
+    /// Answers the requests in `bytes`, one behind another.
+    pub fn answer(&mut self, peer: Option<SocketAddr>, bytes: &[u8]) -> Next {
+        self.encoder.clear();
+        self.done = (0, 0);
+        self.began = Instant::now();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.encoder.bytes().len() > MAX_ANSWERS_BYTES {
+                return Next::Continue(rest.to_vec());
+            }
+            let mut room = room();
+            let Some(head) = Head::parse(rest, &mut room) else { return Next::HandOver(rest.to_vec()) };
+            rest = &rest[head.length..];
+            let is_last = self.is_last(head.closes);
+            if let Err(pending) = self.answer_one(peer, &head, is_last) {
+                return Next::Load { pending, rest: rest.to_vec() };
+            }
+            self.api.metrics.redirects.times.observe(self.began.elapsed());
+            if is_last {
+                return Next::Close;
+            }
+            self.done = (self.encoder.bytes().len(), bytes.len() - rest.len());
+        }
+        Next::Read
+    }
+
+    /// Answers a request whose link is loaded now; `rest` came behind it.
+    pub fn answer_loaded(
+        &mut self,
+        pending: &PendingRequest,
+        loaded: &Result<Entry, Arc<StoreError>>,
+        rest: Vec<u8>,
+    ) -> Next {
+        self.encoder.clear();
+        let PendingRequest { request, fields, request_id, closes, began } = pending;
+        let is_last = self.is_last(*closes);
+        let Self { api, encoder, .. } = self;
+        pending.span().in_scope(|| {
+            let answer = request.answer_loaded(api, fields, loaded);
+            encoder.write(&answer, request.is_get, request.at, request_id.as_bytes(), is_last);
+        });
+        api.metrics.redirects.times.observe(began.elapsed());
+        if is_last { Next::Close } else { Next::Continue(rest) }
+    }
+
+    /// Answers in the place of a call of [`answer`](Self::answer) with `bytes` that panicked: what it had answered before,
+    /// and then, as the connection's last, that something went wrong.
+    pub fn answer_after_panic(&mut self, bytes: &[u8]) -> Next {
+        let (answers, requests) = self.done;
+        self.encoder.truncate(answers);
+        let mut room = room();
+        let head = Head::parse(&bytes[requests..], &mut room);
+        let request_id = head.as_ref().map_or_else(new_request_id, |head| request_id(head.fields));
+        self.answer_failed(&request_id, head.is_none_or(|head| head.is_get), self.began)
+    }
+
+    /// The same for a request whose load, or the answer after it, panicked.
+    pub fn answer_after_failed_load(&mut self, pending: &PendingRequest) -> Next {
+        self.encoder.clear();
+        self.answer_failed(&pending.request_id, pending.request.is_get, pending.began)
+    }
+
+    fn answer_failed(&mut self, request_id: &HeaderValue, with_body: bool, began: Instant) -> Next {
+        let Self { api, encoder, .. } = self;
+        span_of(request_id).in_scope(|| tracing::error!("a redirect panicked"));
+        api.metrics.redirects.failed();
+        api.metrics.redirects.times.observe(began.elapsed());
+        encoder.write_failed(with_body, api.clock.now(), request_id.as_bytes());
+        Next::Close
+    }
+
+    /// Once the process was told to stop, a client that is told sends its next request elsewhere.
+    fn is_last(&self, closes: bool) -> bool {
+        closes || self.closes_always || !self.api.readiness.is_serving()
+    }
+
+    /// Answers one request; or tells what its answer needs, where its link is not in memory.
+    fn answer_one(
+        &mut self,
+        peer: Option<SocketAddr>,
+        head: &Head<'_, '_>,
+        is_last: bool,
+    ) -> Result<(), Box<PendingRequest>> {
+        let Self { api, near, encoder, began, .. } = self;
+        let made;
+        let request_id = if let Some(sent) = sent_id(head.fields) {
+            sent
+        } else {
+            made = new_id();
+            &made
+        };
+        let request = match AdmittedRequest::admit(api, head.id, head.is_get, peer, head.fields) {
+            Ok(request) => request,
+            Err(retry_after) => {
+                let answer = Answer::Refused(Refusal::Limited(retry_after));
+                encoder.write(&answer, head.is_get, api.clock.now(), request_id, is_last);
+                return Ok(());
+            }
+        };
+        let entry;
+        let (link, by) = if let Some(link) = near.get(request.id) {
+            (Some(link), LookUp::Memory)
+        } else {
+            let Some((told, by)) = look_up(api, request.id) else {
+                return Err(Box::new(PendingRequest {
+                    request,
+                    fields: CarriedFields::of(head.fields, &NEEDED_FIELDS, MAX_HEADER_BYTES),
+                    request_id: value_of(request_id),
+                    closes: head.closes,
+                    began: *began,
+                }));
+            };
+            entry = told;
+            if let Some(link) = &entry {
+                near.put(link);
+            }
+            (entry.as_deref(), by)
+        };
+        let answer = request.answer(api, head.fields, link, by);
+        encoder.write(&answer, head.is_get, request.at, request_id, is_last);
+        Ok(())
+    }
+}

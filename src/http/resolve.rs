@@ -1,0 +1,157 @@
+//! What a request for a short link is answered, whoever has parsed it and however the answer is written.
+//!
+//! The fast path parses a head itself and writes bytes; behind the dispatcher the head is actix's, and so is the response.
+//! Both admit the request, look the link up, and render the [`Answer`] that is made here.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
+
+use super::Api;
+use super::client::client_address;
+use super::fields::Fields;
+use crate::cache::links::{CachedLink, Entry};
+use crate::domain::calendar::Timestamp;
+use crate::domain::hit::Position;
+use crate::domain::link::ShortId;
+use crate::limits::client::RetryAfter;
+use crate::service::redirects::Visit;
+use crate::store::StoreError;
+use crate::telemetry::metrics::requests::LookUp;
+
+const SEC_CH_UA_MOBILE: HeaderName = HeaderName::from_static("sec-ch-ua-mobile");
+
+/// The header fields that an answer depends on or that a hit's record has: what has to be kept of a head to answer later.
+pub const NEEDED_FIELDS: [HeaderName; 3] = [USER_AGENT, REFERER, SEC_CH_UA_MOBILE];
+
+static PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
+
+/// A `GET` or `HEAD` for a short link that its client's limit has admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmittedRequest {
+    pub id: ShortId,
+    /// `HEAD` is answered like `GET`, without a body, and is no hit.
+    pub is_get: bool,
+    client: IpAddr,
+    /// When it was admitted.
+    pub at: Timestamp,
+}
+
+impl AdmittedRequest {
+    /// Takes the request from the client's limit.
+    ///
+    /// # Errors
+    /// When the client is over its limit.
+    pub fn admit<F: Fields + ?Sized>(
+        api: &Api,
+        id: ShortId,
+        is_get: bool,
+        peer: Option<SocketAddr>,
+        fields: &F,
+    ) -> Result<Self, RetryAfter> {
+        let (client, at) = admit(api, peer, fields)?;
+        Ok(Self { id, is_get, client, at })
+    }
+
+    /// Counts what was found, records the hit, and tells the answer. Where the answer does not go out after all, the hit counts
+    /// nevertheless.
+    pub fn answer<'a, F: Fields + ?Sized>(
+        &self,
+        api: &Api,
+        fields: &F,
+        link: Option<&'a CachedLink>,
+        by: LookUp,
+    ) -> Answer<'a> {
+        let Some(link) = link else {
+            api.metrics.redirects.unknown(by);
+            return Answer::Refused(Refusal::NoSuchLink);
+        };
+        let recorded = if self.is_get { api.redirects.record(link, &self.visit(fields), self.at) } else { None };
+        api.metrics.redirects.found(by);
+        Answer::Redirect(RedirectAnswer {
+            status: StatusCode::FOUND,
+            location: &link.location,
+            cache_control: &PRIVATE_NO_STORE,
+            recorded,
+        })
+    }
+
+    /// As [`answer`](Self::answer), with what [`Redirects::load`](crate::service::redirects::Redirects::load) told.
+    pub fn answer_loaded<'a, F: Fields + ?Sized>(
+        &self,
+        api: &Api,
+        fields: &F,
+        loaded: &'a Result<Entry, Arc<StoreError>>,
+    ) -> Answer<'a> {
+        match loaded {
+            Ok(entry) => self.answer(api, fields, entry.as_deref(), LookUp::Store),
+            Err(error) => {
+                api.metrics.redirects.unavailable();
+                Answer::Refused(Refusal::NotLoaded(error))
+            }
+        }
+    }
+
+    fn visit<'a, F: Fields + ?Sized>(&self, fields: &'a F) -> Visit<'a> {
+        Visit {
+            client: self.client,
+            user_agent: fields.first(USER_AGENT),
+            referer: fields.first(REFERER),
+            ch_ua_mobile: match fields.first(SEC_CH_UA_MOBILE) {
+                b"?1" => Some(true),
+                b"?0" => Some(false),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// What a request for a short link is answered.
+#[derive(Debug)]
+pub enum Answer<'a> {
+    Redirect(RedirectAnswer<'a>),
+    Refused(Refusal<'a>),
+}
+
+/// The way to a link's target. It has no body.
+#[derive(Debug)]
+pub struct RedirectAnswer<'a> {
+    pub status: StatusCode,
+    pub location: &'a HeaderValue,
+    pub cache_control: &'static HeaderValue,
+    /// Where the journal has the hit.
+    pub recorded: Option<Position>,
+}
+
+/// Why there is no redirect.
+#[derive(Clone, Copy, Debug)]
+pub enum Refusal<'a> {
+    NoSuchLink,
+    Limited(RetryAfter),
+    NotLoaded(&'a StoreError),
+}
+
+/// Takes a look-up from the client's limit, whatever is looked up. Answers who the client is, and the time.
+///
+/// # Errors
+/// When the client is over its limit.
+pub fn admit<F: Fields + ?Sized>(
+    api: &Api,
+    peer: Option<SocketAddr>,
+    fields: &F,
+) -> Result<(IpAddr, Timestamp), RetryAfter> {
+    let client = client_address(peer, fields, &api.trusted_proxies);
+    let admitted = api.redirects.admit(client).inspect_err(|_| {
+        api.metrics.redirects.limited();
+        api.notices.see_forwarding(peer, fields, &api.trusted_proxies);
+    });
+    Ok((client, admitted?))
+}
+
+/// Looks a link up without waiting: in memory, and in what the store has at hand. `None`: the store has to be asked.
+pub fn look_up(api: &Api, id: ShortId) -> Option<(Entry, LookUp)> {
+    let cached = api.redirects.cached(id).map(|entry| (entry, LookUp::Memory));
+    cached.or_else(|| api.redirects.known(id).map(|entry| (entry, LookUp::Store)))
+}
