@@ -98,6 +98,8 @@ enum Scenario {
     Hot,
     /// The hot redirect as people run servers.
     Unpinned,
+    /// Redirects and, on the same connections, one API request in twenty.
+    Mixed,
     /// Unknown ids.
     NotFound,
     /// One client over its limit.

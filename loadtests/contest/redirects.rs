@@ -4,13 +4,13 @@ use std::{fmt::Write, time::Duration};
 
 use super::{
     Contest, Scenario,
-    block::{Block, CPU, P99, RATE, RESIDENT, check_spread, tables, three},
-    cell::{Cell, Outcome},
+    block::{Block, CPU, P99, RATE, RESIDENT, Series, check_spread, tables, three},
+    cell::{Cell, Outcome, Run},
     files::Files,
     measure::Figures,
     nginx::{self, Duty},
     report::{Report, answers},
-    requests::Load,
+    requests::{Load, MIXED_EVERY},
     seed,
     server::Server,
     signpost::{HIGH_LIMIT, NO_QR_LIMIT},
@@ -24,6 +24,8 @@ pub const RECORD: &str = "nginx, limit and log";
 const LOG: &str = "nginx, log";
 /// What is given back a second or so after it was used is gone by then.
 const AT_REST_AFTER: Duration = Duration::from_secs(5);
+/// A fast path that takes more of the dispatcher's CPU than this is not worth its code.
+const MOST_OF_DISPATCHED: f64 = 0.92;
 
 /// The contestants in a hot redirect.
 pub struct Field {
@@ -83,6 +85,11 @@ pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<B
     });
     let of = |title, server, load, outcome| Cell { outcome, ..redirect(title, way, server, load) };
     cells.push(redirect(DISPATCHED, way, signpost, requests.dispatched()));
+    if contest.wants(Scenario::Mixed) {
+        cells.push(of(MIXED, signpost, requests.mixed(), Outcome::Mixed));
+        cells.push(of(MIXED_DISPATCHED, signpost, requests.mixed_dispatched(), Outcome::Mixed));
+        cells.push(of(API, signpost, requests.api(), Outcome::Document));
+    }
     if contest.wants(Scenario::NotFound) {
         cells.push(of(NOT_FOUND, signpost, requests.unknown(), Outcome::NotFound));
     }
@@ -130,6 +137,9 @@ fn tell_memory_at_rest(field: &Field, report: &mut Report) {
 }
 
 const DISPATCHED: &str = "signpost: by the dispatcher";
+const MIXED: &str = "signpost: 5 % API requests";
+const MIXED_DISPATCHED: &str = "signpost: 5 % API requests, by the dispatcher";
+const API: &str = "signpost: API requests";
 const NOT_FOUND: &str = "signpost: unknown ids";
 const WIDE_NOT_FOUND: &str = "signpost: wide, unknown ids";
 const LIMITED: &str = "signpost: over the limit";
@@ -183,8 +193,9 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
     report.at_least("Hot redirect, pinned: throughput, × nginx", 1.0, &own.times(record, RATE));
 
     report.add(
-        "## Other requests, pinned\n\nIn the same rounds: hot redirects that are answered behind actix's dispatcher; 16,384 unknown \
-         ids in turns; one client over the default limit; of the wide store, in which each link was hit before, unknown ids, and \
+        "## Other requests, pinned\n\nIn the same rounds: hot redirects that are answered behind actix's dispatcher, to \
+         which they are left for an `Upgrade` field; both with one request in twenty for a link's record, on the same connections, \
+         and these alone; 16,384 unknown ids in turns; one client over the default limit; of the wide store, in which each link was hit before, unknown ids, and \
          redirects, a fifth of the look-ups for the hot links and the others for any, each other; QR codes of the hot links at \
          their defaults, never a 304. Before each turn of a wide redirect the kernel is brought to have all of the store's files \
          in memory, or none.",
@@ -194,8 +205,8 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
         report.add(&format!(" In memory they were locked until its end in {locked} of {} rounds.", wide.runs.len()));
     }
     report.add("\n\n");
-    let redirects = [HOT, DISPATCHED, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, WIDE_ON_DISK];
-    report.add(&tables(&block.some(&[&redirects[..], &[PNG, SVG]].concat()), own));
+    let redirects = [HOT, DISPATCHED, MIXED, MIXED_DISPATCHED, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, WIDE_ON_DISK];
+    report.add(&tables(&block.some(&[&redirects[..], &[API, PNG, SVG]].concat()), own));
     for (name, what, titles) in [("others", "redirects", &redirects[..]), ("qr", "QR codes", &[PNG, SVG])] {
         if block.some(titles).next().is_some() {
             report.plot(
@@ -216,6 +227,7 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
             report.at_most(what, 1.0, &series.times(own, CPU));
         }
     }
+    tell_fast_path(block, report);
     if let Some(wide) = block.get(WIDE) {
         report.at_least("Wide redirect: throughput, × hot redirect", 0.5, &wide.times(own, RATE));
     }
@@ -235,6 +247,32 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
             None,
         );
     }
+}
+
+/// What the fast path saves beside the dispatcher.
+fn tell_fast_path(block: &Block, report: &mut Report) {
+    let (own, dispatched) = (block.of(HOT), block.of(DISPATCHED));
+    report.at_most("Hot redirect: CPU, × by the dispatcher", MOST_OF_DISPATCHED, &own.times(dispatched, CPU));
+    let (Some(mixed), Some(mixed_dispatched), Some(api)) =
+        (block.get(MIXED), block.get(MIXED_DISPATCHED), block.get(API))
+    else {
+        return;
+    };
+    let share = 1.0 / MIXED_EVERY as f64;
+    // Of a mixed load's CPU a request, what its redirects took each.
+    let redirects = |series: &Series| {
+        let of = |(run, api): (&Run, &Run)| (run.cpu - share * api.cpu) / (1.0 - share);
+        series.runs.iter().zip(&api.runs).map(of).collect::<Vec<_>>()
+    };
+    let (fast, slow) = (redirects(mixed), redirects(mixed_dispatched));
+    let ratios = Figures(fast.iter().zip(&slow).map(|(fast, slow)| fast / slow).collect());
+    report.add(&format!(
+        "With 5 % API requests on the same connections, less what these cost by themselves, a redirect takes {} µs of CPU on the \
+         fast path, to which connections come back after each API request, and {} µs by the dispatcher.\n\n",
+        three(&Figures(fast), 2),
+        three(&Figures(slow), 2),
+    ));
+    report.at_most("Redirect beside 5 % API requests: CPU, × by the dispatcher", MOST_OF_DISPATCHED, &ratios);
 }
 
 /// Measures hot redirects as people run servers.

@@ -15,6 +15,8 @@ const TEXTS: u64 = 16_384;
 const CLIENTS: u64 = 4_096;
 /// Ids made in advance where each request is for another one.
 const FRESH_IDS: u64 = 2_000_000;
+/// Of the mixed loads, one request in so many is to the API.
+pub const MIXED_EVERY: u64 = 20;
 /// From here on indexes are of no link.
 const NO_LINK: u64 = 1 << 40;
 
@@ -91,6 +93,14 @@ fn zipf(n: u64) -> u64 {
     HOT_LINKS - 1
 }
 
+/// A field that the fast path leaves to the dispatcher.
+const DISPATCHED: &str = "Upgrade: h2c\r\n";
+
+/// Asks for the record of one of the hot links.
+fn api(n: u64) -> String {
+    format!("GET /links/{} HTTP/1.1\r\nHost: go.example\r\nX-API-Key: {ROOT_KEY}\r\n\r\n", id(zipf(n)))
+}
+
 /// Requests, in files that a load generator reads.
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -136,9 +146,29 @@ impl Requests {
         self.to_hot_links("hot", "", |id| format!("/{id}"))
     }
 
-    /// The same with a field that the program's lane leaves to the dispatcher, and means nothing.
+    /// The same with a field that the fast path leaves to the dispatcher, and means nothing.
     pub fn dispatched(&self) -> Load {
-        self.to_hot_links("dispatched", "Upgrade: h2c\r\n", |id| format!("/{id}"))
+        self.to_hot_links("dispatched", DISPATCHED, |id| format!("/{id}"))
+    }
+
+    /// Requests to the API: the hot links' records.
+    pub fn api(&self) -> Load {
+        self.write("api", (0..TEXTS).map(api))
+    }
+
+    /// Hot redirects, and one request in [`MIXED_EVERY`] to the API.
+    pub fn mixed(&self) -> Load {
+        self.mixed_with("mixed", "")
+    }
+
+    /// The same with the field of [`dispatched`](Self::dispatched) in each redirect.
+    pub fn mixed_dispatched(&self) -> Load {
+        self.mixed_with("mixed-dispatched", DISPATCHED)
+    }
+
+    fn mixed_with(&self, name: &str, more: &str) -> Load {
+        let redirect = |n| browser(&format!("/{}", id(zipf(n))), n, mix(n) % CLIENTS, more);
+        self.write(name, (0..TEXTS).map(|n| if n.is_multiple_of(MIXED_EVERY) { api(n) } else { redirect(n) }))
     }
 
     /// The same, each over a connection of its own.
@@ -176,7 +206,7 @@ impl Requests {
         self.write("hot-with", (0..TEXTS).map(|n| browser(&path(n), n, mix(n) % CLIENTS, "")))
     }
 
-    /// How many of the first `requests` of that load are of the other link.
+    /// How many of the first `requests` of such a load are the one in `every`.
     pub fn hits_with(every: u64, requests: u64) -> u64 {
         (requests / TEXTS) * TEXTS.div_ceil(every) + (requests % TEXTS).div_ceil(every)
     }
