@@ -98,7 +98,7 @@ async fn pipelined_requests_of_both_kinds_are_answered_in_order() {
         (redirect("zzzzzzz"), 404, ""),
         (format!("HEAD /{second} HTTP/1.1\r\nHost: a\r\n\r\n"), 302, "/2"),
         (api(&format!("GET /{first}/qr"), ""), 200, ""),
-        (format!("HEAD /zzzzzzz HTTP/1.1\r\nHost: a\r\n\r\n"), 404, ""),
+        ("HEAD /zzzzzzz HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 404, ""),
         (redirect(&second), 302, "/2"),
         (api(&format!("GET /links/{first}"), ""), 200, ""),
         (format!("GET /{first} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"), 302, "/1"),
