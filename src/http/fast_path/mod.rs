@@ -1,7 +1,7 @@
 //! The fast path: where every connection begins, and where it is as long as it asks for nothing but short links.
 //!
 //! A redirect from cache is what the service is for. The dispatcher makes a request, a response and two timers of each, and
-//! takes 1.15 times the CPU, with the kernel's ([docs/performance.md](../../../docs/performance.md)). Here a request is read into
+//! takes 1.10 times the CPU, with the kernel's ([docs/performance.md](../../../docs/performance.md)). Here a request is read into
 //! the worker's one buffer, parsed where it lies, answered into the worker's other one, and nothing of it is kept.
 //!
 //! Whatever else comes (another path, a body, half a head, something malformed) goes to the dispatcher with the connection,
