@@ -41,6 +41,7 @@ fn few_workers() -> ServerBuilder {
         .set("SIGNPOST_WEBHOOKS__WORKERS", "32")
         .set("SIGNPOST_WEBHOOKS__BUFFER", "128")
         .set("SIGNPOST_TIERS__FREE__SHORTEN_PER_MINUTE", "0")
+        .set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "unlimited")
         .set("SIGNPOST_TIERS__FREE__WEBHOOK_DELIVERIES_PER_MONTH", "unlimited")
 }
 
