@@ -4,6 +4,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::support::client::Client;
@@ -20,6 +21,9 @@ struct Hanging(Vec<TcpListener>);
 
 impl Hanging {
     fn start(count: usize) -> Self {
+        // Shells often allow 1,024 open files, and more where a program asks.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         // The system accepts for them.
         Self((0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect())
     }
