@@ -25,18 +25,16 @@ use actix_web::dev::{Server, ServerHandle};
 use thiserror::Error;
 
 use crate::actors::hit_counter::{CountAll, HitCounter};
-use crate::actors::keeper::{Keeper, Kept};
 use crate::actors::key_shard::{KeyShards, StartError as ShardError};
-use crate::actors::webhook_dispatcher::WebhookPool;
-use crate::actors::webhook_sender::SenderError;
+use crate::actors::supervisor::{Handle, Supervisor};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError, StoreKind};
 use crate::domain::link::BaseUrl;
 use crate::domain::webhook::first_kept_day;
-use crate::hits::journal::JournalError;
-use crate::hits::keeper::KeeperHandle;
 use crate::http::Api;
 use crate::http::admin::Serving;
+use crate::journal::JournalError;
+use crate::journal::upkeep::UpkeepHandle;
 use crate::readiness::Readiness;
 use crate::service::authentication::Authentication;
 use crate::service::root_key::RootKeyError;
@@ -47,6 +45,8 @@ use crate::store::{DeliveryStore, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::{Traces, TracesError};
 use crate::transfer::TransferError;
+use crate::webhooks::dispatcher::WebhookPool;
+use crate::webhooks::sender::SenderError;
 
 pub use self::build::TestSeams;
 pub use self::master_key::{KeyPlace, MasterKeyError, Remedy, StorePlace};
@@ -144,9 +144,9 @@ struct Parts {
     store: Arc<dyn Store>,
     authentication: Arc<Authentication>,
     shards: Arc<KeyShards>,
-    counter: Keeper<HitCounter>,
+    counter: Supervisor<HitCounter>,
     webhooks: Arc<WebhookPool>,
-    journal: KeeperHandle,
+    journal: UpkeepHandle,
     arbiters: Vec<Arbiter>,
     public: Server,
     admin: Serving,
@@ -247,7 +247,7 @@ impl App {
         for chore in chores {
             chore.abort();
         }
-        if !count_all(&counter.kept()).await {
+        if !count_all(&counter.handle()).await {
             tracing::warn!("some hits are left in the journal; the next start counts them");
         }
         closed("the hit counter", counter.stop()).await;
@@ -281,7 +281,7 @@ async fn stop_listener(listener: &ServerHandle) {
 }
 
 /// Counts what the journal holds, as far as there is time. The rest is safe where it is.
-async fn count_all(counter: &Kept<HitCounter>) -> bool {
+async fn count_all(counter: &Handle<HitCounter>) -> bool {
     let counting = async {
         loop {
             // An answer that takes longer than a question may wait is asked for again; the counting goes on meanwhile.

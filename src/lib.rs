@@ -1,8 +1,8 @@
 //! Signpost: a link shortening service. Short links, redirects, QR codes, click webhooks, API keys, analytics, rate
 //! limits and quotas, counted exactly.
 //!
-//! The binary is in `main.rs`; everything it is made of is here, for it and for the tests. `ARCHITECTURE.md` walks
-//! through the house.
+//! The binary is in `main.rs`; everything it is made of is here, for it and for the tests. `ARCHITECTURE.md` explains
+//! the code.
 
 pub mod actors;
 pub mod app;
@@ -10,10 +10,11 @@ pub mod cache;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod counting;
 pub mod dns;
 pub mod domain;
-pub mod hits;
 pub mod http;
+pub mod journal;
 pub mod limits;
 pub mod readiness;
 pub mod service;
@@ -22,3 +23,4 @@ pub mod telemetry;
 mod threads;
 mod tls;
 pub mod transfer;
+pub mod webhooks;

@@ -31,14 +31,14 @@ use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::domain::hit::{NodeId, Position};
 use signpost::domain::link::ShortId;
-use signpost::hits::journal::{self, Journal, JournalSettings};
-use signpost::hits::record::HitRecord;
 use signpost::http::Api;
 use signpost::http::fast_path::encode::{CannedProblem, DateText};
 use signpost::http::fast_path::{Next, Responder};
 use signpost::http::problem::{Kind, Problem};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
+use signpost::journal::record::HitRecord;
+use signpost::journal::{self, Journal, JournalSettings};
 use signpost::limits::client::{ClientKey, ClientLimiter};
 use signpost::telemetry::metrics::requests::LookUp;
 use tokio::sync::oneshot;
@@ -192,8 +192,8 @@ fn parts() {
     let directory = tempfile::tempdir().unwrap();
     let settings = JournalSettings::default();
     let node = NodeId(uuid::Uuid::now_v7());
-    let Journal { writer, mut reader, keeper } = journal::open(directory.path(), &settings, node, Position(0)).unwrap();
-    let keeper = keeper.start().unwrap();
+    let Journal { writer, mut reader, upkeep } = journal::open(directory.path(), &settings, node, Position(0)).unwrap();
+    let upkeep = upkeep.start().unwrap();
     let record = HitRecord {
         at_ms: clock.now().0,
         short_id: *b"AbCdEf1",
@@ -220,7 +220,7 @@ fn parts() {
             std::thread::sleep(Duration::from_millis(100));
         },
     );
-    keeper.stop();
+    upkeep.stop();
 }
 
 /// A service with a link in its cache: what a worker does between the request's head and its answer.

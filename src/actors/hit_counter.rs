@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture};
 use tokio::sync::Mutex;
 
-use super::keeper::{Keeper, KeeperOptions, RestartHook};
-use super::webhook_dispatcher::DispatcherWake;
+use super::supervisor::{KeeperOptions, RestartHook, Supervisor};
+use super::wake::DispatcherWake;
 use crate::clock::Clock;
+use crate::counting::aggregator::HitAggregator;
 use crate::domain::hit::{HitBatch, HitCursor, Position};
-use crate::hits::counter::HitTally;
-use crate::hits::reader::JournalReader;
-use crate::hits::urgency::Urgency;
+use crate::journal::notifier::Notifier;
+use crate::journal::reader::JournalReader;
 use crate::store::{CountStore, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::outage_log::OutageLog;
@@ -44,7 +44,7 @@ const RETRY: Duration = Duration::from_millis(500);
 pub struct Counting {
     store: Arc<dyn CountStore>,
     reader: JournalReader,
-    tally: HitTally,
+    tally: HitAggregator,
     /// Up to where the store has counted, and up to where an earlier life had begun to count.
     cursor: HitCursor,
     /// A batch that was offered and may or may not be counted: it is offered again, the same, before any other.
@@ -98,7 +98,7 @@ impl Recovery {
 #[derive(Clone, Debug)]
 pub struct CounterWakes {
     /// Hits that fire webhooks.
-    pub urgency: Urgency,
+    pub notifier: Notifier,
     /// Whom to tell of the deliveries that were put into the queue.
     pub dispatcher: DispatcherWake,
 }
@@ -116,7 +116,7 @@ impl Counting {
     pub fn new(
         store: Arc<dyn CountStore>,
         reader: JournalReader,
-        tally: HitTally,
+        tally: HitAggregator,
         cursor: HitCursor,
         wakes: CounterWakes,
     ) -> Self {
@@ -243,8 +243,8 @@ pub struct HitCounter {
 }
 
 impl HitCounter {
-    /// Starts the counter under a keeper.
-    pub fn start(arbiter: &actix::ArbiterHandle, counting: Counting, on_restart: &RestartHook) -> Keeper<Self> {
+    /// Starts the counter under a supervisor.
+    pub fn start(arbiter: &actix::ArbiterHandle, counting: Counting, on_restart: &RestartHook) -> Supervisor<Self> {
         let counting = Arc::new(Mutex::new(counting));
         let options = KeeperOptions {
             actor: "hit_counter",
@@ -252,7 +252,7 @@ impl HitCounter {
             mailbox_capacity: std::num::NonZeroUsize::MIN.saturating_add(15),
             on_restart: Arc::clone(on_restart),
         };
-        Keeper::start(arbiter, options, move |_| Self { counting: Arc::clone(&counting) })
+        Supervisor::start(arbiter, options, move |_| Self { counting: Arc::clone(&counting) })
     }
 }
 
@@ -262,10 +262,10 @@ impl Actor for HitCounter {
     fn started(&mut self, context: &mut Context<Self>) {
         let counting = Arc::clone(&self.counting);
         context.spawn(actix::fut::wrap_future::<_, Self>(async move {
-            let urgency = {
+            let notifier = {
                 let mut counting = counting.lock().await;
                 counting.resume();
-                counting.wakes.urgency.clone()
+                counting.wakes.notifier.clone()
             };
             let mut outage = OutageLog::new(
                 "hits wait in the journal: the store did not take them",
@@ -283,7 +283,7 @@ impl Actor for HitCounter {
                 match step {
                     Ok(Step::Counted) => {}
                     Ok(Step::CaughtUp) => {
-                        if tokio::time::timeout(pause, urgency.told()).await.is_ok() {
+                        if tokio::time::timeout(pause, notifier.told()).await.is_ok() {
                             tokio::time::sleep(gather).await;
                         }
                     }

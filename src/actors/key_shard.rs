@@ -22,7 +22,7 @@ use actix::{Actor, Arbiter, AsyncContext, Context, Handler, Message, Response, R
 
 use self::exchange::Sharing;
 use self::state::ShardState;
-use super::keeper::{AskError, Keeper, KeeperOptions, Kept, Resend, RestartHook};
+use super::supervisor::{AskError, Handle, KeeperOptions, Resend, RestartHook, Supervisor};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::rate_limit::RateLimitId;
@@ -233,8 +233,8 @@ pub struct KeyShards {
 }
 
 struct Shard {
-    keeper: Keeper<KeyShard>,
-    kept: Kept<KeyShard>,
+    supervisor: Supervisor<KeyShard>,
+    kept: Handle<KeyShard>,
 }
 
 impl KeyShards {
@@ -263,11 +263,11 @@ impl KeyShards {
                 mailbox_capacity: MAILBOX_CAPACITY,
                 on_restart: Arc::clone(on_restart),
             };
-            let keeper = Keeper::start(&arbiter.handle(), options, move |_| KeyShard {
+            let supervisor = Supervisor::start(&arbiter.handle(), options, move |_| KeyShard {
                 state: Arc::clone(&state),
                 sharing: sharing.clone(),
             });
-            Shard { kept: keeper.kept(), keeper }
+            Shard { kept: supervisor.handle(), supervisor }
         };
         let shards = arbiters.iter().map(start_shard).collect();
         Ok(Self { shards, arbiters: Mutex::new(arbiters), meters: ActorMeters::noop() })
@@ -293,7 +293,7 @@ impl KeyShards {
 
     /// The shard that counts for a key.
     #[doc(hidden)]
-    pub fn shard(&self, key: KeyId) -> &Kept<KeyShard> {
+    pub fn shard(&self, key: KeyId) -> &Handle<KeyShard> {
         &self.shards[shard_index(key, self.shards.len())].kept
     }
 
@@ -301,7 +301,7 @@ impl KeyShards {
     /// Later requests are answered [`AskError::Unavailable`].
     pub async fn stop(&self) {
         for shard in &self.shards {
-            shard.keeper.stop().await;
+            shard.supervisor.stop().await;
         }
         let mut arbiters = self.arbiters.lock().unwrap_or_else(PoisonError::into_inner);
         for arbiter in arbiters.drain(..) {

@@ -14,14 +14,16 @@ use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_
 use super::opening::{self, Ground};
 use super::{App, Parts, StartError, Tell, meters, refused};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
-use crate::actors::keeper::RestartHook;
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
-use crate::actors::webhook_dispatcher::{DispatcherParts, DispatcherWake, WebhookPool};
-use crate::actors::webhook_sender::{SenderSettings, WebhookSender};
+use crate::actors::supervisor::RestartHook;
+use crate::actors::wake::DispatcherWake;
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::counting::aggregator::HitAggregator;
+use crate::counting::enrich::Enricher;
+use crate::counting::places::Places;
 use crate::dns::{Resolver, Settings as ResolverSettings};
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
@@ -31,17 +33,14 @@ use crate::domain::plan::Plans;
 use crate::domain::referrer::OwnHost;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
-use crate::hits::counter::HitTally;
-use crate::hits::enrich::Enricher;
-use crate::hits::journal::{HeldDirectory, Journal, JournalSettings, JournalWriter};
-use crate::hits::places::Places;
-use crate::hits::urgency::Urgency;
 use crate::http::client::TrustedProxies;
 use crate::http::edge::service::EdgeFactory;
 use crate::http::notices::Notices;
 use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
 use crate::http::{Api, admin, endpoints, routes, server};
+use crate::journal::notifier::Notifier;
+use crate::journal::{HeldDirectory, Journal, JournalSettings, JournalWriter};
 use crate::readiness::Readiness;
 use crate::service::analytics::Analytics;
 use crate::service::authentication::Authentication;
@@ -56,6 +55,8 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::traces::{TraceSettings, Traces};
 use crate::threads::stand_back;
+use crate::webhooks::dispatcher::{DispatcherParts, WebhookPool};
+use crate::webhooks::sender::{SenderSettings, WebhookSender};
 
 /// How much a retry's delay is spread, either way.
 const JITTER: f64 = 0.1;
@@ -129,13 +130,13 @@ pub(super) async fn build(
         },
     )?;
 
-    let urgency = Urgency::default();
+    let notifier = Notifier::default();
     let (counter, journal_writer, journal_keeper, counter_arbiter) = start_counting(
         config,
         store.clone(),
         journal,
-        HitTally::new(node, Enricher::new(OwnHost::of_base_url(base_url.as_str()), places)),
-        CounterWakes { urgency: urgency.clone(), dispatcher: wake },
+        HitAggregator::new(node, Enricher::new(OwnHost::of_base_url(base_url.as_str()), places)),
+        CounterWakes { notifier: notifier.clone(), dispatcher: wake },
         (&metrics.counting, &clock),
         &on_restart,
     )
@@ -153,7 +154,7 @@ pub(super) async fn build(
         analytics: Analytics::new(store.clone(), store.clone(), clock.clone()),
         usage: Usage::new(store.clone(), plans, clock.clone()),
         webhook_statuses: WebhookStatuses::new(store.clone(), store.clone(), clock.clone()),
-        redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, urgency, clock.clone()),
+        redirects: Redirects::new(cache, redirect_limiter(config)?, journal_writer, notifier, clock.clone()),
         client_limits: client_limits(config)?,
         unauthorized_limit: unauthorized_limit(config)?,
         trusted_proxies: TrustedProxies::new(config.http.trusted_proxies.clone()),
@@ -266,13 +267,13 @@ fn start_webhooks(
 }
 
 type CountingParts =
-    (crate::actors::keeper::Keeper<HitCounter>, JournalWriter, crate::hits::keeper::KeeperHandle, Arbiter);
+    (crate::actors::supervisor::Supervisor<HitCounter>, JournalWriter, crate::journal::upkeep::UpkeepHandle, Arbiter);
 
 async fn start_counting(
     config: &Config,
     store: Arc<dyn CountStore>,
     journal: HeldDirectory,
-    tally: HitTally,
+    tally: HitAggregator,
     wakes: CounterWakes,
     (meters, clock): (&CountingMeters, &Clock),
     on_restart: &RestartHook,
@@ -285,13 +286,13 @@ async fn start_counting(
         sync_interval: config.journal.sync_interval,
         ..JournalSettings::default()
     };
-    let Journal { writer, reader, keeper } = journal.open(&settings, node, cursor)?;
-    let keeper = keeper.start().map_err(StartError::Thread)?;
+    let Journal { writer, reader, upkeep } = journal.open(&settings, node, cursor)?;
+    let upkeep = upkeep.start().map_err(StartError::Thread)?;
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
     arbiter.spawn_fn(stand_back);
     let counting = Counting::new(store, reader, tally, cursor, wakes);
     let counting = counting.shown_by(meters.clone(), clock.clone());
-    Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, keeper, arbiter))
+    Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, upkeep, arbiter))
 }
 
 fn serve_public(config: &Config, socket: TcpListener, api: Arc<Api>, farewell: Duration) -> Result<Server, StartError> {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::actors::keeper::RestartHook;
+use crate::actors::supervisor::RestartHook;
 use crate::cache::links::LinkCache;
 use crate::clock::Clock;
-use crate::hits::journal::{JournalStats, JournalWriter};
+use crate::journal::{JournalStats, JournalWriter};
 use crate::readiness::Readiness;
 use crate::store::reach::Reach;
 use crate::store::{DriverCounts, Lifecycle};

@@ -9,7 +9,7 @@ use super::{StartError, cluster, files, keys_on_disk, master_key, refused, writa
 use crate::config::{Config, StoreKind};
 use crate::domain::hit::NodeId;
 use crate::domain::vault::Vault;
-use crate::hits::journal::{self, HeldDirectory};
+use crate::journal::{self, HeldDirectory};
 use crate::store::cql::migrate::Applied;
 use crate::store::cql::transfer::ScyllaTransfer;
 use crate::store::embedded::{EmbeddedStore, Opened};

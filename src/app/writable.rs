@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::{StartError, files};
 use crate::config::{Config, StoreKind};
-use crate::hits::journal;
+use crate::journal;
 
 /// # Errors
 /// [`StartError::NotWritable`], with the first path that can't be written.

@@ -93,7 +93,7 @@ impl LinkCache {
     ///
     /// An id that the store knows not to be there takes no room here: a flood of such ids costs others nothing.
     pub fn get(&self, id: ShortId) -> Option<Entry> {
-        if self.store.lacks_link(id) { Some(None) } else { self.entries.get(&id) }
+        if self.store.definitely_absent(id) { Some(None) } else { self.entries.get(&id) }
     }
 
     /// What the store tells of a link without waiting.
@@ -102,7 +102,7 @@ impl LinkCache {
     /// store tells again, do not cost what it takes to keep and to drop them.
     pub fn take_known(&self, id: ShortId) -> Option<Arc<CachedLink>> {
         // One that no answer can be made of is told as an error by `load`.
-        let link = CachedLink::try_from(self.store.known_link(id)?).ok().map(Arc::new)?;
+        let link = CachedLink::try_from(self.store.peek(id)?).ok().map(Arc::new)?;
         if self.taken.fetch_add(1, Ordering::Relaxed).is_multiple_of(KNOWN_FOR_ONE_KEPT) {
             self.insert(Arc::clone(&link));
         }

@@ -12,7 +12,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::gate::AnswerBy;
+use super::auth::AnswerBy;
 use super::problem::{Faults, Kind, Problem};
 use super::surrogates;
 

@@ -9,7 +9,7 @@ use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, ToSchema};
 
-use super::gate::Access;
+use super::auth::Access;
 use super::problem::{Faults, Kind, Problem};
 
 /// What an endpoint that is read answers.

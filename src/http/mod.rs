@@ -1,6 +1,7 @@
 //! The public face: routes, who is asking, what is answered. The only user of actix-web.
 
 pub mod admin;
+pub mod auth;
 pub mod body;
 pub mod client;
 pub mod client_limits;
@@ -10,7 +11,6 @@ pub mod endpoints;
 pub mod fast_path;
 pub mod faults;
 pub mod fields;
-pub mod gate;
 pub mod notices;
 pub mod openapi;
 pub mod problem;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub use super::faults::{Fault, Faults, MAX_FAULTS};
 use super::resolve::Refusal;
-use crate::actors::keeper::AskError;
+use crate::actors::supervisor::AskError;
 use crate::domain::key::Scope;
 use crate::limits::client::RetryAfter;
 use crate::service::AccessError;

@@ -11,7 +11,7 @@ use actix_web::{Resource, Route, guard};
 use super::endpoint::{Asks, Endpoint};
 use super::endpoints::{ENDPOINTS, redirect};
 use super::problem::Problem;
-use super::{client_limits, gate};
+use super::{auth, client_limits};
 
 /// The pattern of redirects.
 pub const REDIRECT: &str = redirect::FOLLOW.path;
@@ -73,7 +73,7 @@ fn route(endpoint: &'static Endpoint) -> Route {
     let answers = guard::fn_guard(|context| endpoint.methods.contains(&context.head().method));
     let route = (endpoint.handler)().guard(answers);
     match endpoint.asks {
-        Asks::Key(access) => route.wrap(from_fn(move |request, next| gate::pass(access, request, next))),
+        Asks::Key(access) => route.wrap(from_fn(move |request, next| auth::pass(access, request, next))),
         Asks::Client(limit) => route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next))),
         Asks::Nothing => route,
     }

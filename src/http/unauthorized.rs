@@ -6,7 +6,7 @@ use actix_web::dev::ServiceRequest;
 use moka::sync::Cache;
 
 use super::Api;
-use super::gate::presented_secret;
+use super::auth::presented_secret;
 use super::problem::Problem;
 use crate::domain::key::ApiKey;
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};

@@ -9,10 +9,10 @@ use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, Position};
 use crate::domain::link::ShortId;
-use crate::hits::journal::JournalWriter;
-use crate::hits::record::HitRecord;
-pub use crate::hits::record::MAX_HEADER_BYTES;
-use crate::hits::urgency::Urgency;
+use crate::journal::JournalWriter;
+use crate::journal::notifier::Notifier;
+use crate::journal::record::HitRecord;
+pub use crate::journal::record::MAX_HEADER_BYTES;
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
 use crate::store::StoreError;
 
@@ -32,7 +32,7 @@ pub struct Redirects {
     limiter: ClientLimiter,
     journal: JournalWriter,
     /// Told of hits that fire webhooks.
-    urgency: Urgency,
+    notifier: Notifier,
     clock: Clock,
 }
 
@@ -41,10 +41,10 @@ impl Redirects {
         cache: Arc<LinkCache>,
         limiter: ClientLimiter,
         journal: JournalWriter,
-        urgency: Urgency,
+        notifier: Notifier,
         clock: Clock,
     ) -> Self {
-        Self { cache, limiter, journal, urgency, clock }
+        Self { cache, limiter, journal, notifier, clock }
     }
 
     /// Lets a client's request in, whatever it asks for. Answers the time of the request.
@@ -92,7 +92,7 @@ impl Redirects {
         // The journal counts and logs what it refuses.
         let position = self.journal.append(&hit).ok();
         if link.webhooks > 0 {
-            self.urgency.tell();
+            self.notifier.tell();
         }
         position
     }

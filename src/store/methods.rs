@@ -39,8 +39,8 @@ macro_rules! store_methods {
                 }
                 told {}
                 known {
-                    lacks_link(id: ShortId) -> bool;
-                    known_link(id: ShortId) -> Option<Destination>;
+                    definitely_absent(id: ShortId) -> bool;
+                    peek(id: ShortId) -> Option<Destination>;
                 }
                 ends {}
             }

@@ -191,14 +191,14 @@ pub trait LinkStore: Send + Sync + 'static {
     async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError>;
 
     /// Whether there is certainly no link with this id, told from memory; `false` where that takes a look.
-    fn lacks_link(&self, id: ShortId) -> bool {
+    fn definitely_absent(&self, id: ShortId) -> bool {
         // Where others make links too, nobody knows without asking.
         let _ = id;
         false
     }
 
     /// What a redirect needs of a link, where that is told without waiting; `None` says nothing.
-    fn known_link(&self, id: ShortId) -> Option<Destination> {
+    fn peek(&self, id: ShortId) -> Option<Destination> {
         let _ = id;
         None
     }

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use signpost::domain::hit::HitCursor;
-use signpost::hits::journal::{self, JournalSettings};
-use signpost::hits::record::HitRecord;
+use signpost::journal::record::HitRecord;
+use signpost::journal::{self, JournalSettings};
 
 use self::targets::ALL;
 use crate::faults::load::Random;

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use loadtests::measure;
 use signpost::actors::hit_counter::{CountAll, CounterWakes, Counting, HitCounter};
-use signpost::actors::keeper::{Restart, RestartHook};
-use signpost::actors::webhook_dispatcher::DispatcherWake;
+use signpost::actors::supervisor::{Restart, RestartHook};
+use signpost::actors::wake::DispatcherWake;
+use signpost::counting::aggregator::HitAggregator;
+use signpost::counting::enrich::Enricher;
 use signpost::domain::hit::{HitCursor, NodeId};
 use signpost::domain::link::ShortId;
 use signpost::domain::referrer::OwnHost;
-use signpost::hits::counter::HitTally;
-use signpost::hits::enrich::Enricher;
-use signpost::hits::journal::{self, Journal, JournalSettings, JournalWriter};
-use signpost::hits::record::HitRecord;
-use signpost::hits::urgency::Urgency;
+use signpost::journal::notifier::Notifier;
+use signpost::journal::record::HitRecord;
+use signpost::journal::{self, Journal, JournalSettings, JournalWriter};
 use signpost::store::Store;
 use signpost::store::embedded::EmbeddedStore;
 
@@ -55,7 +55,7 @@ struct Work {
     counter: u64,
     writer: u64,
     engine: u64,
-    keeper: u64,
+    upkeep: u64,
 }
 
 impl Work {
@@ -68,7 +68,7 @@ impl Work {
             let nanos = nanos_run(&stat);
             *match name.trim() {
                 "store-writer" => &mut work.writer,
-                "journal-keeper" => &mut work.keeper,
+                "journal-upkeep" => &mut work.upkeep,
                 name if name.starts_with("fjall") => &mut work.engine,
                 name if name.starts_with("actix") => &mut work.counter,
                 _ => continue,
@@ -93,10 +93,10 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(&directory.join("store"), CACHE).unwrap());
     let settings = JournalSettings::default();
     let opened = journal::open(&directory.join("journal"), &settings, NODE, HitCursor::default()).unwrap();
-    let Journal { writer, reader, keeper } = opened;
-    let keeper = keeper.start().unwrap();
-    let tally = HitTally::new(NODE, Enricher::new(OwnHost::of_base_url("https://sho.rt"), None));
-    let wakes = CounterWakes { urgency: Urgency::default(), dispatcher: DispatcherWake::default() };
+    let Journal { writer, reader, upkeep } = opened;
+    let upkeep = upkeep.start().unwrap();
+    let tally = HitAggregator::new(NODE, Enricher::new(OwnHost::of_base_url("https://sho.rt"), None));
+    let wakes = CounterWakes { notifier: Notifier::default(), dispatcher: DispatcherWake::default() };
     let counting = Counting::new(store.clone(), reader, tally, HitCursor::default(), wakes);
     let arbiter = actix::Arbiter::new();
     let on_restart: RestartHook = Arc::new(no_restart);
@@ -133,7 +133,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
             }
         }
     }
-    assert!(counter.kept().ask_once(CountAll).await.unwrap_or(false), "all is counted");
+    assert!(counter.handle().ask_once(CountAll).await.unwrap_or(false), "all is counted");
     let counted_after = began.elapsed();
     let (late, fed_with) = feeder.join().unwrap();
     // What the engine puts off is counted to what caused it.
@@ -151,7 +151,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     let text = report(load, (before, after, fed_with), &seconds, (fed_after.unwrap(), counted_after, late));
     counter.stop().await;
     arbiter.stop();
-    keeper.stop();
+    upkeep.stop();
     store.close().await;
     text
 }
@@ -292,15 +292,15 @@ fn report(
         done.saturating_sub(fed).as_secs_f64(),
     )
     .unwrap();
-    let (counter, writer, engine, keeper) =
-        (each(|w| w.counter), each(|w| w.writer), each(|w| w.engine), each(|w| w.keeper));
+    let (counter, writer, engine, upkeep) =
+        (each(|w| w.counter), each(|w| w.writer), each(|w| w.engine), each(|w| w.upkeep));
     writeln!(
         text,
         "| µs of CPU a hit | |\n|---|---|\n| reading, telling, adding up | {counter:.3} |\n| writing the rows (store's \
          thread) | {writer:.3} |\n| flushing and merging tables (engine's threads) | {engine:.3} |\n| making and \
-         syncing the journal's segments (its own thread) | {keeper:.3} |\n| together | {:.3} |\n| appending, with what draws the \
+         syncing the journal's segments (its own thread) | {upkeep:.3} |\n| together | {:.3} |\n| appending, with what draws the \
          hits | {:.3} |\n",
-        counter + writer + engine + keeper,
+        counter + writer + engine + upkeep,
         fed_with as f64 / 1e3 / load.hits as f64,
     )
     .unwrap();

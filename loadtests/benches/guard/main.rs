@@ -17,6 +17,8 @@ use std::num::NonZeroU32;
 use gungraun::prelude::*;
 use signpost::actors::key_shard::AdmitRequest;
 use signpost::actors::key_shard::state::ShardState;
+use signpost::counting::aggregator::HitAggregator;
+use signpost::counting::enrich::Enricher;
 use signpost::domain::analytics::{Analytics, analyze};
 use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::{Dimension, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
@@ -27,9 +29,7 @@ use signpost::domain::referrer::OwnHost;
 use signpost::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use signpost::domain::webhook_event::hit_event_body;
 use signpost::domain::window::SlidingWindow;
-use signpost::hits::counter::HitTally;
-use signpost::hits::enrich::Enricher;
-use signpost::hits::record::HitRecord;
+use signpost::journal::record::HitRecord;
 use uuid::Uuid;
 
 use self::redirect::{Outcome, Redirects};
@@ -169,7 +169,7 @@ library_benchmark_group!(name = images, benchmarks = [qr]);
 
 // Hits: counting them, and the record of a link that has had very many.
 
-fn tally(hits: usize) -> (HitTally, Vec<HitRecord<'static>>) {
+fn tally(hits: usize) -> (HitAggregator, Vec<HitRecord<'static>>) {
     let records: Vec<_> = (0..hits)
         .map(|n| HitRecord {
             at_ms: START.0 + n as u64,
@@ -184,7 +184,7 @@ fn tally(hits: usize) -> (HitTally, Vec<HitRecord<'static>>) {
         })
         .collect();
     let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None);
-    let mut tally = HitTally::new(NodeId(Uuid::from_u64_pair(0x0194_0000_0000_7000, 1)), enricher);
+    let mut tally = HitAggregator::new(NodeId(Uuid::from_u64_pair(0x0194_0000_0000_7000, 1)), enricher);
     // The counter goes on with what it had: visitors that it has seen, maps that have grown.
     records.iter().zip(1..).for_each(|(hit, at)| tally.add(Position(at * 300), hit));
     tally.take(Position(0), Position(records.len() as u64 * 300));
@@ -193,7 +193,7 @@ fn tally(hits: usize) -> (HitTally, Vec<HitRecord<'static>>) {
 
 #[library_benchmark]
 #[bench::of_1000(args = (1000), setup = tally)]
-fn count((mut tally, records): (HitTally, Vec<HitRecord<'static>>)) -> (HitTally, Vec<HitRecord<'static>>) {
+fn count((mut tally, records): (HitAggregator, Vec<HitRecord<'static>>)) -> (HitAggregator, Vec<HitRecord<'static>>) {
     for (hit, at) in records.iter().zip(1001..) {
         tally.add(Position(at * 300), black_box(hit));
     }

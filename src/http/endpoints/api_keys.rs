@@ -13,12 +13,12 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
+use crate::http::auth::{Access, Caller, presented_secret};
 use crate::http::body::{Fields, read_json};
 use crate::http::endpoint::{
     self, Answer, Asks, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like,
     shape,
 };
-use crate::http::gate::{Access, Caller, presented_secret};
 use crate::http::openapi::schemas::{DescendantsName, KeyIdPath};
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;

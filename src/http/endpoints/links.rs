@@ -15,12 +15,12 @@ use crate::domain::quota::MonthlyLimit;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
 use crate::http::Api;
+use crate::http::auth::{Access, Caller};
 use crate::http::body::{Fields, read_json, string};
 use crate::http::endpoint::{
     self, Answer, Asks, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like,
     shape,
 };
-use crate::http::gate::{Access, Caller};
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;

@@ -9,8 +9,8 @@ use uuid::Uuid;
 use crate::domain::key::Scope;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
+use crate::http::auth::{Access, Caller};
 use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, problem};
-use crate::http::gate::{Access, Caller};
 use crate::http::problem::{Kind, Problem};
 use crate::http::query::Query;
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::engine::Engine;
 use super::keys::{key_id, read, tagged, viewed_key};
-use super::parts;
+use super::overflow;
 use super::transaction::Transaction;
 use crate::domain::key::{ApiKey, KeyId};
 use crate::store::records::keys::{self as records, Children};
@@ -57,7 +57,7 @@ pub fn close(engine: &Engine, transaction: &mut Transaction<'_>, maker: KeyId) -
 }
 
 fn stored(engine: &Engine, transaction: &Transaction<'_>, maker: KeyId) -> Result<Option<Children>, StoreError> {
-    let value = parts::get(records::CHILDREN_TABLE, transaction, &engine.tables.keys, &children_key(maker))?;
+    let value = overflow::get(records::CHILDREN_TABLE, transaction, &engine.tables.keys, &children_key(maker))?;
     value.map(|value| records::decode_children(&value)).transpose()
 }
 
@@ -67,7 +67,7 @@ fn put(
     maker: KeyId,
     children: &Children,
 ) -> Result<(), StoreError> {
-    parts::insert(transaction, &engine.tables.keys, &children_key(maker), &records::encode_children(children)?)
+    overflow::insert(transaction, &engine.tables.keys, &children_key(maker), &records::encode_children(children)?)
 }
 
 /// The keys that `maker` has made and that are not revoked, found among all those below it.

@@ -35,7 +35,7 @@ impl Spreading {
 
 /// Reads a row. Without one, nothing is counted yet.
 fn decode(row: Option<&Slice>) -> Result<CountsV1<WholeV1<'_>>, StoreError> {
-    row.map_or_else(|| Ok(CountsV1::Whole(WholeV1::default())), |row| records::decode(row))
+    row.map_or_else(|| Ok(CountsV1::Inline(WholeV1::default())), |row| records::decode(row))
 }
 
 impl<'a> WholeV1<'a> {
@@ -116,7 +116,7 @@ impl<'a, 't> Counting<'a, 't> {
     /// Adds hits of one link, whose rows are of different days and labels.
     pub fn add(&mut self, link: ShortId, days: &[DayCount], labels: &[LabelCount]) -> Result<(), StoreError> {
         let row = row(self.engine, self.transaction, link)?;
-        if let CountsV1::Whole(mut whole) = decode(row.as_ref())? {
+        if let CountsV1::Inline(mut whole) = decode(row.as_ref())? {
             if days.len() + labels.len() <= MOST_ENTRIES {
                 for row in days {
                     days::add_up(whole.day(row.day), row.devices);
@@ -135,7 +135,7 @@ impl<'a, 't> Counting<'a, 't> {
     /// Makes the hits of a day what another store has counted.
     pub fn set_day(&mut self, count: &DayCount) -> Result<(), StoreError> {
         let row = row(self.engine, self.transaction, count.link)?;
-        if let CountsV1::Whole(mut whole) = decode(row.as_ref())? {
+        if let CountsV1::Inline(mut whole) = decode(row.as_ref())? {
             *whole.day(count.day) = count.devices;
             return self.write(count.link, whole);
         }
@@ -145,7 +145,7 @@ impl<'a, 't> Counting<'a, 't> {
     /// Makes a label's hits in a month what another store has counted.
     pub fn set_label(&mut self, count: &LabelCount) -> Result<(), StoreError> {
         let row = row(self.engine, self.transaction, count.link)?;
-        if let CountsV1::Whole(mut whole) = decode(row.as_ref())? {
+        if let CountsV1::Inline(mut whole) = decode(row.as_ref())? {
             if labels::kept(&count.label) == &*count.label {
                 *whole.label(count.dimension, count.month, &count.label) = count.count;
                 return self.write(count.link, whole);
@@ -157,7 +157,7 @@ impl<'a, 't> Counting<'a, 't> {
 
     /// Writes the row; one that would be too long is spread.
     fn write(&mut self, link: ShortId, whole: WholeV1<'_>) -> Result<(), StoreError> {
-        let record = CountsV1::Whole(&whole);
+        let record = CountsV1::Inline(&whole);
         if let Some(row) = records::encode_into(&mut [0; MOST_BYTES], &record) {
             return self.transaction.insert(&self.engine.tables.counts, link.0, row);
         }
@@ -171,7 +171,7 @@ impl<'a, 't> Counting<'a, 't> {
 
     fn spread(&mut self, link: ShortId, mut whole: WholeV1<'_>) -> Result<(), StoreError> {
         self.spreading.0 = self.spreading.0.saturating_sub(whole.entries());
-        self.transaction.insert(&self.engine.tables.counts, link.0, records::encode(&CountsV1::Spread)?)?;
+        self.transaction.insert(&self.engine.tables.counts, link.0, records::encode(&CountsV1::Spilled)?)?;
         whole.labels.sort_by_key(|(dimension, ..)| *dimension);
         days::add(self.engine, self.transaction, &whole.day_counts(link))?;
         labels::add(self.engine, self.transaction, &whole.label_counts(link))
@@ -183,11 +183,11 @@ pub fn of_link(engine: &Engine, snapshot: &Snapshot, link: ShortId, with_labels:
     let row = row(engine, snapshot, link)?;
     let dimensions = if with_labels { &Dimension::ALL[..] } else { &[] };
     match decode(row.as_ref())? {
-        CountsV1::Spread => {
+        CountsV1::Spilled => {
             let labels = dimensions.iter().map(|of| labels::shown(engine, snapshot, link, *of).map(|list| (*of, list)));
             Ok(LinkHits { days: days::of_link(engine, snapshot, link)?, labels: labels.collect::<Result<_, _>>()? })
         }
-        CountsV1::Whole(mut whole) => {
+        CountsV1::Inline(mut whole) => {
             whole.days.sort_unstable_by_key(|(day, _)| *day);
             let labels = dimensions.iter().map(|of| (*of, whole.shown(*of))).collect();
             let days = whole.days.into_iter().map(|(day, devices)| (Day(day), devices)).collect();
@@ -199,8 +199,8 @@ pub fn of_link(engine: &Engine, snapshot: &Snapshot, link: ShortId, with_labels:
 /// The days and labels that a link's row holds: none where they are spread.
 pub fn read(link: ShortId, row: &[u8]) -> Result<(Vec<DayCount>, Vec<LabelCount>), StoreError> {
     match records::decode(row)? {
-        CountsV1::Whole(whole) => Ok((whole.day_counts(link), whole.label_counts(link))),
-        CountsV1::Spread => Ok(Default::default()),
+        CountsV1::Inline(whole) => Ok((whole.day_counts(link), whole.label_counts(link))),
+        CountsV1::Spilled => Ok(Default::default()),
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
 
     fn is_spread(engine: &Engine, link: ShortId) -> bool {
         let row = row(engine, &engine.database.snapshot(), link).unwrap();
-        matches!(decode(row.as_ref()).unwrap(), CountsV1::Spread)
+        matches!(decode(row.as_ref()).unwrap(), CountsV1::Spilled)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fjall::{Database, Keyspace, PersistMode};
 use tokio::sync::oneshot;
 
-use super::birth;
+use super::creation;
 use super::known_links::{self, KnownLinks};
 use super::tables::{self, Tables};
 use super::transaction::durable_batch;
@@ -61,7 +61,7 @@ impl Opened {
     /// Opens or creates the database in `directory`.
     pub fn in_directory(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         // Closed again when it is dropped.
-        birth::make_if_absent(directory, || Self::open(directory, cache_bytes)?.into_engine().map(drop))?;
+        creation::make_if_absent(directory, || Self::open(directory, cache_bytes)?.into_engine().map(drop))?;
         Self::open(directory, cache_bytes)
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::engine::Engine;
-use super::parts;
+use super::overflow;
 use super::transaction::{Rows, Transaction};
 use crate::domain::analytics::{Labelled, TOP, by_count};
 use crate::domain::calendar::Month;
@@ -77,14 +77,14 @@ impl TopV1 {
 
 impl HeadV1 {
     fn read(engine: &Engine, from: &impl Rows, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
-        let row = parts::get(TABLE, from, &engine.tables.labels, &label_row(link, dimension, LabelRow::Head))?;
-        row.map_or_else(|| Ok(Self::Whole(Vec::new())), |row| records::decode_head(&row))
+        let row = overflow::get(TABLE, from, &engine.tables.labels, &label_row(link, dimension, LabelRow::Head))?;
+        row.map_or_else(|| Ok(Self::Inline(Vec::new())), |row| records::decode_head(&row))
     }
 
     fn top(self) -> TopV1 {
         match self {
             Self::Split(top) => top,
-            Self::Whole(labels) => {
+            Self::Inline(labels) => {
                 let mut top = TopV1::default();
                 for (label, months) in &labels {
                     top.note(label, months.total());
@@ -150,12 +150,12 @@ impl<'a> List<'a> {
         transaction: &mut Transaction<'_>,
         label: &str,
     ) -> Result<Option<&mut MonthsV1>, StoreError> {
-        let HeadV1::Whole(labels) = &self.head else { return Ok(None) };
+        let HeadV1::Inline(labels) = &self.head else { return Ok(None) };
         let at = labels.iter().position(|(known, _)| known == label);
         if at.is_none() && labels.len() == TOP {
             self.split(transaction)?;
         }
-        let HeadV1::Whole(labels) = &mut self.head else { return Ok(None) };
+        let HeadV1::Inline(labels) = &mut self.head else { return Ok(None) };
         let at = at.unwrap_or_else(|| {
             labels.push((label.to_owned(), MonthsV1::default()));
             labels.len() - 1
@@ -165,7 +165,7 @@ impl<'a> List<'a> {
 
     /// Gives each label a row of its own.
     fn split(&mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        let HeadV1::Whole(labels) = std::mem::replace(&mut self.head, HeadV1::Split(TopV1::default())) else {
+        let HeadV1::Inline(labels) = std::mem::replace(&mut self.head, HeadV1::Split(TopV1::default())) else {
             return Ok(());
         };
         let mut sizes = BTreeMap::<u32, u64>::new();
@@ -216,12 +216,12 @@ impl<'a> List<'a> {
 
     fn end(mut self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         let mut row = records::encode_head(&self.head)?;
-        if matches!(self.head, HeadV1::Whole(_)) && row.len() > MAX_WHOLE_BYTES {
+        if matches!(self.head, HeadV1::Inline(_)) && row.len() > MAX_WHOLE_BYTES {
             self.split(transaction)?;
             row = records::encode_head(&self.head)?;
         }
         let key = label_row(self.link, self.dimension, LabelRow::Head);
-        parts::insert(transaction, &self.engine.tables.labels, &key, &row)
+        overflow::insert(transaction, &self.engine.tables.labels, &key, &row)
     }
 }
 
@@ -266,13 +266,13 @@ pub fn read(key: &[u8], value: &[u8]) -> Result<Vec<LabelCount>, StoreError> {
     let dimension = dimension.ok_or_else(|| corrupt(TABLE, &"not a dimension"))?;
     let labels = match row {
         LabelRow::Size(_) => Vec::new(),
-        LabelRow::Head => match parts::head(TABLE, value)? {
-            parts::Head::Whole(head) => match records::decode_head(head)? {
-                HeadV1::Whole(labels) => labels,
+        LabelRow::Head => match overflow::head(TABLE, value)? {
+            overflow::Head::Inline(head) => match records::decode_head(head)? {
+                HeadV1::Inline(labels) => labels,
                 HeadV1::Split(_) => Vec::new(),
             },
             // One that is long is split.
-            parts::Head::First { .. } => Vec::new(),
+            overflow::Head::First { .. } => Vec::new(),
         },
         LabelRow::Label(label) => {
             let label = std::str::from_utf8(label).map_err(|error| corrupt(TABLE, &error))?;

@@ -2,7 +2,7 @@
 
 use super::engine::{Engine, engine_error};
 use super::transaction::{Rows, Transaction};
-use super::{parts, parts::Head};
+use super::{overflow, overflow::Head};
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, Link, ShortId};
@@ -39,13 +39,13 @@ pub fn create(
 pub fn insert(engine: &Engine, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
     let row = records::encode(link)?;
     transaction.makes_known(engine.known_links.insert(&Destination::from(link)));
-    parts::insert(transaction, &engine.tables.links, &link.id.0, &row)
+    overflow::insert(transaction, &engine.tables.links, &link.id.0, &row)
 }
 
 /// What a redirect needs of the link of a row; `None` where that row is not all of it, or can't be read.
 pub fn of_one_row(row: &[u8]) -> Option<Destination> {
-    match parts::head(records::TABLE, row) {
-        Ok(Head::Whole(value)) => records::decode(value).ok().map(|link| Destination::from(&link)),
+    match overflow::head(records::TABLE, row) {
+        Ok(Head::Inline(value)) => records::decode(value).ok().map(|link| Destination::from(&link)),
         _ => None,
     }
 }
@@ -53,11 +53,11 @@ pub fn of_one_row(row: &[u8]) -> Option<Destination> {
 /// One look-up for all but the longest links.
 pub fn get(engine: &Engine, id: ShortId) -> Result<Option<Link>, StoreError> {
     let Some(row) = engine.tables.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
-    match parts::head(records::TABLE, &row)? {
-        Head::Whole(value) => records::decode(value).map(Some),
+    match overflow::head(records::TABLE, &row)? {
+        Head::Inline(value) => records::decode(value).map(Some),
         Head::First { .. } => {
             // A look-up outside a snapshot may see a link whose other rows are only being added.
-            let value = parts::get(records::TABLE, &engine.database.snapshot(), &engine.tables.links, &id.0)?;
+            let value = overflow::get(records::TABLE, &engine.database.snapshot(), &engine.tables.links, &id.0)?;
             value.map(|value| records::decode(&value)).transpose()
         }
     }

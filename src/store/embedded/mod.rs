@@ -3,9 +3,9 @@
 //! Writes go through one thread that commits them in groups (`writer.rs`); reads run on threads of the store's own
 //! (`readers.rs`), so that no event loop ever waits for the disk. What memory has of links is told at once (`known_links.rs`).
 
-mod birth;
 mod children;
 mod counts;
+mod creation;
 mod days;
 mod deliveries;
 mod engine;
@@ -15,7 +15,7 @@ mod known_links;
 mod labels;
 mod links;
 mod look_ups;
-mod parts;
+mod overflow;
 mod readers;
 mod tables;
 mod transaction;
@@ -181,11 +181,11 @@ impl LinkStore for EmbeddedStore {
         self.look_ups.link(engine, id).await
     }
 
-    fn lacks_link(&self, id: ShortId) -> bool {
+    fn definitely_absent(&self, id: ShortId) -> bool {
         self.known_links.lacks(id)
     }
 
-    fn known_link(&self, id: ShortId) -> Option<Destination> {
+    fn peek(&self, id: ShortId) -> Option<Destination> {
         self.known_links.get(id)
     }
 }

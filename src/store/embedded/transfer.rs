@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::counts::{self, Counting};
 use super::engine::{Engine, engine_error};
 use super::transaction::{Rows, Transaction};
-use super::{EmbeddedStore, days, deliveries, hits, keys, labels, links, parts};
+use super::{EmbeddedStore, days, deliveries, hits, keys, labels, links, overflow};
 use crate::domain::hit::{DayCount, LabelCount, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
@@ -143,7 +143,7 @@ fn records(
         // A longer key is that of a link's further parts.
         Section::Links if key.len() != ShortId::LENGTH => Vec::new(),
         Section::Links => {
-            let value = parts::get(records::links::TABLE, from, &engine.tables.links, key)?;
+            let value = overflow::get(records::links::TABLE, from, &engine.tables.links, key)?;
             let link = value.map(|value| records::links::decode(&value)).transpose()?;
             link.map(Record::Link).into_iter().collect()
         }
@@ -194,7 +194,7 @@ fn put(engine: &Engine, transaction: &mut Transaction<'_>, record: &Record) -> R
             let there = if engine.known_links.lacks(link.id) {
                 None
             } else {
-                parts::get(records::links::TABLE, transaction, &engine.tables.links, &link.id.0)?
+                overflow::get(records::links::TABLE, transaction, &engine.tables.links, &link.id.0)?
             };
             match there {
                 None => links::insert(engine, transaction, link)?,

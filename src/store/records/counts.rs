@@ -33,9 +33,9 @@ pub fn dimension_from_number(number: u8) -> Option<Dimension> {
 /// What the row of a link says. `W` is a [`WholeV1`] or a reference to one.
 #[derive(Serialize, Deserialize)]
 pub enum CountsV1<W> {
-    Whole(W),
+    Inline(W),
     /// Days and labels have rows of their own.
-    Spread,
+    Spilled,
 }
 
 /// All that is counted of a link.

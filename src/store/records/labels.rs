@@ -17,7 +17,7 @@ const MONTHS_VERSION: u8 = 1;
 #[derive(Debug, Serialize, Deserialize)]
 pub enum HeadV1 {
     /// All labels, in the order in which they came.
-    Whole(Vec<(String, MonthsV1)>),
+    Inline(Vec<(String, MonthsV1)>),
     /// What is shown of them; each has a row of its own.
     Split(TopV1),
 }

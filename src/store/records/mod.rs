@@ -37,7 +37,7 @@ pub fn corrupt(table: &'static str, reason: &dyn Display) -> StoreError {
 
 /// A row of the embedded store: the version of its record, then the record in postcard.
 ///
-/// A version is never 255: that byte marks a value that takes several rows (`embedded/parts.rs`).
+/// A version is never 255: that byte marks a value that takes several rows (`embedded/overflow.rs`).
 fn encode<R: Serialize>(table: &'static str, version: u8, record: &R) -> Result<Vec<u8>, StoreError> {
     postcard::to_extend(record, vec![version]).map_err(|error| corrupt(table, &error))
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use actix::System;
-use signpost::actors::keeper::{AskError, RestartHook};
 use signpost::actors::key_shard::{AdmitRequest, Admitting, KeyShards, NoteLinksCreated, Panic, StartError};
+use signpost::actors::supervisor::{AskError, RestartHook};
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
 use signpost::domain::window::Admission;

@@ -1,6 +1,6 @@
 mod hit_counter;
-mod keeper;
 mod key_shard;
+mod supervisor;
 mod webhook_backlogs;
 mod webhook_fairness;
 mod webhook_keys;

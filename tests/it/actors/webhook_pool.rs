@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use signpost::actors::webhook_worker::PanicWorker;
 use signpost::clock::Clock;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
+use signpost::webhooks::worker::PanicWorker;
 
 use crate::support::client::Client;
 use crate::support::receiver::{Receiver, Reply};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use actix::System;
 use async_trait::async_trait;
-use signpost::actors::keeper::RestartHook;
 use signpost::actors::key_shard::exchange::{Sharing, WindowExchange};
 use signpost::actors::key_shard::{AdmitRequest, ExchangeWindows, KeyShards, Panic};
+use signpost::actors::supervisor::RestartHook;
 use signpost::clock::Clock;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;

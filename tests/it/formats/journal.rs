@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use signpost::domain::hit::{NodeId, Position};
-use signpost::hits::journal::{Journal, JournalSettings, open};
-use signpost::hits::record::HitRecord;
+use signpost::journal::record::HitRecord;
+use signpost::journal::{Journal, JournalSettings, open};
 use uuid::Uuid;
 
 use super::{keep, restore, to_write, versions};

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use signpost::domain::hit::{NodeId, Position};
-use signpost::hits::format::{self, SegmentHeader};
-use signpost::hits::journal::{Journal, JournalError, JournalSettings, JournalWriter, NotRecorded, open};
-use signpost::hits::reader::JournalReader;
-use signpost::hits::record::HitRecord;
+use signpost::journal::format::{self, SegmentHeader};
+use signpost::journal::reader::JournalReader;
+use signpost::journal::record::HitRecord;
+use signpost::journal::{Journal, JournalError, JournalSettings, JournalWriter, NotRecorded, open};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -124,8 +124,8 @@ fn eight_threads_append_across_segments_and_every_hit_is_read_once() {
     const HITS: u64 = 50_000;
     let directory = TempDir::new().unwrap();
     let settings = JournalSettings { segment_bytes: 1 << 20, disk_budget: 1 << 30, ..JournalSettings::default() };
-    let Journal { writer, mut reader, keeper } = open(directory.path(), &settings, NODE, START).unwrap();
-    let keeper = keeper.start().unwrap();
+    let Journal { writer, mut reader, upkeep } = open(directory.path(), &settings, NODE, START).unwrap();
+    let upkeep = upkeep.start().unwrap();
     let mut next = [0; THREADS as usize];
     let mut last = START;
     let mut read_on = || {
@@ -157,7 +157,7 @@ fn eight_threads_append_across_segments_and_every_hit_is_read_once() {
         }
     });
     while !read_on() {}
-    keeper.stop();
+    upkeep.stop();
     assert_eq!(next, [HITS; THREADS as usize]);
     let stats = writer.stats();
     assert_eq!((stats.appended, stats.not_recorded), (u64::from(THREADS) * HITS, 0));
@@ -271,14 +271,14 @@ fn what_was_not_read_cannot_be_released() {
 #[test]
 fn a_full_budget_refuses_hits_until_consumed_ones_are_released() {
     let directory = TempDir::new().unwrap();
-    let Journal { writer, mut reader, keeper } = open(directory.path(), &small(3), NODE, START).unwrap();
+    let Journal { writer, mut reader, upkeep } = open(directory.path(), &small(3), NODE, START).unwrap();
     for _ in 0..3 {
         let mut recorded = 0;
         while writer.append(&hit(0, recorded)).is_ok() {
             recorded += 1;
         }
         assert_eq!(writer.append(&hit(0, 0)), Err(NotRecorded::BudgetFull));
-        assert_eq!(keeper.prepare_spare(), Err(NotRecorded::BudgetFull));
+        assert_eq!(upkeep.prepare_spare(), Err(NotRecorded::BudgetFull));
         assert_eq!(writer.stats().bytes_on_disk, 3 * SEGMENT);
         assert_eq!(segments_in(directory.path()).len(), 3);
         let seen = read_all(&mut reader);
@@ -326,16 +326,16 @@ fn a_start_with_a_full_budget_succeeds_and_records_once_there_is_room() {
 #[test]
 fn the_spare_segment_is_used_next_and_removed_by_a_stop() {
     let directory = TempDir::new().unwrap();
-    let Journal { writer, mut reader, keeper } = open(directory.path(), &small(64), NODE, START).unwrap();
-    keeper.prepare_spare().unwrap();
-    keeper.prepare_spare().unwrap();
+    let Journal { writer, mut reader, upkeep } = open(directory.path(), &small(64), NODE, START).unwrap();
+    upkeep.prepare_spare().unwrap();
+    upkeep.prepare_spare().unwrap();
     assert_eq!(segments_in(directory.path()).len(), 2, "one spare is enough");
     append_all(&writer, 0..40);
     assert_eq!(segments_in(directory.path()).len(), 2, "the second is the spare");
-    keeper.sync().unwrap();
-    keeper.prepare_spare().unwrap();
+    upkeep.sync().unwrap();
+    upkeep.prepare_spare().unwrap();
     assert_eq!(segments_in(directory.path()).len(), 3);
-    keeper.start().unwrap().stop();
+    upkeep.start().unwrap().stop();
     assert_eq!(numbers(&read_all(&mut reader)), (0..40).collect::<Vec<_>>());
     assert_eq!(writer.stats().segments, segments_in(directory.path()).len() as u64);
     assert_eq!(segments_in(directory.path()).len(), 2);
@@ -343,8 +343,8 @@ fn the_spare_segment_is_used_next_and_removed_by_a_stop() {
 
 #[test]
 fn an_append_that_panics_half_way_leaves_no_hole_for_the_reader_to_wait_at() {
-    use signpost::hits::append_log::{LogReader, Next};
-    use signpost::hits::segment::{Prepare, Segment};
+    use signpost::journal::append_log::{LogReader, Next};
+    use signpost::journal::segment::{Prepare, Segment};
     let directory = TempDir::new().unwrap();
     let header = SegmentHeader { sequence: 0, base: START, capacity: SEGMENT, node: NODE, created_at_ms: 0 };
     let path = directory.path().join("0.seg");
@@ -398,8 +398,8 @@ fn a_segment_that_was_counted_gives_its_blocks_back_also_where_somebody_has_its_
     let directory = tempfile::tempdir().unwrap();
     // Of more than one stretch in which blocks are made and given back.
     let settings = JournalSettings { segment_bytes: 3 << 19, disk_budget: 1 << 30, ..JournalSettings::default() };
-    let Journal { writer, mut reader, keeper } = open(directory.path(), &settings, NODE, START).unwrap();
-    keeper.prepare_spare().unwrap();
+    let Journal { writer, mut reader, upkeep } = open(directory.path(), &settings, NODE, START).unwrap();
+    upkeep.prepare_spare().unwrap();
     append_all(&writer, 0..60_000);
     let mut segments = segments_in(directory.path());
     assert!(segments.len() > 2);

@@ -1,7 +1,7 @@
 //! The segment's protocol under loom: every interleaving of two writers and the reader, and every
 //! value that the memory model lets them see.
 //!
-//! The code under test is `signpost::hits::append_log::{Log, LogReader}` itself; only the memory below
+//! The code under test is `signpost::journal::append_log::{Log, LogReader}` itself; only the memory below
 //! it is loom's instead of a mapped file.
 
 use std::sync::{Arc, Mutex};
@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use loom::thread;
-use signpost::hits::append_log::{Claim, FrameStart, Full, Log, LogReader, Memory, Next, Published};
-use signpost::hits::format::{FRAME_ALIGNMENT, SEGMENT_HEADER_BYTES, WORD_BYTES};
+use signpost::journal::append_log::{Claim, FrameStart, Full, Log, LogReader, Memory, Next, Published};
+use signpost::journal::format::{FRAME_ALIGNMENT, SEGMENT_HEADER_BYTES, WORD_BYTES};
 
 const SEED: u32 = 0x5EED;
 

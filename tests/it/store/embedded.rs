@@ -126,14 +126,14 @@ async fn an_answered_write_is_in_the_files_at_that_moment() {
 async fn that_there_is_no_such_link_is_told_from_memory_also_after_a_crash() {
     let ground = Embedded::fresh().await;
     let store = ground.open_here();
-    assert!(store.lacks_link(short_id(1)));
+    assert!(store.definitely_absent(short_id(1)));
     store.create_link(link(1, key_id(1)), None).await.unwrap();
     store.create_link(longest_link(2), None).await.unwrap();
     let killed = Embedded::fresh().await;
     copy(&ground.path(), &killed.path());
     let left = killed.open_here();
     for store in [store, left] {
-        assert_eq!([1, 2, 3].map(|n| store.lacks_link(short_id(n))), [false, false, true]);
+        assert_eq!([1, 2, 3].map(|n| store.definitely_absent(short_id(n))), [false, false, true]);
     }
 }
 
@@ -142,7 +142,7 @@ async fn that_there_is_no_such_link_is_told_from_memory_also_after_a_crash() {
 async fn what_a_redirect_needs_is_told_from_memory_also_after_a_crash() {
     let ground = Embedded::fresh().await;
     let store = ground.open_here();
-    assert_eq!(store.known_link(short_id(1)), None);
+    assert_eq!(store.peek(short_id(1)), None);
     let links = [link(1, key_id(1)), longest_link(2)];
     for link in &links {
         store.create_link(link.clone(), None).await.unwrap();
@@ -153,8 +153,8 @@ async fn what_a_redirect_needs_is_told_from_memory_also_after_a_crash() {
     for store in [store, left] {
         let told =
             Some(Destination::from(&links[0])).filter(|_| tells_what_is_in_memory(ground.path().parent().unwrap()));
-        assert_eq!(store.known_link(short_id(1)), told);
-        assert_eq!(store.known_link(short_id(2)), None);
+        assert_eq!(store.peek(short_id(1)), told);
+        assert_eq!(store.peek(short_id(2)), None);
         assert_eq!(store.link(short_id(2)).await.unwrap().as_ref(), Some(&links[1]));
     }
 }

@@ -9,11 +9,11 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use signpost::actors::key_shard::KeyShards;
-use signpost::actors::webhook_dispatcher::WebhookPool;
 use signpost::app::{App, News, TestSeams};
 use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::store::Store;
+use signpost::webhooks::dispatcher::WebhookPool;
 use tokio::sync::oneshot;
 
 use super::client::Client;
@@ -215,7 +215,7 @@ impl Server {
         self.end();
         // Its workers' threads let go of it when they end, a moment later; a process that ends takes them along.
         let journal = self.data_dir().join("journal");
-        super::soon("the journal is let go of", || signpost::hits::journal::hold(&journal).is_ok());
+        super::soon("the journal is let go of", || signpost::journal::hold(&journal).is_ok());
         Arc::clone(&self.directory)
     }
 

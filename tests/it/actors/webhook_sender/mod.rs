@@ -12,13 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use signpost::actors::webhook_sender::{
-    Lookup, LookupFuture, SendFailure, SenderSettings, SignedRequest, WebhookSender,
-};
 use signpost::dns::{Resolver, Settings as ResolverSettings};
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_url::WebhookUrl;
+use signpost::webhooks::sender::{Lookup, LookupFuture, SendFailure, SenderSettings, SignedRequest, WebhookSender};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

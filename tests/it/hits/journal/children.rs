@@ -55,8 +55,8 @@ fn child_settings() -> JournalSettings {
 #[test]
 fn child_that_appends_until_killed() {
     let Some(directory) = child_directory() else { return };
-    let Journal { writer, keeper, .. } = open(&directory, &child_settings(), NODE, START).unwrap();
-    let _keeper = keeper.start().unwrap();
+    let Journal { writer, upkeep, .. } = open(&directory, &child_settings(), NODE, START).unwrap();
+    let _keeper = upkeep.start().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let writer = writer.clone();
@@ -100,7 +100,7 @@ fn child_that_may_not_make_long_files() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "the lock, and no half segment");
 
     setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit }).unwrap();
-    let Journal { writer, mut reader, keeper } = open(&directory, &settings, NODE, START).unwrap();
+    let Journal { writer, mut reader, upkeep } = open(&directory, &settings, NODE, START).unwrap();
     setrlimit(Resource::Fsize, limit).unwrap();
     let mut appended = 0;
     let refused = loop {
@@ -110,7 +110,7 @@ fn child_that_may_not_make_long_files() {
         }
     };
     assert_eq!(refused, NotRecorded::Disk { os_error: EFBIG });
-    assert_eq!(keeper.prepare_spare(), Err(refused));
+    assert_eq!(upkeep.prepare_spare(), Err(refused));
     assert_eq!(read_all(&mut reader).len() as u64, appended);
     let stats = writer.stats();
     assert_eq!((stats.appended, stats.not_recorded, stats.segments), (appended, 1, 1));
@@ -132,7 +132,7 @@ fn child_on_a_small_disk() {
     const ENOSPC: i32 = 28;
     let Some(directory) = child_directory() else { return };
     let settings = JournalSettings { segment_bytes: 64 << 10, disk_budget: 1 << 30, ..small(2) };
-    let Journal { writer, mut reader, keeper } = open(&directory, &settings, NODE, START).unwrap();
+    let Journal { writer, mut reader, upkeep } = open(&directory, &settings, NODE, START).unwrap();
     let mut seen = Vec::new();
     for _ in 0..3 {
         let ballast = directory.join("ballast");
@@ -144,7 +144,7 @@ fn child_on_a_small_disk() {
             }
         };
         assert_eq!(refused, NotRecorded::Disk { os_error: ENOSPC });
-        assert_eq!(keeper.prepare_spare(), Err(refused));
+        assert_eq!(upkeep.prepare_spare(), Err(refused));
         fs::remove_file(&ballast).unwrap();
         append_all(&writer, [seen.len() as u64]);
         seen.push(seen.len() as u64);

@@ -1,6 +1,6 @@
 //! How much memory a journal takes, and that its writers need not make it.
 
-use signpost::hits::pages::WINDOW;
+use signpost::journal::pages::WINDOW;
 
 use super::super::super::support::process::resident_where;
 use super::super::super::support::soon;
@@ -34,8 +34,8 @@ fn a_journal_makes_its_pages_shortly_ahead_of_the_writers_and_gives_them_back_be
     let window = WINDOW as u64;
     let directory = TempDir::new().unwrap();
     let settings = JournalSettings::default();
-    let Journal { writer, mut reader, keeper } = open(directory.path(), &settings, NODE, START).unwrap();
-    let _keeper = keeper.start().unwrap();
+    let Journal { writer, mut reader, upkeep } = open(directory.path(), &settings, NODE, START).unwrap();
+    let _keeper = upkeep.start().unwrap();
     soon("pages are ready", || writer.stats().ready_bytes + SLACK > window);
     soon("there is a spare segment", || segments_in(directory.path()).len() == 2);
     let segments = segments_in(directory.path());
@@ -70,7 +70,7 @@ fn writers_that_overtake_the_making_of_pages_lose_nothing() {
     const THREADS: u8 = 4;
     const HITS: u64 = 100_000;
     let directory = TempDir::new().unwrap();
-    let Journal { writer, mut reader, keeper } =
+    let Journal { writer, mut reader, upkeep } =
         open(directory.path(), &JournalSettings::default(), NODE, START).unwrap();
     // Begins while they write, and is overtaken by them.
     std::thread::scope(|scope| {
@@ -78,8 +78,8 @@ fn writers_that_overtake_the_making_of_pages_lose_nothing() {
             let writer = writer.clone();
             scope.spawn(move || append_all_of(&writer, owner, HITS));
         }
-        let keeper = keeper.start().unwrap();
-        scope.spawn(move || drop(keeper));
+        let upkeep = upkeep.start().unwrap();
+        scope.spawn(move || drop(upkeep));
     });
     let mut next = [0; THREADS as usize];
     while !reader

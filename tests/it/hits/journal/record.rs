@@ -1,7 +1,7 @@
 //! Records as bytes.
 
 use proptest::prelude::*;
-use signpost::hits::record::{HitRecord, MAX_HEADER_BYTES};
+use signpost::journal::record::{HitRecord, MAX_HEADER_BYTES};
 
 proptest! {
     #[test]

@@ -1,6 +1,6 @@
 //! What a killed process, a torn page or a stranger leaves behind never blocks the start, and is never taken for a hit.
 
-use signpost::hits::format::SEGMENT_HEADER_BYTES;
+use signpost::journal::format::SEGMENT_HEADER_BYTES;
 
 use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::webhook_flow::Host;
+use super::flow::Host;
 
 /// What one line stands for at the least.
 const EVERY: Duration = Duration::from_mins(1);

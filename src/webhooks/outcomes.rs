@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::webhook_desk::{AttemptEnd, Desk, EndedAttempt};
-use super::webhook_failures::FailureLog;
-use super::webhook_flow::Host;
+use super::failures::FailureLog;
+use super::flow::Host;
+use super::in_flight::{AttemptEnd, EndedAttempt, InFlightTable};
 use crate::domain::retry::RetrySchedule;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId};
 use crate::store::{DeliveryStore, Settlement, StoreError};
@@ -20,9 +20,9 @@ const GATHER: Duration = Duration::from_millis(3);
 /// How long to wait where the store does not answer.
 const REST: Duration = Duration::from_millis(250);
 
-pub struct Ledger {
+pub struct OutcomeWriter {
     store: Arc<dyn DeliveryStore>,
-    desk: Arc<Desk>,
+    in_flight: Arc<InFlightTable>,
     retries: RetrySchedule,
     random: SystemRandom,
     meters: WebhookMeters,
@@ -38,10 +38,10 @@ struct Entry {
     host: Host,
 }
 
-impl Ledger {
+impl OutcomeWriter {
     pub fn new(
         store: Arc<dyn DeliveryStore>,
-        desk: Arc<Desk>,
+        in_flight: Arc<InFlightTable>,
         retries: RetrySchedule,
         meters: WebhookMeters,
         failures: Arc<FailureLog>,
@@ -50,7 +50,7 @@ impl Ledger {
             "webhooks: what became of tries is not written down yet",
             "webhooks: tries are written down again",
         );
-        Self { store, desk, retries, random: SystemRandom::new(), meters, failures, writing: Vec::new(), outage }
+        Self { store, in_flight, retries, random: SystemRandom::new(), meters, failures, writing: Vec::new(), outage }
     }
 
     /// What is not known to be written down.
@@ -62,7 +62,7 @@ impl Ledger {
     pub async fn run(&mut self) {
         loop {
             self.write_all().await;
-            self.desk.ended.notified().await;
+            self.in_flight.ended.notified().await;
             tokio::time::sleep(GATHER).await;
         }
     }
@@ -71,18 +71,18 @@ impl Ledger {
     pub async fn finish(&mut self) {
         loop {
             self.write_all().await;
-            if self.desk.under_way() == 0 {
+            if self.in_flight.under_way() == 0 {
                 // What has ended since is written down too.
                 return self.write_all().await;
             }
-            self.desk.ended.notified().await;
+            self.in_flight.ended.notified().await;
         }
     }
 
     async fn write_all(&mut self) {
         loop {
             if self.writing.is_empty() {
-                self.writing = self.desk.take_ended().into_iter().map(|ended| self.entry(ended)).collect();
+                self.writing = self.in_flight.take_ended().into_iter().map(|ended| self.entry(ended)).collect();
             }
             if self.writing.is_empty() {
                 return;
@@ -111,7 +111,7 @@ impl Ledger {
                 AttemptOutcome::Failed { .. } | AttemptOutcome::NeverSent { .. } => AttemptResult::FailedForGood,
             });
         }
-        self.desk.settled(self.writing.iter().map(|entry| &entry.settlement));
+        self.in_flight.settled(self.writing.iter().map(|entry| &entry.settlement));
         self.writing.clear();
         Ok(())
     }

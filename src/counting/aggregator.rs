@@ -7,12 +7,12 @@ use std::sync::Arc;
 use foldhash::quality::RandomState;
 
 use super::enrich::Enricher;
-use super::record::{HitRecord, hit_id};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{DayCount, Dimension, HitBatch, HitStamp, LabelCount, NodeId, Position, ServedCount};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, NewDelivery};
+use crate::journal::record::{HitRecord, hit_id};
 
 /// The maps' hashes are keyed by chance, and nobody outside can see what a look-up takes: no visitor can choose labels that
 /// share a slot. The standard library's hashes, which withstand even those who can, cost a third of the counting.
@@ -31,7 +31,7 @@ fn add_to<K: Eq + Hash, V: Default>(sums: &mut Sums<K, V>, key: K, add: impl FnO
 /// Its size is bounded by how many [`rows`](Self::rows) it has come to: a record adds a day, four labels and a key at most,
 /// and its deliveries.
 #[derive(Debug)]
-pub struct HitTally {
+pub struct HitAggregator {
     node: NodeId,
     enricher: Enricher,
     /// The last day seen and its month: hits come in order of time.
@@ -45,7 +45,7 @@ pub struct HitTally {
     records: u64,
 }
 
-impl HitTally {
+impl HitAggregator {
     pub fn new(node: NodeId, enricher: Enricher) -> Self {
         Self {
             node,

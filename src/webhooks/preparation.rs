@@ -9,8 +9,8 @@ use moka::future::Cache;
 use reqwest::header::InvalidHeaderValue;
 use thiserror::Error;
 
-use super::webhook_flow::{Flow, Host};
-use super::webhook_sender::SignedRequest;
+use super::flow::{Flow, Host};
+use super::sender::SignedRequest;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SealedSecret};

@@ -16,9 +16,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-pub use super::webhook_flow::{Flow, Host};
-use super::webhook_flow::{FlowState, KeyState, Turn};
-use super::webhook_standing::{FairShare, Places, Standing};
+pub use super::flow::{Flow, Host};
+use super::flow::{FlowState, KeyState, Turn};
+use super::standing::{FairShare, Places, Standing};
 use crate::domain::key::KeyId;
 
 /// Flows remembered at the most while they have nothing to do, and as many that were refused a place.

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, WrapFuture};
 
-use super::keeper::{Keeper, KeeperOptions, RestartHook};
-use super::webhook_desk::{AttemptEnd, AttemptTicket};
-use super::webhook_preparation::{Draft, Preparation};
-use super::webhook_sender::{SendFailure, WebhookSender};
+use super::in_flight::{AttemptEnd, AttemptTicket};
+use super::preparation::{Draft, Preparation};
+use super::sender::{SendFailure, WebhookSender};
+use crate::actors::supervisor::{KeeperOptions, RestartHook, Supervisor};
 use crate::telemetry::traces::{Traces, Tried};
 
 /// Asks for one try.
@@ -32,14 +32,14 @@ impl WebhookWorker {
         preparation: Arc<Preparation>,
         traces: Option<Arc<Traces>>,
         on_restart: &RestartHook,
-    ) -> Keeper<Self> {
+    ) -> Supervisor<Self> {
         let options = KeeperOptions {
             actor: "webhook_worker",
             // One at a time; a second place lets it be handed over while the first is being put away.
             mailbox_capacity: NonZeroUsize::MIN.saturating_add(1),
             on_restart: Arc::clone(on_restart),
         };
-        Keeper::start(arbiter, options, move |_| Self {
+        Supervisor::start(arbiter, options, move |_| Self {
             sender: sender.clone(),
             preparation: Arc::clone(&preparation),
             traces: traces.clone(),
@@ -98,7 +98,7 @@ fn tell(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
     });
 }
 
-/// Makes a worker panic, for tests of the keeper.
+/// Makes a worker panic, for tests of the supervisor.
 #[doc(hidden)]
 pub struct PanicWorker;
 

@@ -1,11 +1,11 @@
-//! Deliveries that are never sent. They are taken from the queue without a place at the desk, a thousand at a time, so that
+//! Deliveries that are never sent. They are taken from the queue without a place at the in_flight, a thousand at a time, so that
 //! they hold up nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::webhook_flow::Flow;
-use super::webhook_preparation::{Owners, Preparation, PrepareError};
+use super::flow::Flow;
+use super::preparation::{Owners, Preparation, PrepareError};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::webhook_standing::{Places, Standing};
+use super::standing::{Places, Standing};
 use crate::domain::key::KeyId;
 
 /// A receiver: host and port.

@@ -15,7 +15,7 @@ const IN_PARTS: u8 = 0xff;
 /// What the row at the key itself holds.
 pub enum Head<'a> {
     /// The value.
-    Whole(&'a [u8]),
+    Inline(&'a [u8]),
     /// How the value begins, and in how many more rows it goes on.
     First { begin: &'a [u8], more: u8 },
 }
@@ -24,7 +24,7 @@ pub fn head<'a>(table: &'static str, row: &'a [u8]) -> Result<Head<'a>, StoreErr
     match row {
         [IN_PARTS, more, begin @ ..] => Ok(Head::First { begin, more: *more }),
         [IN_PARTS] => Err(corrupt(table, &"a first part that says nothing of the others")),
-        value => Ok(Head::Whole(value)),
+        value => Ok(Head::Inline(value)),
     }
 }
 
@@ -58,7 +58,7 @@ pub fn get(
 ) -> Result<Option<Vec<u8>>, StoreError> {
     let Some(row) = from.row(keyspace, key)? else { return Ok(None) };
     let (begin, more) = match head(table, &row)? {
-        Head::Whole(value) => return Ok(Some(value.to_vec())),
+        Head::Inline(value) => return Ok(Some(value.to_vec())),
         Head::First { begin, more } => (begin, more),
     };
     let mut value = begin.to_vec();

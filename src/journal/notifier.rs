@@ -7,9 +7,9 @@ use tokio::sync::Notify;
 /// Hits are counted some at a time; one that fires webhooks is counted soon, for its receivers wait. To tell costs an
 /// atomic exchange while the counter is at work, and once, when it sleeps, the waking of its thread.
 #[derive(Clone, Debug, Default)]
-pub struct Urgency(Arc<Notify>);
+pub struct Notifier(Arc<Notify>);
 
-impl Urgency {
+impl Notifier {
     /// A hit with webhooks is in the journal.
     pub fn tell(&self) {
         self.0.notify_one();

@@ -1,6 +1,6 @@
 //! The deliveries at hand: taken from the queue, under way, or ended and not yet written down.
 //!
-//! The intake puts deliveries here, workers are given them as soon as their receivers have room, and the ledger takes away
+//! The poller puts deliveries here, workers are given them as soon as their receivers have room, and the outcomes takes away
 //! what has ended. All three run on one thread; the lock is for the tests' and the metrics' sake, and is never held across
 //! an await.
 
@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::keeper::Kept;
-use super::webhook_hosts::{Bounds, Flow, Full, Host, Hosts, Roomy};
-use super::webhook_preparation::Draft;
-use super::webhook_sender::SendFailure;
-use super::webhook_worker::{AttemptDelivery, WebhookWorker};
+use super::preparation::Draft;
+use super::scheduler::{Bounds, Flow, Full, Host, Hosts, Roomy};
+use super::sender::SendFailure;
+use super::worker::{AttemptDelivery, WebhookWorker};
+use crate::actors::supervisor::Handle;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::DeliveryId;
@@ -49,7 +49,7 @@ pub enum NotTaken {
     Full(Full),
 }
 
-/// What the intake should know.
+/// What the poller should know.
 #[derive(Debug, Default)]
 pub struct News {
     /// Who may have room.
@@ -86,9 +86,9 @@ struct State {
 }
 
 /// The deliveries at hand.
-pub struct Desk {
+pub struct InFlightTable {
     state: Mutex<State>,
-    workers: OnceLock<Vec<Kept<WebhookWorker>>>,
+    workers: OnceLock<Vec<Handle<WebhookWorker>>>,
     /// Most deliveries at hand.
     capacity: usize,
     clock: Clock,
@@ -99,7 +99,7 @@ pub struct Desk {
     pub room: Notify,
 }
 
-impl Desk {
+impl InFlightTable {
     /// For at most `capacity` deliveries, `workers` of them under way, `per_host` of these to one receiver.
     pub fn new(workers: usize, per_host: usize, capacity: usize, clock: Clock, meters: WebhookMeters) -> Self {
         // The rest of the capacity is for what has ended while the store is slow to write it down.
@@ -118,7 +118,7 @@ impl Desk {
     }
 
     /// Who makes the tries: to be told once, before any begins.
-    pub fn staff(&self, workers: Vec<Kept<WebhookWorker>>) {
+    pub fn staff(&self, workers: Vec<Handle<WebhookWorker>>) {
         // A second call would be a fault of this file's only caller; the first staff stays.
         drop(self.workers.set(workers));
     }
@@ -175,7 +175,7 @@ impl Desk {
                 let (id, number) = (draft.id(), draft.attempts_before() + 1);
                 state.under_way.insert(id, Attempt { flow, worker, number });
                 let ticket =
-                    AttemptTicket { desk: Arc::clone(self), id, is_first: number == 1, begun: false, told: false };
+                    AttemptTicket { in_flight: Arc::clone(self), id, is_first: number == 1, begun: false, told: false };
                 begun.push((worker, AttemptDelivery { draft, ticket }));
             }
         }
@@ -209,7 +209,7 @@ impl Desk {
         }
         self.ended.notify_one();
         self.room.notify_one();
-        // A worker that was lost just now would lose the next one too. The intake comes by in a moment.
+        // A worker that was lost just now would lose the next one too. The poller comes by in a moment.
         if end.is_some() {
             self.dispatch();
         }
@@ -272,7 +272,7 @@ impl Desk {
 
 /// Tells how a try ended, also when its worker panics or its mailbox goes: then dropping it tells.
 pub struct AttemptTicket {
-    desk: Arc<Desk>,
+    in_flight: Arc<InFlightTable>,
     id: DeliveryId,
     is_first: bool,
     begun: bool,
@@ -284,20 +284,20 @@ impl AttemptTicket {
     pub fn begin(&mut self) {
         self.begun = true;
         if self.is_first {
-            self.desk.meters.first_tried(self.desk.clock.now().since(self.id.hit.at));
+            self.in_flight.meters.first_tried(self.in_flight.clock.now().since(self.id.hit.at));
         }
     }
 
     pub fn tell(mut self, end: AttemptEnd) {
         self.told = true;
-        self.desk.end(self.id, Some(end));
+        self.in_flight.end(self.id, Some(end));
     }
 }
 
 impl Drop for AttemptTicket {
     fn drop(&mut self) {
         if !self.told {
-            self.desk.end(self.id, self.begun.then_some(AttemptEnd::WorkerLost));
+            self.in_flight.end(self.id, self.begun.then_some(AttemptEnd::WorkerLost));
         }
     }
 }

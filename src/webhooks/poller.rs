@@ -5,18 +5,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::webhook_desk::{Desk, News, NotTaken};
-use super::webhook_hosts::{Flow, Full, Roomy};
-use super::webhook_preparation::{Owners, Preparation, PrepareError};
-use super::webhook_queue::{DispatcherWake, Found, QueueScan, behind_all_until};
-use super::webhook_refusals::{Refusals, Refused, is_still_due};
+use super::in_flight::{InFlightTable, News, NotTaken};
+use super::preparation::{Owners, Preparation, PrepareError};
+use super::queue::{Found, QueueScan, behind_all_until};
+use super::refusals::{Refusals, Refused, is_still_due};
+use super::scheduler::{Flow, Full, Roomy};
+use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, StoreError};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 use crate::telemetry::outage_log::OutageLog;
 
-/// How long to sleep when nothing wakes the intake; retries due sooner wake it in time.
+/// How long to sleep when nothing wakes the poller; retries due sooner wake it in time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for more room once there is some: what is taken from the queue together shares the price of that.
 const GATHER: Duration = Duration::from_millis(2);
@@ -40,11 +41,11 @@ const LONGEST_PAGE: usize = 1_024;
 enum Outlook {
     /// There may be more that is due now.
     More,
-    /// All receivers, or the desk, have as many as they may have, or nothing is due; for this long.
+    /// All receivers, or the in_flight, have as many as they may have, or nothing is due; for this long.
     Nothing(Duration),
 }
 
-/// A due delivery that has a place at the desk.
+/// A due delivery that has a place at the in_flight.
 struct Taken {
     due: DueDelivery,
     flow: Flow,
@@ -58,26 +59,26 @@ struct Chosen {
     refusable: Vec<DueDelivery>,
 }
 
-/// What an intake works with.
-pub struct IntakeParts {
+/// What an poller works with.
+pub struct PollerParts {
     pub store: Arc<dyn DeliveryStore>,
     pub preparation: Arc<Preparation>,
     pub clock: Clock,
-    pub desk: Arc<Desk>,
+    pub in_flight: Arc<InFlightTable>,
     pub wake: DispatcherWake,
     /// The longest that a delivery can have to wait before its next try.
     pub longest_wait: Duration,
     pub meters: WebhookMeters,
 }
 
-pub struct Intake {
-    parts: IntakeParts,
+pub struct Poller {
+    parts: PollerParts,
     scan: QueueScan,
     refusals: Refusals,
     /// Whether any was refused that had taken a place, so that there is room for the next one.
     has_refused: bool,
     outage: OutageLog,
-    /// Whether the last round ended because the desk was full.
+    /// Whether the last round ended because the in_flight was full.
     was_full: bool,
     overdue_noted_at: Timestamp,
     /// The time of the last round.
@@ -97,8 +98,8 @@ struct Stranded {
     found_any: bool,
 }
 
-impl Intake {
-    pub fn new(parts: IntakeParts) -> Self {
+impl Poller {
+    pub fn new(parts: PollerParts) -> Self {
         let (overdue_noted_at, last_round) = (Timestamp(0), Timestamp(0));
         let (scan, stranded) = (QueueScan::default(), Stranded::default());
         let (store, preparation) = (Arc::clone(&parts.store), Arc::clone(&parts.preparation));
@@ -139,8 +140,8 @@ impl Intake {
         loop {
             tokio::select! {
                 () = self.parts.wake.woken() => return,
-                () = self.parts.desk.room.notified() => {
-                    if self.hear_news() || (self.was_full && self.parts.desk.has_room()) {
+                () = self.parts.in_flight.room.notified() => {
+                    if self.hear_news() || (self.was_full && self.parts.in_flight.has_room()) {
                         // Where one place falls free, more will.
                         return tokio::time::sleep(GATHER).await;
                     }
@@ -151,7 +152,7 @@ impl Intake {
 
     /// Answers whether there is reason to look at the queue.
     fn hear_news(&mut self) -> bool {
-        let News { roomy: Roomy { flows, keys }, queued_from } = self.parts.desk.take_news();
+        let News { roomy: Roomy { flows, keys }, queued_from } = self.parts.in_flight.take_news();
         if let Some(time) = queued_from {
             self.scan.queued_from(time);
         }
@@ -169,9 +170,9 @@ impl Intake {
         let mut chosen = Chosen::default();
         let made = self.choose_and_make_ready(&mut chosen).await;
         for Taken { due, flow } in chosen.taken {
-            self.parts.desk.give_back(due.id, &flow);
+            self.parts.in_flight.give_back(due.id, &flow);
         }
-        self.parts.desk.dispatch();
+        self.parts.in_flight.dispatch();
         self.note_overdue();
         let outlook = made?;
         Ok(if self.has_refused { Outlook::More } else { outlook })
@@ -186,7 +187,7 @@ impl Intake {
             return Ok(outlook);
         }
         // Those that begin do not wait for those that are refused.
-        self.parts.desk.dispatch();
+        self.parts.in_flight.dispatch();
         let (refusable, now) = (std::mem::take(&mut chosen.refusable), self.parts.clock.now());
         let to_send = self.refusals.refuse_expected(refusable, now).await?;
         let mut taken = self.take_after_all(to_send);
@@ -200,7 +201,7 @@ impl Intake {
     fn take_after_all(&mut self, to_send: Vec<(DueDelivery, Flow)>) -> Vec<Taken> {
         let mut taken = Vec::new();
         for (due, flow) in to_send {
-            match self.parts.desk.take(&due, &flow) {
+            match self.parts.in_flight.take(&due, &flow) {
                 Ok(()) => taken.push(Taken { due, flow }),
                 Err(NotTaken::AtHand) => {}
                 Err(NotTaken::Full(Full::Flow)) => self.scan.passed_over_at(&due, &flow),
@@ -220,12 +221,12 @@ impl Intake {
         // The clock may have been set back since.
         if now < self.overdue_noted_at || now.since(self.overdue_noted_at) >= NOTE_OVERDUE_EVERY {
             self.overdue_noted_at = now;
-            let first = self.parts.desk.first_due().into_iter().chain(self.scan.first_passed_over()).min();
+            let first = self.parts.in_flight.first_due().into_iter().chain(self.scan.first_passed_over()).min();
             self.parts.meters.first_due_is(first.map(|due| due.0));
         }
     }
 
-    /// Takes from the queue what the desk has room for.
+    /// Takes from the queue what the in_flight has room for.
     async fn choose(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
         let now = self.parts.clock.now();
         let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
@@ -257,11 +258,11 @@ impl Intake {
                             (is_at_end, outlook) = (false, Outlook::More);
                             break 'pages;
                         }
-                        if !self.parts.desk.has(due.id) {
+                        if !self.parts.in_flight.has(due.id) {
                             chosen.refusable.push(due.clone());
                         }
                     } else {
-                        match self.parts.desk.take(&due, &flow) {
+                        match self.parts.in_flight.take(&due, &flow) {
                             Ok(()) => chosen.taken.push(Taken { due: due.clone(), flow }),
                             Err(NotTaken::AtHand) => {}
                             Err(NotTaken::Full(Full::Flow)) => self.scan.passed_over(&flow),
@@ -288,7 +289,7 @@ impl Intake {
         Ok(outlook)
     }
 
-    /// Takes what is stranded, as far as the desk has room; a page of it in a round.
+    /// Takes what is stranded, as far as the in_flight has room; a page of it in a round.
     async fn choose_stranded(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
         if self.was_full || self.stranded.next_look.is_some_and(|at| Instant::now() < at) {
             return Ok(());
@@ -301,7 +302,7 @@ impl Intake {
         let is_last = page.len() < LONGEST_PAGE;
         for due in page {
             let flow = self.parts.preparation.flow(due.id).await?;
-            match self.parts.desk.take(&due, &flow) {
+            match self.parts.in_flight.take(&due, &flow) {
                 Ok(()) => taken.push(Taken { due: due.clone(), flow }),
                 Err(NotTaken::AtHand | NotTaken::Full(Full::Flow | Full::Key)) => {}
                 // From here on in the next round.
@@ -316,7 +317,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Prepares what was taken, counts it in its owners' quotas, and puts it on the desk; leaves in `taken` what does not
+    /// Prepares what was taken, counts it in its owners' quotas, and puts it on the in_flight; leaves in `taken` what does not
     /// begin.
     async fn make_ready(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
         if taken.is_empty() {
@@ -346,7 +347,7 @@ impl Intake {
         for (draft, counted) in drafts {
             if counted || granted.next() == Some(true) {
                 put.insert(draft.id());
-                self.parts.desk.put(draft);
+                self.parts.in_flight.put(draft);
             } else {
                 refused.push(Refused::quota_exceeded(draft.id()));
                 let (owner, limit) = (draft.flow().owner, draft.limit());

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::journal::{NotRecorded, Shared, lock_of};
 use super::pages::PageMaker;
 use super::segment::Prepare;
+use super::{NotRecorded, Shared, lock_of};
 use crate::threads::in_background;
 
 /// The journal's background work. [`start`](Self::start) gives it threads of its own.
 #[derive(Debug)]
-pub struct JournalKeeper {
+pub struct JournalUpkeep {
     shared: Arc<Shared>,
 }
 
-impl JournalKeeper {
+impl JournalUpkeep {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
@@ -52,11 +52,11 @@ impl JournalKeeper {
         Ok(())
     }
 
-    /// Starts the background threads: the keeper's own, and the one that makes pages ready.
+    /// Starts the background threads: the upkeep's own, and the one that makes pages ready.
     ///
     /// # Errors
     /// If the system gives no threads.
-    pub fn start(self) -> io::Result<KeeperHandle> {
+    pub fn start(self) -> io::Result<UpkeepHandle> {
         let stopping = Arc::new(AtomicBool::new(false));
         // Never behind a flush, which takes as long as the disk does.
         let pages = PageMaker::new(Arc::clone(&self.shared));
@@ -64,14 +64,14 @@ impl JournalKeeper {
             let stopping = Arc::clone(&stopping);
             move || pages.run(&stopping)
         })?;
-        let mut handle = KeeperHandle { stopping: Arc::clone(&stopping), threads: vec![page_maker] };
-        handle.threads.push(in_background("journal-keeper", move || self.run(&stopping))?);
+        let mut handle = UpkeepHandle { stopping: Arc::clone(&stopping), threads: vec![page_maker] };
+        handle.threads.push(in_background("journal-upkeep", move || self.run(&stopping))?);
         Ok(handle)
     }
 
     fn run(self, stopping: &AtomicBool) {
-        // Fails only if it was set before, and a keeper starts once.
-        let _ = self.shared.keeper.set(std::thread::current());
+        // Fails only if it was set before, and a upkeep starts once.
+        let _ = self.shared.upkeep.set(std::thread::current());
         let mut next_sync = Instant::now();
         while !stopping.load(Ordering::Acquire) {
             // Without room there is no spare; the writers are the ones who complain.
@@ -107,12 +107,12 @@ impl JournalKeeper {
 
 /// The owner's hold on the background threads; stops them when dropped.
 #[derive(Debug)]
-pub struct KeeperHandle {
+pub struct UpkeepHandle {
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl KeeperHandle {
+impl UpkeepHandle {
     /// Brings what was appended to the disk, and waits for the threads to end. Appends go on to work,
     /// but nobody flushes them any more.
     pub fn stop(mut self) {
@@ -130,7 +130,7 @@ impl KeeperHandle {
     }
 }
 
-impl Drop for KeeperHandle {
+impl Drop for UpkeepHandle {
     fn drop(&mut self) {
         self.join();
     }

@@ -1,8 +1,8 @@
-//! A keeper starts an actor anew whenever it ends.
+//! A supervisor starts an actor anew whenever it ends.
 //!
 //! actix's own `Supervisor` lives inside the future of its actor, so a panic takes both: the mailbox
-//! is closed and stays so. A [`Keeper`] holds what is needed to make the actor again, and watches
-//! its task from outside. State that must outlive a panic is owned by the keeper's factory (an
+//! is closed and stays so. A [`Supervisor`] holds what is needed to make the actor again, and watches
+//! its task from outside. State that must outlive a panic is owned by the supervisor's factory (an
 //! `Arc` in its closure), and every new actor is given it.
 //!
 //! Panics are caught at the actor's task, so the program must not be built with `panic = "abort"`.
@@ -17,7 +17,7 @@ use actix::{Actor, ActorContext, Addr, ArbiterHandle, AsyncContext, Context, Han
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-/// How long an [`ask`](Kept::ask) waits, restarts of the actor included. A time in which the whole process stands still counts as
+/// How long an [`ask`](Handle::ask) waits, restarts of the actor included. A time in which the whole process stands still counts as
 /// a quarter of it at most.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ pub enum SendError {
     /// The actor has ended and the next one is not there yet. Try again within about a second.
     #[error("the actor is being restarted")]
     Restarting,
-    /// The keeper was told to stop; there will be no next actor.
+    /// The supervisor was told to stop; there will be no next actor.
     #[error("the actor was stopped")]
     Closed,
 }
@@ -54,18 +54,18 @@ pub enum AskError {
 /// One restart, as told to a [`RestartHook`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
-    /// The name the keeper was given.
+    /// The name the supervisor was given.
     pub actor: &'static str,
     /// Whether it panicked; otherwise it stopped by itself.
     pub panicked: bool,
-    /// How long the keeper waits before it starts the next one.
+    /// How long the supervisor waits before it starts the next one.
     pub pause: Duration,
 }
 
 /// Called at every restart, on the actor's arbiter; counts and logs it. It must not panic or block.
 pub type RestartHook = Arc<dyn Fn(Restart) + Send + Sync>;
 
-/// What a [`Keeper`] needs to know besides how to make the actor.
+/// What a [`Supervisor`] needs to know besides how to make the actor.
 #[derive(Clone)]
 pub struct KeeperOptions {
     /// Names the actor's role in metrics and logs.
@@ -87,22 +87,22 @@ enum Phase<A: Actor> {
         mailbox: Arc<AddressSender<A>>,
     },
     Restarting,
-    /// The keeper was told to stop; the actor may still be finishing.
+    /// The supervisor was told to stop; the actor may still be finishing.
     Stopping,
     Ended,
 }
 
 /// Keeps one actor running until it is [stopped](Self::stop) or dropped.
-pub struct Keeper<A: Actor> {
+pub struct Supervisor<A: Actor> {
     phase: Arc<watch::Sender<Phase<A>>>,
     stop: watch::Sender<bool>,
 }
 
-impl<A: Actor<Context = Context<A>>> Keeper<A> {
+impl<A: Actor<Context = Context<A>>> Supervisor<A> {
     /// Starts the actor that `factory` makes on `arbiter`, and the next one whenever it ends.
     ///
     /// Messages may be sent at once. Those that wait in the mailbox of an actor that panics are
-    /// lost with it; [`Kept::ask`] sends its message again.
+    /// lost with it; [`Handle::ask`] sends its message again.
     pub fn start<F>(arbiter: &ArbiterHandle, options: KeeperOptions, factory: F) -> Self
     where
         F: Fn(&mut Context<A>) -> A + Send + Sync + 'static,
@@ -119,8 +119,8 @@ impl<A: Actor<Context = Context<A>>> Keeper<A> {
     }
 
     /// A handle for those who send to the actor.
-    pub fn kept(&self) -> Kept<A> {
-        Kept { phase: Arc::clone(&self.phase) }
+    pub fn handle(&self) -> Handle<A> {
+        Handle { phase: Arc::clone(&self.phase) }
     }
 
     /// Ends the actor for good, and returns when it is gone.
@@ -137,7 +137,7 @@ impl<A: Actor<Context = Context<A>>> Keeper<A> {
     }
 }
 
-impl<A: Actor> Keeper<A> {
+impl<A: Actor> Supervisor<A> {
     fn ask_to_stop(&self) {
         self.phase.send_modify(|phase| {
             if !matches!(phase, Phase::Ended) {
@@ -148,25 +148,25 @@ impl<A: Actor> Keeper<A> {
     }
 }
 
-impl<A: Actor> Drop for Keeper<A> {
+impl<A: Actor> Drop for Supervisor<A> {
     fn drop(&mut self) {
         self.ask_to_stop();
     }
 }
 
-/// Sends to whichever actor its keeper has running at the time.
-pub struct Kept<A: Actor> {
+/// Sends to whichever actor its supervisor has running at the time.
+pub struct Handle<A: Actor> {
     phase: Arc<watch::Sender<Phase<A>>>,
 }
 
-impl<A: Actor> Clone for Kept<A> {
+impl<A: Actor> Clone for Handle<A> {
     fn clone(&self) -> Self {
         Self { phase: Arc::clone(&self.phase) }
     }
 }
 
-impl<A: Actor<Context = Context<A>>> Kept<A> {
-    /// Whether an actor is there to take messages, as far as its keeper knows.
+impl<A: Actor<Context = Context<A>>> Handle<A> {
+    /// Whether an actor is there to take messages, as far as its supervisor knows.
     pub fn is_running(&self) -> bool {
         matches!(&*self.phase.borrow(), Phase::Running { .. })
     }
@@ -241,7 +241,7 @@ impl<A: Actor<Context = Context<A>>> Kept<A> {
             match mailbox.send(message) {
                 Ok(answer) => return Ok(answer),
                 Err(MailboxError::Full(_)) => return Err(AskError::Overloaded),
-                // That actor has just ended, and its keeper has yet to notice.
+                // That actor has just ended, and its supervisor has yet to notice.
                 Err(MailboxError::Closed(unsent)) => message = unsent,
             }
         }
@@ -279,7 +279,7 @@ async fn within_ask_timeout<T>(answered: impl Future<Output = Result<T, AskError
     }
 }
 
-/// The lives of one keeper's actors, one after the other, on their arbiter.
+/// The lives of one supervisor's actors, one after the other, on their arbiter.
 struct Life<A: Actor, F> {
     options: KeeperOptions,
     factory: Arc<F>,
@@ -327,7 +327,7 @@ where
     F: Fn(&mut Context<A>) -> A,
 {
     let mut context = Context::with_receiver(receiver);
-    // An actor that nobody can send to stops by itself; here only its keeper decides that.
+    // An actor that nobody can send to stops by itself; here only its supervisor decides that.
     let _address: Addr<A> = context.address();
     let actor = factory(&mut context);
     let mut running = TerminatedByPanic(context.into_future(actor));
@@ -353,7 +353,7 @@ impl<A: Actor<Context = Context<A>>> Drop for TerminatedByPanic<A> {
     }
 }
 
-/// Says that there will be no more actors, however their keeper's task ends: those who wait for an
+/// Says that there will be no more actors, however their supervisor's task ends: those who wait for an
 /// answer then need not wait for their time to be up.
 struct EndedOnDrop<A: Actor>(Arc<watch::Sender<Phase<A>>>);
 

@@ -9,6 +9,18 @@
 //! On file systems that write a block anew instead of in its place (btrfs, ZFS), allocated blocks do
 //! not promise room on a full disk; keep the journal on one of the others.
 
+pub mod append_log;
+pub mod format;
+pub mod notifier;
+pub mod pages;
+pub mod reader;
+pub mod record;
+pub mod recovery;
+mod refusal;
+pub mod segment;
+mod stats;
+pub mod upkeep;
+
 use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -21,20 +33,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 
-use super::append_log::Full;
-use super::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::keeper::JournalKeeper;
-use super::reader::JournalReader;
-use super::record::{HitRecord, MAX_RECORD_BYTES, hit_id};
-use super::recovery::{LOCK_FILE, segment_path, survey};
-use super::refusal::{Refusal, is_full};
-use super::segment::{CacheLines, Prepare, Segment, give_back};
-use super::stats::DiskUse;
+use self::append_log::Full;
+use self::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use self::reader::JournalReader;
+use self::record::{HitRecord, MAX_RECORD_BYTES, hit_id};
+use self::recovery::{LOCK_FILE, segment_path, survey};
+use self::refusal::{Refusal, is_full};
+use self::segment::{CacheLines, Prepare, Segment, give_back};
+use self::stats::DiskUse;
+use self::upkeep::JournalUpkeep;
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
-pub use super::recovery::files;
-pub use super::refusal::NotRecorded;
-pub use super::stats::JournalStats;
+pub use self::recovery::files;
+pub use self::refusal::NotRecorded;
+pub use self::stats::JournalStats;
 
 /// The shortest segment, in bytes.
 pub const MIN_SEGMENT_BYTES: u64 = 4096;
@@ -90,7 +102,7 @@ pub struct Journal {
     /// For the one thread that consumes hits.
     pub reader: JournalReader,
     /// For the owner of the background thread.
-    pub keeper: JournalKeeper,
+    pub upkeep: JournalUpkeep,
 }
 
 /// A journal's directory that no other process can open. Whatever belongs to the node whose journal it is may be taken over
@@ -157,7 +169,7 @@ impl HeldDirectory {
             disk: DiskUse::default(),
             read_upto: AtomicU64::new(cursor.0),
             directory_changed: AtomicBool::new(false),
-            keeper: OnceLock::new(),
+            upkeep: OnceLock::new(),
             page_maker: OnceLock::new(),
             directory,
             settings: *settings,
@@ -168,8 +180,8 @@ impl HeldDirectory {
             shared.disk.add(old.file_bytes);
         }
         let reader = JournalReader::new(Arc::clone(&shared), cursor, found.segments, found.report);
-        let keeper = JournalKeeper::new(Arc::clone(&shared));
-        if let Err(NotRecorded::Disk { os_error }) = keeper.prepare_spare()
+        let upkeep = JournalUpkeep::new(Arc::clone(&shared));
+        if let Err(NotRecorded::Disk { os_error }) = upkeep.prepare_spare()
             && !is_full(os_error)
         {
             let source = io::Error::from_raw_os_error(os_error);
@@ -177,7 +189,7 @@ impl HeldDirectory {
         }
         // Where there is no room, appends try again.
         let _ = shared.rotate(None);
-        Ok(Journal { writer: JournalWriter { shared }, reader, keeper })
+        Ok(Journal { writer: JournalWriter { shared }, reader, upkeep })
     }
 }
 
@@ -263,9 +275,9 @@ impl JournalWriter {
     }
 }
 
-/// What writers, reader and keeper have in common.
+/// What writers, reader and upkeep have in common.
 #[derive(Debug)]
-pub(super) struct Shared {
+struct Shared {
     /// Where to append; none while there is no room for a segment.
     active: ArcSwapOption<Segment>,
     pub rotation: Mutex<Rotation>,
@@ -278,7 +290,7 @@ pub(super) struct Shared {
     /// Whether files came or went since the directory was last brought to the disk.
     pub directory_changed: AtomicBool,
     /// Who prepares the next spare segment.
-    pub keeper: OnceLock<Thread>,
+    pub upkeep: OnceLock<Thread>,
     /// Who makes pages ready ahead of the writers.
     pub page_maker: OnceLock<Thread>,
     pub directory: PathBuf,
@@ -354,8 +366,8 @@ impl Shared {
     }
 
     fn wake_keeper(&self) {
-        if let Some(keeper) = self.keeper.get() {
-            keeper.unpark();
+        if let Some(upkeep) = self.upkeep.get() {
+            upkeep.unpark();
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use super::Shared;
 use super::append_log::{LogReader, Next};
-use super::journal::Shared;
 use super::record::HitRecord;
 use super::recovery::{OldSegment, RecoveryReport, Scan};
 use super::segment::{Mapped, Segment};

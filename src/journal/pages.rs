@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::journal::{Shared, lock_of};
 use super::segment::Segment;
+use super::{Shared, lock_of};
 use crate::threads::give_way;
 
 /// Bytes ahead of the writers whose pages are ready. The writer that has used up half of them wakes the thread that makes more:
@@ -29,7 +29,7 @@ impl PageMaker {
     }
 
     pub fn run(self, stopping: &AtomicBool) {
-        // Fails only if it was set before, and a keeper starts once.
+        // Fails only if it was set before, and a upkeep starts once.
         let _ = self.shared.page_maker.set(std::thread::current());
         while !stopping.load(Ordering::Acquire) {
             self.make_ready();

@@ -9,7 +9,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, Arbiter, AsyncContext, Context, Handler, Message, Running, System, WrapFuture};
-use signpost::actors::keeper::{ASK_TIMEOUT, AskError, Keeper, KeeperOptions, Kept, Resend, Restart, SendError};
+use signpost::actors::supervisor::{
+    ASK_TIMEOUT, AskError, Handle, KeeperOptions, Resend, Restart, SendError, Supervisor,
+};
 use tokio::sync::oneshot;
 
 use crate::support::middle;
@@ -105,8 +107,8 @@ impl Handler<Hold> for Counter {
 }
 
 struct Kit {
-    keeper: Keeper<Counter>,
-    kept: Kept<Counter>,
+    supervisor: Supervisor<Counter>,
+    handle: Handle<Counter>,
     count: Arc<AtomicU32>,
     restarts: Arc<Mutex<Vec<Restart>>>,
     arbiter: Arbiter,
@@ -129,18 +131,18 @@ impl Kit {
                 move |restart| restarts.lock().unwrap().push(restart)
             }),
         };
-        let keeper = Keeper::start(&arbiter.handle(), options, {
+        let supervisor = Supervisor::start(&arbiter.handle(), options, {
             let count = Arc::clone(&count);
             move |_| Counter { count: Arc::clone(&count), finishes_slowly }
         });
-        Self { kept: keeper.kept(), keeper, count, restarts, arbiter }
+        Self { handle: supervisor.handle(), supervisor, count, restarts, arbiter }
     }
 
     /// Blocks the actor until what this returns is dropped.
     async fn hold(&self) -> mpsc::Sender<()> {
         let (started, is_held) = oneshot::channel();
         let (hold, release) = mpsc::channel();
-        self.kept.try_send(Hold { held: started, release }).unwrap();
+        self.handle.try_send(Hold { held: started, release }).unwrap();
         is_held.await.unwrap();
         hold
     }
@@ -173,9 +175,9 @@ async fn polled_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option
 fn a_panicked_actor_is_started_anew_and_given_its_state_again() {
     in_system(async {
         let kit = Kit::start(16);
-        assert_eq!(kit.kept.ask(Add).await, Ok(1));
-        kit.kept.try_send(AddAndPanic).unwrap();
-        assert_eq!(kit.kept.ask(Add).await, Ok(3));
+        assert_eq!(kit.handle.ask(Add).await, Ok(1));
+        kit.handle.try_send(AddAndPanic).unwrap();
+        assert_eq!(kit.handle.ask(Add).await, Ok(3));
         let at_once = Restart { actor: "counter", panicked: true, pause: Duration::ZERO };
         assert_eq!(kit.restarts(), [at_once]);
     });
@@ -185,8 +187,8 @@ fn a_panicked_actor_is_started_anew_and_given_its_state_again() {
 fn an_actor_that_stops_by_itself_is_started_anew() {
     in_system(async {
         let kit = Kit::start(16);
-        kit.kept.try_send(StopYourself).unwrap();
-        assert_eq!(kit.kept.ask(Add).await, Ok(1));
+        kit.handle.try_send(StopYourself).unwrap();
+        assert_eq!(kit.handle.ask(Add).await, Ok(1));
         assert_eq!(kit.restarts().len(), 1);
         assert!(!kit.restarts()[0].panicked);
     });
@@ -197,9 +199,9 @@ fn what_waits_in_the_mailbox_of_a_panicking_actor_is_answered_by_the_next() {
     in_system(async {
         let kit = Kit::start(16);
         let hold = kit.hold().await;
-        kit.kept.try_send(AddAndPanic).unwrap();
-        let mut first = pin!(kit.kept.ask(Add));
-        let mut second = pin!(kit.kept.ask(Add));
+        kit.handle.try_send(AddAndPanic).unwrap();
+        let mut first = pin!(kit.handle.ask(Add));
+        let mut second = pin!(kit.handle.ask(Add));
         assert_eq!(polled_once(first.as_mut()).await, None);
         assert_eq!(polled_once(second.as_mut()).await, None);
         drop(hold);
@@ -213,9 +215,9 @@ fn what_waits_in_the_mailbox_of_a_panicking_actor_is_answered_by_the_next() {
 fn a_message_that_is_not_safe_to_send_again_is_sent_once() {
     in_system(async {
         let kit = Kit::start(16);
-        let answer = kit.kept.ask_once(AddAndPanic).await;
+        let answer = kit.handle.ask_once(AddAndPanic).await;
         assert_eq!(answer, Err(AskError::Unavailable));
-        assert_eq!(kit.kept.ask(Add).await, Ok(2));
+        assert_eq!(kit.handle.ask(Add).await, Ok(2));
     });
 }
 
@@ -224,10 +226,10 @@ fn an_actor_that_panics_again_and_again_is_back_within_the_time_of_an_ask() {
     in_system(async {
         let kit = Kit::start(16);
         for round in 0..4 {
-            assert_eq!(kit.kept.ask(Add).await, Ok(2 * round + 1));
-            kit.kept.try_send(AddAndPanic).unwrap();
+            assert_eq!(kit.handle.ask(Add).await, Ok(2 * round + 1));
+            kit.handle.try_send(AddAndPanic).unwrap();
         }
-        assert_eq!(kit.kept.ask(Add).await, Ok(9));
+        assert_eq!(kit.handle.ask(Add).await, Ok(9));
         let pauses_ms: Vec<_> = kit.restarts().iter().map(|it| it.pause.as_millis()).collect();
         assert_eq!(pauses_ms, [0, 50, 100, 200]);
     });
@@ -238,19 +240,19 @@ fn a_full_mailbox_is_told_at_once_and_takes_messages_again_when_it_has_room() {
     in_system(async {
         let kit = Kit::start(2);
         let hold = kit.hold().await;
-        let mut first = pin!(kit.kept.ask(Add));
-        let mut second = pin!(kit.kept.ask(Add));
+        let mut first = pin!(kit.handle.ask(Add));
+        let mut second = pin!(kit.handle.ask(Add));
         assert_eq!(polled_once(first.as_mut()).await, None);
         assert_eq!(polled_once(second.as_mut()).await, None);
 
-        let one_too_many = polled_once(pin!(kit.kept.ask(Add))).await;
+        let one_too_many = polled_once(pin!(kit.handle.ask(Add))).await;
         assert_eq!(one_too_many, Some(Err(AskError::Overloaded)));
-        assert_eq!(kit.kept.try_send(StopYourself), Err(SendError::Full));
+        assert_eq!(kit.handle.try_send(StopYourself), Err(SendError::Full));
 
         drop(hold);
         assert_eq!(first.await, Ok(1));
         assert_eq!(second.await, Ok(2));
-        assert_eq!(kit.kept.ask(Add).await, Ok(3));
+        assert_eq!(kit.handle.ask(Add).await, Ok(3));
     });
 }
 
@@ -260,11 +262,11 @@ fn a_silent_actor_is_unavailable_when_the_time_of_an_ask_is_up() {
         let kit = Kit::start(16);
         let hold = kit.hold().await;
         let asked = Instant::now();
-        assert_eq!(kit.kept.ask(Add).await, Err(AskError::Unavailable));
+        assert_eq!(kit.handle.ask(Add).await, Err(AskError::Unavailable));
         assert!(asked.elapsed() >= ASK_TIMEOUT);
         drop(hold);
         // The message whose asker has gone was not handled.
-        assert_eq!(kit.kept.ask(Add).await, Ok(1));
+        assert_eq!(kit.handle.ask(Add).await, Ok(1));
     });
 }
 
@@ -273,20 +275,20 @@ fn a_stopped_actor_handles_what_waits_and_takes_nothing_more() {
     in_system(async {
         let kit = Kit::start(16);
         let hold = kit.hold().await;
-        let mut waiting = pin!(kit.kept.ask(Add));
+        let mut waiting = pin!(kit.handle.ask(Add));
         assert_eq!(polled_once(waiting.as_mut()).await, None);
-        let mut stopped = pin!(kit.keeper.stop());
+        let mut stopped = pin!(kit.supervisor.stop());
         assert_eq!(polled_once(stopped.as_mut()).await, None);
 
-        assert_eq!(kit.kept.try_send(StopYourself), Err(SendError::Closed));
-        let too_late = polled_once(pin!(kit.kept.ask(Add))).await;
+        assert_eq!(kit.handle.try_send(StopYourself), Err(SendError::Closed));
+        let too_late = polled_once(pin!(kit.handle.ask(Add))).await;
         assert_eq!(too_late, Some(Err(AskError::Unavailable)));
 
         drop(hold);
         assert_eq!(waiting.await, Ok(1));
         stopped.await;
         // Stopping again is no fault.
-        kit.keeper.stop().await;
+        kit.supervisor.stop().await;
         assert_eq!(kit.restarts(), []);
         assert_eq!(Arc::strong_count(&kit.count), 1, "the actor and its factory are gone");
     });
@@ -296,19 +298,19 @@ fn a_stopped_actor_handles_what_waits_and_takes_nothing_more() {
 fn stopping_waits_for_an_actor_that_has_work_to_finish() {
     in_system(async {
         let kit = Kit::start_with(16, true);
-        assert_eq!(kit.kept.ask(Add).await, Ok(1));
-        kit.keeper.stop().await;
+        assert_eq!(kit.handle.ask(Add).await, Ok(1));
+        kit.supervisor.stop().await;
         assert_eq!(kit.count(), 101);
     });
 }
 
 #[test]
-fn no_actor_is_started_while_its_keeper_is_stopping() {
+fn no_actor_is_started_while_its_supervisor_is_stopping() {
     in_system(async {
         let kit = Kit::start(16);
         let hold = kit.hold().await;
-        kit.kept.try_send(AddAndPanic).unwrap();
-        let mut stopped = pin!(kit.keeper.stop());
+        kit.handle.try_send(AddAndPanic).unwrap();
+        let mut stopped = pin!(kit.supervisor.stop());
         assert_eq!(polled_once(stopped.as_mut()).await, None);
         drop(hold);
         stopped.await;
@@ -318,12 +320,12 @@ fn no_actor_is_started_while_its_keeper_is_stopping() {
 }
 
 #[test]
-fn dropping_a_keeper_stops_its_actor() {
+fn dropping_a_supervisor_stops_its_actor() {
     in_system(async {
         let kit = Kit::start(16);
-        assert_eq!(kit.kept.ask(Add).await, Ok(1));
-        drop(kit.keeper);
-        assert_eq!(kit.kept.try_send(StopYourself), Err(SendError::Closed));
+        assert_eq!(kit.handle.ask(Add).await, Ok(1));
+        drop(kit.supervisor);
+        assert_eq!(kit.handle.try_send(StopYourself), Err(SendError::Closed));
     });
 }
 
@@ -334,7 +336,7 @@ fn those_who_wait_for_an_actor_whose_thread_ends_are_told() {
         for _ in 0..3 {
             let kit = Kit::start(16);
             let hold = kit.hold().await;
-            let mut waiting = pin!(kit.kept.ask(Add));
+            let mut waiting = pin!(kit.handle.ask(Add));
             assert_eq!(polled_once(waiting.as_mut()).await, None);
             kit.arbiter.stop();
             drop(hold);
@@ -342,9 +344,9 @@ fn those_who_wait_for_an_actor_whose_thread_ends_are_told() {
             // Either it still got to the message, or it did not.
             assert!(matches!(waiting.await, Ok(1) | Err(AskError::Unavailable)));
             kit.arbiter.join().unwrap();
-            assert_eq!(kit.kept.ask(Add).await, Err(AskError::Unavailable));
-            assert_eq!(kit.kept.try_send(StopYourself), Err(SendError::Closed));
-            kit.keeper.stop().await;
+            assert_eq!(kit.handle.ask(Add).await, Err(AskError::Unavailable));
+            assert_eq!(kit.handle.try_send(StopYourself), Err(SendError::Closed));
+            kit.supervisor.stop().await;
             times.push(asked.elapsed());
         }
         // It does not take until the time is up.

@@ -1,5 +1,5 @@
-//! The pool that delivers webhooks: an intake that takes due deliveries from the store's queue, workers that make the
-//! tries, and a ledger that writes down what became of them.
+//! The pool that delivers webhooks: an poller that takes due deliveries from the store's queue, workers that make the
+//! tries, and a outcomes that writes down what became of them.
 //!
 //! The queue is in the store; in memory is only a bounded number of deliveries at hand. One that is not settled when the
 //! process ends is still due at the next start.
@@ -11,15 +11,15 @@ use std::time::Duration;
 use actix::{Actor, ArbiterHandle, AsyncContext, Context};
 use tokio::sync::{Mutex, watch};
 
-use super::keeper::{Keeper, KeeperOptions, Kept, RestartHook};
-use super::webhook_desk::Desk;
-use super::webhook_failures::FailureLog;
-use super::webhook_intake::{Intake, IntakeParts};
-use super::webhook_ledger::Ledger;
-use super::webhook_preparation::Preparation;
-pub use super::webhook_queue::DispatcherWake;
-use super::webhook_sender::WebhookSender;
-use super::webhook_worker::WebhookWorker;
+use super::failures::FailureLog;
+use super::in_flight::InFlightTable;
+use super::outcomes::OutcomeWriter;
+use super::poller::{Poller, PollerParts};
+use super::preparation::Preparation;
+use super::sender::WebhookSender;
+use super::worker::WebhookWorker;
+use crate::actors::supervisor::{Handle, KeeperOptions, RestartHook, Supervisor};
+use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::domain::plan::Plans;
 use crate::domain::retry::RetrySchedule;
@@ -53,10 +53,10 @@ pub struct DispatcherParts {
 
 /// The running pool.
 pub struct WebhookPool {
-    dispatcher: Keeper<WebhookDispatcher>,
-    workers: Vec<Keeper<WebhookWorker>>,
+    dispatcher: Supervisor<WebhookDispatcher>,
+    workers: Vec<Supervisor<WebhookWorker>>,
     dispatching: Arc<Mutex<Dispatching>>,
-    desk: Arc<Desk>,
+    in_flight: Arc<InFlightTable>,
     failures: Arc<FailureLog>,
     stop: watch::Sender<bool>,
 }
@@ -67,25 +67,37 @@ impl WebhookPool {
         let DispatcherParts { store, vault, plans, clock, sender, retries, workers, traces, .. } = parts;
         let workers = workers.get();
         let meters = parts.meters;
-        let desk = Arc::new(Desk::new(workers, parts.in_flight_per_host, parts.buffer, clock.clone(), meters.clone()));
+        let in_flight = Arc::new(InFlightTable::new(
+            workers,
+            parts.in_flight_per_host,
+            parts.buffer,
+            clock.clone(),
+            meters.clone(),
+        ));
         let preparation = Arc::new(Preparation::new(&store, vault, plans, clock.clone()));
         let start_worker =
             |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), traces.clone(), on_restart);
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
-        desk.staff(workers.iter().map(Keeper::kept).collect());
+        in_flight.staff(workers.iter().map(Supervisor::handle).collect());
         let failures = Arc::<FailureLog>::default();
         let dispatching = Arc::new(Mutex::new(Dispatching {
-            intake: Intake::new(IntakeParts {
+            poller: Poller::new(PollerParts {
                 store: store.clone(),
                 preparation,
                 clock,
-                desk: Arc::clone(&desk),
+                in_flight: Arc::clone(&in_flight),
                 wake: parts.wake,
                 longest_wait: retries.longest(),
                 meters: meters.clone(),
             }),
-            ledger: Ledger::new(store.clone(), Arc::clone(&desk), retries, meters.clone(), Arc::clone(&failures)),
-            desk: Arc::clone(&desk),
+            outcomes: OutcomeWriter::new(
+                store.clone(),
+                Arc::clone(&in_flight),
+                retries,
+                meters.clone(),
+                Arc::clone(&failures),
+            ),
+            in_flight: Arc::clone(&in_flight),
             store,
             meters,
             failures: Arc::clone(&failures),
@@ -98,20 +110,20 @@ impl WebhookPool {
             on_restart: Arc::clone(on_restart),
         };
         let (state, stopping) = (Arc::clone(&dispatching), stop.subscribe());
-        let dispatcher = Keeper::start(arbiter, options, move |_| WebhookDispatcher {
+        let dispatcher = Supervisor::start(arbiter, options, move |_| WebhookDispatcher {
             dispatching: Arc::clone(&state),
             stopping: stopping.clone(),
         });
-        Self { dispatcher, workers, dispatching, desk, failures, stop }
+        Self { dispatcher, workers, dispatching, in_flight, failures, stop }
     }
 
     /// Begins no new try, waits for those under way for at most `patience`, and writes down what became of them. The
     /// others stay due in the store.
     pub async fn stop(&self, patience: Duration) {
-        self.desk.close();
+        self.in_flight.close();
         self.stop.send_replace(true);
         self.dispatcher.stop().await;
-        let finish = async { self.dispatching.lock().await.ledger.finish().await };
+        let finish = async { self.dispatching.lock().await.outcomes.finish().await };
         if tokio::time::timeout(patience, finish).await.is_err() {
             tracing::info!("webhooks: tries that took too long are made again at the next start");
         }
@@ -120,18 +132,18 @@ impl WebhookPool {
 
     /// Tries under way, for the metrics.
     pub fn under_way(&self) -> impl Fn() -> u64 + Send + 'static {
-        let desk = Arc::clone(&self.desk);
-        move || u64::try_from(desk.under_way()).unwrap_or(u64::MAX)
+        let in_flight = Arc::clone(&self.in_flight);
+        move || u64::try_from(in_flight.under_way()).unwrap_or(u64::MAX)
     }
 
     /// A worker, for tests that make it panic.
     #[doc(hidden)]
-    pub fn worker(&self, index: usize) -> Kept<WebhookWorker> {
-        self.workers[index].kept()
+    pub fn worker(&self, index: usize) -> Handle<WebhookWorker> {
+        self.workers[index].handle()
     }
 }
 
-/// The actor: intake and ledger, side by side.
+/// The actor: poller and outcomes, side by side.
 struct WebhookDispatcher {
     dispatching: Arc<Mutex<Dispatching>>,
     stopping: watch::Receiver<bool>,
@@ -155,9 +167,9 @@ impl Actor for WebhookDispatcher {
 
 /// Where the dispatching stands. It outlives a panic of the actor.
 struct Dispatching {
-    intake: Intake,
-    ledger: Ledger,
-    desk: Arc<Desk>,
+    poller: Poller,
+    outcomes: OutcomeWriter,
+    in_flight: Arc<InFlightTable>,
     store: Arc<dyn DeliveryStore>,
     meters: WebhookMeters,
     failures: Arc<FailureLog>,
@@ -166,10 +178,10 @@ struct Dispatching {
 impl Dispatching {
     /// For ever; it may be dropped at any await, and then begun anew.
     async fn run(&mut self) {
-        let Self { intake, ledger, desk, store, meters, failures } = self;
+        let Self { poller, outcomes, in_flight, store, meters, failures } = self;
         // An earlier life may have taken deliveries from the queue and not come to begin them.
-        desk.clear_waiting(ledger.open_entries());
-        tokio::join!(intake.run(), ledger.run(), look_at_queue(&**store, meters), failures.keep_telling());
+        in_flight.clear_waiting(outcomes.open_entries());
+        tokio::join!(poller.run(), outcomes.run(), look_at_queue(&**store, meters), failures.keep_telling());
     }
 }
 
