@@ -62,7 +62,7 @@ pub type Tell<'a> = &'a dyn Fn(News<'_>, &str) -> io::Result<()>;
 pub enum StartError {
     #[error(transparent)]
     Setting(#[from] SettingError),
-    #[error("{address} can't be listened on: {source}")]
+    #[error("can't listen on {address}: {source}")]
     Bind { address: SocketAddr, source: io::Error },
     #[error("{path}: {source}")]
     File { path: String, source: io::Error },
@@ -78,11 +78,11 @@ pub enum StartError {
     StoreDirectory { path: PathBuf, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the cluster can't be used: {0}")]
+    #[error("can't use the cluster: {0}")]
     Cluster(#[from] ConnectError),
     #[error(transparent)]
     Schema(#[from] MigrateError),
-    #[error("the store on the cluster can't be opened: {0}")]
+    #[error("can't open the store on the cluster: {0}")]
     ClusterStore(#[from] OpenError),
     #[error(transparent)]
     Transfer(#[from] TransferError),
@@ -90,15 +90,15 @@ pub enum StartError {
     RootKey(#[from] RootKeyError),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("the webhook sender could not be made: {0}")]
+    #[error("can't create the webhook sender: {0}")]
     Sender(#[from] SenderError),
-    #[error("traces can't be sent: {0}")]
+    #[error("can't send traces: {0}")]
     Traces(#[from] TracesError),
     #[error(transparent)]
     Shards(#[from] ShardError),
-    #[error("a thread could not be started: {0}")]
+    #[error("can't start a thread: {0}")]
     Thread(#[source] io::Error),
-    #[error("the system gave no randomness")]
+    #[error("the operating system's random generator failed")]
     NoRandomness,
 }
 
@@ -240,7 +240,7 @@ impl App {
         tracing::info!(version, address = %self.address, admin = %self.admin_address, %base_url, "serving");
 
         end.await;
-        tracing::info!("draining");
+        tracing::info!("shutting down");
         readiness.set_serving(false);
         // Side by side: neither needs the other. What the last requests add to the queue waits in the store.
         tokio::join!(stop_listener(&public_handle), webhooks.stop(WEBHOOKS_END_WITHIN));
@@ -248,13 +248,13 @@ impl App {
             chore.abort();
         }
         if !count_all(&counter.handle()).await {
-            tracing::warn!("some hits are left in the journal; the next start counts them");
+            tracing::warn!("some hits are still in the journal: the next start counts them");
         }
         closed("the hit counter", counter.stop()).await;
         closed("the key shards", shards.stop()).await;
         closed("the last uses of keys", async {
             if let Err(error) = authentication.flush_uses().await {
-                tracing::warn!(%error, "the last uses of keys were not written");
+                tracing::warn!(%error, "can't write the last use of API keys");
             }
         })
         .await;
@@ -276,7 +276,7 @@ impl App {
 async fn stop_listener(listener: &ServerHandle) {
     // actix ends keep-alive connections as they fall idle and gives up after its own time-out; this is the outer bound.
     if tokio::time::timeout(REQUESTS_END_WITHIN, listener.stop(true)).await.is_err() {
-        tracing::warn!("some requests did not end in time");
+        tracing::warn!("some requests did not end within the shutdown timeout");
     }
 }
 
@@ -301,7 +301,7 @@ async fn closed(part: &'static str, closing: impl Future<Output = ()>) {
 /// Waits for a part to close, but not for ever: what it holds is safe by then.
 async fn closed_within(patience: Duration, part: &'static str, closing: impl Future<Output = ()>) {
     if tokio::time::timeout(patience, closing).await.is_err() {
-        tracing::warn!(part, "not closed in time");
+        tracing::warn!(part, "not stopped within the shutdown timeout");
     }
 }
 
@@ -309,7 +309,7 @@ async fn flush_uses(authentication: Arc<Authentication>) {
     loop {
         tokio::time::sleep(FLUSH_USES_EVERY).await;
         if let Err(error) = authentication.flush_uses().await {
-            tracing::warn!(%error, "the last uses of keys wait in memory");
+            tracing::warn!(%error, "can't write the last use of API keys: retrying");
         }
     }
 }
@@ -320,7 +320,7 @@ async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Clock) {
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => tokio::time::sleep(DROP_DELIVERIES_EVERY).await,
             Err(error) => {
-                tracing::warn!(%error, "old deliveries stay for now");
+                tracing::warn!(%error, "can't delete old deliveries: retrying");
                 tokio::time::sleep(DROP_DELIVERIES_EVERY).await;
             }
         }

@@ -181,7 +181,7 @@ fn serve(config: &Config, console: Console) -> ExitCode {
 fn have_small_pages() {
     // Where it is refused, more memory is resident, and all goes on.
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "memory may come in huge pages");
+        tracing::debug!(%error, "can't disable transparent huge pages");
     }
 }
 
@@ -298,10 +298,10 @@ async fn obey(mut next: impl AsyncFnMut() -> EndSignal, is_serving: Arc<AtomicBo
         while next().await == first && first == EndSignal::Terminate && began.elapsed() < SAME_SIGNAL_WITHIN {}
     };
     if tokio::time::timeout(LONGEST_DRAIN, second).await.is_ok() {
-        tracing::warn!("ended at once by a second signal");
+        tracing::warn!("stopped at once by a second signal");
         std::process::exit(130);
     }
-    tracing::error!("the drain took too long and was cut short");
+    tracing::error!("shutdown took too long and was aborted");
     std::process::exit(0);
 }
 

@@ -25,7 +25,7 @@ pub fn in_background<R: Send + 'static>(
 pub fn stand_back() {
     // On Linux that is of this thread only. Where it is refused, all goes on as it would without.
     if let Err(error) = rustix::process::nice(NICENESS) {
-        tracing::debug!(%error, "a thread's priority was not lowered");
+        tracing::debug!(%error, "can't lower a thread's priority");
     }
 }
 

@@ -32,23 +32,23 @@ const FORMAT: u32 = 1;
 pub enum TransferError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{} is no export of Signpost", .0.display())]
+    #[error("{} is not a Signpost export", .0.display())]
     NotAnExport(PathBuf),
-    #[error("{} has the form {found}, this release reads {FORMAT}", path.display())]
+    #[error("{} has format {found}, this release reads {FORMAT}", path.display())]
     OtherForm { path: PathBuf, found: u32 },
-    #[error("{} is complete already: name another file, or remove it", .0.display())]
+    #[error("{} is already complete: name another file, or delete it", .0.display())]
     Complete(PathBuf),
-    #[error("{} was begun from another store: name another file, or remove it", .0.display())]
+    #[error("{} is an export of another store: name another file, or delete it", .0.display())]
     OtherStore(PathBuf),
-    #[error("{} is not complete: run the export again, it goes on where it ended", .0.display())]
+    #[error("{} is incomplete: run the export again, it resumes", .0.display())]
     Incomplete(PathBuf),
     #[error("{}, line {line}: {reason}", path.display())]
     Damaged { path: PathBuf, line: u64, reason: String },
     #[error("{}: {} can't be imported, and nothing was:{}", path.display(), Records(*.count), Faults(.first))]
     Faults { path: PathBuf, count: u64, first: Vec<Fault> },
-    #[error("the store is in use already: only an empty one can be filled")]
+    #[error("the store is not empty: only an empty store can be imported into")]
     NotEmpty,
-    #[error("the store was begun to be filled from another file: use that one, or an empty store")]
+    #[error("an import from another file is in progress: use that file, or an empty store")]
     OtherFile,
     #[error(transparent)]
     Refused(#[from] SinkError),

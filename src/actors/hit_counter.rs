@@ -267,10 +267,8 @@ impl Actor for HitCounter {
                 counting.resume();
                 counting.wakes.notifier.clone()
             };
-            let mut outage = OutageLog::new(
-                "hits wait in the journal: the store did not take them",
-                "hits are counted again: the store takes them",
-            );
+            let mut outage =
+                OutageLog::new("the store did not take hits: they wait in the journal", "the store takes hits again");
             loop {
                 // The lock is free in between, for a flush.
                 let (step, (pause, gather)) = {

@@ -214,13 +214,13 @@ impl Handler<Panic> for KeyShard {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// [`KeyShards::start`] was called outside an actix `System`.
-    #[error("no actix system runs on this thread")]
+    #[error("this thread has no actix system")]
     NoSystem,
     /// The number of shards is not a power of two.
     #[error("{0} is not a power of two")]
     NotPowerOfTwo(NonZeroUsize),
     /// The thread of a shard could not be started.
-    #[error("could not start the thread of a key shard")]
+    #[error("can't start the thread of a key shard")]
     Thread(#[from] io::Error),
 }
 

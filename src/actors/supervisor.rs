@@ -47,7 +47,7 @@ pub enum AskError {
     Overloaded,
     /// The actor ended or was silent, and no answer came within [`ASK_TIMEOUT`]; or it was stopped
     /// for good. Whether it acted on the message is not known.
-    #[error("the actor gives no answer")]
+    #[error("the actor did not answer")]
     Unavailable,
 }
 

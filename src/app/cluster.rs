@@ -50,7 +50,7 @@ impl Reached<'_> {
         let cluster = &self.config.scylla;
         if cluster.migrate_at_start {
             for file in self.migrate().await? {
-                tracing::info!(file = file.name, "changed the schema");
+                tracing::info!(file = file.name, "applied a schema file");
             }
         } else {
             migrate::check(&self.session, &cluster.keyspace).await?;

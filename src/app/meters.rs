@@ -24,7 +24,7 @@ pub fn count_restarts(metrics: &Metrics) -> RestartHook {
         if let Some((_, counter)) = counters.iter().find(|(actor, _)| *actor == restart.actor) {
             counter.increment(1);
         }
-        tracing::error!(actor = restart.actor, panicked = restart.panicked, "an actor is started anew");
+        tracing::error!(actor = restart.actor, panicked = restart.panicked, "actor restarted");
     })
 }
 

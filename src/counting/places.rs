@@ -62,9 +62,9 @@ pub struct Places {
 /// the wrong file.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacesError {
-    #[error("{} can't be read: {source}", path.display())]
+    #[error("can't read {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("{} is no MaxMind DB: {source}", path.display())]
+    #[error("{} is not a MaxMind DB: {source}", path.display())]
     NotMmdb { path: PathBuf, source: MaxMindDbError },
     #[error("{} is a MaxMind DB without country or city records (its type is {database_type:?})", path.display())]
     NoPlaces { path: PathBuf, database_type: String },

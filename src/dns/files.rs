@@ -52,7 +52,7 @@ fn read_text(path: &Path, most: u64) -> String {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
             // Called when the file has changed, and not for each look-up.
-            tracing::warn!(path = %path.display(), %error, "names of webhooks are looked up as if this file was empty");
+            tracing::warn!(path = %path.display(), %error, "can't read this file: webhook hosts are looked up without it");
             String::new()
         }
     }
@@ -68,7 +68,7 @@ fn read_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if length as u64 > most {
         bytes.pop();
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or_default());
-        tracing::warn!(path = %path.display(), bytes = most, "only the beginning of this file is read");
+        tracing::warn!(path = %path.display(), bytes = most, "this file is too large: only its beginning is read");
     }
     Ok(bytes)
 }

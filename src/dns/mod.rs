@@ -151,7 +151,7 @@ impl Looking {
         let Self(shared) = self;
         if shared.files.stamps() != shared.view.load().stamps {
             shared.view.store(Arc::new(View::read(&shared.files)));
-            tracing::info!("names of webhooks: resolv.conf or hosts has changed and is read again");
+            tracing::info!("reloaded resolv.conf and hosts after a change");
         }
     }
 }

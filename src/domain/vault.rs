@@ -11,10 +11,10 @@ use super::key::SealedSecret;
 /// Why a secret could not be sealed or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum VaultError {
-    #[error("the system gave no randomness")]
+    #[error("the operating system's random generator failed")]
     NoRandomness,
     /// Sealed under another master key, or changed since.
-    #[error("sealed under another master key, or damaged")]
+    #[error("encrypted under another master key, or damaged")]
     WrongKey,
 }
 

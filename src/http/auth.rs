@@ -50,7 +50,7 @@ impl FromRequest for Caller {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut actix_web::dev::Payload) -> Self::Future {
-        // Every route with a caller has the gate before it; a route without one would answer 401.
+        // Every route with a caller has the auth middleware before it; a route without one would answer 401.
         let caller = request.extensions().get::<Rc<Self>>().map(|caller| Self::clone(caller));
         ready(caller.ok_or_else(Problem::no_key))
     }

@@ -204,7 +204,7 @@ impl<'a> Fields<'a> {
             if self.faults.is_full() {
                 break;
             }
-            self.faults.at(pointer(name), "is no field of this request");
+            self.faults.at(pointer(name), "unknown field");
         }
         self.faults.into_result()
     }

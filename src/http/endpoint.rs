@@ -57,7 +57,7 @@ impl Endpoint {
 
 /// What the reference says of an endpoint. Texts are Markdown.
 ///
-/// The answers that all endpoints give, and those of the gate and of reading a body, are described in one place
+/// The answers that all endpoints give, and those of the auth middleware and of reading a body, are described in one place
 /// (`openapi/problems.rs`); here is what is an endpoint's own.
 pub struct Docs {
     /// Its name in generated clients, and its anchor on the page.

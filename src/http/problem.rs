@@ -125,7 +125,7 @@ impl Faults {
         if self.as_slice().is_empty() {
             return Ok(());
         }
-        let problem = Problem::new(Kind::Validation, "The request has faults; see `errors` for each.");
+        let problem = Problem::new(Kind::Validation, "The request is invalid; see `errors`.");
         Err(Problem { faults: self, ..problem })
     }
 }
@@ -193,11 +193,11 @@ impl Problem {
 
     /// No such link: the answer of every endpoint that names one.
     pub fn no_such_link() -> Self {
-        Self::new(Kind::NotFound, "There is no link with this short id.")
+        Self::new(Kind::NotFound, "Unknown short id.")
     }
 
     pub fn no_such_page() -> Self {
-        Self::new(Kind::NotFound, "There is nothing at this path; GET /docs tells what there is.")
+        Self::new(Kind::NotFound, "Unknown path. See GET /docs.")
     }
 
     pub fn method_not_allowed(allowed: &[Method]) -> Self {
@@ -217,7 +217,7 @@ impl Problem {
 
     /// No key came at all.
     pub fn no_key() -> Self {
-        Self::challenge("The request carries no API key; send one in the X-API-Key header.")
+        Self::challenge("The request has no API key; send one in the X-API-Key header.")
     }
 
     fn challenge(detail: &'static str) -> Self {
@@ -226,7 +226,7 @@ impl Problem {
     }
 
     pub fn scope_missing(scope: Scope) -> Self {
-        let detail = format!("This needs a key with the scope {}.", scope.name());
+        let detail = format!("This request needs an API key with the scope {}.", scope.name());
         Self::new(Kind::ScopeMissing, detail).with("scope", scope.name().into())
     }
 
@@ -236,7 +236,7 @@ impl Problem {
     }
 
     pub fn unavailable() -> Self {
-        Self::new(Kind::Unavailable, "The service can't answer this now; try again shortly.")
+        Self::new(Kind::Unavailable, "The service is temporarily unavailable; try again shortly.")
             .with_header(RETRY_AFTER, HeaderValue::from(UNAVAILABLE_SECONDS))
     }
 
@@ -251,7 +251,7 @@ impl Problem {
     }
 
     pub fn internal() -> Self {
-        Self::new(Kind::Internal, "Something went wrong here; the request id finds it in the log.")
+        Self::new(Kind::Internal, "Internal error; search the log for the request id.")
     }
 
     /// The body.
@@ -352,7 +352,7 @@ impl From<AccessError> for Problem {
     fn from(error: AccessError) -> Self {
         match error {
             AccessError::NotFound => Self::no_such_link(),
-            AccessError::NotOwner => Self::new(Kind::NotOwner, "This link was made with another key."),
+            AccessError::NotOwner => Self::new(Kind::NotOwner, "This link belongs to another API key."),
             AccessError::Store(error) => error.into(),
         }
     }
@@ -387,7 +387,7 @@ impl From<CreateError> for Problem {
 impl From<KeyError> for Problem {
     fn from(error: KeyError) -> Self {
         match error {
-            KeyError::NotFound => Self::new(Kind::NotFound, "There is no API key with this id."),
+            KeyError::NotFound => Self::new(Kind::NotFound, "Unknown API key."),
             KeyError::Forbidden(reason) => Self::new(Kind::Forbidden, sentence(reason)),
             KeyError::QuotaExceeded { limit, current } => {
                 let detail =

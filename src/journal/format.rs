@@ -49,11 +49,11 @@ pub struct SegmentHeader {
 pub enum HeaderError {
     #[error("not a journal segment")]
     Magic,
-    #[error("format version {0} is not known")]
+    #[error("unknown format version {0}")]
     Version(u32),
     #[error("the header's checksum is wrong")]
     Checksum,
-    #[error("the header's numbers make no sense")]
+    #[error("the header's numbers are invalid")]
     Range,
 }
 

@@ -84,11 +84,11 @@ impl Default for JournalSettings {
 /// Why a journal can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    #[error("a journal segment of {0} bytes: it has to be a multiple of 4096 between 4096 and 1 GiB")]
+    #[error("the journal's segment size of {0} bytes must be a multiple of 4096 between 4096 and 1 GiB")]
     SegmentBytes(u64),
-    #[error("a journal disk budget of {0} bytes is less than two segments")]
+    #[error("the journal's disk budget of {0} bytes must be at least two segments")]
     DiskBudget(u64),
-    #[error("the journal directory {} can't be used: {source}", path.display())]
+    #[error("can't use the journal directory {}: {source}", path.display())]
     Directory { path: PathBuf, source: io::Error },
     #[error("the journal directory {} is in use by another process", path.display())]
     InUse { path: PathBuf },

@@ -206,13 +206,13 @@ impl JournalReader {
             Next::Damaged(bytes) => {
                 self.recovery.holes += 1;
                 self.recovery.torn_bytes += bytes as u64;
-                tracing::error!(bytes, "a record of the running journal has been damaged: skipped");
+                tracing::error!(bytes, "skipped a damaged journal record");
                 Step::Passed
             }
             Next::Garbage => {
                 if !self.garbage_reported {
                     self.garbage_reported = true;
-                    tracing::error!("something else wrote to the journal: restart to read past it");
+                    tracing::error!("another program wrote to the journal: restart to read past it");
                 }
                 Step::Waits
             }
@@ -271,7 +271,7 @@ impl JournalReader {
                 let torn_bytes = self.recovery.torn_bytes - before.torn_bytes;
                 if holes > 0 {
                     let path = old.path.display();
-                    tracing::warn!(%path, holes, torn_bytes, "stepped over torn records");
+                    tracing::warn!(%path, holes, torn_bytes, "skipped torn journal records");
                 }
             }
             (Reading::Old { .. }, Source::Live(_)) => {}
@@ -288,7 +288,7 @@ impl JournalReader {
         self.recovery.unreadable_segments += 1;
         if let Some(Unreleased { source: Source::Old(old), .. }) = self.segments.remove(self.at) {
             let path = old.path.display();
-            tracing::error!(%path, %error, "a journal segment can't be read: left in place");
+            tracing::error!(%path, %error, "can't read a journal segment: it stays in place");
         }
         Step::Passed
     }
@@ -307,7 +307,7 @@ impl JournalReader {
                 // Tried again with every batch that is counted, and told once.
                 if !std::mem::replace(&mut self.stuck_reported, true) {
                     let path = self.shared.directory.display();
-                    tracing::warn!(%path, %error, "can't delete consumed journal segments: trying on");
+                    tracing::warn!(%path, %error, "can't delete counted journal segments: retrying");
                 }
                 break;
             }

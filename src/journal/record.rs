@@ -48,9 +48,9 @@ pub struct HitRecord<'a> {
 /// Why bytes are not a hit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    #[error("the record's length does not agree with its contents")]
+    #[error("the record's length does not match its content")]
     Length,
-    #[error("the record has flags this version does not know")]
+    #[error("the record has unknown flags")]
     Flags,
 }
 

@@ -118,13 +118,13 @@ impl Survey {
         if sequence_of(path, UNFINISHED_EXTENSION).is_some() {
             // Cut short before it got its name: no record was ever in it.
             if let Err(error) = std::fs::remove_file(path) {
-                tracing::warn!(path = %path.display(), %error, "can't remove an unfinished segment");
+                tracing::warn!(path = %path.display(), %error, "can't delete an incomplete journal segment");
             }
             return;
         }
         let Some(sequence) = sequence_of(path, SEGMENT_EXTENSION) else {
             self.report.foreign_files += 1;
-            tracing::warn!(path = %path.display(), "not a file of the journal: left alone");
+            tracing::warn!(path = %path.display(), "ignored a file that is not a journal segment");
             return;
         };
         self.next_sequence = self.next_sequence.max(sequence.saturating_add(1));
@@ -133,13 +133,13 @@ impl Survey {
             Ok(old) if old.header.node != node => {
                 self.report.other_node_segments += 1;
                 let of = old.header.node.0;
-                tracing::warn!(path = %path.display(), %of, "another node's segment: left alone");
+                tracing::warn!(path = %path.display(), %of, "ignored a journal segment of another node");
             }
             Ok(old) => {
                 if old.file_bytes < old.header.capacity {
                     self.report.truncated_segments += 1;
                     let (is, was) = (old.file_bytes, old.header.capacity);
-                    tracing::warn!(path = %path.display(), is, was, "a segment has been cut short");
+                    tracing::warn!(path = %path.display(), is, was, "a journal segment is truncated");
                 }
                 self.segments.push(old);
             }
@@ -149,7 +149,7 @@ impl Survey {
 
     fn damaged(&mut self, path: &Path, why: &dyn std::fmt::Display) {
         self.report.damaged_segments += 1;
-        tracing::warn!(path = %path.display(), %why, "an unusable segment: left alone");
+        tracing::warn!(path = %path.display(), %why, "ignored an unusable journal segment");
     }
 }
 

@@ -13,7 +13,7 @@ pub enum NotRecorded {
     #[error("the journal's disk budget is full")]
     BudgetFull,
     /// The operating system did not give a new segment: the disk is full, or broken.
-    #[error("no room for the journal on the disk: {}", io::Error::from_raw_os_error(*os_error))]
+    #[error("can't create a journal file: {}", io::Error::from_raw_os_error(*os_error))]
     Disk {
         /// The system's error number.
         os_error: i32,
@@ -84,7 +84,7 @@ impl Refusal {
         self.cause.store(number, Ordering::Relaxed);
         self.until.store(nanos(self.opened.elapsed() + self.interval), Ordering::Relaxed);
         if !self.refusing.swap(true, Ordering::Relaxed) {
-            tracing::error!(%cause, "hits are not recorded");
+            tracing::error!(%cause, "hits are not counted");
         }
     }
 
@@ -93,7 +93,7 @@ impl Refusal {
         self.retry_at_once();
         if self.refusing.swap(false, Ordering::Relaxed) {
             let not_recorded = self.counted();
-            tracing::warn!(not_recorded, "hits are recorded again; this many were not, since start");
+            tracing::warn!(not_recorded, "hits are counted again");
         }
     }
 

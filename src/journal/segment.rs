@@ -247,7 +247,7 @@ impl Mapped {
         if let Err(error) = self.prefault(start, end) {
             // Its blocks are there all the same: the first write to each page makes it.
             let path = self.path.display();
-            tracing::warn!(%path, %error, "pages of a journal segment can't be made ahead");
+            tracing::warn!(%path, %error, "can't create journal pages ahead of the writers");
             self.ready_upto.store(self.map.len(), Ordering::Release);
             return false;
         }
@@ -291,7 +291,7 @@ impl Mapped {
             // and the next access maps them again.
             let released = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
             if let Err(error) = released {
-                tracing::debug!(%error, "memory of a journal segment is not given back");
+                tracing::debug!(%error, "can't free the memory of a journal segment");
                 return;
             }
             start = end;

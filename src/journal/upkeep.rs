@@ -90,7 +90,7 @@ impl JournalUpkeep {
     fn sync_or_warn(&self) {
         if let Err(error) = self.sync() {
             let path = self.shared.directory.display();
-            tracing::error!(%path, %error, "a power cut would take hits: the journal can't be flushed");
+            tracing::error!(%path, %error, "can't sync the journal: a power cut would lose hits");
         }
     }
 
@@ -100,7 +100,7 @@ impl JournalUpkeep {
         if let Some(spare) = spare
             && let Err(error) = self.shared.delete(spare.path(), spare.header().capacity)
         {
-            tracing::warn!(path = %spare.path().display(), %error, "can't delete a spare segment");
+            tracing::warn!(path = %spare.path().display(), %error, "can't delete an unused journal segment");
         }
     }
 }
@@ -124,7 +124,7 @@ impl UpkeepHandle {
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             if thread.join().is_err() {
-                tracing::error!("a background thread of the journal had panicked");
+                tracing::error!("a background thread of the journal panicked");
             }
         }
     }

@@ -52,7 +52,7 @@ impl From<IpAddr> for ClientKey {
 ///
 /// More than 60 is only told when the clock has been set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("over the limit of requests per minute; let in again after {0} s")]
+#[error("over the limit of requests per minute; retry after {0} s")]
 pub struct RetryAfter(pub u32);
 
 /// Admits each client up to a limit in a sliding minute.

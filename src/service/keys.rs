@@ -26,9 +26,9 @@ pub enum KeyError {
     #[error("the key is not allowed to do this: {0}")]
     Forbidden(&'static str),
     /// The key has made as many live keys as its tier allows.
-    #[error("{current} of {limit} live keys are made")]
+    #[error("{current} of {limit} live keys are used")]
     QuotaExceeded { limit: u64, current: u64 },
-    #[error("the system gave no randomness")]
+    #[error("the operating system's random generator failed")]
     NoRandomness,
     #[error(transparent)]
     Vault(#[from] VaultError),

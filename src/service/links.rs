@@ -22,7 +22,7 @@ pub enum CreateError {
     /// The key's month is used up.
     #[error("monthly link creation limit reached")]
     QuotaExceeded { limit: u64, current: u64 },
-    #[error("the system gave no randomness")]
+    #[error("the operating system's random generator failed")]
     NoRandomness,
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -21,7 +21,7 @@ pub enum RootKeyError {
         "the master key is not the one that this store was created with. Restore the original SIGNPOST_MASTER_KEY, the same on all nodes"
     )]
     WrongMasterKey,
-    #[error("the secrets of the first start can't be shown: {0}")]
+    #[error("can't print the secrets of the first start: {0}")]
     NotShown(#[source] io::Error),
     #[error(transparent)]
     Key(#[from] KeyError),

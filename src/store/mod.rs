@@ -28,7 +28,7 @@ use crate::domain::window::{WindowId, WindowLog};
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// Out of reach, overloaded or closed. What a write was to change may or may not have changed.
-    #[error("the store is out of reach: {0}")]
+    #[error("the store is unreachable: {0}")]
     Unavailable(String),
     /// A row that this release can't read, or must not write.
     #[error("unreadable row in {table}: {reason}")]
@@ -52,10 +52,10 @@ pub enum CreateLinkError {
 #[derive(Debug, Error)]
 pub enum CreateKeyError {
     /// The key that makes it has made as many live keys as it may.
-    #[error("{current} of {limit} live keys are made")]
+    #[error("{current} of {limit} live keys are used")]
     QuotaExceeded { limit: u64, current: u64 },
     /// The key that makes it is revoked, or its revocation has begun.
-    #[error("its maker makes no more keys")]
+    #[error("the creating key can't create keys any more")]
     MakerEnded,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -65,7 +65,7 @@ pub enum CreateKeyError {
 #[derive(Debug, Error)]
 pub enum UpdateKeyError {
     /// The key changed since it was read: read it again.
-    #[error("the key changed meanwhile")]
+    #[error("the key changed concurrently")]
     Conflict,
     #[error(transparent)]
     Store(#[from] StoreError),

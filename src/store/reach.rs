@@ -60,7 +60,7 @@ impl Reach {
     pub fn answered(&self) {
         self.answered_ms.fetch_max(self.now_ms(), Ordering::Relaxed);
         if self.is_out() && self.is_out.send_replace(false) {
-            tracing::info!("the store answers again");
+            tracing::info!("the store is reachable again");
         }
     }
 
@@ -69,7 +69,10 @@ impl Reach {
         let answered = Duration::from_millis(self.answered_ms.load(Ordering::Relaxed));
         let silent_for = self.began.elapsed().saturating_sub(answered);
         if times >= ASKED_IN_VAIN && silent_for >= SILENT_FOR && !self.is_out.send_replace(true) {
-            tracing::warn!(reason, "the store is out of reach: what needs it is refused until it answers");
+            tracing::warn!(
+                reason,
+                "the store is unreachable: requests that need it are answered 503 until it is reachable"
+            );
         }
     }
 

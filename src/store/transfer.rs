@@ -130,7 +130,7 @@ pub trait Source: Send + Sync {
 #[derive(Debug, Error)]
 pub enum SinkError {
     /// It is there already, and is another one.
-    #[error("the store has another {0} already: it can only be filled while it is empty")]
+    #[error("the store already has another {0}: only an empty store can be imported into")]
     Taken(String),
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -47,8 +47,8 @@ impl OutcomeWriter {
         failures: Arc<FailureLog>,
     ) -> Self {
         let outage = OutageLog::new(
-            "webhooks: what became of tries is not written down yet",
-            "webhooks: tries are written down again",
+            "the store did not take outcomes of webhook attempts: retrying",
+            "outcomes of webhook attempts are written to the store again",
         );
         Self { store, in_flight, retries, random: SystemRandom::new(), meters, failures, writing: Vec::new(), outage }
     }

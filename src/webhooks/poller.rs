@@ -41,11 +41,11 @@ const LONGEST_PAGE: usize = 1_024;
 enum Outlook {
     /// There may be more that is due now.
     More,
-    /// All receivers, or the in_flight, have as many as they may have, or nothing is due; for this long.
+    /// All receivers, or the in-flight table, have as many as they may have, or nothing is due; for this long.
     Nothing(Duration),
 }
 
-/// A due delivery that has a place at the in_flight.
+/// A due delivery that has a place in the in-flight table.
 struct Taken {
     due: DueDelivery,
     flow: Flow,
@@ -78,7 +78,7 @@ pub struct Poller {
     /// Whether any was refused that had taken a place, so that there is room for the next one.
     has_refused: bool,
     outage: OutageLog,
-    /// Whether the last round ended because the in_flight was full.
+    /// Whether the last round ended because the in-flight table was full.
     was_full: bool,
     overdue_noted_at: Timestamp,
     /// The time of the last round.
@@ -104,7 +104,10 @@ impl Poller {
         let (scan, stranded) = (QueueScan::default(), Stranded::default());
         let (store, preparation) = (Arc::clone(&parts.store), Arc::clone(&parts.preparation));
         let refusals = Refusals::new(store, preparation, parts.meters.clone());
-        let outage = OutageLog::new("webhooks wait: the store did not answer", "webhooks go on: the store answers");
+        let outage = OutageLog::new(
+            "the store did not answer: webhooks wait",
+            "webhooks are delivered again: the store answers",
+        );
         let (has_refused, was_full) = (false, false);
         Self { parts, scan, refusals, has_refused, outage, was_full, overdue_noted_at, last_round, stranded }
     }
@@ -226,7 +229,7 @@ impl Poller {
         }
     }
 
-    /// Takes from the queue what the in_flight has room for.
+    /// Takes from the queue what the in-flight table has room for.
     async fn choose(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
         let now = self.parts.clock.now();
         let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
@@ -289,7 +292,7 @@ impl Poller {
         Ok(outlook)
     }
 
-    /// Takes what is stranded, as far as the in_flight has room; a page of it in a round.
+    /// Takes what is stranded, as far as the in-flight table has room; a page of it in a round.
     async fn choose_stranded(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
         if self.was_full || self.stranded.next_look.is_some_and(|at| Instant::now() < at) {
             return Ok(());
@@ -317,7 +320,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Prepares what was taken, counts it in its owners' quotas, and puts it on the in_flight; leaves in `taken` what does not
+    /// Prepares what was taken, counts it in its owners' quotas, and puts it into the in-flight table; leaves in `taken` what does not
     /// begin.
     async fn make_ready(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
         if taken.is_empty() {

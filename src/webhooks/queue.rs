@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-
 use super::scheduler::Flow;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, HitStamp};

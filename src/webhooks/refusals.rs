@@ -1,4 +1,4 @@
-//! Deliveries that are never sent. They are taken from the queue without a place at the in_flight, a thousand at a time, so that
+//! Deliveries that are never sent. They are taken from the queue without a place in the in-flight table, a thousand at a time, so that
 //! they hold up nothing.
 
 use std::collections::HashMap;

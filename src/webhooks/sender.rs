@@ -72,9 +72,9 @@ impl SenderSettings {
 /// Why no sender could be made; all of them are faults of the settings or the system.
 #[derive(Debug, Error)]
 pub enum SenderError {
-    #[error("a certificate authority to trust, or the TLS set-up, is not usable")]
+    #[error("can't load the certificate authorities, or can't set TLS up")]
     Tls(#[from] rustls::Error),
-    #[error("the HTTP client could not be set up")]
+    #[error("can't create the HTTP client")]
     Client(#[from] reqwest::Error),
 }
 
@@ -264,11 +264,11 @@ struct GuardedResolver {
 
 #[derive(Debug, Error)]
 enum ResolveError {
-    #[error("the name could not be looked up")]
+    #[error("can't look the host name up")]
     Lookup(#[from] io::Error),
-    #[error("the name has no address")]
+    #[error("the host name has no address")]
     NoAddress,
-    #[error("the name has no address that the guard permits")]
+    #[error("the host name has no permitted address")]
     Blocked,
 }
 

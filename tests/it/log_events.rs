@@ -90,6 +90,21 @@ fn events(file: &Path) -> Vec<Event> {
         let name = format!("tracing::{level}!(");
         text.match_indices(&name).map(|(at, name)| (*level, arguments(&text[at + name.len()..]))).collect::<Vec<_>>()
     });
+    let outages = text.match_indices("OutageLog::new(").flat_map(|(at, name)| {
+        let messages = split(arguments(&text[at + name.len()..]));
+        let fields = [("warn", vec!["error", "failures"]), ("info", vec!["failures", "took"])];
+        messages
+            .into_iter()
+            .zip(fields)
+            .map(|(literal, (level, fields))| Event {
+                message: message(&literal),
+                level,
+                fields: fields.into_iter().map(str::to_owned).collect(),
+                source: source.clone(),
+            })
+            .collect::<Vec<_>>()
+    });
+    let outages: Vec<_> = outages.filter(|event| !source.contains("outage_log") && !event.message.is_empty()).collect();
     let event = |(level, arguments)| {
         let parts = split(arguments);
         let (literals, fields): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| part.starts_with('"'));
@@ -100,7 +115,7 @@ fn events(file: &Path) -> Vec<Event> {
             source: source.clone(),
         }
     };
-    calls.map(event).collect()
+    calls.map(event).filter(|event| event.message != "{}").chain(outages).collect()
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_proxy_that_is_not_trusted_is_told_once() {
         let process = program(directory.path()).set("SIGNPOST_LIMITS__REDIRECT_PER_MINUTE", "100").serve();
         let id = shorten(&mut process.connect().unwrap());
         assert_eq!(visit_by_proxy(&process, &id, header, 130), 30, "they share one limit");
-        // On a connection that has left the lane, and to the API.
+        // On a connection that has left the fast path, and to the API.
         let mut connection = process.connect().unwrap();
         let headers = [(header, "for=203.0.113.7"), ("X-API-Key", ROOT_KEY)];
         for path in ["/usage", &*format!("/{id}"), "/usage", "/"] {

@@ -216,7 +216,7 @@ impl Turn {
     /// Ends the exchange under way, which went well, and answers what it was about.
     pub fn succeed(&mut self) -> Vec<WindowId> {
         if self.failures > 0 {
-            tracing::info!(failures = self.failures, "windows are shared with the other nodes again");
+            tracing::info!(failures = self.failures, "rate windows are shared with other nodes again");
             self.failures = 0;
         }
         self.under_way.take().unwrap_or_default()
@@ -235,9 +235,9 @@ impl Turn {
     pub fn fail(&mut self, error: &StoreError) {
         self.give_up();
         if self.failures.is_multiple_of(WARN_ONCE_IN) {
-            tracing::warn!(%error, "windows are not shared: limits hold for each node alone until they are");
+            tracing::warn!(%error, "can't share rate windows with other nodes: each node applies the limits alone until it can");
         } else {
-            tracing::debug!(%error, "windows are not shared");
+            tracing::debug!(%error, "can't share rate windows");
         }
         self.failures = self.failures.saturating_add(1);
     }

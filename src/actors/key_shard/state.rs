@@ -102,7 +102,7 @@ impl ShardState {
                 elsewhere.expect_limit(request.limit);
                 elsewhere.count_elsewhere(now.0, others.into_iter().flat_map(|log| log.admitted_ms).collect());
             }
-            Err(error) => tracing::debug!(%error, "a window is counted without what other nodes have let in"),
+            Err(error) => tracing::debug!(%error, "counted a rate window without the requests to other nodes"),
         }
         if let Some(turn) = &mut self.turn {
             turn.note(window, now.0);

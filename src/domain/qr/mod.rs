@@ -215,7 +215,7 @@ pub enum QrError {
     /// The content is over what the largest symbol holds: 2,331 bytes at level M.
     #[error("the content does not fit into a QR code")]
     Content(#[from] qrcode::types::QrError),
-    #[error("the PNG could not be encoded")]
+    #[error("can't encode the PNG")]
     Png(#[from] ::png::EncodingError),
 }
 

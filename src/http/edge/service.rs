@@ -208,7 +208,7 @@ fn tell_redirect(report: Option<Report>, answer: &Response<BoxBody>) {
 }
 
 fn panicked() -> Response<BoxBody> {
-    tracing::error!("a handler panicked");
+    tracing::error!("a panic in a request handler");
     Problem::internal().into_bare_response()
 }
 

@@ -329,5 +329,5 @@ fn rotation(mut fields: Fields<'_>) -> Result<Rotation, Problem> {
 /// Text that is no UUID is the id of no key.
 fn key_id(text: &str) -> Result<KeyId, Problem> {
     let id = Uuid::try_parse(text).map(KeyId);
-    id.map_err(|_| Problem::new(Kind::NotFound, "There is no API key with this id."))
+    id.map_err(|_| Problem::new(Kind::NotFound, "Unknown API key."))
 }

@@ -98,7 +98,7 @@ pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<Stri
         HttpResponse::NotModified().finish()
     } else {
         let image = qr::render(&content, &options).map_err(|error| {
-            tracing::error!(%error, "a QR code could not be made");
+            tracing::error!(%error, "can't draw a QR code");
             Problem::internal()
         })?;
         HttpResponse::Ok().insert_header((CONTENT_TYPE, image.content_type)).body(image.bytes)

@@ -157,7 +157,7 @@ impl Responder {
 
     fn answer_failed(&mut self, request_id: &HeaderValue, with_body: bool, began: Instant) -> Next {
         let Self { api, encoder, .. } = self;
-        span_of(request_id).in_scope(|| tracing::error!("a redirect panicked"));
+        span_of(request_id).in_scope(|| tracing::error!("a panic while answering a redirect"));
         api.metrics.redirects.failed();
         api.metrics.redirects.times.observe(began.elapsed());
         encoder.write_failed(with_body, api.clock.now(), request_id.as_bytes());

@@ -82,7 +82,7 @@ fn usual(kind: Kind, path: &str, scope: Option<Scope>) -> Problem {
     }
 }
 
-/// Adds to an operation every error answer that it can give: those of its handler, of the gate and of reading a body.
+/// Adds to an operation every error answer that it can give: those of its handler, of the auth middleware and of reading a body.
 pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
     let own = endpoint.docs.problems;
     let mut kinds: Vec<Kind> = own.iter().map(|problem| problem.kind).collect();

@@ -22,7 +22,7 @@ impl Deliveries {
             tokio::time::sleep(BEAT_EVERY).await;
             let Some(deliveries) = deliveries.upgrade().filter(|it| it.cluster.check_open().is_ok()) else { return };
             if let Err(error) = deliveries.look_around().await {
-                tracing::debug!(%error, "queues: those of others can't be looked at");
+                tracing::debug!(%error, "can't read other nodes' webhook queues");
             }
         }
     }
@@ -66,7 +66,7 @@ impl Deliveries {
                 continue;
             };
             if let Err(error) = deliveries.recount(queue, bucket).await {
-                tracing::debug!(%error, "queues: a bucket is not counted yet");
+                tracing::debug!(%error, "a bucket of a webhook queue is not counted yet");
                 deliveries.leases.queues.doubt_bucket(queue, bucket);
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }

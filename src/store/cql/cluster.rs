@@ -114,7 +114,7 @@ where
         while let Err(error) = tokio::spawn(task(Weak::clone(&part))).await
             && error.is_panic()
         {
-            tracing::error!("a task of the store panicked, and is started anew");
+            tracing::error!("a background task of the store restarted after a panic");
             tokio::time::sleep(RESTART_AFTER).await;
         }
     })

@@ -302,7 +302,7 @@ impl Deliveries {
         match records::from_columns(&state, counted) {
             Ok(state) => Ok(Some(DeliveryRow { state, queue })),
             Err(error) => {
-                tracing::error!(%error, delivery = %id, "a webhook delivery is passed over");
+                tracing::error!(%error, delivery = %id, "skipped an unreadable webhook delivery");
                 Ok(None)
             }
         }

@@ -87,7 +87,7 @@ impl Keys {
         }
         // The change holds already: what is left behind is passed over by whoever comes upon it.
         if let Err(error) = self.remove_signs(&before, key).await {
-            tracing::debug!(%error, key = %key.id, "rows of a changed key stay behind");
+            tracing::debug!(%error, key = %key.id, "can't delete old rows of a changed API key");
         }
         Ok(())
     }

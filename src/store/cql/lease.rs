@@ -61,7 +61,7 @@ impl Leases {
             if let Err(error) = beaten
                 && LINES.admit().is_some()
             {
-                tracing::warn!(%error, "queues: the cluster does not confirm that this node holds them");
+                tracing::warn!(%error, "can't renew the lease of this node's webhook queue");
             }
             leases.doubts.notify_one();
         }
@@ -73,7 +73,7 @@ impl Leases {
             if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.cluster.process) {
                 self.queues.beat_is(held, row.beat);
             } else {
-                tracing::warn!(queue = %held, "queues: another node has taken this one's over");
+                tracing::warn!(queue = %held, "another node took over this node's webhook queue");
                 self.queues.lose(held);
             }
         }
@@ -151,7 +151,7 @@ impl Leases {
         // One whose answer was lost is ours already, who knows since when: nothing is begun on it before its next beat.
         let (beat, renewed_at) = if is_ours { (row.beat, LONG_AGO) } else { (row.beat + 1, looked_at) };
         self.queues.adopt(row.queue, Hold { beat, floor: row.floor, renewed_at }, &buckets);
-        tracing::info!(queue = %row.queue, node = %row.node, buckets = buckets.len(), "queues: adopted");
+        tracing::info!(queue = %row.queue, node = %row.node, buckets = buckets.len(), "took over the webhook queue of a stopped node");
         self.doubts.notify_one();
         if let Some(first) = buckets.first() {
             self.queues.tell(start_of(*first));

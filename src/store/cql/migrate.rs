@@ -61,7 +61,7 @@ pub enum MigrateError {
          in between"
     )]
     Changed { keyspace: String, name: &'static str },
-    #[error("another process is still at work on the keyspace {keyspace}: run this again when it has ended")]
+    #[error("another process is migrating the keyspace {keyspace}: run this again when it has ended")]
     Locked { keyspace: String },
     #[error(
         "another process took over the work on the keyspace {keyspace}, because this one stood still: run it again"

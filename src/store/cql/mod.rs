@@ -111,7 +111,7 @@ impl ScyllaStore {
         while let Err(error) = tables.begin().await {
             match error {
                 StoreError::Unavailable(_) if began.elapsed() < START_PATIENCE => {
-                    tracing::warn!(%error, "the start waits for the cluster");
+                    tracing::warn!(%error, "waiting for the cluster");
                     tokio::time::sleep(ASK_AGAIN_AFTER).await;
                 }
                 error => return Err(error.into()),
@@ -191,7 +191,7 @@ impl Lifecycle for ScyllaStore {
         let was_closed = self.tables.cluster.close();
         let ended = tokio::time::timeout(CLOSE_PATIENCE, self.tables.links.end()).await;
         if ended.is_err() {
-            tracing::warn!("creations of links were cut short; none of them was answered");
+            tracing::warn!("some link creations were aborted; none of them was answered");
         }
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
@@ -202,7 +202,7 @@ impl Lifecycle for ScyllaStore {
         if !was_closed {
             let handed_back = tokio::time::timeout(CLOSE_PATIENCE, self.tables.leases.hand_back()).await;
             if !matches!(handed_back, Ok(Ok(()))) {
-                tracing::warn!("this node's queue was not handed back; another node adopts it soon");
+                tracing::warn!("can't release this node's webhook queue; another node takes it over soon");
             }
         }
     }

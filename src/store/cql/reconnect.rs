@@ -37,11 +37,11 @@ impl Cluster {
     async fn connect_anew(&self) {
         let session = match in_keyspace(&self.cql.settings, &self.cql.timestamps).await {
             Ok(session) => session,
-            Err(error) => return tracing::debug!(%error, "a new session was not begun"),
+            Err(error) => return tracing::debug!(%error, "can't open a new session to the cluster"),
         };
         match session.execute_unpaged(&self.statements.ready, ("ready",)).await {
             Ok(_) => self.cql.take_session(session),
-            Err(error) => tracing::debug!(%error, "a new session is not answered"),
+            Err(error) => tracing::debug!(%error, "a new session to the cluster got no answer"),
         }
     }
 }
@@ -65,7 +65,7 @@ impl Cql {
             let before = self.session.swap(Arc::new(session));
             let mut counts = self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
             *counts = sum(*counts, super::session::counts_of(&before));
-            tracing::info!("connected to the cluster anew");
+            tracing::info!("reconnected to the cluster");
         }
         self.reach.answered();
     }

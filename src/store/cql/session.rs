@@ -88,11 +88,11 @@ impl ScyllaSettings {
 /// Why there is no connection to the cluster.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    #[error("no node of the cluster can be reached: {0}")]
+    #[error("can't reach any node of the cluster: {0}")]
     OutOfReach(Box<NewSessionError>),
     #[error("{path}: {reason}")]
     Authority { path: String, reason: String },
-    #[error("TLS can't be set up: {0}")]
+    #[error("can't set TLS up: {0}")]
     Tls(#[from] rustls::Error),
 }
 
@@ -401,7 +401,7 @@ impl Cql {
 pub enum OpenSessionError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("the keyspace can't be used: {0}")]
+    #[error("can't use the keyspace: {0}")]
     Keyspace(String),
 }
 

@@ -32,7 +32,7 @@ fn read(engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<Option<Deli
 fn read_if_sound(engine: &Engine, from: &impl Rows, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
     read(engine, from, id).or_else(|error| match error {
         StoreError::Corrupt { .. } => {
-            tracing::error!(%error, delivery = %id, "a webhook delivery is passed over");
+            tracing::error!(%error, delivery = %id, "skipped an unreadable webhook delivery");
             Ok(None)
         }
         error @ StoreError::Unavailable(_) => Err(error),

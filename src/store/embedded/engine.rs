@@ -136,7 +136,7 @@ impl Engine {
         for keyspace in self.tables.all() {
             if let Err(error) = keyspace.rotate_memtable() {
                 // Writes fail then too, and say more.
-                tracing::debug!(%error, "store: memory is not flushed");
+                tracing::debug!(%error, "store: can't flush memory tables");
             }
         }
     }

@@ -153,7 +153,7 @@ fn records_path(directory: &Path) -> PathBuf {
 fn random<const N: usize>() -> Result<[u8; N], StoreError> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| StoreError::Unavailable("the system gave no randomness".into()))?;
+    filled.map_err(|_| StoreError::Unavailable("the operating system's random generator failed".into()))?;
     Ok(bytes)
 }
 

@@ -150,7 +150,7 @@ impl Lifecycle for EmbeddedStore {
             self.readers.end().await;
         };
         if tokio::time::timeout(CLOSE_PATIENCE, ended).await.is_err() {
-            tracing::error!("store: not closed in time; what was answered is durable all the same");
+            tracing::error!("store: not closed within the shutdown timeout; all answered writes are durable");
         }
     }
 }

@@ -155,7 +155,7 @@ fn run(engine: &Engine, mut waiting: mpsc::Receiver<Box<dyn Job>>) -> Health {
     // An engine that has failed is not written to.
     let kept = || if health == Health::Sound { known_links::keep(engine) } else { Ok(()) };
     if let Err(error) = ended.and_then(|()| kept()) {
-        tracing::error!(%error, "store: closed with an error; what was answered is durable all the same");
+        tracing::error!(%error, "store: closed with an error; all answered writes are durable");
     }
     health
 }
@@ -212,14 +212,14 @@ fn try_commit(engine: &Engine, group: &mut [Box<dyn Job>], health: &mut Health) 
         }
         Ok(Ok(Err(error))) => {
             if *health == Health::Sound {
-                tracing::error!(%error, "store: writes are not committed");
+                tracing::error!(%error, "store: can't commit writes");
                 *health = Health::Failing;
             }
             Err(Failure::OfAll)
         }
         Ok(Err(failure)) => Err(failure),
         Err(_) => {
-            tracing::error!("store: the engine panicked; nothing is written any more until a restart");
+            tracing::error!("store: the engine panicked; all writes are refused until a restart");
             *health = Health::Broken;
             Err(Failure::OfAll)
         }
@@ -232,7 +232,7 @@ fn run_all<'a>(engine: &'a Engine, group: &mut [Box<dyn Job>]) -> Result<Transac
         // Caught here and no further out, where nothing of the engine's is held: it is as sound as before.
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(engine, &mut transaction)));
         let ran = ran.unwrap_or_else(|_| {
-            tracing::error!("store: a write panicked and is taken back");
+            tracing::error!("store: a write panicked and was rolled back");
             Err(not_committed())
         });
         ran.map_err(|error| Failure::Of(index, error))?;

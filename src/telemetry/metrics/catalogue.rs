@@ -49,7 +49,7 @@ macro_rules! metrics {
 
 metrics! {
     BUILD_INFO: Gauge "signpost_build_info" ["version"]
-        "Always 1; the label tells the version."
+        "Always 1; the version is a label."
     SERVING: Gauge "signpost_serving" []
         "1 while requests are served, 0 while the process starts or drains."
 
@@ -58,83 +58,83 @@ metrics! {
     REDIRECTS_DISPATCHED: Counter "signpost_redirects_dispatched_total" []
         "Look-ups of short ids that were answered behind the HTTP dispatcher and not on the fast path, which takes less CPU: the request's head came in pieces or is out of the ordinary, or requests are logged or traced."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]
-        "Look-ups of links for redirects: hit and negative (a link, and that there is none, known from memory), or miss (the store was asked, its file of links included)."
+        "Look-ups of links for redirects: hit (cached link), negative (cached as unknown), miss (read from the store or its file of links)."
     REDIRECT_DURATION: Histogram "signpost_redirect_duration_seconds" []
-        "Time from reading a request for a short id to its answer, those that asked the store among them."
+        "Time from reading a request for a short id to its answer, including requests that asked the store."
     CACHED_LINKS: Gauge "signpost_cached_links" []
-        "Look-ups kept in memory, unknown ids among them."
+        "Entries in the shared cache of links, including unknown ids."
 
     HTTP_REQUESTS: Counter "signpost_http_requests_total" ["route", "status"]
-        "Requests answered by a route or by none, by its pattern and the class of the status; what is no HTTP is not among them."
+        "HTTP requests by route pattern and class of the status. Non-HTTP input is excluded."
     HTTP_REQUEST_DURATION: Histogram "signpost_http_request_duration_seconds" ["route"]
-        "Time from a request's head to its answer, redirects apart: they have a histogram of their own."
+        "Time from a request's head to its answer, without redirects, which have a histogram of their own."
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]
-        "Requests answered 429, by the limit: of a client (redirect, qr, unauthorized: too many 401) or of a key (key)."
+        "Requests answered 429, by limit: of an IP address (redirect, qr, unauthorized: too many 401s) or of an API key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
-        "Refusals for a quota that is used up: links (of POST /shorten) and webhook_deliveries of the month, and live keys (of POST /api-keys)."
+        "Requests and deliveries refused because a quota is used up: links and webhook_deliveries of the month, and live keys."
 
     HITS_APPENDED: Counter "signpost_journal_hits_appended_total" []
         "Hits written to the journal."
     HITS_NOT_RECORDED: Counter "signpost_journal_hits_not_recorded_total" []
-        "Hits that the journal had no room for: they are in no counter."
+        "Hits that are not counted because the journal had no room."
     HITS_CONSUMED: Counter "signpost_journal_hits_consumed_total" []
-        "Hits read from the journal to be counted, those read again after a failure among them."
+        "Hits read from the journal for counting, including those read again after a failure."
     HITS_COUNTED: Counter "signpost_hits_counted_total" []
         "Hits that the store has counted."
     COUNTING_DURATION: Histogram "signpost_hit_batch_duration_seconds" []
-        "Time to read a batch of hits and have the store count it."
+        "Time to read a batch of hits and write it to the store."
     JOURNAL_BYTES: Gauge "signpost_journal_bytes" []
-        "Disk space that the hit journal takes."
+        "Disk space used by the hit journal."
     JOURNAL_BUDGET_BYTES: Gauge "signpost_journal_budget_bytes" []
-        "Disk space that the hit journal may take."
+        "Limit of the hit journal's disk space."
     JOURNAL_SEGMENTS: Gauge "signpost_journal_segments" []
         "Files of the hit journal."
     JOURNAL_UNREAD_BYTES: Gauge "signpost_journal_unread_bytes" []
-        "Journal bytes that are yet to be read."
+        "Bytes of the hit journal that are not read yet."
     JOURNAL_OLDEST: Gauge "signpost_journal_oldest_hit_age_seconds" []
-        "How long the oldest hit waits at the most that is yet to be counted; 0 where none waits."
+        "Upper bound on the age of the oldest uncounted hit; 0 if there is none."
 
     STORE_OPERATIONS: Counter "signpost_store_operations_total" ["operation", "outcome"]
-        "Calls of the store: ok, refused (an id is taken, a quota used up, a key changed meanwhile), unavailable, corrupt."
+        "Calls of the store by outcome: ok, refused (id taken, quota used up, key changed concurrently), unavailable, corrupt."
     STORE_OPERATION_DURATION: Histogram "signpost_store_operation_duration_seconds" ["operation"]
-        "Time that the store took for a call, whatever its outcome."
+        "Duration of a call of the store, whatever its outcome."
     STORE_REACHABLE: Gauge "signpost_store_reachable" []
-        "0 while the store is known to be out of reach, and what needs it is refused at once; else 1, on the embedded store always."
+        "0 while the store is known to be unreachable and requests that need it are refused at once, else 1. Always 1 on the embedded store."
     CQL_QUERIES: Counter "signpost_cql_queries_total" []
-        "Queries that the driver has sent to the cluster; none on the embedded store."
+        "Queries sent to the cluster. Absent on the embedded store."
     CQL_ERRORS: Counter "signpost_cql_errors_total" []
         "Queries to the cluster that failed."
     CQL_RETRIES: Counter "signpost_cql_retries_total" []
-        "Queries to the cluster that the driver sent again."
+        "Queries to the cluster that the driver retried."
     CQL_TIMEOUTS: Counter "signpost_cql_timeouts_total" ["what"]
         "Time-outs at the cluster: of a request, or of a connection."
     CQL_CONNECTIONS: Gauge "signpost_cql_connections" []
         "Connections to the cluster."
 
     WEBHOOK_DELIVERIES: Counter "signpost_webhook_deliveries_total" ["outcome"]
-        "Webhook deliveries that have ended: delivered, failed, quota_exceeded, unsendable."
+        "Finished webhook deliveries by outcome: delivered, failed, quota_exceeded, unsendable."
     WEBHOOK_ATTEMPTS: Counter "signpost_webhook_attempts_total" ["result"]
-        "Tries of webhook deliveries: success, failure."
+        "Attempts of webhook deliveries by outcome: success, failure."
     WEBHOOK_FIRST_ATTEMPT_DELAY: Histogram "signpost_webhook_first_attempt_delay_seconds" []
-        "Time from a hit to the first try of a delivery."
+        "Time from a hit to the first attempt of a delivery."
     WEBHOOK_DELIVERY_DELAY: Histogram "signpost_webhook_delivery_delay_seconds" []
         "Time from a hit to the success of a delivery."
     WEBHOOK_PENDING: Gauge "signpost_webhook_pending" []
-        "Webhook deliveries in the queue, those under way among them."
+        "Webhook deliveries in the queue, including those in flight."
     WEBHOOK_IN_FLIGHT: Gauge "signpost_webhook_in_flight" []
-        "Tries of webhook deliveries under way."
+        "Attempts of webhook deliveries in flight."
     WEBHOOK_OVERDUE: Gauge "signpost_webhook_overdue_seconds" []
-        "How long the webhook delivery that is overdue longest is overdue."
+        "Age of the most overdue webhook delivery."
 
     ACTOR_RESTARTS: Counter "signpost_actor_restarts_total" ["actor"]
-        "Actors started anew after they ended, by what they do."
+        "Restarts of actors, by actor."
     ACTOR_WAITING: Gauge "signpost_actor_messages_waiting" ["actor"]
-        "Messages to the key shards that are not answered yet: in a mailbox, or being handled."
+        "Messages to the key shards that are not answered yet."
     ACTOR_MESSAGE_DURATION: Histogram "signpost_actor_message_duration_seconds" ["actor"]
         "Time from sending a message to a key shard to its answer."
 
     TRACE_SPANS: Counter "signpost_trace_spans_total" ["outcome"]
-        "Spans for the collector of traces: exported (it answered 2xx), failed (it was out of reach, or answered otherwise), dropped (too many waited, or the process ends)."
+        "Spans by outcome: exported (the collector answered 2xx), failed (it was unreachable or answered otherwise), dropped (the queue was full, or the process stopped)."
 }
 
 /// Hands the helps to the recorder in place.

@@ -39,13 +39,13 @@ pub struct TraceSettings {
 /// Why traces can't be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
-    #[error("TLS can't be set up: {0}")]
+    #[error("can't set TLS up: {0}")]
     Tls(#[from] rustls::Error),
-    #[error("the HTTP client can't be made: {0}")]
+    #[error("can't create the HTTP client: {0}")]
     Client(#[from] reqwest::Error),
     #[error("{0}")]
     Exporter(#[from] ExporterBuildError),
-    #[error("a thread can't be started: {0}")]
+    #[error("can't start a thread: {0}")]
     Thread(#[from] std::io::Error),
 }
 
@@ -99,7 +99,7 @@ impl Exporter {
         let (stopped, has_stopped) = oneshot::channel();
         let stop = move || {
             if let Err(error) = processor.shutdown_with_timeout(STOP_WITHIN) {
-                tracing::warn!(%error, "the last traces were not sent");
+                tracing::warn!(%error, "can't send the last traces");
             }
             // Nobody may wait for it any more.
             let _ = stopped.send(());
@@ -190,7 +190,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Counted {
             (Err(error), false) => {
                 let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let error = cause.unwrap_or_else(|| error.to_string());
-                tracing::warn!(error, "traces can't be sent to telemetry.otlp_endpoint");
+                tracing::warn!(error, "can't send traces to telemetry.otlp_endpoint");
             }
             (Ok(()), true) => tracing::info!("traces are sent again"),
             _ => {}

@@ -88,7 +88,7 @@ async fn deliveries_past_the_quota_are_settled_as_quickly_as_others_are_delivere
     assert_eq!((&failed["error"], &failed["attempts"]), (&json!("quota exceeded"), &json!(0)));
 }
 
-/// Many receivers that take no place of the in_flight, and one with a backlog that takes all it may have.
+/// Many receivers that take no place of the in-flight table, and one with a backlog that takes all it may have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_passed_over_before_the_quota_was_used_up_is_settled_too() {
     const QUOTA: u64 = 30;

@@ -17,7 +17,7 @@ async fn a_problem_begins_with_type_title_status_and_detail() {
     assert_eq!(
         answer.text(),
         r#"{"type":"urn:problem-type:signpost:validation","title":"Validation failed","status":422,"#.to_owned()
-            + r#""detail":"The request has faults; see `errors` for each.","#
+            + r#""detail":"The request is invalid; see `errors`.","#
             + r#""errors":[{"pointer":"/redirect_url","detail":"must be a string"}]}"#
     );
 }

@@ -86,9 +86,10 @@ fn a_cluster_that_is_known_to_be_gone_keeps_nobody_waiting() {
     // What asks again and again tells when that begins, once a minute, and when it is over.
     let minutes = killed.elapsed().as_secs() / 60 + 1;
     let lines = |text: &str| process.stderr().lines().filter(|line| line.contains(text)).count() as u64;
-    for (fails, is_over) in
-        [("webhooks wait", "webhooks go on"), ("hits wait in the journal", "hits are counted again")]
-    {
+    for (fails, is_over) in [
+        ("the store did not answer: webhooks wait", "webhooks are delivered again"),
+        ("the store did not take hits", "the store takes hits again"),
+    ] {
         until(is_over, AT_LAST, || lines(is_over) == 1);
         assert!((1..=minutes).contains(&lines(fails)), "{fails}: {}", process.stderr());
     }

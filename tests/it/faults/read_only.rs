@@ -78,7 +78,7 @@ fn child_whose_journal_becomes_read_only() {
     }
     assert_eq!(recorded() + not_recorded(), visits);
     soon("what was recorded is counted", || total_hits(&process, &link) == recorded());
-    for told in ["hits are not recorded", "Read-only file system", "can't delete"] {
+    for told in ["hits are not counted", "Read-only file system", "can't delete"] {
         soon(told, || process.stderr().contains(told));
     }
     let log = process.stderr();

@@ -38,7 +38,7 @@ pub fn open(
             let mut batch = durable_batch(database, 1);
             batch.remove(meta, row_keys::KNOWN_LINKS_STAMP);
             batch.commit().map_err(|e| engine_error(&e))?;
-            let of_no_use = |error: &_| tracing::info!(%error, "store: the file of known links is of no use");
+            let of_no_use = |error: &_| tracing::info!(%error, "store: discarded the stale index of links");
             KnownLinks::read(directory, stamp).inspect_err(of_no_use).ok()
         }
         None => None,
@@ -55,7 +55,7 @@ pub fn open(
 /// Makes the links known that are there: a few at once, many in the background. Where that fails, ids are looked up.
 pub fn complete(engine: &Arc<Engine>) {
     let failed = |error: &dyn std::fmt::Display| {
-        tracing::error!(%error, "store: unknown ids are looked up on disk until the next start");
+        tracing::error!(%error, "store: unknown ids are looked up on disk until the next restart");
     };
     if engine.known_links.is_complete.load(Ordering::Relaxed) {
         return;
@@ -74,10 +74,10 @@ pub fn complete(engine: &Arc<Engine>) {
                 Ok(None) => {
                     // What is on the disk already a clean end needs not wait for.
                     if let Err(error) = engine.known_links.records.sync() {
-                        tracing::debug!(%error, "store: the records of links are not synced");
+                        tracing::debug!(%error, "store: can't sync the records of links");
                     }
                     let (links, seconds) = (engine.known_links.len(), began.elapsed().as_secs_f32());
-                    return tracing::info!(links, seconds, "store: all links are known again");
+                    return tracing::info!(links, seconds, "store: the index of links is rebuilt");
                 }
                 Err(error) => return failed(&error),
             }

@@ -112,7 +112,7 @@ impl Records {
             Ok(read) => decode(id, &bytes[..read]),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 if !self.always_waits.swap(true, Ordering::Relaxed) {
-                    tracing::info!("store: this file system does not tell what is in memory; {SLOWER}");
+                    tracing::info!("store: this file system does not support RWF_NOWAIT; {SLOWER}");
                 }
                 None
             }
