@@ -52,10 +52,10 @@ pub use self::build::TestSeams;
 pub use self::master_key::{KeyPlace, MasterKeyError, Remedy, StorePlace};
 pub use self::probe::{ServerReadiness, readiness_of_server};
 pub use self::transfer::{Exported, export, import};
-pub use crate::service::root_key::News;
+pub use crate::service::root_key::FirstStartSecrets;
 
 /// Tells the operator of a first start what is not shown again, and how the service is reached, without a trailing slash.
-pub type Tell<'a> = &'a dyn Fn(News<'_>, &str) -> io::Result<()>;
+pub type Tell<'a> = &'a dyn Fn(FirstStartSecrets<'_>, &str) -> io::Result<()>;
 
 /// Why the service did not start.
 #[derive(Debug, Error)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use signpost::app::{self, App, News};
+use signpost::app::{self, App, FirstStartSecrets};
 use signpost::cli::{Cli, Command};
 use signpost::config::{Config, LogFormat, LogLevel, StoreKind};
 use signpost::telemetry::logging::{self, Console, Format};
@@ -187,10 +187,10 @@ fn have_small_pages() {
 
 /// Shows, once in the life of a store, the secrets that its first start makes, and how to use them. They are for people, so they
 /// are plain text whatever the log is like.
-fn tell(news: News<'_>, base_url: &str) -> io::Result<()> {
+fn tell(news: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match news {
-        News::Made { secret, webhook_secret } => {
+        FirstStartSecrets::Made { secret, webhook_secret } => {
             writeln!(out, "This is the first start. Keep what follows: it is not shown again.\n")?;
             if let Some(secret) = secret {
                 writeln!(out, "  root key        {}", secret.reveal())?;
@@ -205,11 +205,11 @@ fn tell(news: News<'_>, base_url: &str) -> io::Result<()> {
                 )?;
             }
         }
-        News::MadeBefore => {
+        FirstStartSecrets::MadeBefore => {
             let others = "Another node, or an earlier start, was quicker: what is shown above is of no use, but what was shown there.";
             writeln!(out, "{others}\n")?;
         }
-        News::Uncertain => {
+        FirstStartSecrets::Uncertain => {
             let hint = "It is not known whether these are kept. If the next start shows others, those are; if it shows none, these are.";
             writeln!(out, "{hint}\n")?;
         }

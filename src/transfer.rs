@@ -111,9 +111,9 @@ impl Counts {
 /// One line.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line<'a> {
+enum ExportLine<'a> {
     SignpostExport(Header),
-    Place(Place),
+    Place(ExportPlace),
     End(End),
     #[serde(untagged)]
     Record(RecordV1<'a>),
@@ -133,12 +133,12 @@ struct Header {
 
 /// From where to go on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Place {
+struct ExportPlace {
     section: SectionV1,
     from: Option<String>,
 }
 
-impl Place {
+impl ExportPlace {
     fn new(section: Section, from: Option<String>) -> Self {
         Self { section: section.into(), from }
     }
@@ -152,7 +152,7 @@ struct End {
 }
 
 /// Reads lines, and keeps account of what it has read.
-struct Lines<R> {
+struct ExportLines<R> {
     path: PathBuf,
     from: R,
     text: Vec<u8>,
@@ -163,13 +163,13 @@ struct Lines<R> {
     number: u64,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> ExportLines<R> {
     fn new(path: PathBuf, from: R) -> Self {
         Self { path, from, text: Vec::new(), hash: Context::new(&SHA256), offset: 0, number: 0 }
     }
 
     /// The next line; `None` at the end, and where the last line has no end.
-    fn next(&mut self) -> Result<Option<Line<'static>>, TransferError> {
+    fn next(&mut self) -> Result<Option<ExportLine<'static>>, TransferError> {
         self.text.clear();
         let read = self.from.read_until(b'\n', &mut self.text).map_err(|source| self.file_error(source))?;
         if read == 0 || self.text.last() != Some(&b'\n') {
@@ -178,7 +178,7 @@ impl<R: BufRead> Lines<R> {
         self.number += 1;
         self.offset += read as u64;
         let line = serde_json::from_slice(&self.text);
-        if !matches!(line, Ok(Line::End(_))) {
+        if !matches!(line, Ok(ExportLine::End(_))) {
             self.hash.update(&self.text);
         }
         line.map(Some).map_err(|error| self.damaged(&error))
@@ -187,8 +187,8 @@ impl<R: BufRead> Lines<R> {
     /// The first line.
     fn header(&mut self) -> Result<Header, TransferError> {
         match self.next() {
-            Ok(Some(Line::SignpostExport(header))) if header.format == FORMAT => Ok(header),
-            Ok(Some(Line::SignpostExport(header))) => {
+            Ok(Some(ExportLine::SignpostExport(header))) if header.format == FORMAT => Ok(header),
+            Ok(Some(ExportLine::SignpostExport(header))) => {
                 Err(TransferError::OtherForm { path: self.path.clone(), found: header.format })
             }
             Err(error @ TransferError::File { .. }) => Err(error),

@@ -105,7 +105,7 @@ pub struct CounterWakes {
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum CountStep {
     /// There is more to read.
     Counted,
     CaughtUp,
@@ -144,14 +144,14 @@ impl Counting {
     }
 
     /// Counts one batch.
-    async fn step(&mut self) -> Result<Step, StoreError> {
-        let mut step = Step::Counted;
+    async fn step(&mut self) -> Result<CountStep, StoreError> {
+        let mut step = CountStep::Counted;
         let (began, now) = (Instant::now(), self.clock.now());
         if self.offered.is_none() {
             if self.cursor.begun > self.cursor.counted {
                 self.gather_begun();
             } else if self.gather() {
-                step = Step::CaughtUp;
+                step = CountStep::CaughtUp;
             }
         }
         if let Some(batch) = &self.offered {
@@ -168,12 +168,12 @@ impl Counting {
         } else {
             self.last = (0, Duration::ZERO);
         }
-        if step == Step::CaughtUp {
+        if step == CountStep::CaughtUp {
             self.meters.counted_upto(now.0);
         }
         // Under load it may never be caught up, but is past what was left.
         let cursor = self.cursor.counted;
-        if let Some(recovery) = self.recovery.take_if(|it| step == Step::CaughtUp || cursor > it.upto) {
+        if let Some(recovery) = self.recovery.take_if(|it| step == CountStep::CaughtUp || cursor > it.upto) {
             recovery.tell();
         }
         Ok(step)
@@ -279,8 +279,8 @@ impl Actor for HitCounter {
                     outage.succeeded();
                 }
                 match step {
-                    Ok(Step::Counted) => {}
-                    Ok(Step::CaughtUp) => {
+                    Ok(CountStep::Counted) => {}
+                    Ok(CountStep::CaughtUp) => {
                         if tokio::time::timeout(pause, notifier.told()).await.is_ok() {
                             tokio::time::sleep(gather).await;
                         }
@@ -310,8 +310,8 @@ impl Handler<CountAll> for HitCounter {
         Box::pin(async move {
             loop {
                 match counting.lock().await.step().await {
-                    Ok(Step::Counted) => {}
-                    Ok(Step::CaughtUp) => return true,
+                    Ok(CountStep::Counted) => {}
+                    Ok(CountStep::CaughtUp) => return true,
                     Err(error) => {
                         tracing::warn!(%error, "hits stay in the journal for the next start");
                         return false;

@@ -11,7 +11,7 @@ use actix_web::{App as Router, web};
 
 use super::around_store::guarded_and_metered;
 use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
-use super::opening::{self, Ground};
+use super::opening::{self, OpenedNode};
 use super::{App, Parts, StartError, Tell, meters, refused};
 use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
@@ -96,7 +96,7 @@ pub(super) async fn build(
     // Before anything that may take its time: whoever looks after the process learns that it lives and starts.
     let (metrics, readiness, admin) = serve_operators(admin_socket).await?;
 
-    let Ground { vault, node, journal, store, reach } = opening::open(config).await?;
+    let OpenedNode { vault, node, journal, store, reach } = opening::open(config).await?;
     let store = match seams.wrap_store {
         Some(wrap) => wrap(store),
         None => store,

@@ -18,7 +18,7 @@ use crate::store::{Store, StoreError};
 use crate::transfer::TransferError;
 
 /// What a node serves from.
-pub struct Ground {
+pub struct OpenedNode {
     pub vault: Arc<Vault>,
     pub node: NodeId,
     pub journal: HeldDirectory,
@@ -28,7 +28,7 @@ pub struct Ground {
 }
 
 /// Opens all of it.
-pub async fn open(config: &Config) -> Result<Ground, StartError> {
+pub async fn open(config: &Config) -> Result<OpenedNode, StartError> {
     match config.store.kind {
         StoreKind::Embedded => {
             make_directory(config)?;
@@ -37,7 +37,7 @@ pub async fn open(config: &Config) -> Result<Ground, StartError> {
             let (database, kept) = open_database(config)?;
             let (vault, node, journal) = open_node(config, &kept)?;
             let store = open_store(config, database)?;
-            Ok(Ground { vault, node, journal, store: Arc::new(store), reach: None })
+            Ok(OpenedNode { vault, node, journal, store: Arc::new(store), reach: None })
         }
         StoreKind::Scylla => {
             writable::check(config)?;
@@ -47,7 +47,7 @@ pub async fn open(config: &Config) -> Result<Ground, StartError> {
             let (vault, node, journal) = open_node(config, &kept)?;
             let store = cluster.open(node).await?;
             let reach = store.reach();
-            Ok(Ground { vault, node, journal, store: Arc::new(store), reach: Some(reach) })
+            Ok(OpenedNode { vault, node, journal, store: Arc::new(store), reach: Some(reach) })
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Found {
 
 /// Where a question stands.
 #[derive(Debug)]
-enum State {
+enum ExchangeState {
     Open,
     Answered(Found),
     /// The server could not or would not answer.
@@ -33,7 +33,7 @@ struct Question {
     id: u16,
     query: Query,
     packet: Vec<u8>,
-    state: State,
+    state: ExchangeState,
 }
 
 /// What a packet was.
@@ -60,8 +60,8 @@ impl Exchange {
     /// The packets of all open questions. Those that failed before are open again.
     pub fn ask(&mut self) -> impl Iterator<Item = &[u8]> {
         for question in &mut self.0 {
-            if matches!(question.state, State::Failed) {
-                question.state = State::Open;
+            if matches!(question.state, ExchangeState::Failed) {
+                question.state = ExchangeState::Open;
             }
         }
         self.0.iter().filter(|question| question.is_open()).map(|question| &*question.packet)
@@ -79,8 +79,8 @@ impl Exchange {
         }
         question.state = match message.response_code {
             // Some servers say of a name that has only the other kind that it is not there (RFC 4074), so both are asked for.
-            ResponseCode::NoError | ResponseCode::NXDomain => State::Answered(found(&question.query, &message)),
-            _ => State::Failed,
+            ResponseCode::NoError | ResponseCode::NXDomain => ExchangeState::Answered(found(&question.query, &message)),
+            _ => ExchangeState::Failed,
         };
         Heard::Answer
     }
@@ -88,7 +88,7 @@ impl Exchange {
     /// Takes note that the server answers none of the open questions.
     pub fn fail(&mut self) {
         for question in self.0.iter_mut().filter(|question| question.is_open()) {
-            question.state = State::Failed;
+            question.state = ExchangeState::Failed;
         }
     }
 
@@ -97,14 +97,16 @@ impl Exchange {
     }
 
     pub fn has_addresses(&self) -> bool {
-        self.0.iter().any(|question| matches!(&question.state, State::Answered(found) if !found.addresses.is_empty()))
+        self.0
+            .iter()
+            .any(|question| matches!(&question.state, ExchangeState::Answered(found) if !found.addresses.is_empty()))
     }
 
     /// What is known of the name: all that was answered, if that is an address or both are answered.
     pub fn outcome(&self) -> Option<Found> {
         let mut answered = self.0.iter().filter_map(|question| match &question.state {
-            State::Answered(found) => Some(found),
-            State::Open | State::Failed => None,
+            ExchangeState::Answered(found) => Some(found),
+            ExchangeState::Open | ExchangeState::Failed => None,
         });
         let (first, second) = (answered.next()?, answered.next());
         if second.is_none() && first.addresses.is_empty() {
@@ -130,11 +132,11 @@ impl Question {
         let mut message = Message::query();
         message.metadata.recursion_desired = true;
         message.add_query(query.clone());
-        Some(Self { id: message.id, query, packet: message.to_vec().ok()?, state: State::Open })
+        Some(Self { id: message.id, query, packet: message.to_vec().ok()?, state: ExchangeState::Open })
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
+        matches!(self.state, ExchangeState::Open)
     }
 
     fn is_answered_by(&self, message: &Message) -> bool {

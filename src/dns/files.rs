@@ -23,9 +23,9 @@ pub struct Files {
 
 /// What changes when a file is written to, or another one is put in its place. `None` is no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp(Option<[i64; 5]>);
+pub struct FileStamp(Option<[i64; 5]>);
 
-impl Stamp {
+impl FileStamp {
     fn of(path: &Path) -> Self {
         let changes = |file: Metadata| {
             let [inode, length] = [file.ino(), file.size()].map(u64::cast_signed);
@@ -36,8 +36,8 @@ impl Stamp {
 }
 
 impl Files {
-    pub fn stamps(&self) -> [Stamp; 2] {
-        [Stamp::of(&self.resolv_conf), Stamp::of(&self.hosts)]
+    pub fn stamps(&self) -> [FileStamp; 2] {
+        [FileStamp::of(&self.resolv_conf), FileStamp::of(&self.hosts)]
     }
 
     /// Reads both. One that is not there, or can't be read, is as an empty one.

@@ -21,10 +21,10 @@ use moka::future::Cache;
 use thiserror::Error;
 
 use self::exchange::Found;
-use self::files::{Files, Stamp};
+use self::files::{FileStamp, Files};
 use self::hosts::Hosts;
 use self::resolv_conf::ResolvConf;
-use self::servers::{AskError, Servers};
+use self::servers::{ServerError, Servers};
 
 /// Addresses of a name at the most, half of them for each family.
 const MOST_ADDRESSES: usize = 16;
@@ -46,11 +46,11 @@ pub enum LookUpError {
     Silence,
 }
 
-impl From<AskError> for LookUpError {
-    fn from(error: AskError) -> Self {
+impl From<ServerError> for LookUpError {
+    fn from(error: ServerError) -> Self {
         match error {
-            AskError::Refused => Self::Refused,
-            AskError::Silence => Self::Silence,
+            ServerError::Refused => Self::Refused,
+            ServerError::Silence => Self::Silence,
         }
     }
 }
@@ -73,9 +73,9 @@ impl Settings {
 
 /// Looks names up. Cheap to clone; clones share what they know.
 #[derive(Clone)]
-pub struct Resolver(Arc<Shared>);
+pub struct Resolver(Arc<SharedResolver>);
 
-struct Shared {
+struct SharedResolver {
     files: Files,
     look_at_files_every: Duration,
     view: ArcSwap<View>,
@@ -85,7 +85,7 @@ struct Shared {
 
 /// All that holds as long as the files are the same.
 struct View {
-    stamps: [Stamp; 2],
+    stamps: [FileStamp; 2],
     resolv_conf: ResolvConf,
     hosts: Hosts,
     servers: Servers,
@@ -97,7 +97,7 @@ impl Resolver {
     pub fn new(settings: Settings) -> Self {
         let files = Files { resolv_conf: settings.resolv_conf, hosts: settings.hosts };
         let view = ArcSwap::from_pointee(View::read(&files));
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedResolver {
             files,
             look_at_files_every: settings.look_at_files_every,
             view,
@@ -129,7 +129,7 @@ impl Resolver {
     }
 }
 
-impl Shared {
+impl SharedResolver {
     /// Whether it is time, and nobody is at it.
     fn begins_to_look(&self, now: Instant) -> bool {
         // Nothing panics while this lock is held.
@@ -144,7 +144,7 @@ impl Shared {
 }
 
 /// The one look at the files that is under way.
-struct Looking(Arc<Shared>);
+struct Looking(Arc<SharedResolver>);
 
 impl Looking {
     fn look(&self) {
@@ -198,7 +198,7 @@ impl View {
         let mut error = None;
         for (index, name) in names.in_order.iter().enumerate() {
             // Where nobody answers, no further search domain is tried.
-            if error == Some(AskError::Silence) && index != names.as_given {
+            if error == Some(ServerError::Silence) && index != names.as_given {
                 continue;
             }
             match self.servers.ask(name).await {

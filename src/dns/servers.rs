@@ -23,7 +23,7 @@ const MOST_OF_STREAM: u16 = 16 * 1024;
 
 /// Why a name could not be looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskError {
+pub enum ServerError {
     /// All servers say that they can't tell.
     Refused,
     /// No server has answered.
@@ -44,10 +44,10 @@ impl Servers {
     /// Looks up the addresses of a full name, without a dot at its end.
     ///
     /// One server is asked after the other, each for both kinds of addresses, until one tells.
-    pub async fn ask(&self, name: &str) -> Result<Found, AskError> {
+    pub async fn ask(&self, name: &str) -> Result<Found, ServerError> {
         let Some(mut exchange) = Exchange::new(name) else { return Ok(Found::default()) };
         let first = self.turns.as_ref().map_or(0, |turns| turns.fetch_add(1, Ordering::Relaxed));
-        let mut error = AskError::Silence;
+        let mut error = ServerError::Silence;
         let mut socket: Option<(SocketAddr, UdpSocket)> = None;
         for turn in 0..self.addresses.len() * self.attempts as usize {
             let server = self.addresses[first.wrapping_add(turn) % self.addresses.len()];
@@ -63,7 +63,7 @@ impl Servers {
                 return Ok(found);
             }
             if heard.is_ok_and(|()| !exchange.has_open()) {
-                error = AskError::Refused;
+                error = ServerError::Refused;
             }
             exchange.fail();
             socket = Some((server, asked));

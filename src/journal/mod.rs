@@ -156,7 +156,7 @@ impl HeldDirectory {
         let unusable = |source| JournalError::Directory { path: directory.clone(), source };
         let found = survey(&directory, node).map_err(unusable)?;
         let above = found.segments.iter().map(|old| old.header.end()).fold(cursor.max(begun), Ord::max);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedJournal {
             active: ArcSwapOption::empty(),
             rotation: Mutex::new(Rotation {
                 spare: None,
@@ -233,7 +233,7 @@ impl Drop for DirectoryLock {
 /// Appends hits to the journal; cheap to clone, one for each thread.
 #[derive(Clone, Debug)]
 pub struct JournalWriter {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJournal>,
 }
 
 impl JournalWriter {
@@ -277,7 +277,7 @@ impl JournalWriter {
 
 /// What writers, reader and upkeep have in common.
 #[derive(Debug)]
-struct Shared {
+struct SharedJournal {
     /// Where to append; none while there is no room for a segment.
     active: ArcSwapOption<Segment>,
     pub rotation: Mutex<Rotation>,
@@ -308,7 +308,7 @@ pub(super) struct Rotation {
     next_base: Position,
 }
 
-impl Shared {
+impl SharedJournal {
     /// Puts the next segment in the place of the one with sequence `full`, or of none.
     #[cold]
     fn rotate(&self, full: Option<u64>) -> Result<(), NotRecorded> {

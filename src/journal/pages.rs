@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::segment::Segment;
-use super::{Shared, lock_of};
+use super::{SharedJournal, lock_of};
 use crate::threads::give_way;
 
 /// Bytes ahead of the writers whose pages are ready. The writer that has used up half of them wakes the thread that makes more:
@@ -20,11 +20,11 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// The thread that does so.
 #[derive(Debug)]
 pub(super) struct PageMaker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJournal>,
 }
 
 impl PageMaker {
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<SharedJournal>) -> Self {
         Self { shared }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::Shared;
+use super::SharedJournal;
 use super::append_log::{LogReader, Next};
 use super::record::HitRecord;
 use super::recovery::{OldSegment, RecoveryReport, Scan};
@@ -25,7 +25,7 @@ pub struct ReadOutcome {
 /// Reads the journal from a cursor on, and deletes what has been consumed.
 #[derive(Debug)]
 pub struct JournalReader {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJournal>,
     /// Covers all that was read.
     cursor: Position,
     /// Covers all that is consumed for good.
@@ -87,7 +87,12 @@ enum Reading {
 }
 
 impl JournalReader {
-    pub(super) fn new(shared: Arc<Shared>, cursor: Position, old: Vec<OldSegment>, recovery: RecoveryReport) -> Self {
+    pub(super) fn new(
+        shared: Arc<SharedJournal>,
+        cursor: Position,
+        old: Vec<OldSegment>,
+        recovery: RecoveryReport,
+    ) -> Self {
         let segments = old
             .into_iter()
             .map(|old| {
@@ -121,9 +126,9 @@ impl JournalReader {
         let mut caught_up = false;
         while records < max && !caught_up {
             match self.next(each) {
-                Step::Shown => records += 1,
-                Step::Passed => {}
-                Step::Waits => caught_up = true,
+                ReadStep::Shown => records += 1,
+                ReadStep::Passed => {}
+                ReadStep::Waits => caught_up = true,
             }
         }
         self.tell_progress();
@@ -165,12 +170,12 @@ impl JournalReader {
         &self.recovery
     }
 
-    fn next(&mut self, each: &mut dyn FnMut(Position, HitRecord<'_>)) -> Step {
+    fn next(&mut self, each: &mut dyn FnMut(Position, HitRecord<'_>)) -> ReadStep {
         if !self.open_next() {
-            return Step::Waits;
+            return ReadStep::Waits;
         }
         // Can't fail: it was just opened.
-        let Some(open) = &mut self.open else { return Step::Waits };
+        let Some(open) = &mut self.open else { return ReadStep::Waits };
         let cursor = &mut self.cursor;
         let mut shown = Shown::Undecodable;
         let mut show = |end: usize, payload: &[u8]| {
@@ -196,30 +201,30 @@ impl JournalReader {
         };
         match next {
             Next::Record(()) => match shown {
-                Shown::Yes => Step::Shown,
-                Shown::Covered => Step::Passed,
+                Shown::Yes => ReadStep::Shown,
+                Shown::Covered => ReadStep::Passed,
                 Shown::Undecodable => {
                     self.recovery.undecodable_records += 1;
-                    Step::Passed
+                    ReadStep::Passed
                 }
             },
             Next::Damaged(bytes) => {
                 self.recovery.holes += 1;
                 self.recovery.torn_bytes += bytes as u64;
                 tracing::error!(bytes, "skipped a damaged journal record");
-                Step::Passed
+                ReadStep::Passed
             }
             Next::Garbage => {
                 if !self.garbage_reported {
                     self.garbage_reported = true;
                     tracing::error!("another program wrote to the journal: restart to read past it");
                 }
-                Step::Waits
+                ReadStep::Waits
             }
-            Next::Pending => Step::Waits,
+            Next::Pending => ReadStep::Waits,
             Next::End => {
                 self.finish();
-                Step::Passed
+                ReadStep::Passed
             }
         }
     }
@@ -283,14 +288,14 @@ impl JournalReader {
     }
 
     /// Leaves an old segment in place that the disk does not give back.
-    fn abandon(&mut self, error: &io::Error) -> Step {
+    fn abandon(&mut self, error: &io::Error) -> ReadStep {
         self.open = None;
         self.recovery.unreadable_segments += 1;
         if let Some(Unreleased { source: Source::Old(old), .. }) = self.segments.remove(self.at) {
             let path = old.path.display();
             tracing::error!(%path, %error, "can't read a journal segment: it stays in place");
         }
-        Step::Passed
+        ReadStep::Passed
     }
 
     fn delete_consumed(&mut self) {
@@ -333,7 +338,7 @@ impl JournalReader {
     }
 }
 
-enum Step {
+enum ReadStep {
     Shown,
     Passed,
     Waits,

@@ -173,7 +173,7 @@ fn examine(path: &Path) -> Result<OldSegment, ExamineError> {
 /// Reads the good records of an old segment in order.
 #[derive(Debug)]
 pub(super) struct Scan {
-    window: Window,
+    window: ReadWindow,
     seed: u32,
     /// Where what can be read ends.
     limit: usize,
@@ -189,7 +189,7 @@ impl Scan {
         let readable = segment.header.capacity.min(segment.file_bytes);
         let limit = usize::try_from(readable).map_err(io::Error::other)?;
         Ok(Self {
-            window: Window::new(File::open(&segment.path)?, limit),
+            window: ReadWindow::new(File::open(&segment.path)?, limit),
             seed: segment.header.seed(),
             limit,
             offset: SEGMENT_HEADER_BYTES,
@@ -265,14 +265,14 @@ impl Scan {
 
 /// A part of a file in memory.
 #[derive(Debug)]
-struct Window {
+struct ReadWindow {
     file: File,
     file_bytes: usize,
     start: usize,
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl ReadWindow {
     const BYTES: usize = 256 * 1024;
 
     fn new(file: File, file_bytes: usize) -> Self {
@@ -294,4 +294,4 @@ impl Window {
     }
 }
 
-const _: () = assert!(Window::BYTES > FRAME_HEADER_BYTES + u16::MAX as usize);
+const _: () = assert!(ReadWindow::BYTES > FRAME_HEADER_BYTES + u16::MAX as usize);

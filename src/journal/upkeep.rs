@@ -10,17 +10,17 @@ use std::time::Instant;
 
 use super::pages::PageMaker;
 use super::segment::Prepare;
-use super::{NotRecorded, Shared, lock_of};
+use super::{NotRecorded, SharedJournal, lock_of};
 use crate::threads::in_background;
 
 /// The journal's background work. [`start`](Self::start) gives it threads of its own.
 #[derive(Debug)]
 pub struct JournalUpkeep {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJournal>,
 }
 
 impl JournalUpkeep {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedJournal>) -> Self {
         Self { shared }
     }
 

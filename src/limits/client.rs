@@ -111,7 +111,7 @@ impl ClientLimiter {
     }
 
     /// The line that holds the client's window, and the tag that tells it from the others there.
-    fn place(&self, client: ClientKey) -> (Line<'_>, u16) {
+    fn place(&self, client: ClientKey) -> (CellLine<'_>, u16) {
         let [mask_1, factor_1, mask_2, factor_2] = self.hash_keys;
         let hash = folded_product(client.0 ^ mask_1, factor_1);
         let hash = folded_product(hash ^ mask_2, factor_2);
@@ -120,7 +120,7 @@ impl ClientLimiter {
         #[expect(clippy::cast_possible_truncation, reason = "the hash's low bits are meant")]
         let tag = hash as u16 & TAG;
         let (lines, _) = self.words[self.first..].as_chunks();
-        (Line::of(&lines[line]), tag.max(1))
+        (CellLine::of(&lines[line]), tag.max(1))
     }
 }
 
@@ -158,14 +158,14 @@ const NEW: u16 = 0x8000;
 ///
 /// As all four entries are in one word, taking a cell is one compare-and-swap, which fails if
 /// anyone else took a cell of the line meanwhile. So a client never gets two cells.
-struct Line<'a> {
+struct CellLine<'a> {
     /// Four entries; 0 is a cell that nobody has taken yet.
     directory: &'a AtomicU64,
     /// Packed by [`WindowRule`].
     windows: [&'a AtomicU64; CELLS_PER_LINE],
 }
 
-impl<'a> Line<'a> {
+impl<'a> CellLine<'a> {
     fn of([directory, a, b, c, d, ..]: &'a [AtomicU64; WORDS_PER_LINE]) -> Self {
         Self { directory, windows: [a, b, c, d] }
     }

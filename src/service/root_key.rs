@@ -31,7 +31,7 @@ pub enum RootKeyError {
 
 /// What the operator is to be told at a first start.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum FirstStartSecrets<'a> {
     /// Secrets that are not shown again. They open nothing yet.
     Made {
         /// None where the operator chose it.
@@ -45,7 +45,7 @@ pub enum News<'a> {
 }
 
 /// Tells the operator, and has done so for certain when it returns.
-pub type Tell<'a> = &'a dyn Fn(News<'_>) -> io::Result<()>;
+pub type Tell<'a> = &'a dyn Fn(FirstStartSecrets<'_>) -> io::Result<()>;
 
 /// Makes the root key where there is none, and gives it the secret that the operator chose, if one was.
 ///
@@ -96,7 +96,7 @@ async fn create(
         None => KeySecret::generate(&random).map_err(|_| KeyError::NoRandomness)?,
     };
     let (webhook_secret, sealed) = new_webhook_secret(vault, &random, id)?;
-    let made = News::Made { secret: (!is_chosen).then_some(&secret), webhook_secret: &webhook_secret };
+    let made = FirstStartSecrets::Made { secret: (!is_chosen).then_some(&secret), webhook_secret: &webhook_secret };
     tell(made).map_err(RootKeyError::NotShown)?;
     let key = ApiKey {
         id,
@@ -120,9 +120,9 @@ async fn create(
     match keep(store, key).await {
         // The first one is kept.
         Ok(kept) if kept.secret_hash == hash && kept.webhook_secret == webhook_secret => Ok(()),
-        Ok(_) => tell(News::MadeBefore).map_err(RootKeyError::NotShown),
+        Ok(_) => tell(FirstStartSecrets::MadeBefore).map_err(RootKeyError::NotShown),
         Err(error) => {
-            tell(News::Uncertain).map_err(RootKeyError::NotShown)?;
+            tell(FirstStartSecrets::Uncertain).map_err(RootKeyError::NotShown)?;
             Err(error.into())
         }
     }

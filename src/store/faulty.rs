@@ -80,7 +80,7 @@ impl FaultSwitch {
         assert_ne!(panics_in, Some(method), "a test wants this panic");
         let mut gate = self.0.holds_calls.subscribe();
         if *gate.borrow_and_update() {
-            let _counted = Held::new(&self.0.held);
+            let _counted = HeldCall::new(&self.0.held);
             drop(gate.wait_for(|holds| !holds).await);
         }
         if let Some((counted, left)) = &mut *self.0.last_calls.lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,16 +109,16 @@ impl FaultSwitch {
 }
 
 /// Counts a held call, also where its caller gives up.
-struct Held<'a>(&'a watch::Sender<usize>);
+struct HeldCall<'a>(&'a watch::Sender<usize>);
 
-impl<'a> Held<'a> {
+impl<'a> HeldCall<'a> {
     fn new(count: &'a watch::Sender<usize>) -> Self {
         count.send_modify(|now| *now += 1);
         Self(count)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldCall<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|now| *now -= 1);
     }

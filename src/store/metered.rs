@@ -33,11 +33,11 @@ impl MeteredStore {
 }
 
 /// What an error of a call is counted as.
-trait Counted {
+trait CountedOutcome {
     fn outcome(&self) -> Outcome;
 }
 
-impl Counted for StoreError {
+impl CountedOutcome for StoreError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Unavailable(_) => Outcome::Unavailable,
@@ -46,7 +46,7 @@ impl Counted for StoreError {
     }
 }
 
-impl Counted for CreateLinkError {
+impl CountedOutcome for CreateLinkError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::IdTaken | Self::QuotaExceeded { .. } => Outcome::Refused,
@@ -55,7 +55,7 @@ impl Counted for CreateLinkError {
     }
 }
 
-impl Counted for CreateKeyError {
+impl CountedOutcome for CreateKeyError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::QuotaExceeded { .. } | Self::MakerEnded => Outcome::Refused,
@@ -64,7 +64,7 @@ impl Counted for CreateKeyError {
     }
 }
 
-impl Counted for UpdateKeyError {
+impl CountedOutcome for UpdateKeyError {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Conflict => Outcome::Refused,
@@ -138,8 +138,8 @@ impl<'a> Call<'a> {
         Self { operation, meters, began: Instant::now(), outcome: Outcome::Unavailable }
     }
 
-    fn ended<R, E: Counted>(mut self, answer: Result<R, E>) -> Result<R, E> {
-        self.outcome = answer.as_ref().err().map_or(Outcome::Ok, Counted::outcome);
+    fn ended<R, E: CountedOutcome>(mut self, answer: Result<R, E>) -> Result<R, E> {
+        self.outcome = answer.as_ref().err().map_or(Outcome::Ok, CountedOutcome::outcome);
         answer
     }
 }

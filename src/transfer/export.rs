@@ -9,7 +9,7 @@ use ring::digest::{Context, SHA256};
 use uuid::Uuid;
 
 use super::progress::Progress;
-use super::{Counts, End, FORMAT, Header, Line, Lines, Place, TransferError, hex};
+use super::{Counts, End, ExportLine, ExportLines, ExportPlace, FORMAT, Header, TransferError, hex};
 use crate::domain::calendar::Timestamp;
 use crate::store::records::Time;
 use crate::store::records::export::RecordV1;
@@ -36,30 +36,30 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
     let mut out = Output { file: BufWriter::new(&file), hash: begun.hash };
     out.file.seek(SeekFrom::Start(begun.length)).map_err(failed)?;
     if begun.length == 0 {
-        out.line(&Line::SignpostExport(begun.header)).map_err(failed)?;
+        out.line(&ExportLine::SignpostExport(begun.header)).map_err(failed)?;
     }
 
     let mut counts = begun.counts;
     let mut progress = Progress::of_records("exported");
-    let mut place = begun.place.unwrap_or_else(|| Place::new(Section::ALL[0], None));
+    let mut place = begun.place.unwrap_or_else(|| ExportPlace::new(Section::ALL[0], None));
     loop {
         let section = Section::from(place.section);
         let page = source.read_page(section, place.from.as_deref()).await?;
         for record in &page.records {
             let record = RecordV1::from(record);
             counts.add(&record);
-            out.line(&Line::Record(record)).map_err(failed)?;
+            out.line(&ExportLine::Record(record)).map_err(failed)?;
         }
         progress.at(counts.keys + counts.links + counts.counters);
         place = match (page.next, section.next()) {
-            (Some(from), _) => Place::new(section, Some(from)),
-            (None, Some(section)) => Place::new(section, None),
+            (Some(from), _) => ExportPlace::new(section, Some(from)),
+            (None, Some(section)) => ExportPlace::new(section, None),
             (None, None) => break,
         };
-        out.line(&Line::Place(place.clone())).map_err(failed)?;
+        out.line(&ExportLine::Place(place.clone())).map_err(failed)?;
     }
     let end = End { counts, sha256: hex(out.hash.clone()) };
-    out.line(&Line::End(end)).map_err(failed)?;
+    out.line(&ExportLine::End(end)).map_err(failed)?;
     out.file.flush().map_err(failed)?;
     file.sync_all().map_err(failed)?;
     progress.end();
@@ -78,7 +78,7 @@ async fn root_key(source: &dyn Source) -> Result<Option<Vec<u8>>, TransferError>
 struct Begun {
     header: Header,
     /// None where nothing of it says.
-    place: Option<Place>,
+    place: Option<ExportPlace>,
     length: u64,
     counts: Counts,
     hash: Context,
@@ -90,17 +90,17 @@ fn begun(path: &Path, file: &File) -> Result<Option<Begun>, TransferError> {
     if file.metadata().map_err(failed)?.len() == 0 {
         return Ok(None);
     }
-    let mut lines = Lines::new(path.to_owned(), BufReader::new(file));
+    let mut lines = ExportLines::new(path.to_owned(), BufReader::new(file));
     let header = lines.header()?;
     let (mut counts, mut good) = (Counts::default(), None);
     let mut best = Begun { header, place: None, length: lines.offset, counts, hash: lines.hash.clone() };
     // What can't be read is what a crash has torn, behind the last place.
     while let Ok(Some(line)) = lines.next() {
         match line {
-            Line::SignpostExport(_) => return Err(TransferError::NotAnExport(path.to_owned())),
-            Line::End(_) => return Err(TransferError::Complete(path.to_owned())),
-            Line::Record(record) => counts.add(&record),
-            Line::Place(place) => good = Some((place, lines.offset, counts, lines.hash.clone())),
+            ExportLine::SignpostExport(_) => return Err(TransferError::NotAnExport(path.to_owned())),
+            ExportLine::End(_) => return Err(TransferError::Complete(path.to_owned())),
+            ExportLine::Record(record) => counts.add(&record),
+            ExportLine::Place(place) => good = Some((place, lines.offset, counts, lines.hash.clone())),
         }
     }
     if let Some((place, length, counts, hash)) = good {
@@ -115,7 +115,7 @@ struct Output<W: Write> {
 }
 
 impl<W: Write> Output<W> {
-    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
+    fn line(&mut self, line: &ExportLine<'_>) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.hash.update(&text);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::progress::Progress;
-use super::{Counts, FAULTS_TOLD, Fault, Header, Line, Lines, TransferError, hex};
+use super::{Counts, ExportLine, ExportLines, FAULTS_TOLD, Fault, Header, TransferError, hex};
 use crate::domain::key::SealedSecret;
 use crate::store::transfer::{FILLED, FILLED_FROM, MASTER_KEY_CHECK, NAMES, Record, Sink};
 
@@ -25,7 +25,7 @@ pub enum Imported {
 
 /// How far an import has come, kept beside the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Reached {
+struct ImportPosition {
     /// Which filling of which store this is.
     run: Uuid,
     offset: u64,
@@ -60,20 +60,20 @@ pub async fn fill(sink: &dyn Sink, file: Checked) -> Result<Imported, TransferEr
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(failed)?;
     file.seek(SeekFrom::Start(offset)).map_err(failed)?;
-    let mut lines = Lines::new(path.to_owned(), BufReader::new(file));
+    let mut lines = ExportLines::new(path.to_owned(), BufReader::new(file));
     let mut progress = Progress::of_bytes("importing", length);
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         let line = lines.next()?;
-        let is_last = matches!(line, None | Some(Line::End(_)));
-        if let Some(Line::Record(record)) = line {
+        let is_last = matches!(line, None | Some(ExportLine::End(_)));
+        if let Some(ExportLine::Record(record)) = line {
             // The file may have changed since.
             let record = record.checked(header.root_key.as_deref());
             batch.push(record.map_err(|reason| lines.damaged(&reason))?);
         }
         if batch.len() == BATCH || is_last {
             sink.write(std::mem::replace(&mut batch, Vec::with_capacity(BATCH))).await?;
-            let reached = Reached { run, offset: offset + lines.offset };
+            let reached = ImportPosition { run, offset: offset + lines.offset };
             note(&reached_path, &reached)?;
             progress.at(reached.offset);
         }
@@ -93,13 +93,13 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
-    let mut lines = Lines::new(path.to_owned(), BufReader::new(file));
+    let mut lines = ExportLines::new(path.to_owned(), BufReader::new(file));
     let mut progress = Progress::of_bytes("checking", length);
     let header = lines.header()?;
-    let (mut counts, mut found, mut master_key_check) = (Counts::default(), Found::default(), None);
+    let (mut counts, mut found, mut master_key_check) = (Counts::default(), FoundFaults::default(), None);
     let end = loop {
         match lines.next() {
-            Ok(Some(Line::Record(record))) => {
+            Ok(Some(ExportLine::Record(record))) => {
                 counts.add(&record);
                 match record.checked(header.root_key.as_deref()) {
                     Ok(Record::Name { name, value }) if name == MASTER_KEY_CHECK => {
@@ -109,9 +109,9 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
                     Err(reason) => found.note(lines.number, reason),
                 }
             }
-            Ok(Some(Line::Place(_))) => progress.at(lines.offset),
-            Ok(Some(Line::SignpostExport(_))) => return Err(lines.damaged(&"a second beginning")),
-            Ok(Some(Line::End(end))) => break end,
+            Ok(Some(ExportLine::Place(_))) => progress.at(lines.offset),
+            Ok(Some(ExportLine::SignpostExport(_))) => return Err(lines.damaged(&"a second beginning")),
+            Ok(Some(ExportLine::End(end))) => break end,
             Ok(None) => return Err(TransferError::Incomplete(path.to_owned())),
             Err(TransferError::Damaged { line, reason, .. }) => found.note(line, reason),
             Err(error) => return Err(error),
@@ -132,12 +132,12 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
 
 /// The records with faults.
 #[derive(Default)]
-struct Found {
+struct FoundFaults {
     count: u64,
     first: Vec<Fault>,
 }
 
-impl Found {
+impl FoundFaults {
     fn note(&mut self, line: u64, reason: String) {
         self.count += 1;
         if self.first.len() < FAULTS_TOLD {
@@ -172,11 +172,11 @@ fn reached_path(path: &Path) -> PathBuf {
 }
 
 /// One that can't be read is none: then all comes again, which changes nothing.
-fn reached(path: &Path) -> Option<Reached> {
+fn reached(path: &Path) -> Option<ImportPosition> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-fn note(path: &Path, reached: &Reached) -> Result<(), TransferError> {
+fn note(path: &Path, reached: &ImportPosition) -> Result<(), TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let unfinished = path.with_extension("progress.new");
     fs::write(&unfinished, serde_json::to_vec(reached).map_err(|error| failed(error.into()))?).map_err(failed)?;

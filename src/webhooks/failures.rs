@@ -16,14 +16,14 @@ const OTHERS: &str = "other hosts";
 
 /// A line to be written.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
+struct FailureLine {
     host: Host,
     failures: u64,
     /// The last reason.
     error: String,
 }
 
-impl Line {
+impl FailureLine {
     fn write(&self) {
         tracing::warn!(host = &*self.host, failures = self.failures, error = self.error, "webhooks fail");
     }
@@ -49,23 +49,23 @@ impl FailureLog {
     /// A try has failed.
     pub fn failed(&self, host: &Host, error: &str) {
         let line = self.failed_at(Instant::now(), host, error);
-        line.iter().for_each(Line::write);
+        line.iter().for_each(FailureLine::write);
     }
 
     /// Tells what is not told yet, for ever.
     pub async fn keep_telling(&self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            self.due_at(Instant::now()).iter().for_each(Line::write);
+            self.due_at(Instant::now()).iter().for_each(FailureLine::write);
         }
     }
 
     /// Tells all that is not told yet, at the end.
     pub fn tell_all(&self) {
-        self.due_at(Instant::now() + EVERY).iter().for_each(Line::write);
+        self.due_at(Instant::now() + EVERY).iter().for_each(FailureLine::write);
     }
 
-    fn failed_at(&self, now: Instant, host: &Host, error: &str) -> Option<Line> {
+    fn failed_at(&self, now: Instant, host: &Host, error: &str) -> Option<FailureLine> {
         let mut hosts = self.hosts();
         let host = if hosts.len() < MOST_HOSTS || hosts.contains_key(host) { Arc::clone(host) } else { OTHERS.into() };
         if let Some(untold) = hosts.get_mut(&host) {
@@ -74,11 +74,11 @@ impl FailureLog {
             return None;
         }
         hosts.insert(Arc::clone(&host), Untold { told_at: now, failures: 0, error: String::new() });
-        Some(Line { host, failures: 1, error: error.to_owned() })
+        Some(FailureLine { host, failures: 1, error: error.to_owned() })
     }
 
     /// Lines that are due. A host that has not failed since its last one is forgotten.
-    fn due_at(&self, now: Instant) -> Vec<Line> {
+    fn due_at(&self, now: Instant) -> Vec<FailureLine> {
         let mut lines = Vec::new();
         self.hosts().retain(|host, untold| {
             if now.saturating_duration_since(untold.told_at) < EVERY {
@@ -87,7 +87,7 @@ impl FailureLog {
             let failures = std::mem::take(&mut untold.failures);
             if failures > 0 {
                 untold.told_at = now;
-                lines.push(Line { host: Arc::clone(host), failures, error: std::mem::take(&mut untold.error) });
+                lines.push(FailureLine { host: Arc::clone(host), failures, error: std::mem::take(&mut untold.error) });
             }
             failures > 0
         });
@@ -99,8 +99,8 @@ impl FailureLog {
 mod tests {
     use super::*;
 
-    fn line(host: &str, failures: u64, error: &str) -> Line {
-        Line { host: host.into(), failures, error: error.to_owned() }
+    fn line(host: &str, failures: u64, error: &str) -> FailureLine {
+        FailureLine { host: host.into(), failures, error: error.to_owned() }
     }
 
     #[test]

@@ -51,14 +51,14 @@ pub enum NotTaken {
 
 /// What the poller should know.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct Events {
     /// Who may have room.
     pub roomy: Roomy,
     /// When the earliest is due of those that were put into the queue, or left there.
     pub queued_from: Option<Timestamp>,
 }
 
-impl News {
+impl Events {
     /// Deliveries are in the queue that are due at these times.
     fn queued(&mut self, times: impl IntoIterator<Item = Timestamp>) {
         self.queued_from = self.queued_from.into_iter().chain(times).min();
@@ -72,7 +72,7 @@ struct Attempt {
     number: u32,
 }
 
-struct State {
+struct TableState {
     hosts: Hosts<Draft>,
     /// All deliveries at hand, and when they are due.
     taken: HashMap<DeliveryId, Timestamp>,
@@ -80,14 +80,14 @@ struct State {
     /// Workers without a try; the one that was busy longest ago comes first.
     idle: VecDeque<usize>,
     ended: Vec<EndedAttempt>,
-    news: News,
+    news: Events,
     /// No more tries are begun.
     closed: bool,
 }
 
 /// The deliveries at hand.
 pub struct InFlightTable {
-    state: Mutex<State>,
+    state: Mutex<TableState>,
     workers: OnceLock<Vec<Handle<WebhookWorker>>>,
     /// Most deliveries at hand.
     capacity: usize,
@@ -104,13 +104,13 @@ impl InFlightTable {
     pub fn new(workers: usize, per_host: usize, capacity: usize, clock: Clock, meters: WebhookMeters) -> Self {
         // The rest of the capacity is for what has ended while the store is slow to write it down.
         let bounds = Bounds { workers, per_host, waiting: capacity / 2 };
-        let state = State {
+        let state = TableState {
             hosts: Hosts::new(bounds),
             taken: HashMap::new(),
             under_way: HashMap::new(),
             idle: (0..workers).collect(),
             ended: Vec::new(),
-            news: News::default(),
+            news: Events::default(),
             closed: false,
         };
         let (ended, room) = (Notify::new(), Notify::new());
@@ -123,7 +123,7 @@ impl InFlightTable {
         drop(self.workers.set(workers));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TableState> {
         // Nothing in here is left half-done by a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,7 +233,7 @@ impl InFlightTable {
     }
 
     /// What has happened since this was last asked.
-    pub fn take_news(&self) -> News {
+    pub fn take_news(&self) -> Events {
         let state = &mut *self.state();
         state.news.roomy = state.hosts.take_roomy();
         std::mem::take(&mut state.news)

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::in_flight::{InFlightTable, News, NotTaken};
+use super::in_flight::{Events, InFlightTable, NotTaken};
 use super::preparation::{Owners, Preparation, PrepareError};
-use super::queue::{Found, QueueScan, behind_all_until};
+use super::queue::{FoundDelivery, QueueScan, behind_all_until};
 use super::refusals::{Refusals, Refused, is_still_due};
 use super::scheduler::{Flow, Full, Roomy};
 use crate::actors::wake::DispatcherWake;
@@ -155,7 +155,7 @@ impl Poller {
 
     /// Answers whether there is reason to look at the queue.
     fn hear_news(&mut self) -> bool {
-        let News { roomy: Roomy { flows, keys }, queued_from } = self.parts.in_flight.take_news();
+        let Events { roomy: Roomy { flows, keys }, queued_from } = self.parts.in_flight.take_news();
         if let Some(time) = queued_from {
             self.scan.queued_from(time);
         }
@@ -255,7 +255,7 @@ impl Poller {
                     break 'pages;
                 }
                 let flow = self.parts.preparation.flow(due.id).await?;
-                if self.scan.look_at(&due, &flow) == Found::Consider {
+                if self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
                     if self.refusals.expects(&flow, now.month()) {
                         if chosen.refusable.len() >= REFUSED_AT_ONCE {
                             (is_at_end, outlook) = (false, Outlook::More);

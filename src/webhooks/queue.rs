@@ -18,9 +18,9 @@ use crate::store::DueDelivery;
 
 /// A place in the queue: right behind a delivery, or the queue's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Place(Option<(Timestamp, [u8; 32])>);
+struct QueuePlace(Option<(Timestamp, [u8; 32])>);
 
-impl Place {
+impl QueuePlace {
     fn behind(due: &DueDelivery) -> Self {
         Self(Some((due.due_at, due.id.to_bytes())))
     }
@@ -44,12 +44,12 @@ impl Place {
 
 /// A place in the queue behind everything that is due at `time` or earlier, as [`QueueScan::next_page`] tells places.
 pub fn behind_all_until(time: Timestamp) -> Option<DueDelivery> {
-    Place::before(Timestamp(time.0.saturating_add(1))).as_due()
+    QueuePlace::before(Timestamp(time.0.saturating_add(1))).as_due()
 }
 
 /// What is to be done with a delivery that was found due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundDelivery {
     /// Begin it, if its flow has room; tell [`QueueScan::passed_over`] or [`QueueScan::barred`] if not.
     Consider,
     /// It was passed over before, and its flow has no room since.
@@ -60,19 +60,19 @@ pub enum Found {
 #[derive(Debug, Default)]
 pub struct QueueScan {
     /// Everything in front of here was looked at: it is under way, or was passed over.
-    seen: Place,
+    seen: QueuePlace,
     /// By flow: the place in front of its first delivery that was passed over.
-    passed_over: HashMap<Flow, Place>,
+    passed_over: HashMap<Flow, QueuePlace>,
     /// Those of them that have room again, and where to look for theirs.
-    recalled: HashMap<Flow, Place>,
+    recalled: HashMap<Flow, QueuePlace>,
     /// By key: the place in front of the first delivery that was passed over since the key was barred.
-    barred: HashMap<KeyId, Place>,
+    barred: HashMap<KeyId, QueuePlace>,
     /// Those of them that are not barred any more, and where to look for theirs.
-    recalled_keys: HashMap<KeyId, Place>,
+    recalled_keys: HashMap<KeyId, QueuePlace>,
     /// Where the first delivery may be that can be begun: the first of these places.
-    goal: Place,
+    goal: QueuePlace,
     /// Where this round reads.
-    at: Place,
+    at: QueuePlace,
 }
 
 impl QueueScan {
@@ -83,7 +83,7 @@ impl QueueScan {
 
     /// There are deliveries that were put into the queue after it was looked at, due at `time` or later.
     pub fn queued_from(&mut self, time: Timestamp) {
-        self.seen = self.seen.min(Place::before(time));
+        self.seen = self.seen.min(QueuePlace::before(time));
     }
 
     /// A flow has room again. Answers whether one of its deliveries was passed over.
@@ -108,7 +108,7 @@ impl QueueScan {
     }
 
     fn find_goal(&mut self) {
-        self.goal = self.recalled.values().chain(self.recalled_keys.values()).copied().fold(self.seen, Place::min);
+        self.goal = self.recalled.values().chain(self.recalled_keys.values()).copied().fold(self.seen, QueuePlace::min);
     }
 
     /// Begins a round, where the first delivery is that might be begun now.
@@ -130,13 +130,13 @@ impl QueueScan {
     }
 
     /// Looks at the next delivery in the queue.
-    pub fn look_at(&self, due: &DueDelivery, flow: &Flow) -> Found {
-        let is_new = || Place::behind(due) > self.seen;
+    pub fn look_at(&self, due: &DueDelivery, flow: &Flow) -> FoundDelivery {
+        let is_new = || QueuePlace::behind(due) > self.seen;
         // What its flow was passed over for is no matter of its key.
         let is_of_key = || self.passed_over.get(flow).is_none_or(|place| *place > self.at);
         let is_recalled =
             || self.recalled.contains_key(flow) || (self.recalled_keys.contains_key(&flow.owner) && is_of_key());
-        if is_new() || is_recalled() { Found::Consider } else { Found::StillBusy }
+        if is_new() || is_recalled() { FoundDelivery::Consider } else { FoundDelivery::StillBusy }
     }
 
     /// The delivery that is looked at is not begun now: its flow has no room.
@@ -149,7 +149,7 @@ impl QueueScan {
 
     /// As [`passed_over`](Self::passed_over), of one that was looked at in this round or before.
     pub fn passed_over_at(&mut self, due: &DueDelivery, flow: &Flow) {
-        let place = Place::before(due.due_at);
+        let place = QueuePlace::before(due.due_at);
         let place = self.recalled.remove(flow).map_or(place, |recalled| recalled.min(place));
         lower(&mut self.passed_over, flow, place);
     }
@@ -164,14 +164,14 @@ impl QueueScan {
 
     /// As [`barred`](Self::barred), of one that was looked at in this round or before.
     pub fn barred_at(&mut self, due: &DueDelivery, key: KeyId) {
-        let place = Place::before(due.due_at);
+        let place = QueuePlace::before(due.due_at);
         let place = self.recalled_keys.remove(&key).map_or(place, |recalled| recalled.min(place));
         lower(&mut self.barred, &key, place);
     }
 
     /// Goes on behind `due`.
     pub fn step(&mut self, due: &DueDelivery) {
-        self.at = Place::behind(due);
+        self.at = QueuePlace::behind(due);
     }
 
     /// Ends a round; `is_at_end` where nothing more is due now.
@@ -204,13 +204,13 @@ impl QueueScan {
 }
 
 /// Moves a place from one map to the other; where both have one, the first counts.
-fn move_place<K: Clone + Eq + Hash>(from: &mut HashMap<K, Place>, to: &mut HashMap<K, Place>, of: &K) {
+fn move_place<K: Clone + Eq + Hash>(from: &mut HashMap<K, QueuePlace>, to: &mut HashMap<K, QueuePlace>, of: &K) {
     if let Some(place) = from.remove(of) {
         lower(to, of, place);
     }
 }
 
-fn lower<K: Clone + Eq + Hash>(places: &mut HashMap<K, Place>, of: &K, place: Place) {
+fn lower<K: Clone + Eq + Hash>(places: &mut HashMap<K, QueuePlace>, of: &K, place: QueuePlace) {
     match places.get_mut(of) {
         Some(known) => *known = place.min(*known),
         None => drop(places.insert(of.clone(), place)),

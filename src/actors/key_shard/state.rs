@@ -24,7 +24,7 @@ const SWEPT_PER_MESSAGE: usize = 2;
 /// What a shard knows of its keys.
 #[derive(Default)]
 pub struct ShardState {
-    keys: HashMap<KeyId, KeyState>,
+    keys: HashMap<KeyId, KeyWindows>,
     /// Every key in `keys` once, with the time in milliseconds at which to see whether it is idle.
     checks: VecDeque<(u64, KeyId)>,
     /// `None` where no other node has to know of the windows.
@@ -34,7 +34,7 @@ pub struct ShardState {
 }
 
 #[derive(Default)]
-struct KeyState {
+struct KeyWindows {
     /// Those that were asked for. Most keys use few of the limits.
     windows: Vec<(RateLimitId, SlidingWindow)>,
     links: Option<LinksNote>,
@@ -160,11 +160,11 @@ impl ShardState {
         }
     }
 
-    fn key(&mut self, key: KeyId, now_ms: u64) -> &mut KeyState {
+    fn key(&mut self, key: KeyId, now_ms: u64) -> &mut KeyWindows {
         let checks = &mut self.checks;
         self.keys.entry(key).or_insert_with(|| {
             checks.push_back((now_ms.saturating_add(MEMORY_MS), key));
-            KeyState::default()
+            KeyWindows::default()
         })
     }
 
@@ -190,7 +190,7 @@ impl ShardState {
     }
 }
 
-impl KeyState {
+impl KeyWindows {
     fn window(&mut self, rate_limit: RateLimitId) -> &mut SlidingWindow {
         let place = self.windows.iter().position(|(id, _)| *id == rate_limit).unwrap_or_else(|| {
             self.windows.push((rate_limit, SlidingWindow::default()));

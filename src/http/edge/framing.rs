@@ -13,7 +13,7 @@ const MAX_HEAD_BYTES: usize = 131_072;
 
 /// Where the request that is handed over stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FramingState {
     Head,
     /// So many bytes of the body are still to come.
     Body(u64),
@@ -41,29 +41,29 @@ impl Chunks {
 
 /// Tells the requests of one connection apart.
 #[derive(Debug)]
-pub struct Framing(State);
+pub struct Framing(FramingState);
 
 impl Default for Framing {
     fn default() -> Self {
-        Self(State::Head)
+        Self(FramingState::Head)
     }
 }
 
 impl Framing {
     /// Whether a request is handed over to its end, so that the next one has to wait for [`answered`](Self::answered).
     pub fn is_whole(&self) -> bool {
-        self.0 == State::Whole
+        self.0 == FramingState::Whole
     }
 
     /// Whether no request is begun.
     pub fn is_at_head(&self) -> bool {
-        self.0 == State::Head
+        self.0 == FramingState::Head
     }
 
     /// The next request may be handed over.
     pub fn answered(&mut self) {
         if self.is_whole() {
-            self.0 = State::Head;
+            self.0 = FramingState::Head;
         }
     }
 
@@ -72,17 +72,17 @@ impl Framing {
         let mut has_begun = false;
         while !input.is_empty() {
             match self.0 {
-                State::Head => match Self::head(input, out) {
+                FramingState::Head => match Self::head(input, out) {
                     Some(state) => (self.0, has_begun) = (state, true),
                     None => break,
                 },
-                State::Body(left) => {
+                FramingState::Body(left) => {
                     let count = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
                     out.extend_from_slice(&input.split_to(count));
                     let left = left - count as u64;
-                    self.0 = if left == 0 { State::Whole } else { State::Body(left) };
+                    self.0 = if left == 0 { FramingState::Whole } else { FramingState::Body(left) };
                 }
-                State::Chunks(chunks) => {
+                FramingState::Chunks(chunks) => {
                     let byte = input[0];
                     let count = match chunks {
                         // Many at once.
@@ -92,22 +92,22 @@ impl Framing {
                     out.extend_from_slice(&input.split_to(count));
                     self.0 = chunk(chunks, byte, count as u64);
                 }
-                State::Whole => break,
-                State::Unframed => out.unsplit(input.split()),
+                FramingState::Whole => break,
+                FramingState::Unframed => out.unsplit(input.split()),
             }
         }
         has_begun
     }
 
     /// Hands a head over, once it is there; what follows it is the state.
-    fn head(input: &mut BytesMut, out: &mut BytesMut) -> Option<State> {
+    fn head(input: &mut BytesMut, out: &mut BytesMut) -> Option<FramingState> {
         let plain = with_plain_query(input);
         let text: &[u8] = plain.as_deref().unwrap_or(input);
         let mut fields = [EMPTY_HEADER; MAX_FIELDS];
         let mut request = Request::new(&mut fields);
         let (length, state) = match request.parse(text) {
             Ok(Status::Partial) if input.len() < MAX_HEAD_BYTES => return None,
-            Ok(Status::Partial) | Err(_) => return Some(State::Unframed),
+            Ok(Status::Partial) | Err(_) => return Some(FramingState::Unframed),
             Ok(Status::Complete(length)) => (length, body_of(request.method, request.headers)),
         };
         let upgrades: Vec<usize> = upgrades(request.headers).map(|at| at - text.as_ptr() as usize).collect();
@@ -137,53 +137,55 @@ fn upgrades<'a>(fields: &'a [Header<'_>]) -> impl Iterator<Item = usize> + 'a {
 }
 
 /// How a request goes on behind its head.
-fn body_of(method: Option<&str>, fields: &[Header<'_>]) -> State {
+fn body_of(method: Option<&str>, fields: &[Header<'_>]) -> FramingState {
     let values = |name: &'static str| {
         fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value.trim_ascii())
     };
     let (mut codings, mut lengths) = (values("transfer-encoding"), values("content-length"));
     match (codings.next(), codings.next(), lengths.next(), lengths.next()) {
         // Behind its head are the tunnel's bytes.
-        (None, None, None, None) if method == Some("CONNECT") => State::Unframed,
-        (None, None, None, None) => State::Whole,
-        (Some(coding), None, None, None) if coding.eq_ignore_ascii_case(b"chunked") => State::Chunks(Chunks::FIRST),
+        (None, None, None, None) if method == Some("CONNECT") => FramingState::Unframed,
+        (None, None, None, None) => FramingState::Whole,
+        (Some(coding), None, None, None) if coding.eq_ignore_ascii_case(b"chunked") => {
+            FramingState::Chunks(Chunks::FIRST)
+        }
         (None, None, Some(length), None) if !length.is_empty() && length.iter().all(u8::is_ascii_digit) => {
             match std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()) {
-                Some(0) if method == Some("CONNECT") => State::Unframed,
-                Some(0) => State::Whole,
-                Some(length) => State::Body(length),
-                None => State::Unframed,
+                Some(0) if method == Some("CONNECT") => FramingState::Unframed,
+                Some(0) => FramingState::Whole,
+                Some(length) => FramingState::Body(length),
+                None => FramingState::Unframed,
             }
         }
-        _ => State::Unframed,
+        _ => FramingState::Unframed,
     }
 }
 
 /// The state behind `count` bytes, of which the first is `byte`; there are more than one in a chunk's content alone.
-fn chunk(chunks: Chunks, byte: u8, count: u64) -> State {
+fn chunk(chunks: Chunks, byte: u8, count: u64) -> FramingState {
     let next = match (chunks, byte) {
-        (Chunks::Size { has_digits: false, .. }, byte) if !byte.is_ascii_hexdigit() => return State::Unframed,
+        (Chunks::Size { has_digits: false, .. }, byte) if !byte.is_ascii_hexdigit() => return FramingState::Unframed,
         (Chunks::Size { size: 0, .. }, b'\n') => Chunks::Trailer(0),
         (Chunks::Size { size, .. }, b'\n') => match size.checked_add(2) {
             Some(length) => Chunks::Content(length),
-            None => return State::Unframed,
+            None => return FramingState::Unframed,
         },
         (Chunks::Size { size, in_extension: false, .. }, byte) if byte.is_ascii_hexdigit() => {
             let digit = char::from(byte).to_digit(16).unwrap_or_default();
             match size.checked_mul(16) {
                 Some(size) => Chunks::Size { size: size + u64::from(digit), has_digits: true, in_extension: false },
-                None => return State::Unframed,
+                None => return FramingState::Unframed,
             }
         }
         (Chunks::Size { size, has_digits, .. }, _) => Chunks::Size { size, has_digits, in_extension: true },
         (Chunks::Content(left), _) if left == count => Chunks::FIRST,
         (Chunks::Content(left), _) => Chunks::Content(left - count),
-        (Chunks::Trailer(0), b'\n') => return State::Whole,
+        (Chunks::Trailer(0), b'\n') => return FramingState::Whole,
         (Chunks::Trailer(_), b'\n') => Chunks::Trailer(0),
         (Chunks::Trailer(length), b'\r') => Chunks::Trailer(length),
         (Chunks::Trailer(length), _) => Chunks::Trailer(length + 1),
     };
-    State::Chunks(next)
+    FramingState::Chunks(next)
 }
 
 /// The input with all bytes of its first query percent-encoded that RFC 3986 does not let stand there; nothing where there are
@@ -284,7 +286,7 @@ mod tests {
         ] {
             let (mut framing, mut out) = (Framing::default(), BytesMut::new());
             framing.advance(&mut odd.into(), &mut out);
-            assert_eq!((framing.0, out), (State::Unframed, odd.into()), "{odd}");
+            assert_eq!((framing.0, out), (FramingState::Unframed, odd.into()), "{odd}");
         }
     }
 

@@ -63,7 +63,7 @@ pub struct ErrorRewritingStream {
     answers: u64,
     settings: StreamSettings,
     stall: Stall,
-    watch: Option<Watch>,
+    watch: Option<HeadTimer>,
     ending: Option<Ending>,
     /// Whether nothing can be written any more.
     is_over: bool,
@@ -84,7 +84,7 @@ enum Read {
 }
 
 /// Looks, once in a head's time and at no cost to the requests in between, whether the connection has moved on.
-struct Watch {
+struct HeadTimer {
     sleep: Pin<Box<Sleep>>,
     /// [`ErrorRewritingStream::answers`] when it began.
     answers: u64,
@@ -213,7 +213,7 @@ impl ErrorRewritingStream {
                 watch.answers = *answers;
                 watch
             }
-            None => watch.insert(Watch { sleep: Box::pin(sleep(*head_timeout)), answers: *answers }),
+            None => watch.insert(HeadTimer { sleep: Box::pin(sleep(*head_timeout)), answers: *answers }),
         };
         // Only to be woken when it is over, also where this connection has used up its turn.
         let _ = pin!(unconstrained(watch.sleep.as_mut())).poll(context);

@@ -13,7 +13,7 @@ use crate::limits::client::RetryAfter;
 
 /// What every answer has, and no two have the same.
 #[derive(Clone, Copy)]
-pub struct Stamp<'a> {
+pub struct AnswerStamp<'a> {
     pub request_id: &'a [u8],
     /// As [`DateText`] has it.
     pub date: &'a str,
@@ -21,7 +21,7 @@ pub struct Stamp<'a> {
     pub is_last: bool,
 }
 
-impl Stamp<'_> {
+impl AnswerStamp<'_> {
     /// Ends the head of an answer.
     fn write(self, out: &mut Vec<u8>) {
         if self.is_last {
@@ -98,7 +98,7 @@ impl Default for Encoder {
     }
 }
 
-fn write_redirect(out: &mut Vec<u8>, redirect: &RedirectAnswer<'_>, stamp: Stamp<'_>) {
+fn write_redirect(out: &mut Vec<u8>, redirect: &RedirectAnswer<'_>, stamp: AnswerStamp<'_>) {
     let RedirectAnswer { status, location, cache_control, .. } = redirect;
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
@@ -133,7 +133,7 @@ impl CannedProblem {
     }
 
     /// Writes the answer; to `HEAD`, without its body.
-    pub fn write(&self, out: &mut Vec<u8>, with_body: bool, stamp: Stamp<'_>) {
+    pub fn write(&self, out: &mut Vec<u8>, with_body: bool, stamp: AnswerStamp<'_>) {
         out.extend_from_slice(&self.head);
         stamp.write(out);
         if with_body {
@@ -151,8 +151,8 @@ pub struct DateText {
 
 impl DateText {
     /// What an answer that is given now ends with.
-    pub fn stamp<'a>(&'a mut self, now: Timestamp, request_id: &'a [u8], is_last: bool) -> Stamp<'a> {
-        Stamp { request_id, date: self.at(now), is_last }
+    pub fn stamp<'a>(&'a mut self, now: Timestamp, request_id: &'a [u8], is_last: bool) -> AnswerStamp<'a> {
+        AnswerStamp { request_id, date: self.at(now), is_last }
     }
 
     fn at(&mut self, now: Timestamp) -> &str {
@@ -169,7 +169,7 @@ impl DateText {
 pub fn last_answer(problem: &Problem) -> Vec<u8> {
     let mut answer = Vec::new();
     let date = HttpDate::from(SystemTime::now()).to_string();
-    let stamp = Stamp { request_id: &new_id(), date: &date, is_last: true };
+    let stamp = AnswerStamp { request_id: &new_id(), date: &date, is_last: true };
     CannedProblem::new(problem).write(&mut answer, true, stamp);
     answer
 }

@@ -90,13 +90,13 @@ pub struct FastPathConnection {
     stream: TcpStream,
     peer: Option<SocketAddr>,
     worker: Rc<FastPathWorker>,
-    state: State,
+    state: ConnectionState,
     idle: Idle,
     farewell: Farewell,
     awaits_farewell: bool,
 }
 
-enum State {
+enum ConnectionState {
     Reading,
     /// Bytes that were read already, and are to be answered before others are read.
     Unread(Vec<u8>),
@@ -121,14 +121,14 @@ impl FastPathConnection {
     ///
     /// `farewell` is polled once at the beginning, to be woken by it, and from then on only while the process drains.
     pub fn new(stream: TcpStream, peer: Option<SocketAddr>, worker: Rc<FastPathWorker>, farewell: Farewell) -> Self {
-        let (state, idle) = (State::Reading, Idle::default());
+        let (state, idle) = (ConnectionState::Reading, Idle::default());
         Self { stream, peer, worker, state, idle, farewell, awaits_farewell: false }
     }
 
     /// The same for one that comes back from the dispatcher, with bytes that are to be answered before others are read.
     #[must_use]
     pub fn back_from_dispatcher(mut self, unread: Vec<u8>) -> Self {
-        self.state = State::Unread(unread);
+        self.state = ConnectionState::Unread(unread);
         self
     }
 
@@ -164,7 +164,9 @@ impl FastPathConnection {
 
     /// The same for a request whose link was waited for.
     fn poll_answering_loaded(&mut self, context: &mut Context<'_>, loaded: std::thread::Result<Loaded>) -> Poll<Next> {
-        let State::Loading { pending, rest, .. } = std::mem::replace(&mut self.state, State::Reading) else {
+        let ConnectionState::Loading { pending, rest, .. } =
+            std::mem::replace(&mut self.state, ConnectionState::Reading)
+        else {
             return Poll::Ready(Next::Read);
         };
         let worker = Rc::clone(&self.worker);
@@ -188,13 +190,13 @@ impl FastPathConnection {
         if sent == answers.len() {
             return Poll::Ready(next);
         }
-        self.state = State::Writing { unsent: answers[sent..].to_vec(), next, stall: Stall::default() };
+        self.state = ConnectionState::Writing { unsent: answers[sent..].to_vec(), next, stall: Stall::default() };
         self.poll_writing(context)
     }
 
     fn poll_writing(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         let limit = self.worker.timeouts.send;
-        let State::Writing { unsent, next, stall } = &mut self.state else { return Poll::Ready(Next::Read) };
+        let ConnectionState::Writing { unsent, next, stall } = &mut self.state else { return Poll::Ready(Next::Read) };
         while !unsent.is_empty() {
             match ready!(stall.poll_write(&mut self.stream, limit, context, unsent)) {
                 Ok(sent @ 1..) => drop(unsent.drain(..sent)),
@@ -208,26 +210,26 @@ impl FastPathConnection {
     /// Goes on with the work that the state names.
     fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         match &mut self.state {
-            State::Reading => self.poll_reading(context),
-            State::Unread(bytes) => {
+            ConnectionState::Reading => self.poll_reading(context),
+            ConnectionState::Unread(bytes) => {
                 let bytes = std::mem::take(bytes);
-                self.state = State::Reading;
+                self.state = ConnectionState::Reading;
                 let worker = Rc::clone(&self.worker);
                 let responder = &mut worker.shared.borrow_mut().responder;
                 self.poll_answering(context, responder, &bytes)
             }
-            State::Loading { load, .. } => {
+            ConnectionState::Loading { load, .. } => {
                 let loaded = ready!(load.poll_unpin(context));
                 self.poll_answering_loaded(context, loaded)
             }
-            State::Writing { .. } => self.poll_writing(context),
+            ConnectionState::Writing { .. } => self.poll_writing(context),
         }
     }
 
     /// How the connection ends while there is nothing to do; also what wakes it then.
     fn poll_ending(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         // A write that stalls ends by itself.
-        if !matches!(self.state, State::Reading) {
+        if !matches!(self.state, ConnectionState::Reading) {
             return Poll::Pending;
         }
         if !self.awaits_farewell || !self.worker.api.readiness.is_serving() {
@@ -244,8 +246,11 @@ impl FastPathConnection {
         }
         if is_new {
             self.idle.has_progressed();
-            self.state =
-                State::Writing { unsent: last_answer(&too_slow()), next: Next::Close, stall: Stall::default() };
+            self.state = ConnectionState::Writing {
+                unsent: last_answer(&too_slow()),
+                next: Next::Close,
+                stall: Stall::default(),
+            };
             return self.poll_writing(context);
         }
         Poll::Ready(Next::Close)
@@ -262,12 +267,12 @@ impl Future for FastPathConnection {
                 Poll::Pending => ready!(self.poll_ending(context)),
             };
             self.state = match next {
-                Next::Read => State::Reading,
-                Next::Continue(unread) => State::Unread(unread),
+                Next::Read => ConnectionState::Reading,
+                Next::Continue(unread) => ConnectionState::Unread(unread),
                 Next::Load { pending, rest } => {
                     let (api, id, span) = (Arc::clone(&self.worker.api), pending.id(), pending.span());
                     let load = async move { api.redirects.load(id).await }.instrument(span);
-                    State::Loading { load: Box::pin(AssertUnwindSafe(load).catch_unwind()), pending, rest }
+                    ConnectionState::Loading { load: Box::pin(AssertUnwindSafe(load).catch_unwind()), pending, rest }
                 }
                 Next::HandOver(unread) => return Poll::Ready(Left::ForDispatcher(unread)),
                 Next::Close => return Poll::Ready(Left::Closed),

@@ -14,7 +14,7 @@ use operation::Operation;
 const STYLE: &str = include_str!("style.css");
 
 /// A page, and what a browser may do with it.
-pub struct Page {
+pub struct ReferencePage {
     pub html: String,
     pub content_security_policy: String,
 }
@@ -25,7 +25,7 @@ pub fn base64_sha256(text: &str) -> String {
 }
 
 /// Makes the page of a document.
-pub fn render(document: &Value) -> Page {
+pub fn render(document: &Value) -> ReferencePage {
     let title = text(&document["info"]["title"]);
     let version = text(&document["info"]["version"]);
     let introduction = text(&document["info"]["description"]);
@@ -70,7 +70,7 @@ pub fn render(document: &Value) -> Page {
         "default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'"
     );
-    Page { html, content_security_policy }
+    ReferencePage { html, content_security_policy }
 }
 
 /// The tags, each with its operations, in the order of the document.

@@ -47,7 +47,7 @@ impl Makers {
 }
 
 /// The list of one maker.
-struct List {
+struct ChildList {
     /// Grows by one with every change; `None` where there is no list.
     turn: Option<i64>,
     keys: Vec<KeyId>,
@@ -55,7 +55,7 @@ struct List {
 }
 
 /// What is in the place of a key's record.
-enum Place {
+enum ListPlace {
     Empty,
     /// A row without a record: there never will be one.
     Barred,
@@ -115,13 +115,13 @@ impl Keys {
         let mut pause = Pause::within(self.cluster.cql.settings.request_timeout.min(CUT_OFF_AFTER));
         loop {
             let places = stream::iter(keys).map(|id| async move { Ok::<_, StoreError>((id, self.place(id).await?)) });
-            let places: Vec<(KeyId, Place)> = places.buffered(AT_ONCE).try_collect().await?;
+            let places: Vec<(KeyId, ListPlace)> = places.buffered(AT_ONCE).try_collect().await?;
             let (mut live, mut making) = (Vec::new(), Vec::new());
             for (id, place) in places {
                 match place {
-                    Place::Key(key) if key.is_live(now) => live.push(id),
-                    Place::Empty => making.push(id),
-                    Place::Key(_) | Place::Barred => {}
+                    ListPlace::Key(key) if key.is_live(now) => live.push(id),
+                    ListPlace::Empty => making.push(id),
+                    ListPlace::Key(_) | ListPlace::Barred => {}
                 }
             }
             let current = live.len() as u64;
@@ -162,8 +162,8 @@ impl Keys {
         self.cluster
             .all(keys, |id| async move {
                 match self.place(id).await? {
-                    Place::Empty => self.bar(id).await,
-                    Place::Barred | Place::Key(_) => Ok(()),
+                    ListPlace::Empty => self.bar(id).await,
+                    ListPlace::Barred | ListPlace::Key(_) => Ok(()),
                 }
             })
             .await
@@ -177,21 +177,21 @@ impl Keys {
         Ok(self.cluster.cql.settled(attempt, settle).await.map(drop)?)
     }
 
-    async fn place(&self, id: KeyId) -> Result<Place, StoreError> {
+    async fn place(&self, id: KeyId) -> Result<ListPlace, StoreError> {
         let row = self.cluster.cql.read_one::<(Option<String>,)>(&self.cluster.statements.key, (id.0,)).await?;
         Ok(match row {
-            None => Place::Empty,
-            Some((None,)) => Place::Barred,
-            Some((Some(record),)) => Place::Key(Box::new(records::from_json(&record)?)),
+            None => ListPlace::Empty,
+            Some((None,)) => ListPlace::Barred,
+            Some((Some(record),)) => ListPlace::Key(Box::new(records::from_json(&record)?)),
         })
     }
 
-    async fn stored_list(&self, maker: KeyId) -> Result<List, CqlError> {
+    async fn stored_list(&self, maker: KeyId) -> Result<ChildList, CqlError> {
         type Row = (Option<i64>, Option<Vec<Uuid>>, Option<bool>);
         let row = self.cluster.cql.read_one::<Row>(&self.cluster.statements.child_list, (maker.0,)).await?;
         let (turn, keys, is_closed) = row.unwrap_or_default();
         let keys = keys.unwrap_or_default().into_iter().map(KeyId).collect();
-        Ok(List { turn, keys, is_closed: is_closed.unwrap_or(false) })
+        Ok(ChildList { turn, keys, is_closed: is_closed.unwrap_or(false) })
     }
 
     /// The keys that `maker` has made and that are not revoked, found among all those below it.

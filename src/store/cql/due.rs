@@ -15,7 +15,7 @@ const DUE: &str = "due";
 pub const LONGEST_PAGE: usize = 1_000;
 
 /// A page of a bucket, in order.
-pub struct Page {
+pub struct DuePage {
     pub due: Vec<DueDelivery>,
     /// The place of the last one.
     pub last: Option<Place>,
@@ -100,7 +100,7 @@ impl Deliveries {
         after: Option<Place>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Page, StoreError> {
+    ) -> Result<DuePage, StoreError> {
         let (after_time, after_id) = after.map_or((i64::MIN, Vec::new()), |(time, id)| (time, id.to_vec()));
         let end = bigint(now.0.saturating_add(1));
         let rows = i32::try_from(limit).unwrap_or(i32::MAX);
@@ -112,7 +112,7 @@ impl Deliveries {
             Ok(DueDelivery { due_at: Timestamp(u64::try_from(due_at).unwrap_or(0)), id })
         });
         let due = due.collect::<Result<Vec<_>, StoreError>>()?;
-        Ok(Page { last: due.last().map(place_of), due, is_last })
+        Ok(DuePage { last: due.last().map(place_of), due, is_last })
     }
 
     /// Those whose state says the same.

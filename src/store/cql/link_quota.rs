@@ -84,9 +84,9 @@ pub enum Counted {
 }
 
 /// A creation's place among those under way.
-pub struct Place(Arc<LinkQuota>);
+pub struct CreationPlace(Arc<LinkQuota>);
 
-impl Drop for Place {
+impl Drop for CreationPlace {
     fn drop(&mut self) {
         self.0.room().under_way -= 1;
         self.0.freed.notify_waiters();
@@ -112,7 +112,7 @@ impl Links {
         &self,
         quota: &Arc<LinkQuota>,
         limit: MonthlyLimit,
-    ) -> Result<Result<Place, u64>, StoreError> {
+    ) -> Result<Result<CreationPlace, u64>, StoreError> {
         loop {
             let freed = quota.freed.notified();
             tokio::pin!(freed);
@@ -127,7 +127,7 @@ impl Links {
                     (None, Some(_)) => false,
                     (used, _) if fits(used.unwrap_or(0)) => {
                         room.under_way += 1;
-                        return Ok(Ok(Place(Arc::clone(quota))));
+                        return Ok(Ok(CreationPlace(Arc::clone(quota))));
                     }
                     (Some(used), Some(limit)) if used >= limit => return Ok(Err(used)),
                     _ => true,

@@ -107,7 +107,7 @@ mod tests {
 
     /// What becomes of a claim that is sent.
     #[derive(Clone, Copy)]
-    enum Fate {
+    enum ClaimOutcome {
         /// It is applied, and the answer is lost.
         Unanswered,
         Lost,
@@ -120,19 +120,19 @@ mod tests {
     #[derive(Default)]
     struct There {
         month: KnownMonth,
-        fates: VecDeque<Fate>,
+        fates: VecDeque<ClaimOutcome>,
         late: Option<KnownMonth>,
         claims: i32,
     }
 
     /// A month in which so many wait to be counted.
-    struct Month {
+    struct QuotaMonth {
         there: Mutex<There>,
         wanted: u64,
         limit: u64,
     }
 
-    impl LwtQuota for Month {
+    impl LwtQuota for QuotaMonth {
         type Share = u64;
         type Rows = ();
 
@@ -155,13 +155,13 @@ mod tests {
             let applied = KnownMonth { used: claim.then, claim: Some(claim.number) };
             let unknown = Err(CqlError::Unknown("no answer".into()));
             match there.fates.pop_front() {
-                Some(Fate::Lost) => return unknown,
-                Some(Fate::Late) => {
+                Some(ClaimOutcome::Lost) => return unknown,
+                Some(ClaimOutcome::Late) => {
                     there.late = Some(applied);
                     return unknown;
                 }
-                Some(Fate::Overtaken(by)) => there.month.used += by,
-                Some(Fate::Unanswered) => {
+                Some(ClaimOutcome::Overtaken(by)) => there.month.used += by,
+                Some(ClaimOutcome::Unanswered) => {
                     there.month = applied;
                     return unknown;
                 }
@@ -184,10 +184,10 @@ mod tests {
     }
 
     /// Three wait where at most ten are counted: how many were, and what is there then.
-    async fn moved_on(used: u64, fates: &[Fate]) -> (u64, u64) {
+    async fn moved_on(used: u64, fates: &[ClaimOutcome]) -> (u64, u64) {
         let known = KnownMonth { used, claim: None };
         let there = There { month: known, fates: fates.iter().copied().collect(), ..There::default() };
-        let mut month = Month { there: Mutex::new(there), wanted: 3, limit: 10 };
+        let mut month = QuotaMonth { there: Mutex::new(there), wanted: 3, limit: 10 };
         let mut known = known;
         let share = move_on(&mut month, &mut known).await.unwrap();
         let there = month.there.into_inner().unwrap().month;
@@ -198,18 +198,18 @@ mod tests {
     #[tokio::test]
     async fn whatever_becomes_of_claims_each_is_counted_once() {
         assert_eq!(moved_on(0, &[]).await, (3, 3));
-        assert_eq!(moved_on(0, &[Fate::Unanswered]).await, (3, 3));
-        assert_eq!(moved_on(0, &[Fate::Lost, Fate::Lost]).await, (3, 3));
-        assert_eq!(moved_on(0, &[Fate::Late]).await, (3, 3), "the first was applied, the second refused");
-        assert_eq!(moved_on(0, &[Fate::Late, Fate::Lost]).await, (3, 3));
-        assert_eq!(moved_on(0, &[Fate::Overtaken(4), Fate::Unanswered]).await, (3, 7));
+        assert_eq!(moved_on(0, &[ClaimOutcome::Unanswered]).await, (3, 3));
+        assert_eq!(moved_on(0, &[ClaimOutcome::Lost, ClaimOutcome::Lost]).await, (3, 3));
+        assert_eq!(moved_on(0, &[ClaimOutcome::Late]).await, (3, 3), "the first was applied, the second refused");
+        assert_eq!(moved_on(0, &[ClaimOutcome::Late, ClaimOutcome::Lost]).await, (3, 3));
+        assert_eq!(moved_on(0, &[ClaimOutcome::Overtaken(4), ClaimOutcome::Unanswered]).await, (3, 7));
     }
 
     #[tokio::test]
     async fn no_more_are_counted_than_fit() {
         assert_eq!(moved_on(8, &[]).await, (2, 10));
-        assert_eq!(moved_on(5, &[Fate::Overtaken(4)]).await, (1, 10));
-        assert_eq!(moved_on(5, &[Fate::Overtaken(5)]).await, (0, 10));
+        assert_eq!(moved_on(5, &[ClaimOutcome::Overtaken(4)]).await, (1, 10));
+        assert_eq!(moved_on(5, &[ClaimOutcome::Overtaken(5)]).await, (0, 10));
         assert_eq!(moved_on(10, &[]).await, (0, 10));
     }
 }

@@ -142,13 +142,13 @@ impl QueueRow {
 /// The queues that this process holds.
 pub struct Queues {
     pub node: Uuid,
-    held: Mutex<Held>,
+    held: Mutex<HeldQueue>,
     pub watch: Watch,
     tell: Mutex<Option<AdoptionHook>>,
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldQueue {
     /// Where this process puts what it enqueues.
     own: Option<Uuid>,
     queues: BTreeMap<Uuid, Queue>,
@@ -188,7 +188,7 @@ impl Queues {
         Self { node, held: Mutex::default(), watch: Watch::default(), tell: Mutex::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldQueue> {
         // Nothing panics while this lock is held.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,7 +288,7 @@ impl Queues {
     /// Deliveries of hits before a day are gone: counts what is left where there were some.
     pub fn dropped_before(&self, day: Day) {
         let mut held = self.held();
-        let Held { queues, doubtful, .. } = &mut *held;
+        let HeldQueue { queues, doubtful, .. } = &mut *held;
         for (id, queue) in queues {
             let has_dropped = |bucket: &Bucket| {
                 bucket.pending.as_ref().is_some_and(|days| days.range(..day).any(|(_, pending)| *pending > 0))
@@ -337,7 +337,7 @@ impl Queues {
     /// The next bucket to count again, unless that was done already.
     pub fn next_doubtful(&self) -> Option<(Uuid, i64)> {
         let mut held = self.held();
-        let Held { queues, doubtful, .. } = &mut *held;
+        let HeldQueue { queues, doubtful, .. } = &mut *held;
         doubtful.retain(|(queue, _)| queues.contains_key(queue));
         doubtful.pop_first()
     }
@@ -351,7 +351,7 @@ impl Queues {
     /// it did. `is_open`: there are rows whose state may be on its way, so it is counted once more later.
     pub fn recounted(&self, id: Uuid, number: i64, version: u64, found: BTreeMap<Day, i64>, is_open: bool) -> bool {
         let mut held = self.held();
-        let Held { queues, doubtful_later, .. } = &mut *held;
+        let HeldQueue { queues, doubtful_later, .. } = &mut *held;
         let Some(queue) = queues.get_mut(&id) else { return true };
         let bucket = queue.buckets.entry(number).or_default();
         if bucket.version != version || bucket.writes > 0 {

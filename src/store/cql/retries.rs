@@ -9,20 +9,20 @@ const MOST_RETRIES: usize = 2;
 
 /// What follows from the fate of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum Retry {
     AnotherNode,
     Fail,
 }
 
 /// By the fate of the attempt, and whether doing the request twice is the same as once.
-const RULES: [((Fate, bool), Next); 6] = [
-    ((Fate::NotApplied, true), Next::AnotherNode),
-    ((Fate::NotApplied, false), Next::AnotherNode),
-    ((Fate::Unknown, true), Next::AnotherNode),
+const RULES: [((Fate, bool), Retry); 6] = [
+    ((Fate::NotApplied, true), Retry::AnotherNode),
+    ((Fate::NotApplied, false), Retry::AnotherNode),
+    ((Fate::Unknown, true), Retry::AnotherNode),
     // Whether it was done is found out by reading, in the one place that knows how.
-    ((Fate::Unknown, false), Next::Fail),
-    ((Fate::Unusable, true), Next::Fail),
-    ((Fate::Unusable, false), Next::Fail),
+    ((Fate::Unknown, false), Retry::Fail),
+    ((Fate::Unusable, true), Retry::Fail),
+    ((Fate::Unusable, false), Retry::Fail),
 ];
 
 /// Tries another node where that can't do a thing twice.
@@ -40,14 +40,14 @@ struct Session {
 }
 
 impl Session {
-    fn decide(&mut self, fate: Fate, is_idempotent: bool) -> Next {
+    fn decide(&mut self, fate: Fate, is_idempotent: bool) -> Retry {
         let rule = RULES.into_iter().find(|(case, _)| *case == (fate, is_idempotent));
         match rule {
-            Some((_, Next::AnotherNode)) if self.retried < MOST_RETRIES => {
+            Some((_, Retry::AnotherNode)) if self.retried < MOST_RETRIES => {
                 self.retried += 1;
-                Next::AnotherNode
+                Retry::AnotherNode
             }
-            _ => Next::Fail,
+            _ => Retry::Fail,
         }
     }
 }
@@ -56,8 +56,8 @@ impl RetrySession for Session {
     fn decide_should_retry(&mut self, request: RequestInfo) -> RetryDecision {
         // What is not idempotent is an LWT.
         match self.decide(fate(request.error, !request.is_idempotent), request.is_idempotent) {
-            Next::AnotherNode => RetryDecision::RetryNextTarget(None),
-            Next::Fail => RetryDecision::DontRetry,
+            Retry::AnotherNode => RetryDecision::RetryNextTarget(None),
+            Retry::Fail => RetryDecision::DontRetry,
         }
     }
 
@@ -72,17 +72,17 @@ mod tests {
 
     #[test]
     fn an_lwt_of_unknown_outcome_is_never_sent_again() {
-        assert_eq!(Session { retried: 0 }.decide(Fate::Unknown, false), Next::Fail);
-        assert_eq!(Session { retried: 0 }.decide(Fate::NotApplied, false), Next::AnotherNode);
+        assert_eq!(Session { retried: 0 }.decide(Fate::Unknown, false), Retry::Fail);
+        assert_eq!(Session { retried: 0 }.decide(Fate::NotApplied, false), Retry::AnotherNode);
     }
 
     #[test]
     fn retries_come_to_an_end() {
         let mut session = Session { retried: 0 };
         let decisions: Vec<_> = (0..4).map(|_| session.decide(Fate::Unknown, true)).collect();
-        assert_eq!(decisions, [Next::AnotherNode, Next::AnotherNode, Next::Fail, Next::Fail]);
+        assert_eq!(decisions, [Retry::AnotherNode, Retry::AnotherNode, Retry::Fail, Retry::Fail]);
         session.reset();
-        assert_eq!(session.decide(Fate::NotApplied, true), Next::AnotherNode);
+        assert_eq!(session.decide(Fate::NotApplied, true), Retry::AnotherNode);
     }
 
     #[test]

@@ -16,19 +16,19 @@ const MARK: &str = "not-whole";
 pub fn make_if_absent(directory: &Path, make: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
     let failed = |error: io::Error| StoreError::Unavailable(error.to_string());
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    let Some(mark) = Mark::take(directory).map_err(failed)? else { return Ok(()) };
+    let Some(mark) = UnfinishedMark::take(directory).map_err(failed)? else { return Ok(()) };
     make()?;
     mark.remove().map_err(failed)
 }
 
 /// The mark of a directory in which this process, and no other, makes a store.
-struct Mark<'a> {
+struct UnfinishedMark<'a> {
     directory: &'a Path,
     /// Locked. The kernel drops that with the process, however that ends.
     file: File,
 }
 
-impl<'a> Mark<'a> {
+impl<'a> UnfinishedMark<'a> {
     /// `None` where there is a store already, or something else to make do with. Else nothing is in the directory but the mark.
     fn take(directory: &'a Path) -> io::Result<Option<Self>> {
         let path = directory.join(MARK);

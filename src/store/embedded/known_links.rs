@@ -49,7 +49,7 @@ pub struct KnownLinks {
 }
 
 /// A link that was written, to be known by its record once that is durable.
-pub struct NewLink {
+pub struct NewDestination {
     id: ShortId,
     record: Vec<u8>,
 }
@@ -81,13 +81,13 @@ impl KnownLinks {
 
     /// Is to be told of an id before its link is committed. Answers what [`place`](Self::place) is to be told after that,
     /// where the link is not too long.
-    pub fn insert(&self, link: &Destination) -> Option<NewLink> {
+    pub fn insert(&self, link: &Destination) -> Option<NewDestination> {
         self.insert_id(link.id);
-        destinations::encode(link).map(|record| NewLink { id: link.id, record })
+        destinations::encode(link).map(|record| NewDestination { id: link.id, record })
     }
 
     /// Is to be told of links that are committed.
-    pub fn place(&self, links: &[NewLink]) {
+    pub fn place(&self, links: &[NewDestination]) {
         if links.is_empty() {
             return;
         }
@@ -176,7 +176,7 @@ mod tests {
 
     pub(super) fn known(directory: &Path, room: u64, links: u64) -> KnownLinks {
         let known = KnownLinks::new(directory, room).unwrap();
-        let new: Vec<NewLink> = (0..links).filter_map(|number| known.insert(&destination(number))).collect();
+        let new: Vec<NewDestination> = (0..links).filter_map(|number| known.insert(&destination(number))).collect();
         known.place(&new);
         known.is_complete.store(true, Ordering::Release);
         known

@@ -96,14 +96,14 @@ impl HeadV1 {
 }
 
 /// A list whose labels are being counted.
-struct List<'a> {
+struct LabelList<'a> {
     engine: &'a Engine,
     link: ShortId,
     dimension: Dimension,
     head: HeadV1,
 }
 
-impl<'a> List<'a> {
+impl<'a> LabelList<'a> {
     fn read(engine: &'a Engine, from: &impl Rows, link: ShortId, dimension: Dimension) -> Result<Self, StoreError> {
         Ok(Self { engine, link, dimension, head: HeadV1::read(engine, from, link, dimension)? })
     }
@@ -228,7 +228,7 @@ impl<'a> List<'a> {
 /// Adds the labels of a batch; those of one list stand together there.
 pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[LabelCount]) -> Result<(), StoreError> {
     for rows in rows.chunk_by(|a, b| (a.link, a.dimension) == (b.link, b.dimension)) {
-        let mut list = List::read(engine, transaction, rows[0].link, rows[0].dimension)?;
+        let mut list = LabelList::read(engine, transaction, rows[0].link, rows[0].dimension)?;
         give_way();
         for row in rows {
             list.add(transaction, row)?;
@@ -240,7 +240,7 @@ pub fn add(engine: &Engine, transaction: &mut Transaction<'_>, rows: &[LabelCoun
 
 /// Makes a label's hits in a month what another store has counted.
 pub fn set(engine: &Engine, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
-    let mut list = List::read(engine, transaction, row.link, row.dimension)?;
+    let mut list = LabelList::read(engine, transaction, row.link, row.dimension)?;
     list.set(transaction, &row.label, row.month, row.count)?;
     list.end(transaction)
 }
@@ -317,13 +317,13 @@ mod tests {
     }
 
     /// A list in an engine, and what it has to say.
-    struct Ground {
+    struct BatchBase {
         engine: Engine,
         months: BTreeMap<(String, Month), u64>,
         _directory: tempfile::TempDir,
     }
 
-    impl Ground {
+    impl BatchBase {
         const LIST: (ShortId, Dimension) = (ShortId(*b"abcdefg"), Dimension::City);
 
         fn new() -> Self {
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn a_list_has_the_same_hits_before_and_after_it_is_split() {
         for label_bytes in [3, 150] {
-            let mut ground = Ground::new();
+            let mut ground = BatchBase::new();
             let (mut batches, mut labels) = (0_u32, 0_u32);
             // Some old labels and a new one each time, in months that come and go.
             while batches < 30 {

@@ -20,12 +20,12 @@ type Answer = Result<Option<Link>, StoreError>;
 /// What waits to be looked up, and how many readers are at it.
 #[derive(Clone)]
 pub struct LookUps {
-    queue: Arc<Mutex<Queue>>,
+    queue: Arc<Mutex<LookUpQueue>>,
     pool: Pool,
 }
 
 #[derive(Default)]
-struct Queue {
+struct LookUpQueue {
     waiting: Vec<(ShortId, oneshot::Sender<Answer>)>,
     readers: usize,
 }
@@ -46,7 +46,7 @@ impl LookUps {
             needs_reader
         };
         if needs_reader {
-            let call = Call { reader: Some(Reader { look_ups: self.clone(), is_counted: true }), engine };
+            let call = LookUpCall { reader: Some(Reader { look_ups: self.clone(), is_counted: true }), engine };
             // First come all the others that this turn of the event loop brings: that takes fewer calls, and a worker that
             // shares its core with the reader is interrupted by it less often. It saves a fifth of the CPU of a redirect that
             // is not in cache.
@@ -56,19 +56,19 @@ impl LookUps {
         answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("a look-up was given up".into())))
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LookUpQueue> {
         // Nothing panics while this lock is held.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Calls a reader when it is dropped, also with an asker that goes away: others rely on the reader already.
-struct Call {
+struct LookUpCall {
     reader: Option<Reader>,
     engine: Arc<Engine>,
 }
 
-impl Drop for Call {
+impl Drop for LookUpCall {
     fn drop(&mut self) {
         if let Some(reader) = self.reader.take() {
             let (engine, pool) = (Arc::clone(&self.engine), reader.look_ups.pool.clone());

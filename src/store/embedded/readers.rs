@@ -34,16 +34,16 @@ pub struct Readers {
 
 /// The way to some threads.
 #[derive(Clone)]
-pub struct Pool(Arc<Shared>);
+pub struct Pool(Arc<SharedQueue>);
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct SharedQueue {
+    queue: Mutex<ReadQueue>,
     has_work: Condvar,
     admission: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct ReadQueue {
     jobs: VecDeque<Job>,
     is_closed: bool,
 }
@@ -109,7 +109,7 @@ impl Drop for Readers {
 
 impl Pool {
     fn new() -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedQueue {
             queue: Mutex::default(),
             has_work: Condvar::new(),
             admission: Arc::new(Semaphore::new(QUEUE)),

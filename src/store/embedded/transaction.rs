@@ -7,7 +7,7 @@ use std::sync::{MutexGuard, PoisonError};
 use fjall::{Database, Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
 
 use super::engine::{Engine, engine_error};
-use super::known_links::NewLink;
+use super::known_links::NewDestination;
 use crate::store::StoreError;
 use crate::store::records::corrupt;
 
@@ -41,7 +41,7 @@ pub struct Transaction<'a> {
     /// By keyspace, of which there are few: what each row comes to be, in the order of their keys, as ranges are read. `None`
     /// where it is removed.
     changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
-    new_links: Vec<NewLink>,
+    new_links: Vec<NewDestination>,
 }
 
 /// Bytes of a row in the engine's journal besides key and value.
@@ -120,7 +120,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Has a link known once this is committed, and only then.
-    pub fn makes_known(&mut self, link: Option<NewLink>) {
+    pub fn makes_known(&mut self, link: Option<NewDestination>) {
         self.new_links.extend(link);
     }
 

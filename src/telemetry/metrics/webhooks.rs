@@ -26,12 +26,12 @@ pub struct WebhookMeters {
     failed_attempts: Counter,
     first_attempt_delay: Histogram,
     delivery_delay: Histogram,
-    queue: Arc<Queue>,
+    queue: Arc<QueueMeters>,
 }
 
 /// What was last seen of the queue in the store.
 #[derive(Debug)]
-struct Queue {
+struct QueueMeters {
     pending: AtomicU64,
     /// Milliseconds since the epoch; `u64::MAX` where nothing waits.
     first_due: AtomicU64,
@@ -71,7 +71,7 @@ impl WebhookMeters {
             failed_attempts: result("failure"),
             first_attempt_delay: metrics::histogram!(WEBHOOK_FIRST_ATTEMPT_DELAY.name),
             delivery_delay: metrics::histogram!(WEBHOOK_DELIVERY_DELAY.name),
-            queue: Arc::new(Queue { pending: AtomicU64::new(0), first_due: AtomicU64::new(u64::MAX) }),
+            queue: Arc::new(QueueMeters { pending: AtomicU64::new(0), first_due: AtomicU64::new(u64::MAX) }),
         }
     }
 

@@ -67,7 +67,7 @@ impl Exporter {
             .with_timeout(SEND_WITHIN)
             .build()?;
         let waiting = Arc::new(AtomicUsize::new(0));
-        let counted = Counted {
+        let counted = CountedSpans {
             to_collector,
             meters: meters.clone(),
             waiting: Arc::clone(&waiting),
@@ -170,7 +170,7 @@ fn with_sources(error: &(dyn Error + 'static)) -> String {
 
 /// Counts what is sent, and warns where nothing gets there.
 #[derive(Debug)]
-struct Counted {
+struct CountedSpans {
     to_collector: SpanExporter,
     meters: TraceMeters,
     waiting: Arc<AtomicUsize>,
@@ -178,7 +178,7 @@ struct Counted {
     cause: Arc<Mutex<Option<String>>>,
 }
 
-impl opentelemetry_sdk::trace::SpanExporter for Counted {
+impl opentelemetry_sdk::trace::SpanExporter for CountedSpans {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         self.waiting.fetch_sub(count, Ordering::Relaxed);

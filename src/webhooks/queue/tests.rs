@@ -95,7 +95,7 @@ impl Model {
                 let due = DueDelivery { due_at: place.0, id: DeliveryId::from_bytes(&place.1).unwrap() };
                 let flow = self.queue[&place].clone();
                 let is_under_way = self.under_way.iter().any(|(other, _)| *other == place);
-                if !is_under_way && self.scan.look_at(&due, &flow) == Found::Consider {
+                if !is_under_way && self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
                     self.consider(place, flow);
                 }
                 self.scan.step(&due);
