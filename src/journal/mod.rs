@@ -18,6 +18,7 @@ pub mod record;
 pub mod recovery;
 mod refusal;
 pub mod segment;
+mod settings;
 mod stats;
 pub mod upkeep;
 
@@ -29,14 +30,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 
 use self::append_log::Full;
 use self::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use self::reader::JournalReader;
-use self::record::{HitRecord, MAX_RECORD_BYTES, hit_id};
+use self::record::{HitRecord, hit_id};
 use self::recovery::{LOCK_FILE, segment_path, survey};
 use self::refusal::{Refusal, is_full};
 use self::segment::{CacheLines, Prepare, Segment, give_back};
@@ -46,40 +47,8 @@ use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
 pub use self::recovery::files;
 pub use self::refusal::NotRecorded;
+pub use self::settings::{JournalSettings, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 pub use self::stats::JournalStats;
-
-/// The shortest segment, in bytes.
-pub const MIN_SEGMENT_BYTES: u64 = 4096;
-
-/// The longest segment, in bytes.
-pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-
-// Else an append could find no room in any segment.
-const _: () = assert!(MIN_SEGMENT_BYTES > (SEGMENT_HEADER_BYTES + MAX_RECORD_BYTES + 16) as u64);
-
-/// How the journal uses the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalSettings {
-    /// The length of a segment in bytes, a multiple of 4096.
-    pub segment_bytes: u64,
-    /// The most that all segments may take together, in bytes; at least two segments.
-    pub disk_budget: u64,
-    /// How often what was appended is brought to the disk: the most that a power cut takes.
-    pub sync_interval: Duration,
-    /// How long to leave the disk alone after it had no room.
-    pub retry_interval: Duration,
-}
-
-impl Default for JournalSettings {
-    fn default() -> Self {
-        Self {
-            segment_bytes: 64 << 20,
-            disk_budget: 2 << 30,
-            sync_interval: Duration::from_secs(1),
-            retry_interval: Duration::from_millis(100),
-        }
-    }
-}
 
 /// Why a journal can't be opened.
 #[derive(Debug, thiserror::Error)]

@@ -9,11 +9,11 @@ use std::{
 };
 
 use signpost::{
-    domain::referrer::OwnHost,
-    hits::{
+    counting::{
         enrich::Enricher,
         places::{Place, Places, PlacesError},
     },
+    domain::referrer::OwnHost,
 };
 
 use super::mmdb::{

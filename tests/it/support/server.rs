@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use signpost::actors::key_shard::KeyShards;
-use signpost::app::{App, News, TestSeams};
+use signpost::app::{App, FirstStartSecrets, TestSeams};
 use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::store::Store;
@@ -117,8 +117,8 @@ impl ServerBuilder {
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async {
                 let first_secret = RefCell::new(None);
-                let tell = |news: News<'_>, _: &str| {
-                    if let News::Made { secret: Some(secret), .. } = news {
+                let tell = |news: FirstStartSecrets<'_>, _: &str| {
+                    if let FirstStartSecrets::Made { secret: Some(secret), .. } = news {
                         *first_secret.borrow_mut() = Some(secret.reveal().to_owned());
                     }
                     Ok(())
