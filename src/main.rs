@@ -41,7 +41,14 @@ fn main() -> ExitCode {
         }
     };
     let console = console_of(config.log.format);
-    match cli.command.unwrap_or_default() {
+    let command = cli.command.unwrap_or_default();
+    // The server tells it in its log.
+    if !matches!(command, Command::Serve) {
+        for renamed in config.renamed() {
+            console.warn(&renamed.to_string());
+        }
+    }
+    match command {
         Command::CheckConfig => check_config(&config, console),
         Command::Migrate => migrate(&config, console),
         Command::Export { file } => export(&config, &file, console),
@@ -70,9 +77,6 @@ fn console_of(format: LogFormat) -> Console {
 }
 
 fn check_config(config: &Config, console: Console) -> ExitCode {
-    for renamed in config.renamed() {
-        console.warn(&renamed.to_string());
-    }
     match app::check(config) {
         Ok(()) => print(&config.effective()),
         Err(error) => fail(console, &error),

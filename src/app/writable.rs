@@ -4,6 +4,7 @@
 //! What is not there yet is made by the part whose it is, which says by itself where that fails. A full disk is for the parts, too:
 //! it may have room again.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -38,11 +39,11 @@ pub fn check_store(config: &Config) -> Result<(), StartError> {
     }
     let path = files::store(config);
     directory(&path)?;
-    // The engine's own. Others may be there whose owner is another one, such as a file system's `lost+found`.
-    each_entry(&path, |entry| match fs::metadata(entry) {
-        Ok(there) if there.is_dir() && entry.ends_with("keyspaces") => tree(entry),
-        Ok(there) if there.is_dir() && entry.extension().is_none() => Ok(()),
-        _ => file(entry),
+    // The engine's own. It ignores all others, such as a file system's `lost+found`.
+    each_entry(&path, |entry| match entry.file_name().and_then(OsStr::to_str) {
+        Some("keyspaces") => tree(entry),
+        Some(name) if ["lock", "version", "not-whole"].contains(&name) || name.ends_with(".jnl") => file(entry),
+        _ => Ok(()),
     })
 }
 
@@ -79,7 +80,12 @@ fn file(path: &Path) -> Result<(), StartError> {
 
 /// Asks for the rights of this process as it is, also those that it has beside its user.
 fn ask(path: &Path, access: Access) -> Result<(), StartError> {
-    match accessat(CWD, path, access, AtFlags::EACCESS).map_err(io::Error::from) {
+    let mut asked = accessat(CWD, path, access, AtFlags::EACCESS);
+    if asked == Err(Errno::PERM) {
+        // Older container runtimes answer so to system calls that they do not know. Without the flag it is an old one.
+        asked = accessat(CWD, path, access, AtFlags::empty());
+    }
+    match asked.map_err(io::Error::from) {
         // Perhaps taken away just now by a process that uses the directory: the locks tell that.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         asked => asked.map_err(|error| refused(path, error)),

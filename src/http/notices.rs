@@ -45,7 +45,12 @@ impl Notices {
         if given.swap(true, Relaxed) {
             return;
         }
-        let peer = if is_public { "a public address".to_owned() } else { peer.to_string() };
+        // A client may be on the operator's network, too: no address but loopback is in the log.
+        let peer = match (peer.is_loopback(), is_public) {
+            (true, _) => peer.to_string(),
+            (false, false) => "a private address".to_owned(),
+            (false, true) => "a public address".to_owned(),
+        };
         tracing::warn!(
             %peer,
             %header,

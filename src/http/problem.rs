@@ -251,7 +251,7 @@ impl Problem {
     }
 
     pub fn internal() -> Self {
-        Self::new(Kind::Internal, "Internal error; search the log for the request id.")
+        Self::new(Kind::Internal, "Internal error. Give the operator the request id, in X-Request-Id.")
     }
 
     /// The body.

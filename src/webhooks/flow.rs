@@ -196,7 +196,12 @@ impl<T> KeyState<T> {
 
     /// The flow of this standing that was refused first.
     pub fn first_refused(&self, standing: Standing) -> Option<&Host> {
-        self.refused[standing as usize].values().next()
+        self.all_refused(standing).next()
+    }
+
+    /// The flows of this standing that were refused, in that order.
+    pub fn all_refused(&self, standing: Standing) -> impl Iterator<Item = &Host> {
+        self.refused[standing as usize].values()
     }
 
     pub fn refused(&self) -> usize {

@@ -71,6 +71,8 @@ pub struct Hosts<T> {
     in_flight: Places,
     /// Promised and ready ones.
     waiting: Places,
+    /// The same by receiver, over all keys.
+    waiting_at: HashMap<Host, usize>,
     /// By standing: keys with a flow of it that has something to begin.
     lines: [BTreeSet<(Turn, KeyId)>; 3],
     /// By standing: keys with flows that were refused a place, in turns.
@@ -102,6 +104,7 @@ impl<T> Hosts<T> {
             to_host: HashMap::new(),
             in_flight: Places::default(),
             waiting: Places::default(),
+            waiting_at: HashMap::new(),
             lines: Default::default(),
             asking: Default::default(),
             refused: 0,
@@ -129,7 +132,7 @@ impl<T> Hosts<T> {
         let standing = known.map_or(Standing::New, |state| state.standing);
         let is_refused = known.is_some_and(FlowState::is_refused);
         let left = self.left_to_wait(flow.owner, self.waiting, Places::default(), standing);
-        let is_admitted = left > 0;
+        let is_admitted = left > 0 && !self.is_crowded(&flow.host, 0);
         // Of the places too it has no more than are left.
         if known.is_some_and(|state| state.is_full() || (is_admitted && state.waiting() >= left)) {
             return Err(Full::Flow);
@@ -157,6 +160,7 @@ impl<T> Hosts<T> {
         state.promised += 1;
         key.waiting.add(standing);
         self.waiting.add(standing);
+        *self.waiting_at.entry(Arc::clone(&flow.host)).or_default() += 1;
         self.refused -= usize::from(key.forgive(&flow.host));
         Ok(())
     }
@@ -165,6 +169,23 @@ impl<T> Hosts<T> {
     fn left_to_wait(&self, owner: KeyId, waiting: Places, more: Places, standing: Standing) -> usize {
         let own = self.keys.get(&owner).map_or_else(Places::default, |key| key.waiting);
         waiting.left(own.plus(more), standing, self.bounds.waiting)
+    }
+
+    /// Whether so many deliveries to a receiver wait, with `more`, that it gets no further place. Over all keys: else those of many
+    /// keys to one slow receiver would take all places, and everybody would be as slow.
+    fn is_crowded(&self, host: &Host, more: usize) -> bool {
+        let most = (Standing::Sound.windows_at_hand() * self.bounds.per_host).min(self.bounds.waiting / 2).max(1);
+        self.waiting_at.get(host).copied().unwrap_or(0) + more >= most
+    }
+
+    /// A delivery to a receiver no longer waits.
+    fn leave(&mut self, host: &Host) {
+        if let Some(waiting) = self.waiting_at.get_mut(host) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.waiting_at.remove(host);
+            }
+        }
     }
 
     /// Whether one more refused flow of a key is remembered.
@@ -198,6 +219,7 @@ impl<T> Hosts<T> {
         state.promised -= 1;
         key.waiting.remove(state.standing);
         self.waiting.remove(state.standing);
+        self.leave(&flow.host);
         self.roomy.push(flow.clone());
         self.forget_some();
     }
@@ -221,12 +243,14 @@ impl<T> Hosts<T> {
         *self.to_host.entry(Arc::clone(&host)).or_default() += 1;
         key.line_up(&host);
         self.line_up(owner);
+        self.leave(&host);
         Some((Flow { owner, host }, delivery))
     }
 
     /// The first key, and of it the first flow, of this standing that may begin something now.
     ///
-    /// Keys are passed over that have tries in flight and may have no more, so never more keys than tries in flight.
+    /// Keys are passed over that may have no more in flight, and those whose receivers may not. Of the latter there are only
+    /// as many as have a place.
     fn first_of(&self, standing: Standing) -> Option<((Turn, Turn), KeyId, Host)> {
         let workers = self.bounds.workers;
         if !self.in_flight.has_room(standing, workers) {
@@ -338,6 +362,7 @@ impl<T> Hosts<T> {
     fn recall_refused(&mut self, standing: Standing) {
         let mut waiting = self.waiting;
         let mut given: HashMap<KeyId, Places> = HashMap::new();
+        let mut given_at: HashMap<Host, usize> = HashMap::new();
         let mut in_vain = 0;
         while waiting.admits(Places::default(), standing, self.bounds.waiting)
             && in_vain < self.asking[standing as usize].len().min(KEYS_AT_ONCE)
@@ -345,22 +370,29 @@ impl<T> Hosts<T> {
         {
             let more = given.get(&owner).copied().unwrap_or_default();
             let is_admitted = self.left_to_wait(owner, waiting, more, standing) > 0;
-            let Some(key) = self.keys.get_mut(&owner) else { continue };
-            let Some(host) = key.first_refused(standing).cloned() else {
-                key.asks[standing as usize] = false;
-                continue;
-            };
-            self.asking[standing as usize].push_back(owner);
-            if !is_admitted {
-                in_vain += 1;
+            let Some(key) = self.keys.get(&owner) else { continue };
+            if key.first_refused(standing).is_none() {
+                if let Some(key) = self.keys.get_mut(&owner) {
+                    key.asks[standing as usize] = false;
+                }
                 continue;
             }
+            self.asking[standing as usize].push_back(owner);
+            let has_room = |host: &&Host| !self.is_crowded(host, given_at.get(*host).copied().unwrap_or(0));
+            let first = is_admitted.then(|| key.all_refused(standing).find(has_room).cloned()).flatten();
+            let Some(host) = first else {
+                in_vain += 1;
+                continue;
+            };
             in_vain = 0;
-            key.forgive(&host);
+            if let Some(key) = self.keys.get_mut(&owner) {
+                key.forgive(&host);
+            }
             self.refused -= 1;
-            self.roomy.push(Flow { owner, host });
             waiting.add(standing);
             given.entry(owner).or_default().add(standing);
+            *given_at.entry(Arc::clone(&host)).or_default() += 1;
+            self.roomy.push(Flow { owner, host });
         }
     }
 
@@ -375,6 +407,7 @@ impl<T> Hosts<T> {
             key.clear_waiting();
         }
         self.waiting = Places::default();
+        self.waiting_at.clear();
         self.lines = Default::default();
         self.asking = Default::default();
         self.refused = 0;

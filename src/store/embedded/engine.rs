@@ -77,6 +77,12 @@ impl Opened {
             fjall::Error::Locked => StoreError::Unavailable("another process has the store open".into()),
             error => engine_error(&error),
         })?;
+        // Its hits would not be seen. No release has written one.
+        if database.keyspace_exists("days") && !database.keyspace_exists("counts") {
+            return Err(StoreError::Unavailable(
+                "a version before 0.1.0 has made it: export it with that version".into(),
+            ));
+        }
         let meta = tables::open_meta(&database)?;
         // Before anything is made in it.
         check_layout(&database, &meta)?;

@@ -133,6 +133,18 @@ fn however_many_hang_a_sound_receiver_of_the_same_key_finds_a_worker() {
 }
 
 #[test]
+fn many_keys_with_one_slow_receiver_leave_places_to_others() {
+    let mut hosts: Hosts<u32> = Hosts::new(BOUNDS);
+    let taken = (0..200).filter(|of| hosts.promise(&flow(*of, 1)).is_ok()).count();
+    assert_eq!(taken, 12, "half of the places, or four for each try that it may have");
+    assert_eq!(hosts.promise(&flow(201, 2)), Ok(()));
+    assert_eq!(hosts.take_roomy(), Roomy::default(), "the others are told once it has room");
+    hosts.give_back(&flow(0, 1));
+    let told: HashSet<_> = hosts.take_roomy().flows.into_iter().collect();
+    assert_eq!(told, HashSet::from([flow(0, 1), flow(12, 1)]));
+}
+
+#[test]
 fn flows_that_were_refused_a_place_come_in_the_order_of_their_refusals() {
     let mut hosts: Hosts<u32> = Hosts::new(BOUNDS);
     let mut refused = Vec::new();
@@ -200,6 +212,8 @@ fn check(hosts: &Hosts<u32>, in_flight: &[Flow]) {
     assert_eq!(hosts.in_flight(), in_flight.len());
     assert!(hosts.in_flight() <= BOUNDS.workers && hosts.waiting.total() <= BOUNDS.waiting);
     assert!(hosts.to_host.values().all(|count| *count <= BOUNDS.per_host));
+    let at_hosts = hosts.waiting_at.values();
+    assert!(at_hosts.clone().all(|count| (1..=12).contains(count)) && at_hosts.sum::<usize>() == hosts.waiting.total());
     let (mut waiting, mut under_way, mut refused) = (Places::default(), Places::default(), 0);
     for (owner, key) in &hosts.keys {
         let (mut of_key_waiting, mut of_key_in_flight) = (Places::default(), Places::default());

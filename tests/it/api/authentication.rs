@@ -80,7 +80,7 @@ async fn missing_unknown_expired_and_revoked_keys_get_the_same_answer() {
         assert_eq!(answer.status, 401);
         assert!(answer.header("www-authenticate").contains("X-API-Key"), "{:?}", answer.headers);
         // That no key came is told, for whoever forgot it.
-        assert_eq!(answer.text().contains("carries no API key"), number >= 4, "{}", answer.text());
+        assert_eq!(answer.text().contains("has no API key"), number >= 4, "{}", answer.text());
         if number < 4 {
             assert_eq!(answer.text(), refused[0].text());
         }

@@ -75,7 +75,10 @@ fn a_first_start_that_is_told_to_end_does_so_in_order_wherever_it_is() {
 fn a_first_start_that_can_not_show_its_secrets_is_refused_and_the_next_one_shows_them() {
     let directory = tempfile::tempdir().unwrap();
     let full = File::options().write(true).open("/dev/full").unwrap();
-    Program::at(directory.path()).print_to(full).run().refused(&["can't be shown", "No space left on device"]);
+    Program::at(directory.path())
+        .print_to(full)
+        .run()
+        .refused(&["can't print the secrets of the first start", "No space left on device"]);
     the_last_key_works(directory.path(), None, "nothing was shown");
 }
 

@@ -183,7 +183,7 @@ fn a_store_that_is_in_use_is_not_touched_by_an_import() {
     ground.exported();
     let before = contents(&ground.path("data"));
     let ended = ground.import_into("data").run();
-    assert!(ended.code() == Some(1) && ended.stderr.contains("in use already"), "{ended:?}");
+    assert!(ended.code() == Some(1) && ended.stderr.contains("the store is not empty"), "{ended:?}");
     assert!(contents(&ground.path("data")) == before, "it was changed");
 }
 
@@ -236,7 +236,7 @@ fn a_node_with_another_master_key_than_its_cluster_changes_nothing_there_or_here
     let ended = sharing(directory, &keyspace, &another_key()).arguments(&["import", "all.jsonl"]).run();
     assert!(ended.code() == Some(1) && ended.stderr.contains("is not the master key of the store"), "{ended:?}");
     let ended = sharing(directory, &keyspace, &right).arguments(&["import", "all.jsonl"]).run();
-    assert!(ended.code() == Some(1) && ended.stderr.contains("in use already"), "{ended:?}");
+    assert!(ended.code() == Some(1) && ended.stderr.contains("the store is not empty"), "{ended:?}");
     assert_eq!(entries(directory), files);
     assert!(runtime.block_on(keyspace.rows()) == rows, "the cluster was changed");
 

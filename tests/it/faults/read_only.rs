@@ -87,7 +87,7 @@ fn child_whose_journal_becomes_read_only() {
 
     drop(disk);
     let refused_before = recorded();
-    soon("hits are recorded again", || {
+    soon("hits are counted again", || {
         visit(&mut visitor, &link);
         visits += 1;
         recorded() > refused_before
@@ -102,7 +102,7 @@ fn child_whose_journal_becomes_read_only() {
     // That which is written to, and the next.
     soon("consumed segments are deleted", || count(&process.metrics(), "signpost_journal_bytes") <= 2 * 65_536);
     let ended = process.terminate();
-    assert!(ended.code() == Some(0) && ended.stderr.contains("hits are recorded again"), "{ended:?}");
+    assert!(ended.code() == Some(0) && ended.stderr.contains("hits are counted again"), "{ended:?}");
 }
 
 /// A read-only mount over a directory of the same files. As long as it is there, paths lead to it; what was open before goes
