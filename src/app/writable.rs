@@ -40,9 +40,10 @@ pub fn check_store(config: &Config) -> Result<(), StartError> {
     let path = files::store(config);
     directory(&path)?;
     // The engine's own. It ignores all others, such as a file system's `lost+found`.
+    let is_journal = |entry: &Path| entry.extension().is_some_and(|extension| extension == "jnl");
     each_entry(&path, |entry| match entry.file_name().and_then(OsStr::to_str) {
         Some("keyspaces") => tree(entry),
-        Some(name) if ["lock", "version", "not-whole"].contains(&name) || name.ends_with(".jnl") => file(entry),
+        Some(name) if ["lock", "version", "not-whole"].contains(&name) || is_journal(entry) => file(entry),
         _ => Ok(()),
     })
 }

@@ -1,5 +1,5 @@
 //! Around actix's dispatcher, which serves what the fast path leaves to it: between it and the socket an
-//! [`ErrorRewritingStream`](stream::ErrorRewritingStream), between it and the routes the [`EdgeService`](service::EdgeService).
+//! [`ErrorRewritingStream`], between it and the routes the [`EdgeService`](service::EdgeService).
 
 mod bare_answer;
 mod ending;
