@@ -1,7 +1,7 @@
 //! What a request shows of settings that do not fit the way by which it came. Each is told once in the life of the process.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use actix_http::header::{FORWARDED, HOST, HeaderMap, HeaderName, X_FORWARDED_FOR};
 
@@ -13,6 +13,10 @@ use crate::domain::link::BaseUrl;
 /// Longer than any name of a host with its port.
 const MAX_HOST_BYTES: usize = 300;
 
+/// Of this many refused redirects one is looked at, the first one among them: a look costs a tenth of a refusal
+/// (`loadtests/guard/run check '*limited*'`), and floods are refused, too.
+const LOOKED_AT: u32 = 16;
+
 /// Which of the notices were given.
 ///
 /// No redirect that is answered with its link is looked at: the look would cost each of them something, and what is missing shows
@@ -23,10 +27,18 @@ pub struct Notices {
     by_local_peer: AtomicBool,
     by_public_peer: AtomicBool,
     other_host: AtomicBool,
+    refused: AtomicU32,
 }
 
 impl Notices {
-    /// Is to be called with refused redirects and requests to the API: warns where a peer that is no trusted proxy names a
+    /// Is to be called with redirects that the client's limit refuses; as [`see_forwarding`](Self::see_forwarding).
+    pub fn see_refused(&self, peer: Option<SocketAddr>, fields: &(impl Fields + ?Sized), trusted: &TrustedProxies) {
+        if self.refused.fetch_add(1, Relaxed).is_multiple_of(LOOKED_AT) {
+            self.see_forwarding(peer, fields, trusted);
+        }
+    }
+
+    /// Is to be called with requests to the API: warns where a peer that is no trusted proxy names a
     /// client.
     ///
     /// A peer on a public address may be a client that sends whatever it likes, and no client's address is in the log. So

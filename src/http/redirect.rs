@@ -36,7 +36,7 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
     let request = match AdmittedRequest::admit(api, id, head.method == Method::GET, client) {
         Ok(request) => request,
         Err(retry_after) => {
-            api.notices.see_forwarding(head.peer_addr, &head.headers, &api.trusted_proxies);
+            api.notices.see_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
             return Resolved::Answered(Problem::from(retry_after).into_bare_response());
         }
     };

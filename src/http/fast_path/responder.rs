@@ -188,7 +188,7 @@ impl Responder {
         let request = match AdmittedRequest::admit(api, head.id, head.is_get, client) {
             Ok(request) => request,
             Err(retry_after) => {
-                api.notices.see_forwarding(peer, head.fields, &api.trusted_proxies);
+                api.notices.see_refused(peer, head.fields, &api.trusted_proxies);
                 let answer = Answer::Refused(Refusal::Limited(retry_after));
                 encoder.write(&answer, head.is_get, api.clock.now(), request_id, is_last);
                 return Ok(());
