@@ -1,4 +1,4 @@
-//! A supervisor starts an actor anew whenever it ends.
+//! A supervisor restarts an actor whenever it ends.
 //!
 //! actix's own `Supervisor` lives inside the future of its actor, so a panic takes both: the mailbox
 //! is closed and stays so. A [`Supervisor`] holds what is needed to make the actor again, and watches

@@ -13,7 +13,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::actors::ActorMeters;
 use crate::telemetry::metrics::catalogue as of;
 
-/// The actors that are started anew when they end.
+/// The actors that are restarted when they end.
 const ACTORS: [&str; 4] = ["hit_counter", "key_shard", "webhook_dispatcher", "webhook_worker"];
 
 /// Counts and logs restarts of actors.

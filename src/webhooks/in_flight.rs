@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 use super::preparation::Draft;
-use super::scheduler::{Bounds, Flow, Full, Host, Hosts, Roomy};
+use super::scheduler::{Bounds, Flow, Full, Host, Roomy, Scheduler};
 use super::sender::SendFailure;
 use super::worker::{AttemptDelivery, WebhookWorker};
 use crate::actors::supervisor::Handle;
@@ -73,7 +73,7 @@ struct Attempt {
 }
 
 struct TableState {
-    hosts: Hosts<Draft>,
+    scheduler: Scheduler<Draft>,
     /// All deliveries at hand, and when they are due.
     taken: HashMap<DeliveryId, Timestamp>,
     under_way: HashMap<DeliveryId, Attempt>,
@@ -105,7 +105,7 @@ impl InFlightTable {
         // The rest of the capacity is for what has ended while the store is slow to write it down.
         let bounds = Bounds { workers, per_host, waiting: capacity / 2 };
         let state = TableState {
-            hosts: Hosts::new(bounds),
+            scheduler: Scheduler::new(bounds),
             taken: HashMap::new(),
             under_way: HashMap::new(),
             idle: (0..workers).collect(),
@@ -137,7 +137,7 @@ impl InFlightTable {
         if state.taken.len() >= self.capacity {
             return Err(NotTaken::Full(Full::All));
         }
-        state.hosts.promise(flow).map_err(NotTaken::Full)?;
+        state.scheduler.promise(flow).map_err(NotTaken::Full)?;
         state.taken.insert(due.id, due.due_at);
         Ok(())
     }
@@ -151,14 +151,14 @@ impl InFlightTable {
     pub fn put(&self, draft: Draft) {
         let mut state = self.state();
         let flow = draft.flow().clone();
-        state.hosts.put(&flow, draft);
+        state.scheduler.put(&flow, draft);
     }
 
     /// A delivery that was taken does not begin.
     pub fn give_back(&self, id: DeliveryId, flow: &Flow) {
         let mut state = self.state();
         state.taken.remove(&id);
-        state.hosts.give_back(flow);
+        state.scheduler.give_back(flow);
     }
 
     /// Gives idle workers what may begin.
@@ -169,7 +169,7 @@ impl InFlightTable {
             let state = &mut *self.state();
             while !state.closed
                 && let Some(at) = state.idle.iter().position(|worker| workers[*worker].is_running())
-                && let Some((flow, draft)) = state.hosts.next()
+                && let Some((flow, draft)) = state.scheduler.next()
                 && let Some(worker) = state.idle.remove(at)
             {
                 let (id, number) = (draft.id(), draft.attempts_before() + 1);
@@ -198,7 +198,7 @@ impl InFlightTable {
                 // That is no fault of the receiver.
                 Some(AttemptEnd::WorkerLost) | None => None,
             };
-            state.hosts.ended(&flow, succeeded);
+            state.scheduler.ended(&flow, succeeded);
             if let Some(end) = end {
                 state.ended.push(EndedAttempt { host: flow.host, id, attempt: number, end, at });
             } else {
@@ -235,20 +235,20 @@ impl InFlightTable {
     /// What has happened since this was last asked.
     pub fn take_news(&self) -> Events {
         let state = &mut *self.state();
-        state.news.roomy = state.hosts.take_roomy();
+        state.news.roomy = state.scheduler.take_roomy();
         std::mem::take(&mut state.news)
     }
 
     /// Whether any delivery can be taken.
     pub fn has_room(&self) -> bool {
         let state = self.state();
-        state.taken.len() < self.capacity && state.hosts.has_room()
+        state.taken.len() < self.capacity && state.scheduler.has_room()
     }
 
     /// Gives back all that has not begun, but for what is `kept`.
     pub fn clear_waiting(&self, kept: impl IntoIterator<Item = DeliveryId>) {
         let state = &mut *self.state();
-        state.hosts.clear_waiting();
+        state.scheduler.clear_waiting();
         let ended = state.ended.iter().map(|ended| ended.id);
         let kept: HashSet<_> = state.under_way.keys().copied().chain(ended).chain(kept).collect();
         state.taken.retain(|id, _| kept.contains(id));
@@ -266,7 +266,7 @@ impl InFlightTable {
 
     /// How many tries are under way.
     pub fn under_way(&self) -> usize {
-        self.state().hosts.in_flight()
+        self.state().scheduler.in_flight()
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Roomy {
 
 /// All flows that have something to do, and some that had.
 #[derive(Debug)]
-pub struct Hosts<T> {
+pub struct Scheduler<T> {
     bounds: Bounds,
     remembered: usize,
     keys: HashMap<KeyId, KeyState<T>>,
@@ -89,7 +89,7 @@ pub struct Hosts<T> {
     served: u64,
 }
 
-impl<T> Hosts<T> {
+impl<T> Scheduler<T> {
     pub fn new(bounds: Bounds) -> Self {
         Self::that_remembers(REMEMBERED, bounds)
     }

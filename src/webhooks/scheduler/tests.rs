@@ -14,82 +14,82 @@ fn flow(of: u8, host: u32) -> Flow {
 }
 
 /// Promises and puts one delivery, if there is room.
-fn offer(hosts: &mut Hosts<u32>, to: &Flow, delivery: u32) -> Result<(), Full> {
-    hosts.promise(to)?;
-    hosts.put(to, delivery);
+fn offer(scheduler: &mut Scheduler<u32>, to: &Flow, delivery: u32) -> Result<(), Full> {
+    scheduler.promise(to)?;
+    scheduler.put(to, delivery);
     Ok(())
 }
 
-fn begin_what_may(hosts: &mut Hosts<u32>) -> Vec<Flow> {
-    std::iter::from_fn(|| hosts.next()).map(|(flow, _)| flow).collect()
+fn begin_what_may(scheduler: &mut Scheduler<u32>) -> Vec<Flow> {
+    std::iter::from_fn(|| scheduler.next()).map(|(flow, _)| flow).collect()
 }
 
 /// As many as go at once to one receiver.
-fn begin_all(hosts: &mut Hosts<u32>, to: &Flow) -> usize {
-    while offer(hosts, to, 0).is_ok() {}
-    begin_what_may(hosts).len()
+fn begin_all(scheduler: &mut Scheduler<u32>, to: &Flow) -> usize {
+    while offer(scheduler, to, 0).is_ok() {}
+    begin_what_may(scheduler).len()
 }
 
 /// Offers one delivery to each of many receivers of a key, and begins what may; answers how many are in flight then.
-fn flood(hosts: &mut Hosts<u32>, of: u8, receivers: std::ops::Range<u32>) -> Vec<Flow> {
+fn flood(scheduler: &mut Scheduler<u32>, of: u8, receivers: std::ops::Range<u32>) -> Vec<Flow> {
     let mut begun = Vec::new();
     for host in receivers {
-        let _ = offer(hosts, &flow(of, host), 0);
-        begun.extend(begin_what_may(hosts));
+        let _ = offer(scheduler, &flow(of, host), 0);
+        begun.extend(begin_what_may(scheduler));
     }
     begun
 }
 
 #[test]
 fn a_receiver_is_given_more_as_it_succeeds_and_less_as_it_fails() {
-    let (mut hosts, one) = (Hosts::new(BOUNDS), flow(1, 1));
-    assert_eq!(begin_all(&mut hosts, &one), 2);
+    let (mut scheduler, one) = (Scheduler::new(BOUNDS), flow(1, 1));
+    assert_eq!(begin_all(&mut scheduler, &one), 2);
     for (succeeded, more) in [(true, 2), (true, 2), (true, 1), (false, 0), (false, 0)] {
-        hosts.ended(&one, Some(succeeded));
-        assert_eq!(begin_all(&mut hosts, &one), more, "{}", hosts.in_flight());
+        scheduler.ended(&one, Some(succeeded));
+        assert_eq!(begin_all(&mut scheduler, &one), more, "{}", scheduler.in_flight());
     }
-    while hosts.in_flight() > 0 {
-        hosts.ended(&one, Some(false));
+    while scheduler.in_flight() > 0 {
+        scheduler.ended(&one, Some(false));
     }
-    assert_eq!(begin_all(&mut hosts, &one), 1);
+    assert_eq!(begin_all(&mut scheduler, &one), 1);
 }
 
 #[test]
 fn keys_take_turns_and_so_do_the_receivers_of_a_key() {
-    let mut hosts = Hosts::new(BOUNDS);
+    let mut scheduler = Scheduler::new(BOUNDS);
     let offered = [(1, 1), (1, 1), (1, 2), (1, 2), (2, 3), (2, 3)];
     for (of, host) in offered {
-        offer(&mut hosts, &flow(of, host), 0).unwrap();
+        offer(&mut scheduler, &flow(of, host), 0).unwrap();
     }
-    let order: Vec<_> = begin_what_may(&mut hosts).into_iter().map(|flow| flow.host.to_string()).collect();
+    let order: Vec<_> = begin_what_may(&mut scheduler).into_iter().map(|flow| flow.host.to_string()).collect();
     assert_eq!(order, ["1", "3", "2", "3", "1", "2"]);
 }
 
 #[test]
 fn however_many_of_one_key_hang_another_key_finds_a_worker_and_a_place_at_once() {
-    let mut hosts = Hosts::new(BOUNDS);
+    let mut scheduler = Scheduler::new(BOUNDS);
     // Three quarters are for new receivers, and of these a key that is alone leaves an eighth.
-    assert_eq!(flood(&mut hosts, 1, 0..1_000).len(), 10);
+    assert_eq!(flood(&mut scheduler, 1, 0..1_000).len(), 10);
     for of in 2..=3 {
         let other = flow(of, 1_000_000);
-        assert_eq!(offer(&mut hosts, &other, 7), Ok(()));
-        assert_eq!(hosts.next(), Some((other, 7)));
+        assert_eq!(offer(&mut scheduler, &other, 7), Ok(()));
+        assert_eq!(scheduler.next(), Some((other, 7)));
     }
 }
 
 #[test]
 fn keys_whose_receivers_all_hang_come_to_hold_as_much_each() {
-    let mut hosts = Hosts::new(BOUNDS);
-    let mut begun = flood(&mut hosts, 1, 0..1_000);
+    let mut scheduler = Scheduler::new(BOUNDS);
+    let mut begun = flood(&mut scheduler, 1, 0..1_000);
     // Nothing is known of the receivers of the others, who come later: each hangs and then fails.
     for round in 0..400 {
         for of in 1..=3 {
             let first = 1_000 * u32::from(of) + 2 * round;
-            begun.extend(flood(&mut hosts, of, first..first + 2));
+            begun.extend(flood(&mut scheduler, of, first..first + 2));
         }
-        hosts.ended(&begun.remove(0), Some(false));
-        begun.extend(begin_what_may(&mut hosts));
-        hosts.take_roomy();
+        scheduler.ended(&begun.remove(0), Some(false));
+        begun.extend(begin_what_may(&mut scheduler));
+        scheduler.take_roomy();
     }
     let of = |key: KeyId| begun.iter().filter(|flow| flow.owner == key).count();
     let held = [of(key(1)), of(key(2)), of(key(3))];
@@ -99,128 +99,130 @@ fn keys_whose_receivers_all_hang_come_to_hold_as_much_each() {
 #[test]
 fn one_key_does_not_take_all_that_a_host_may_have() {
     let bounds = Bounds { workers: 64, per_host: 8, waiting: 64 };
-    let (mut hosts, [one, other]) = (Hosts::new(bounds), [flow(1, 1), flow(2, 1)]);
+    let (mut scheduler, [one, other]) = (Scheduler::new(bounds), [flow(1, 1), flow(2, 1)]);
     // It has shown to bear as many as a host may have.
     for _ in 0..20 {
-        offer(&mut hosts, &one, 0).unwrap();
-        hosts.next().unwrap();
-        hosts.ended(&one, Some(true));
+        offer(&mut scheduler, &one, 0).unwrap();
+        scheduler.next().unwrap();
+        scheduler.ended(&one, Some(true));
     }
-    assert_eq!(begin_all(&mut hosts, &one), 7);
-    assert_eq!(begin_all(&mut hosts, &other), 1, "no more than that to one host");
+    assert_eq!(begin_all(&mut scheduler, &one), 7);
+    assert_eq!(begin_all(&mut scheduler, &other), 1, "no more than that to one host");
     for _ in 0..2 {
-        hosts.ended(&one, Some(true));
+        scheduler.ended(&one, Some(true));
     }
-    assert_eq!(begin_what_may(&mut hosts), [other], "who has fewer comes first");
+    assert_eq!(begin_what_may(&mut scheduler), [other], "who has fewer comes first");
 }
 
 #[test]
 fn however_many_hang_a_sound_receiver_of_the_same_key_finds_a_worker() {
-    let (mut hosts, sound) = (Hosts::new(BOUNDS), flow(1, 0));
-    offer(&mut hosts, &sound, 0).unwrap();
-    hosts.next().unwrap();
-    hosts.ended(&sound, Some(true));
+    let (mut scheduler, sound) = (Scheduler::new(BOUNDS), flow(1, 0));
+    offer(&mut scheduler, &sound, 0).unwrap();
+    scheduler.next().unwrap();
+    scheduler.ended(&sound, Some(true));
     // Failing ones, then new ones, that never end.
     for host in 1..20 {
-        if offer(&mut hosts, &flow(1, host), 0).is_ok() && hosts.next().is_some() {
-            hosts.ended(&flow(1, host), Some(false));
+        if offer(&mut scheduler, &flow(1, host), 0).is_ok() && scheduler.next().is_some() {
+            scheduler.ended(&flow(1, host), Some(false));
         }
     }
-    flood(&mut hosts, 1, 1..200);
-    assert_eq!(hosts.in_flight(), 10);
-    offer(&mut hosts, &sound, 7).unwrap();
-    assert_eq!(hosts.next(), Some((sound, 7)));
+    flood(&mut scheduler, 1, 1..200);
+    assert_eq!(scheduler.in_flight(), 10);
+    offer(&mut scheduler, &sound, 7).unwrap();
+    assert_eq!(scheduler.next(), Some((sound, 7)));
 }
 
 #[test]
 fn many_keys_with_one_slow_receiver_leave_places_to_others() {
-    let mut hosts: Hosts<u32> = Hosts::new(BOUNDS);
-    let taken = (0..200).filter(|of| hosts.promise(&flow(*of, 1)).is_ok()).count();
+    let mut scheduler: Scheduler<u32> = Scheduler::new(BOUNDS);
+    let taken = (0..200).filter(|of| scheduler.promise(&flow(*of, 1)).is_ok()).count();
     assert_eq!(taken, 12, "half of the places, or four for each try that it may have");
-    assert_eq!(hosts.promise(&flow(201, 2)), Ok(()));
-    assert_eq!(hosts.take_roomy(), Roomy::default(), "the others are told once it has room");
-    hosts.give_back(&flow(0, 1));
-    let told: HashSet<_> = hosts.take_roomy().flows.into_iter().collect();
+    assert_eq!(scheduler.promise(&flow(201, 2)), Ok(()));
+    assert_eq!(scheduler.take_roomy(), Roomy::default(), "the others are told once it has room");
+    scheduler.give_back(&flow(0, 1));
+    let told: HashSet<_> = scheduler.take_roomy().flows.into_iter().collect();
     assert_eq!(told, HashSet::from([flow(0, 1), flow(12, 1)]));
 }
 
 #[test]
 fn flows_that_were_refused_a_place_come_in_the_order_of_their_refusals() {
-    let mut hosts: Hosts<u32> = Hosts::new(BOUNDS);
+    let mut scheduler: Scheduler<u32> = Scheduler::new(BOUNDS);
     let mut refused = Vec::new();
     for host in 0..60 {
-        if hosts.promise(&flow(1, host)).is_err() {
+        if scheduler.promise(&flow(1, host)).is_err() {
             refused.push(flow(1, host));
         }
     }
     // A place of theirs falls free with each that is given back.
     let promised: Vec<_> = (0..60).map(|host| flow(1, host)).filter(|flow| !refused.contains(flow)).collect();
     assert_eq!((promised.len(), refused.len()), (15, 45));
-    hosts.give_back(&promised[0]);
-    let roomy = hosts.take_roomy();
+    scheduler.give_back(&promised[0]);
+    let roomy = scheduler.take_roomy();
     assert_eq!(roomy.flows, [promised[0].clone(), refused[0].clone()]);
-    assert_eq!(hosts.promise(&refused[0]), Ok(()));
-    assert_eq!(hosts.take_roomy(), Roomy::default(), "there was one place");
+    assert_eq!(scheduler.promise(&refused[0]), Ok(()));
+    assert_eq!(scheduler.take_roomy(), Roomy::default(), "there was one place");
 }
 
 #[test]
 fn a_key_with_too_many_refused_flows_is_barred_and_others_are_not() {
-    let mut hosts: Hosts<u32> = Hosts::that_remembers(80, BOUNDS);
-    let answers: Vec<_> = (0..200).map(|host| hosts.promise(&flow(1, host))).collect();
+    let mut scheduler: Scheduler<u32> = Scheduler::that_remembers(80, BOUNDS);
+    let answers: Vec<_> = (0..200).map(|host| scheduler.promise(&flow(1, host))).collect();
     let count = |full: Full| answers.iter().filter(|answer| **answer == Err(full)).count();
     assert_eq!((count(Full::Flow), count(Full::Key)), (70, 115));
-    assert_eq!(hosts.promise(&flow(2, 0)), Ok(()));
-    assert_eq!(hosts.take_roomy(), Roomy::default(), "nothing has changed");
+    assert_eq!(scheduler.promise(&flow(2, 0)), Ok(()));
+    assert_eq!(scheduler.take_roomy(), Roomy::default(), "nothing has changed");
     for host in 0..2 {
-        hosts.give_back(&flow(1, host));
+        scheduler.give_back(&flow(1, host));
     }
-    let roomy = hosts.take_roomy();
+    let roomy = scheduler.take_roomy();
     assert_eq!((roomy.flows.len(), roomy.keys), (3, vec![key(1)]), "two that were given back, one that was refused");
 }
 
 #[test]
 fn idle_receivers_are_forgotten_when_there_are_too_many() {
-    let mut hosts = Hosts::new(BOUNDS);
+    let mut scheduler = Scheduler::new(BOUNDS);
     let steady = flow(2, 0);
     for host in 0..40_000 {
         let to = flow(1, host);
         for to in [&to, &steady] {
-            offer(&mut hosts, to, 0).unwrap();
-            hosts.next().unwrap();
-            hosts.ended(to, Some(true));
+            offer(&mut scheduler, to, 0).unwrap();
+            scheduler.next().unwrap();
+            scheduler.ended(to, Some(true));
         }
-        hosts.take_roomy();
+        scheduler.take_roomy();
     }
-    assert!(hosts.known <= 2 * REMEMBERED);
-    assert_eq!(hosts.known, hosts.keys.values().map(|key| key.flows.len()).sum::<usize>());
-    assert_eq!(hosts.keys[&key(2)].flows[&steady.host].standing, Standing::Sound, "not those of a key with few");
+    assert!(scheduler.known <= 2 * REMEMBERED);
+    assert_eq!(scheduler.known, scheduler.keys.values().map(|key| key.flows.len()).sum::<usize>());
+    assert_eq!(scheduler.keys[&key(2)].flows[&steady.host].standing, Standing::Sound, "not those of a key with few");
 }
 
 /// Whether the flow has something ready that could begin.
-fn could_begin(hosts: &Hosts<u32>, owner: KeyId, host: &Host) -> bool {
-    let (key, workers) = (&hosts.keys[&owner], BOUNDS.workers);
+fn could_begin(scheduler: &Scheduler<u32>, owner: KeyId, host: &Host) -> bool {
+    let (key, workers) = (&scheduler.keys[&owner], BOUNDS.workers);
     let state = &key.flows[host];
-    let to_host = hosts.to_host.get(host).copied().unwrap_or(0);
+    let to_host = scheduler.to_host.get(host).copied().unwrap_or(0);
     !state.ready.is_empty()
         && state.in_flight < state.window
-        && state.in_flight < hosts.in_flight.left(key.in_flight, state.standing, workers)
+        && state.in_flight < scheduler.in_flight.left(key.in_flight, state.standing, workers)
         && FairShare::of_few(BOUNDS.per_host).admits(to_host, state.in_flight)
 }
 
 /// The sums are those of the parts, and no bound is passed.
-fn check(hosts: &Hosts<u32>, in_flight: &[Flow]) {
-    assert_eq!(hosts.in_flight(), in_flight.len());
-    assert!(hosts.in_flight() <= BOUNDS.workers && hosts.waiting.total() <= BOUNDS.waiting);
-    assert!(hosts.to_host.values().all(|count| *count <= BOUNDS.per_host));
-    let at_hosts = hosts.waiting_at.values();
-    assert!(at_hosts.clone().all(|count| (1..=12).contains(count)) && at_hosts.sum::<usize>() == hosts.waiting.total());
+fn check(scheduler: &Scheduler<u32>, in_flight: &[Flow]) {
+    assert_eq!(scheduler.in_flight(), in_flight.len());
+    assert!(scheduler.in_flight() <= BOUNDS.workers && scheduler.waiting.total() <= BOUNDS.waiting);
+    assert!(scheduler.to_host.values().all(|count| *count <= BOUNDS.per_host));
+    let at_hosts = scheduler.waiting_at.values();
+    assert!(
+        at_hosts.clone().all(|count| (1..=12).contains(count)) && at_hosts.sum::<usize>() == scheduler.waiting.total()
+    );
     let (mut waiting, mut under_way, mut refused) = (Places::default(), Places::default(), 0);
-    for (owner, key) in &hosts.keys {
+    for (owner, key) in &scheduler.keys {
         let (mut of_key_waiting, mut of_key_in_flight) = (Places::default(), Places::default());
         for (host, state) in &key.flows {
             let this = Flow { owner: *owner, host: Arc::clone(host) };
             assert_eq!(state.in_flight, in_flight.iter().filter(|other| **other == this).count());
-            assert!(!could_begin(hosts, *owner, host), "{this:?} has something ready");
+            assert!(!could_begin(scheduler, *owner, host), "{this:?} has something ready");
             (0..state.waiting()).for_each(|_| of_key_waiting.add(state.standing));
             (0..state.in_flight).for_each(|_| of_key_in_flight.add(state.standing));
             refused += usize::from(state.is_refused());
@@ -228,7 +230,7 @@ fn check(hosts: &Hosts<u32>, in_flight: &[Flow]) {
         assert_eq!((key.waiting, key.in_flight), (of_key_waiting, of_key_in_flight));
         (waiting, under_way) = (waiting.plus(key.waiting), under_way.plus(key.in_flight));
     }
-    assert_eq!((hosts.waiting, hosts.in_flight, hosts.refused), (waiting, under_way, refused));
+    assert_eq!((scheduler.waiting, scheduler.in_flight, scheduler.refused), (waiting, under_way, refused));
 }
 
 proptest! {
@@ -236,13 +238,13 @@ proptest! {
     /// when there is room.
     #[test]
     fn bounds_hold_and_nothing_is_left_lying(steps in prop::collection::vec((0_u8..8, 1_u8..5, 0_u32..12), 1..400)) {
-        let mut hosts = Hosts::that_remembers(8, BOUNDS);
+        let mut scheduler = Scheduler::that_remembers(8, BOUNDS);
         let mut in_flight: Vec<Flow> = Vec::new();
         let mut refused: HashSet<Flow> = HashSet::new();
         let mut barred: HashSet<KeyId> = HashSet::new();
         let (mut offered, mut begun) = (0, 0);
-        let mut begin = |hosts: &mut Hosts<u32>, in_flight: &mut Vec<Flow>| {
-            let flows = begin_what_may(hosts);
+        let mut begin = |scheduler: &mut Scheduler<u32>, in_flight: &mut Vec<Flow>| {
+            let flows = begin_what_may(scheduler);
             begun += flows.len();
             in_flight.extend(flows);
             begun
@@ -250,41 +252,41 @@ proptest! {
         for (step, of, host) in steps {
             let to = flow(of, host);
             match step {
-                0..=4 => match offer(&mut hosts, &to, offered) {
+                0..=4 => match offer(&mut scheduler, &to, offered) {
                     Ok(()) => offered += 1,
                     Err(Full::Flow) => _ = refused.insert(to),
                     Err(Full::Key) => _ = barred.insert(to.owner),
                     Err(Full::All) => {}
                 },
-                5 if hosts.promise(&to).is_ok() => hosts.give_back(&to),
+                5 if scheduler.promise(&to).is_ok() => scheduler.give_back(&to),
                 _ if !in_flight.is_empty() => {
                     let ended = in_flight.swap_remove(host as usize % in_flight.len());
-                    hosts.ended(&ended, [Some(true), Some(false), None][host as usize % 3]);
+                    scheduler.ended(&ended, [Some(true), Some(false), None][host as usize % 3]);
                 }
                 _ => {}
             }
-            begin(&mut hosts, &mut in_flight);
-            check(&hosts, &in_flight);
+            begin(&mut scheduler, &mut in_flight);
+            check(&scheduler, &in_flight);
             if host % 2 == 0 {
-                let roomy = hosts.take_roomy();
+                let roomy = scheduler.take_roomy();
                 refused.retain(|flow| !roomy.flows.contains(flow));
                 barred.retain(|key| !roomy.keys.contains(key));
-                check(&hosts, &in_flight);
+                check(&scheduler, &in_flight);
             }
         }
         // All of it is begun once the tries in flight have ended.
         while let Some(flow) = in_flight.pop() {
-            hosts.ended(&flow, Some(true));
-            begin(&mut hosts, &mut in_flight);
+            scheduler.ended(&flow, Some(true));
+            begin(&mut scheduler, &mut in_flight);
         }
-        prop_assert_eq!(begin(&mut hosts, &mut in_flight), offered as usize);
-        prop_assert_eq!((hosts.in_flight.total(), hosts.waiting.total()), (0, 0));
+        prop_assert_eq!(begin(&mut scheduler, &mut in_flight), offered as usize);
+        prop_assert_eq!((scheduler.in_flight.total(), scheduler.waiting.total()), (0, 0));
         // And all who were refused are told, a few at a time.
         for _ in 0..20 {
-            let roomy = hosts.take_roomy();
+            let roomy = scheduler.take_roomy();
             refused.retain(|flow| !roomy.flows.contains(flow));
             barred.retain(|key| !roomy.keys.contains(key));
         }
-        prop_assert_eq!((refused.len(), barred.len(), hosts.refused), (0, 0, 0));
+        prop_assert_eq!((refused.len(), barred.len(), scheduler.refused), (0, 0, 0));
     }
 }
