@@ -122,7 +122,7 @@ impl HitAggregator {
 
     fn end_serving(&mut self) {
         if let Some((of, count)) = self.serving.take() {
-            *self.served.entry(of).or_default() += count;
+            add_to(&mut self.served, of, |served| *served += count);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The public face: routes, who is asking, what is answered. The only user of actix-web.
 
 pub mod admin;
+mod answer_fields;
 pub mod auth;
 pub mod body;
 pub mod client;

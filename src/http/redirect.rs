@@ -7,6 +7,7 @@ use actix_web::http::header::{CACHE_CONTROL, LOCATION};
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 
 use super::Api;
+use super::answer_fields::AnswerFields;
 use super::problem::Problem;
 use super::resolve::{AdmittedRequest, Answer, RedirectAnswer, admit, look_up};
 use crate::domain::link::ShortId;
@@ -42,7 +43,7 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
     };
     match look_up(api, id) {
         Some((entry, by)) => {
-            let answer = request.answer(api, &head.headers, entry.as_deref(), by);
+            let answer = request.answer(api, AnswerFields::of(&head.headers), entry.as_deref(), by);
             Resolved::Answered(response_of(api, &request, answer))
         }
         None => Resolved::NotCached(request),
@@ -52,7 +53,7 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
 /// Answers by way of the store.
 pub async fn load(api: &Api, head: &RequestHead, request: AdmittedRequest) -> Response<BoxBody> {
     let loaded = api.redirects.load(request.id).await;
-    response_of(api, &request, request.answer_loaded(api, &head.headers, &loaded))
+    response_of(api, &request, request.answer_loaded(api, AnswerFields::of(&head.headers), &loaded))
 }
 
 fn response_of(api: &Api, request: &AdmittedRequest, answer: Answer<'_>) -> Response<BoxBody> {

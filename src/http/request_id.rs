@@ -3,23 +3,25 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
-use actix_http::header::{HeaderName, HeaderValue};
-
-use super::fields::Fields;
+use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// The header that carries the id in both directions.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The id that the client sent, if it is 1 to 64 characters of `A-Za-z0-9._-`, else a new one.
-pub fn request_id(fields: &(impl Fields + ?Sized)) -> HeaderValue {
-    sent_id(fields).map_or_else(new_request_id, value_of)
+pub fn request_id(headers: &HeaderMap) -> HeaderValue {
+    request_id_of(headers.get(X_REQUEST_ID).map_or(&[], HeaderValue::as_bytes))
 }
 
-/// The id that the client sent, where it may be one.
-pub fn sent_id(fields: &(impl Fields + ?Sized)) -> Option<&[u8]> {
+/// The same of the value of the field's first line.
+pub fn request_id_of(sent: &[u8]) -> HeaderValue {
+    if is_request_id(sent) { value_of(sent) } else { new_request_id() }
+}
+
+/// Whether an id that a client sent is one.
+pub fn is_request_id(sent: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    let is_well_formed = |id: &&[u8]| (1..=64).contains(&id.len()) && id.iter().all(allowed);
-    Some(fields.first(X_REQUEST_ID)).filter(is_well_formed)
+    (1..=64).contains(&sent.len()) && sent.iter().all(allowed)
 }
 
 /// An id as a header value.

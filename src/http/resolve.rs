@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
+use actix_web::http::header::HeaderValue;
 
 use super::Api;
-use super::fields::Fields;
+use super::answer_fields::AnswerFields;
 use crate::cache::links::{CachedLink, Entry};
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::Position;
@@ -19,11 +19,6 @@ use crate::limits::client::RetryAfter;
 use crate::service::redirects::Visit;
 use crate::store::StoreError;
 use crate::telemetry::metrics::requests::LookUp;
-
-const SEC_CH_UA_MOBILE: HeaderName = HeaderName::from_static("sec-ch-ua-mobile");
-
-/// The header fields that an answer depends on or that a hit's record has: what has to be kept of a head to answer later.
-pub const NEEDED_FIELDS: [HeaderName; 3] = [USER_AGENT, REFERER, SEC_CH_UA_MOBILE];
 
 static PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
 
@@ -50,10 +45,10 @@ impl AdmittedRequest {
 
     /// Counts what was found, records the hit, and tells the answer. Where the answer does not go out after all, the hit counts
     /// nevertheless.
-    pub fn answer<'a, F: Fields + ?Sized>(
+    pub fn answer<'a>(
         &self,
         api: &Api,
-        fields: &F,
+        fields: AnswerFields<'_>,
         link: Option<&'a CachedLink>,
         by: LookUp,
     ) -> Answer<'a> {
@@ -72,10 +67,10 @@ impl AdmittedRequest {
     }
 
     /// As [`answer`](Self::answer), with what [`Redirects::load`](crate::service::redirects::Redirects::load) told.
-    pub fn answer_loaded<'a, F: Fields + ?Sized>(
+    pub fn answer_loaded<'a>(
         &self,
         api: &Api,
-        fields: &F,
+        fields: AnswerFields<'_>,
         loaded: &'a Result<Entry, Arc<StoreError>>,
     ) -> Answer<'a> {
         match loaded {
@@ -87,17 +82,9 @@ impl AdmittedRequest {
         }
     }
 
-    fn visit<'a, F: Fields + ?Sized>(&self, fields: &'a F) -> Visit<'a> {
-        Visit {
-            client: self.client,
-            user_agent: fields.first(USER_AGENT),
-            referer: fields.first(REFERER),
-            ch_ua_mobile: match fields.first(SEC_CH_UA_MOBILE) {
-                b"?1" => Some(true),
-                b"?0" => Some(false),
-                _ => None,
-            },
-        }
+    fn visit<'a>(&self, fields: AnswerFields<'a>) -> Visit<'a> {
+        let AnswerFields { user_agent, referer, .. } = fields;
+        Visit { client: self.client, user_agent, referer, ch_ua_mobile: fields.is_mobile() }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 
+use foldhash::quality::RandomState;
 use tokio::sync::watch;
 
 use super::exchange::{Telling, Turn};
@@ -24,7 +25,9 @@ const SWEPT_PER_MESSAGE: usize = 2;
 /// What a shard knows of its keys.
 #[derive(Default)]
 pub struct ShardState {
-    keys: HashMap<KeyId, KeyWindows>,
+    /// The ids are the service's own, so no client can choose ones that share a slot. The standard library's hashes, which
+    /// withstand even that, take a tenth of an admission's instructions.
+    keys: HashMap<KeyId, KeyWindows, RandomState>,
     /// Every key in `keys` once, with the time in milliseconds at which to see whether it is idle.
     checks: VecDeque<(u64, KeyId)>,
     /// `None` where no other node has to know of the windows.

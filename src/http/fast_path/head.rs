@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Request, Status};
 
 use crate::domain::link::ShortId;
+use crate::http::answer_fields::AnswerFields;
 use crate::http::fields::is_host;
 
 /// Fields that a head may have to stay on the fast path. Browsers send some 15.
@@ -24,6 +25,10 @@ pub struct Head<'r, 'b> {
     pub is_get: bool,
     /// Whether the client asked for the connection to be closed.
     pub closes: bool,
+    /// The first `X-Request-Id` line; empty where there is none.
+    pub request_id: &'b [u8],
+    pub answer_fields: AnswerFields<'b>,
+    /// All of them.
     pub fields: &'r [Header<'b>],
     /// How many bytes it has.
     pub length: usize,
@@ -42,15 +47,16 @@ impl<'r, 'b> Head<'r, 'b> {
             "HEAD" => false,
             _ => return None,
         };
-        let (path, query) = request.path?.split_once('?').unwrap_or((request.path?, ""));
-        let id = ShortId::parse(path.strip_prefix('/')?)?;
-        // A query says nothing to a redirect, whatever it is made of. A fragment is never sent.
-        if request.version? != 1 || query.contains('#') {
+        let (id, query) = request.path?.strip_prefix('/')?.split_at_checked(ShortId::LENGTH)?;
+        let id = ShortId::parse(id)?;
+        // A redirect ignores its query, whatever it is made of. A fragment is never sent.
+        let is_query = query.is_empty() || query.starts_with('?') && !query.contains('#');
+        if request.version? != 1 || !is_query {
             return None;
         }
         let fields: &'r [Header<'b>] = request.headers;
-        let closes = closes_if_plain(fields)?;
-        Some(Self { id, is_get, closes, fields, length })
+        let PlainFields { closes, request_id, answer_fields } = PlainFields::of(fields)?;
+        Some(Self { id, is_get, closes, request_id, answer_fields, fields, length })
     }
 }
 
@@ -62,27 +68,57 @@ pub fn is_fast(bytes: &[u8]) -> bool {
     begins_like_one && Head::parse(bytes, &mut room()).is_some()
 }
 
-/// Whether the connection is to be closed; `None` where the fields ask for more than an answer.
-fn closes_if_plain(fields: &[Header<'_>]) -> Option<bool> {
-    let (mut hosts, mut closes) = (0, false);
-    for Header { name, value } in fields {
-        // By length first: nearly all names are none of these.
-        match name.len() {
-            4 if name.eq_ignore_ascii_case("host") && is_host(value) => hosts += 1,
-            4 if name.eq_ignore_ascii_case("host") => return None,
-            6 if name.eq_ignore_ascii_case("expect") => return None,
-            7 if name.eq_ignore_ascii_case("upgrade") => return None,
-            10 if name.eq_ignore_ascii_case("connection") => match value {
-                value if value.eq_ignore_ascii_case(b"keep-alive") => {}
-                value if value.eq_ignore_ascii_case(b"close") => closes = true,
-                _ => return None,
-            },
-            14 if name.eq_ignore_ascii_case("content-length") => return None,
-            17 if name.eq_ignore_ascii_case("transfer-encoding") => return None,
-            _ => {}
+/// What the fields of a plain head say.
+#[derive(Default)]
+struct PlainFields<'b> {
+    closes: bool,
+    request_id: &'b [u8],
+    answer_fields: AnswerFields<'b>,
+}
+
+impl<'b> PlainFields<'b> {
+    /// `None` where the fields ask for more than an answer.
+    fn of(fields: &[Header<'b>]) -> Option<Self> {
+        let (mut hosts, mut host, mut closes, mut request_id) = (0, &[][..], false, None);
+        let (mut user_agent, mut referer, mut sec_ch_ua_mobile) = (None, None, None);
+        for Header { name, value } in fields {
+            let value = *value;
+            let is = |other: &str| name.eq_ignore_ascii_case(other);
+            // By length and first letter: nearly all names are none of these. `|` makes the letter a small one.
+            match (name.len(), name.as_bytes().first().map_or(0, |letter| letter | 0x20)) {
+                (4, b'h') if is("host") => {
+                    hosts += 1;
+                    host = value;
+                }
+                (6, b'e') if is("expect") => return None,
+                (7, b'u') if is("upgrade") => return None,
+                (7, b'r') if is("referer") => _ = referer.get_or_insert(value),
+                (10, b'u') if is("user-agent") => _ = user_agent.get_or_insert(value),
+                (10, b'c') if is("connection") => match value {
+                    value if value.eq_ignore_ascii_case(b"keep-alive") => {}
+                    value if value.eq_ignore_ascii_case(b"close") => closes = true,
+                    _ => return None,
+                },
+                (12, b'x') if is("x-request-id") => _ = request_id.get_or_insert(value),
+                (14, b'c') if is("content-length") => return None,
+                (16, b's') if is("sec-ch-ua-mobile") => _ = sec_ch_ua_mobile.get_or_insert(value),
+                (17, b't') if is("transfer-encoding") => return None,
+                _ => {}
+            }
         }
+        if hosts != 1 || !is_host(host) {
+            return None;
+        }
+        Some(Self {
+            closes,
+            request_id: request_id.unwrap_or_default(),
+            answer_fields: AnswerFields {
+                user_agent: user_agent.unwrap_or_default(),
+                referer: referer.unwrap_or_default(),
+                sec_ch_ua_mobile: sec_ch_ua_mobile.unwrap_or_default(),
+            },
+        })
     }
-    (hosts == 1).then_some(closes)
 }
 
 #[cfg(test)]
@@ -105,6 +141,20 @@ mod tests {
         assert_eq!(parse(head), Some((id.clone(), false, true, head.len())));
         let head = b"GET /Abc1234 HTTP/1.1\r\nHost: a\r\nconnection: keep-alive\r\nReferer: b\r\n\r\n";
         assert_eq!(parse(head), Some((id, true, false, head.len())));
+    }
+
+    #[test]
+    fn of_each_field_the_first_line_is_taken() {
+        let head =
+            b"GET /Abc1234 HTTP/1.1\r\nuser-agent: a\r\nREFERER: \r\nReferer: b\r\nX-Request-ID: c\r\nHost: a\r\n\
+                     sec-ch-ua-mobile: ?1\r\nx-request-id: d\r\nUser-Agent: e\r\n\r\n";
+        let mut room = room();
+        let head = Head::parse(head, &mut room).unwrap();
+        let expected = AnswerFields { user_agent: b"a", referer: b"", sec_ch_ua_mobile: b"?1" };
+        assert_eq!((head.request_id, head.answer_fields), (&b"c"[..], expected));
+        let mut room = super::room();
+        let head = Head::parse(b"GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n", &mut room).unwrap();
+        assert_eq!((head.request_id, head.answer_fields), (&b""[..], AnswerFields::default()));
     }
 
     #[test]

@@ -13,12 +13,11 @@ use crate::cache::links::Entry;
 use crate::cache::near::NearLinks;
 use crate::domain::link::ShortId;
 use crate::http::Api;
+use crate::http::answer_fields::OwnedAnswerFields;
 use crate::http::client::client_address;
-use crate::http::fields::CarriedFields;
 use crate::http::report::span_of;
-use crate::http::request_id::{new_id, new_request_id, request_id, sent_id, value_of};
-use crate::http::resolve::{AdmittedRequest, Answer, NEEDED_FIELDS, Refusal, look_up};
-use crate::service::redirects::MAX_HEADER_BYTES;
+use crate::http::request_id::{is_request_id, new_id, new_request_id, request_id_of, value_of};
+use crate::http::resolve::{AdmittedRequest, Answer, Refusal, look_up};
 use crate::store::StoreError;
 use crate::telemetry::metrics::requests::LookUp;
 
@@ -45,7 +44,7 @@ pub enum Next {
 #[derive(Debug)]
 pub struct PendingRequest {
     request: AdmittedRequest,
-    fields: CarriedFields,
+    fields: OwnedAnswerFields,
     request_id: HeaderValue,
     /// Whether the client asked for the connection to be closed.
     closes: bool,
@@ -131,7 +130,7 @@ impl Responder {
         let is_last = self.is_last(*closes);
         let Self { api, encoder, .. } = self;
         pending.span().in_scope(|| {
-            let answer = request.answer_loaded(api, fields, loaded);
+            let answer = request.answer_loaded(api, fields.as_fields(), loaded);
             encoder.write(&answer, request.is_get, request.at, request_id.as_bytes(), is_last);
         });
         api.metrics.redirects.times.observe(began.elapsed());
@@ -145,7 +144,7 @@ impl Responder {
         self.encoder.truncate(answers);
         let mut room = room();
         let head = Head::parse(&bytes[requests..], &mut room);
-        let request_id = head.as_ref().map_or_else(new_request_id, |head| request_id(head.fields));
+        let request_id = head.as_ref().map_or_else(new_request_id, |head| request_id_of(head.request_id));
         self.answer_failed(&request_id, head.is_none_or(|head| head.is_get), self.began)
     }
 
@@ -178,8 +177,8 @@ impl Responder {
     ) -> Result<(), Box<PendingRequest>> {
         let Self { api, near, encoder, began, .. } = self;
         let made;
-        let request_id = if let Some(sent) = sent_id(head.fields) {
-            sent
+        let request_id = if is_request_id(head.request_id) {
+            head.request_id
         } else {
             made = new_id();
             &made
@@ -201,7 +200,7 @@ impl Responder {
             let Some((told, by)) = look_up(api, request.id) else {
                 return Err(Box::new(PendingRequest {
                     request,
-                    fields: CarriedFields::of(head.fields, &NEEDED_FIELDS, MAX_HEADER_BYTES),
+                    fields: head.answer_fields.into(),
                     request_id: value_of(request_id),
                     closes: head.closes,
                     began: *began,
@@ -213,7 +212,7 @@ impl Responder {
             }
             (entry.as_deref(), by)
         };
-        let answer = request.answer(api, head.fields, link, by);
+        let answer = request.answer(api, head.answer_fields, link, by);
         encoder.write(&answer, head.is_get, request.at, request_id, is_last);
         Ok(())
     }
