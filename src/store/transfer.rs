@@ -118,7 +118,7 @@ pub struct Page {
 
 /// A store that what it keeps can be taken from.
 #[async_trait]
-pub trait Source: Send + Sync {
+pub trait ExportSource: Send + Sync {
     /// The records of a section from a place on, which an earlier page named; from its beginning without one.
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError>;
 

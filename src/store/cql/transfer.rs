@@ -28,7 +28,7 @@ use crate::store::records::columns::{
 };
 use crate::store::records::links::LinkRow;
 use crate::store::records::{corrupt, keys, links};
-use crate::store::transfer::{Metric, NAMES, Page, Record, Section, Sink, SinkError, Source};
+use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
 /// Partitions looked at for one page.
 const PAGE: i32 = 1_000;
@@ -249,7 +249,7 @@ impl<'frame, 'metadata, R: DeserializeRow<'frame, 'metadata>> DeserializeRow<'fr
 }
 
 #[async_trait]
-impl Source for ScyllaTransfer {
+impl ExportSource for ScyllaTransfer {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
         match section {
             Section::Keys => {
