@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::cluster::ASK_AGAIN_AFTER;
 use super::deliveries::Deliveries;
 use super::due::LONGEST_PAGE;
-use super::queue::{BEAT_EVERY, QueueRow};
-use super::watch::uptime;
+use super::queue::BEAT_EVERY;
+use super::watch::{QueueRow, uptime};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::store::StoreError;
 

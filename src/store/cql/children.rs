@@ -9,15 +9,14 @@
 //! The list of a key that is revoked is closed: nothing is put on it any more, and what is on it without a record is barred.
 //! A key without a list, as those from another store are, gets one from the keys that it sees.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::AT_ONCE;
-use super::keys::Keys;
+use super::cluster::AT_ONCE;
+use super::keys::CqlKeys;
 use super::outcome::CqlError;
 use super::session::Pause;
 use crate::domain::calendar::Timestamp;
@@ -28,23 +27,6 @@ use crate::store::{CreateKeyError, StoreError};
 /// How long a creation that is waited for may be under way, at most: then it was cut off. A request for a key is answered within
 /// 15 s, and whoever asks for one waits no longer than this for others.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
-/// Idle makers are forgotten once more than this many are known.
-const MOST_IDLE: usize = 10_000;
-
-/// Who puts a key on the list of its maker: one at a time in this process, for their LWTs would only hinder each other.
-#[derive(Default)]
-pub struct Makers(Mutex<HashMap<KeyId, Arc<tokio::sync::Mutex<()>>>>);
-
-impl Makers {
-    fn of(&self, maker: KeyId) -> Arc<tokio::sync::Mutex<()>> {
-        // Nothing panics while this lock is held.
-        let mut makers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if makers.len() > MOST_IDLE {
-            makers.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        Arc::clone(makers.entry(maker).or_default())
-    }
-}
 
 /// The list of one maker.
 struct ChildList {
@@ -62,7 +44,7 @@ enum ListPlace {
     Key(Box<ApiKey>),
 }
 
-impl Keys {
+impl CqlKeys {
     /// Keeps a new key that may be made once it is on the list of its maker.
     pub(super) async fn make_key(&self, key: &ApiKey, limit: Option<u64>) -> Result<(), CreateKeyError> {
         if let (Some(limit), Some(maker)) = (limit, key.created_by()) {
@@ -72,7 +54,7 @@ impl Keys {
     }
 
     async fn list_child(&self, key: &ApiKey, maker: KeyId, limit: u64) -> Result<(), CreateKeyError> {
-        let turn = self.makers.of(maker);
+        let turn = self.makers.of(maker, |_| Mutex::default());
         let _alone = turn.lock().await;
         let mut pause = Pause::within(self.cluster.cql.patience());
         loop {
@@ -187,8 +169,8 @@ impl Keys {
     }
 
     async fn stored_list(&self, maker: KeyId) -> Result<ChildList, CqlError> {
-        type Row = (Option<i64>, Option<Vec<Uuid>>, Option<bool>);
-        let row = self.cluster.cql.read_one::<Row>(&self.cluster.statements.child_list, (maker.0,)).await?;
+        type ListColumns = (Option<i64>, Option<Vec<Uuid>>, Option<bool>);
+        let row = self.cluster.cql.read_one::<ListColumns>(&self.cluster.statements.child_list, (maker.0,)).await?;
         let (turn, keys, is_closed) = row.unwrap_or_default();
         let keys = keys.unwrap_or_default().into_iter().map(KeyId).collect();
         Ok(ChildList { turn, keys, is_closed: is_closed.unwrap_or(false) })

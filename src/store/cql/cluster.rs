@@ -5,21 +5,35 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::{TryStreamExt, stream};
+use scylla::errors::PrepareError;
+use thiserror::Error;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::outcome::CqlError;
-use super::session::{Cql, ScyllaSettings};
+use super::session::{Cql, OpenSessionError, ScyllaSettings};
 use super::statements::Statements;
-use super::{AT_ONCE, OpenError};
 use crate::store::StoreError;
 
+/// Concurrent requests of one operation: enough to keep a cluster busy without flooding it.
+pub const AT_ONCE: usize = 128;
 /// Rows, none of which is there, that are read to see whether the cluster answers.
 const READY_ROWS: u32 = 16;
 /// How long to wait before the cluster is asked again that did not answer.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// How long a task that panicked waits before it is started again.
 const RESTART_AFTER: Duration = Duration::from_secs(3);
+
+/// Why the store can't be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Session(#[from] OpenSessionError),
+    #[error("the schema is not what this release needs: {0}")]
+    Schema(#[from] PrepareError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
 
 /// A session, its statements, and which process this is.
 pub struct Cluster {

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use moka::sync::Cache;
@@ -14,10 +13,11 @@ use scylla::value::CqlValue;
 use tokio::sync::RwLock;
 use uuid::Uuid;
 
-use super::cluster::Cluster;
+use super::cluster::{AT_ONCE, Cluster};
 use super::delivery_sums::DeliverySums;
+use super::delivery_timestamps::written_at;
 use super::lease::Leases;
-use super::names::Names;
+use super::names::CqlNames;
 use super::queue::{Expected, bucket_of};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
@@ -38,10 +38,6 @@ pub struct DeliveryRow {
     /// Where its due time stands.
     pub queue: Option<Uuid>,
 }
-
-/// Clusters refuse timestamps that lie some days ahead of their own clock. Those of deliveries lie so far behind their hits'
-/// times that a node whose clock was wrong for a while does not stand still.
-const TIMESTAMPS_BEHIND: Duration = Duration::from_hours(30 * 24);
 
 /// What is written of a delivery.
 struct Change {
@@ -83,27 +79,10 @@ fn place_of(id: DeliveryId) -> (ShortId, Day, Vec<u8>) {
     (id.link, id.hit.at.day(), id.to_bytes().to_vec())
 }
 
-/// The timestamp of a state: the hit's time, which try it is of, and how far that went, so that of two writers of one try
-/// the one wins that knows how it ended.
-fn written_at(id: DeliveryId, attempt: u32, status: DeliveryStatus) -> i64 {
-    let rank = match status {
-        DeliveryStatus::Pending => 0,
-        DeliveryStatus::Failed => 1,
-        DeliveryStatus::Delivered => 2,
-    };
-    let hit_micros = id.hit.at.minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000);
-    bigint(hit_micros.saturating_add(u64::from(attempt) * 10 + rank))
-}
-
-/// The timestamp that comes before those of all states of a day.
-pub fn day_timestamp(day: Day) -> i64 {
-    bigint(day.start().minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000))
-}
-
 /// Deliveries of webhooks, in the queues that this process holds.
 pub struct Deliveries {
     pub(super) cluster: Arc<Cluster>,
-    pub(super) names: Arc<Names>,
+    pub(super) names: Arc<CqlNames>,
     pub(super) leases: Arc<Leases>,
     pub(super) sums: DeliverySums,
     /// Held by whoever changes what is pending, and alone by whoever counts it.
@@ -115,12 +94,12 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    pub fn new(cluster: &Arc<Cluster>, names: &Arc<Names>, leases: &Arc<Leases>) -> Self {
+    pub fn new(cluster: &Arc<Cluster>, names: &Arc<CqlNames>, leases: &Arc<Leases>) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             names: Arc::clone(names),
             leases: Arc::clone(leases),
-            sums: DeliverySums::default(),
+            sums: DeliverySums::new(cluster),
             changing: RwLock::default(),
             noted_days: Cache::new(DAYS_KEPT),
             kept_from: AtomicU32::new(0),
@@ -180,7 +159,7 @@ impl Deliveries {
                 sums
             } else {
                 // A write whose answer was lost may be in these sums, and then in the states that are read after them.
-                let sums = self.own_sums(link, day).await?;
+                let sums = self.sums.own(link, day).await?;
                 changes = self.still_to_write(changes).await?;
                 sums
             };
@@ -194,7 +173,7 @@ impl Deliveries {
                 }
                 writes.push((&self.cluster.statements.put_delivery, change.row()?));
             }
-            writes.push((&self.cluster.statements.put_sums, self.sums_row(link, day, &sums)?));
+            writes.push((&self.cluster.statements.put_sums, self.sums.row(link, day, &sums)?));
             // Where this fails, what is written is not known: the next change reads it.
             self.cluster.cql.write_together(writes).await?;
             *known = Some(sums);
@@ -283,7 +262,7 @@ impl Deliveries {
 
     pub(super) async fn read_rows(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryRow>>, StoreError> {
         let mut rows = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(super::AT_ONCE) {
+        for ids in ids.chunks(AT_ONCE) {
             rows.extend(try_join_all(ids.iter().map(|id| self.read_row(*id))).await?);
         }
         Ok(rows)

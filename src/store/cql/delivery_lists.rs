@@ -16,9 +16,9 @@ use crate::store::{DeliveryQuery, StoreError};
 /// The number that says from which day on deliveries are kept.
 const KEPT_FROM: &str = "deliveries_kept_from_day";
 
-type Row = (Vec<u8>, Option<String>, Option<bool>);
+type DeliveryColumns = (Vec<u8>, Option<String>, Option<bool>);
 
-fn parse((delivery, state, counted): Row) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
+fn parse((delivery, state, counted): DeliveryColumns) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
     let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(records::TABLE, &"not a delivery"))?;
     let Some(state) = state else { return Ok(None) };
     Ok(Some((id, records::from_columns(&state, counted)?)))
@@ -58,7 +58,7 @@ impl Deliveries {
     pub(super) async fn read_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
         let mut sums: BTreeMap<u8, UrlSummary> = BTreeMap::new();
         let days = self.days_of(link, since).await?;
-        let of_days = try_join_all(days.iter().rev().map(|day| self.day_sums(link, *day))).await?;
+        let of_days = try_join_all(days.iter().rev().map(|day| self.sums.of_day(link, *day))).await?;
         for (url, sum) in of_days.into_iter().flatten() {
             sums.entry(url).or_default().merge(sum.summary);
         }
@@ -101,7 +101,7 @@ impl Deliveries {
         let Some(status) = query.status.filter(|status| *status != DeliveryStatus::Failed) else {
             return Ok(usize::MAX);
         };
-        let sums = self.day_sums(query.link, day).await?;
+        let sums = self.sums.of_day(query.link, day).await?;
         let count: u64 = sums.into_values().map(|mut sum| *sum.summary.count_mut(status)).sum();
         // Of the rest of a day it is only known whether there can be any.
         Ok(if is_whole || count == 0 { usize::try_from(count).unwrap_or(usize::MAX) } else { usize::MAX })
@@ -127,7 +127,7 @@ impl Deliveries {
             let states = self.read_states(ids.clone()).await?;
             return Ok((ids.into_iter().zip(states).filter_map(|(id, state)| Some((id, state?))).collect(), end));
         }
-        let rows: Vec<Row> = self.cluster.cql.read(&self.cluster.statements.deliveries, values).await?;
+        let rows: Vec<DeliveryColumns> = self.cluster.cql.read(&self.cluster.statements.deliveries, values).await?;
         let end = rows.last().map(|(last, ..)| (last.clone(), rows.len() < limit));
         let rows = rows.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         Ok((rows.into_iter().flatten().collect(), end))

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::deliveries::Deliveries;
-use super::lwt_quota::{Claim, KnownMonth, LwtQuota, move_on};
+use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, move_on};
 use super::outcome::CqlError;
 use super::session::Pause;
 use crate::domain::calendar::Month;
@@ -48,7 +48,7 @@ struct Known {
 }
 
 /// Process, count, number of its last claim, and the deliveries of that.
-type QuotaRow = (Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>);
+type DeliveryQuotaRow = (Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>);
 
 /// What all processes have counted with their last claims.
 type Claimed = HashSet<DeliveryId>;
@@ -122,9 +122,9 @@ impl DeliveryQuotas {
         let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| claimed.contains(&claim.id));
         let mut granted: Vec<DeliveryId> = counted.into_iter().map(|claim| claim.id).collect();
         let pause = Pause::within(self.cluster.cql.patience());
-        let mut claiming = Claiming { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
-        let ids = move_on(&mut claiming, &mut known.month).await?;
-        let ids = [claiming.counted, ids].concat();
+        let mut claims = DeliveryClaims { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
+        let ids = move_on(&mut claims, &mut known.month).await?;
+        let ids = [claims.counted, ids].concat();
         self.deliveries.mark_counted(&ids).await?;
         granted.extend(ids);
         Ok((known, granted))
@@ -142,7 +142,8 @@ impl DeliveryQuotas {
 
     async fn read_delivery_quota(&self, owner: KeyId, month: Month) -> Result<(KnownMonth, Claimed), StoreError> {
         let values = (owner.0, month_column(month));
-        let rows: Vec<QuotaRow> = self.cluster.cql.read(&self.cluster.statements.delivery_quota, values).await?;
+        let rows: Vec<DeliveryQuotaRow> =
+            self.cluster.cql.read(&self.cluster.statements.delivery_quota, values).await?;
         let used = rows.first().map_or(0, |(_, used, ..)| number(*used));
         let own = rows.iter().find(|(process, ..)| *process == Some(self.cluster.process));
         let claim = own.and_then(|(_, _, claim, _)| *claim);
@@ -153,7 +154,7 @@ impl DeliveryQuotas {
 }
 
 /// Deliveries of one key that are counted together.
-struct Claiming<'a> {
+struct DeliveryClaims<'a> {
     quotas: &'a DeliveryQuotas,
     owner: KeyId,
     month: Month,
@@ -163,7 +164,7 @@ struct Claiming<'a> {
     pause: Pause,
 }
 
-impl LwtQuota for Claiming<'_> {
+impl LwtQuota for DeliveryClaims<'_> {
     type Share = Vec<DeliveryId>;
     type Rows = Claimed;
 
@@ -179,7 +180,7 @@ impl LwtQuota for Claiming<'_> {
         Ok(self.quotas.cluster.next_claim())
     }
 
-    async fn send(&self, claim: &Claim<Vec<DeliveryId>>) -> Result<bool, CqlError> {
+    async fn send(&self, claim: &LwtClaim<Vec<DeliveryId>>) -> Result<bool, CqlError> {
         let cluster = &self.quotas.cluster;
         let blob: Vec<u8> = claim.share.iter().flat_map(|id| id.to_bytes()).collect();
         let (owner, month) = (self.owner.0, month_column(self.month));

@@ -7,16 +7,20 @@ use std::sync::Arc;
 
 use futures_util::future::{try_join, try_join_all};
 use scylla::value::CqlTimestamp;
+use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::children::Makers;
 use super::cluster::Cluster;
+use super::in_use::InUse;
 use super::outcome::CqlError;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash};
 use crate::store::records::columns::{bigint, timestamp, timestamp_from};
 use crate::store::records::{corrupt, keys as records};
 use crate::store::{StoreError, UpdateKeyError};
+
+/// Idle makers are dropped once more than this many are in memory.
+const MAX_IDLE_MAKERS: usize = 10_000;
 
 /// Rows that help to find a record carry its revision as timestamp: what a later one writes or removes wins, whichever
 /// clock its node has. Of one revision, a removal comes before what is written.
@@ -36,14 +40,15 @@ fn secrets(key: &ApiKey) -> impl Iterator<Item = SecretHash> {
 }
 
 /// API keys.
-pub struct Keys {
+pub struct CqlKeys {
     pub(super) cluster: Arc<Cluster>,
-    pub(super) makers: Makers,
+    /// Held to add a key to the list of its maker: one at a time in this process, because concurrent LWTs would only conflict.
+    pub(super) makers: InUse<KeyId, Mutex<()>, MAX_IDLE_MAKERS>,
 }
 
-impl Keys {
+impl CqlKeys {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
-        Self { cluster: Arc::clone(cluster), makers: Makers::default() }
+        Self { cluster: Arc::clone(cluster), makers: InUse::default() }
     }
 
     pub(super) async fn put_new_key(&self, key: &ApiKey) -> Result<(), StoreError> {

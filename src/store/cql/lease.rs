@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::outcome::CqlError;
-use super::queue::{BEAT_EVERY, Hold, QueueRow, Queues, start_of};
-use super::watch::uptime;
+use super::queue::{BEAT_EVERY, Hold, Queues, start_of};
+use super::watch::{QueueRow, uptime};
 use crate::domain::hit::NodeId;
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;

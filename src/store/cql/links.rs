@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
-use super::link_quota::{Counted, LinkQuotas};
+use super::link_quota::{CountedLink, LinkQuotas};
 use super::outcome::CqlError;
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::MonthlyLimit;
@@ -23,9 +23,10 @@ use crate::store::{CreateLinkError, StoreError};
 const MOST_CREATIONS: u32 = 1_024;
 
 /// Links, and the month's count of each key's.
-pub struct Links {
-    pub(super) cluster: Arc<Cluster>,
-    quotas: LinkQuotas,
+pub struct CqlLinks {
+    cluster: Arc<Cluster>,
+    /// The monthly counts.
+    pub quotas: LinkQuotas,
     creations: Arc<Semaphore>,
 }
 
@@ -38,10 +39,10 @@ impl Drop for Awaited {
     }
 }
 
-impl Links {
+impl CqlLinks {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
         let creations = Arc::new(Semaphore::new(MOST_CREATIONS as usize));
-        Self { cluster: Arc::clone(cluster), quotas: LinkQuotas::default(), creations }
+        Self { cluster: Arc::clone(cluster), quotas: LinkQuotas::new(cluster), creations }
     }
 
     /// Waits until no creation is under way.
@@ -81,19 +82,19 @@ impl Links {
     ) -> Result<u64, CreateLinkError> {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
-        let place = self.enter(&quota, limit).await?;
+        let place = self.quotas.enter(&quota, limit).await?;
         let _place = place.map_err(exceeded)?;
         let claim = Uuid::new_v4();
         if !self.cluster.until_closed(|| async { self.insert_link(link, claim).await }).await? {
             return Err(CreateLinkError::IdTaken);
         }
-        match self.count_link(&quota, limit, is_awaited).await? {
-            Counted::As(count) => Ok(count),
-            Counted::Abandoned => {
+        match self.quotas.count(&quota, limit, is_awaited).await? {
+            CountedLink::As(count) => Ok(count),
+            CountedLink::Abandoned => {
                 self.remove_link(link.id, claim).await?;
                 Err(StoreError::Unavailable("nobody waits for it any more".into()).into())
             }
-            Counted::Refused(current) => {
+            CountedLink::Refused(current) => {
                 self.remove_link(link.id, claim).await?;
                 Err(exceeded(current))
             }

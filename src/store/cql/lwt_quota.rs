@@ -19,7 +19,7 @@ pub struct KnownMonth {
 }
 
 /// A claim to be sent.
-pub struct Claim<S> {
+pub struct LwtClaim<S> {
     /// A number that this process has given to no claim before.
     pub number: i32,
     /// The count that it moves on, and the one that it makes of it.
@@ -28,7 +28,7 @@ pub struct Claim<S> {
     pub share: S,
 }
 
-impl<S> Claim<S> {
+impl<S> LwtClaim<S> {
     /// The column that a claim asks for: a month that nothing was counted in has no row.
     pub fn before(&self) -> Option<i64> {
         (self.used > 0).then(|| bigint(self.used))
@@ -49,7 +49,7 @@ pub trait LwtQuota {
     fn begin(&self) -> Result<i32, StoreError>;
 
     /// Answers whether the claim was applied.
-    fn send(&self, claim: &Claim<Self::Share>) -> impl Future<Output = Result<bool, CqlError>> + Send;
+    fn send(&self, claim: &LwtClaim<Self::Share>) -> impl Future<Output = Result<bool, CqlError>> + Send;
 
     /// Reads the month as LWTs have settled it.
     fn read(&mut self) -> impl Future<Output = Result<(KnownMonth, Self::Rows), StoreError>> + Send;
@@ -72,7 +72,7 @@ pub async fn move_on<Q: LwtQuota>(quota: &mut Q, known: &mut KnownMonth) -> Resu
         if count == 0 {
             return Ok(share);
         }
-        let claim = Claim { number: quota.begin()?, used: known.used, then: known.used + count, share };
+        let claim = LwtClaim { number: quota.begin()?, used: known.used, then: known.used + count, share };
         sent.push((claim.number, claim.share.clone()));
         match quota.send(&claim).await {
             Ok(true) => {
@@ -147,7 +147,7 @@ mod tests {
             Ok(there.claims)
         }
 
-        async fn send(&self, claim: &Claim<u64>) -> Result<bool, CqlError> {
+        async fn send(&self, claim: &LwtClaim<u64>) -> Result<bool, CqlError> {
             let mut there = self.there.lock().unwrap();
             if let Some(late) = there.late.take() {
                 there.month = late;

@@ -8,11 +8,11 @@ use crate::store::StoreError;
 use crate::store::records::columns::{bigint, number};
 
 /// Values and numbers by name.
-pub struct Names {
+pub struct CqlNames {
     cluster: Arc<Cluster>,
 }
 
-impl Names {
+impl CqlNames {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
         Self { cluster: Arc::clone(cluster) }
     }

@@ -120,25 +120,6 @@ impl Queue {
     }
 }
 
-/// A queue as its row says.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueRow {
-    pub queue: Uuid,
-    pub node: Uuid,
-    /// The process that works on it; nil where it was handed back.
-    pub holder: Uuid,
-    pub holder_node: Uuid,
-    pub beat: i64,
-    pub floor: i64,
-}
-
-impl QueueRow {
-    /// Whether nobody works on it when this node starts: it was handed back, or its holder was an earlier life of the node.
-    pub fn is_left_by(&self, node: Uuid) -> bool {
-        self.holder.is_nil() || self.holder_node == node
-    }
-}
-
 /// The queues that this process holds.
 pub struct Queues {
     pub node: Uuid,

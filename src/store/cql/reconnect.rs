@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::Cluster;
+use super::driver_counts::{counts_of, sum_of};
 use super::session::{Cql, in_keyspace};
-use crate::store::DriverCounts;
 
 /// How long to wait between two tries.
 const TRY_EVERY: Duration = Duration::from_millis(500);
@@ -64,21 +64,9 @@ impl Cql {
         if self.reach.is_out() {
             let before = self.session.swap(Arc::new(session));
             let mut counts = self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
-            *counts = sum(*counts, super::session::counts_of(&before));
+            *counts = sum_of(*counts, counts_of(&before));
             tracing::info!("reconnected to the cluster");
         }
         self.reach.answered();
-    }
-}
-
-/// What sessions have counted one after the other; the connections are those of the last.
-pub fn sum(before: DriverCounts, now: DriverCounts) -> DriverCounts {
-    DriverCounts {
-        queries: before.queries + now.queries,
-        errors: before.errors + now.errors,
-        retries: before.retries + now.retries,
-        request_timeouts: before.request_timeouts + now.request_timeouts,
-        connection_timeouts: before.connection_timeouts + now.connection_timeouts,
-        connections: now.connections,
     }
 }

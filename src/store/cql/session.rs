@@ -28,8 +28,8 @@ use scylla::value::{CqlValue, Row};
 use thiserror::Error;
 use tokio::time::Instant;
 
+use super::driver_counts::{counts_of, sum_of};
 use super::outcome::CqlError;
-use super::reconnect::sum;
 use super::retries::Retries;
 use crate::store::DriverCounts;
 use crate::store::reach::Reach;
@@ -157,7 +157,7 @@ fn authority(path: &Path) -> Result<RootCertStore, ConnectError> {
 
 /// What a statement does, and with it what may be done where its answer is late or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StatementKind {
     /// Reads what was written and answered. Asked twice where the answer is late.
     Read,
     /// Reads what LWTs have decided, completing one that hangs in the air: settles whether one was applied.
@@ -180,19 +180,6 @@ pub async fn in_keyspace(
     Ok(session)
 }
 
-/// What the driver has counted in a session.
-pub fn counts_of(session: &Session) -> DriverCounts {
-    let counted = session.get_metrics();
-    DriverCounts {
-        queries: counted.get_requests_unpaged_num() + counted.get_requests_automatically_paged_num(),
-        errors: counted.get_errors_unpaged_num() + counted.get_errors_automatically_paged_num(),
-        retries: counted.get_retries_num(),
-        request_timeouts: counted.get_request_timeouts(),
-        connection_timeouts: counted.get_connection_timeouts(),
-        connections: counted.get_total_connections(),
-    }
-}
-
 /// A session in the service's keyspace.
 pub struct Cql {
     /// Another one after the cluster was out of reach.
@@ -212,7 +199,7 @@ impl Cql {
     /// What the driver has counted.
     pub fn driver_counts(&self) -> DriverCounts {
         let before = *self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
-        sum(before, counts_of(&self.session()))
+        sum_of(before, counts_of(&self.session()))
     }
 
     /// Connects, and stays with the keyspace of the settings, which has to be there.
@@ -242,15 +229,19 @@ impl Cql {
     }
 
     /// Prepares a statement of a kind.
-    pub async fn prepare(&self, kind: Kind, text: impl Into<String>) -> Result<PreparedStatement, PrepareError> {
+    pub async fn prepare(
+        &self,
+        kind: StatementKind,
+        text: impl Into<String>,
+    ) -> Result<PreparedStatement, PrepareError> {
         let mut statement = Statement::new(text);
-        statement.set_is_idempotent(kind != Kind::Lwt);
+        statement.set_is_idempotent(kind != StatementKind::Lwt);
         let mut prepared = self.session().prepare(statement).await?;
-        prepared.set_is_idempotent(kind != Kind::Lwt);
-        if kind == Kind::Read {
+        prepared.set_is_idempotent(kind != StatementKind::Lwt);
+        if kind == StatementKind::Read {
             prepared.set_execution_profile_handle(Some(self.impatient.clone()));
         }
-        if kind == Kind::SettlingRead {
+        if kind == StatementKind::SettlingRead {
             prepared.set_consistency(match self.settings.serial_consistency {
                 SerialConsistency::LocalSerial => Consistency::LocalSerial,
                 SerialConsistency::Serial => Consistency::Serial,

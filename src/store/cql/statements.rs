@@ -3,7 +3,7 @@
 use scylla::errors::PrepareError;
 use scylla::statement::prepared::PreparedStatement;
 
-use super::session::{Cql, Kind};
+use super::session::{Cql, StatementKind};
 use crate::store::records::links::{LinkRow, NewLinkRow};
 
 macro_rules! statements {
@@ -16,7 +16,7 @@ macro_rules! statements {
         impl Statements {
             /// Prepares them all, at once.
             pub async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(Kind::$kind, $text),)*)?;
+                let ($($name,)*) = futures_util::try_join!($(cql.prepare(StatementKind::$kind, $text),)*)?;
                 Ok(Self { $($name,)* })
             }
         }

@@ -7,8 +7,6 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-use super::queue::QueueRow;
-
 /// A beat that stands still for so long belongs to a holder that is gone.
 pub const STALE_AFTER: Duration = Duration::from_secs(15);
 /// Who watches a beat has to look at least so often: while nobody could look, nobody could beat either.
@@ -20,6 +18,25 @@ pub fn uptime() -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     // Below a second, by its definition.
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The row of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueRow {
+    pub queue: Uuid,
+    pub node: Uuid,
+    /// The process that works on it; nil after it was released.
+    pub holder: Uuid,
+    pub holder_node: Uuid,
+    pub beat: i64,
+    pub floor: i64,
+}
+
+impl QueueRow {
+    /// Whether no process works on it when this node starts: it was released, or its holder was an earlier process of the node.
+    pub fn is_left_by(&self, node: Uuid) -> bool {
+        self.holder.is_nil() || self.holder_node == node
+    }
 }
 
 /// A queue of another process.
