@@ -42,8 +42,8 @@ impl FaultSwitch {
         self.0.out_of_reach.store(is, Ordering::SeqCst);
     }
 
-    /// As [`out_of_reach`](Self::out_of_reach), after this many more calls of the method of this name: interrupts operations of
-    /// several steps.
+    /// As [`out_of_reach`](Self::out_of_reach), after this many more calls of the method of this name: interrupts
+    /// operations of several steps.
     pub fn out_of_reach_after(&self, calls: usize, method: &'static str) {
         *self.0.last_calls.lock().unwrap_or_else(PoisonError::into_inner) = Some((method, calls));
     }
@@ -124,8 +124,8 @@ impl Drop for HeldCall<'_> {
     }
 }
 
-/// Passes every call to another store while it is switched on. It answers nothing from memory, so that each look-up of a link
-/// passes the switch.
+/// Passes every call to another store while it is switched on. It answers nothing from memory, so that each look-up of
+/// a link passes the switch.
 pub struct FaultyStore {
     behind: Arc<dyn Store>,
     switch: FaultSwitch,

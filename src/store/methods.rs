@@ -1,7 +1,7 @@
 //! The list of the store's methods, for stores that wrap another store in a field `behind`.
 
-/// Passes all methods of a [`Store`](super::Store) to the macro of this name, by trait. `reads` and `writes` may fail. `direct`
-/// methods need no request, and `memory` methods answer from memory alone. `ends` close the store.
+/// Passes all methods of a [`Store`](super::Store) to the macro of this name, by trait. `reads` and `writes` may fail.
+/// `direct` methods need no request, and `memory` methods answer from memory alone. `ends` close the store.
 macro_rules! store_methods {
     ($macro:ident) => {
         $macro! {

@@ -90,8 +90,8 @@ pub struct QuotaClaim {
 #[derive(Clone, Debug)]
 pub struct Settlement {
     pub id: DeliveryId,
-    /// The number of the attempt, from 1 on; 0 if the quota allowed none. An attempt that is written already changes nothing, nor
-    /// does a 0 if the quota has counted the delivery since.
+    /// The number of the attempt, from 1 on; 0 if the quota allowed none. An attempt that is written already changes
+    /// nothing, nor does a 0 if the quota has counted the delivery since.
     pub attempt: u32,
     pub outcome: AttemptOutcome,
     pub at: Timestamp,
@@ -167,15 +167,17 @@ pub trait SharedNode: Send + Sync + 'static {
         false
     }
 
-    /// Publishes the requests that this node has recently admitted, which replaces its last publication for each key and endpoint.
-    /// Returns the logs of the other nodes for the same keys and endpoints: one for each process that has any. A publication
-    /// expires once no window can contain it any more. After an error it may be visible all the same.
+    /// Publishes the requests that this node has recently admitted, which replaces its last publication for each key
+    /// and endpoint. Returns the logs of the other nodes for the same keys and endpoints: one for each process that has
+    /// any. A publication expires once no window can contain it any more. After an error it may be visible all the
+    /// same.
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         drop(own);
         Ok(Vec::new())
     }
 
-    /// Returns what the other nodes have published for these windows: a log for each process that has any. Publishes nothing.
+    /// Returns what the other nodes have published for these windows: a log for each process that has any. Publishes
+    /// nothing.
     async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
         drop(windows);
         Ok(Vec::new())
@@ -197,7 +199,8 @@ pub trait LinkStore: Send + Sync + 'static {
         false
     }
 
-    /// What a redirect needs of a link, if it is available without waiting. `None` does not mean that the link is absent.
+    /// What a redirect needs of a link, if it is available without waiting. `None` does not mean that the link is
+    /// absent.
     fn peek(&self, id: ShortId) -> Option<Destination> {
         let _ = id;
         None
@@ -209,15 +212,15 @@ pub trait LinkStore: Send + Sync + 'static {
 pub trait KeyStore: Send + Sync + 'static {
     /// Stores a new key. An existing one with the same id stays as it is.
     ///
-    /// `limit` is how many keys created by the same key may be live: not revoked, and not expired when this one is created. A key
-    /// has a limit for all keys that it creates or, like the root key, for none. Imported keys count.
+    /// `limit` is how many keys created by the same key may be live: not revoked, and not expired when this one is
+    /// created. A key has a limit for all keys that it creates or, like the root key, for none. Imported keys count.
     async fn create_key(&self, key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError>;
 
     /// From now on `maker` creates no key with a limit. Creations under way are refused, or their keys exist already.
     async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError>;
 
-    /// Replaces the previous revision of `key`; secrets that `key` does not have any more stop working. A revoked key creates no more
-    /// keys, as after [`stop_key_creation`](Self::stop_key_creation).
+    /// Replaces the previous revision of `key`; secrets that `key` does not have any more stop working. A revoked key
+    /// creates no more keys, as after [`stop_key_creation`](Self::stop_key_creation).
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError>;
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError>;
@@ -241,10 +244,11 @@ pub trait CountStore: Send + Sync + 'static {
     /// The position up to which a node's journal is counted.
     async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError>;
 
-    /// Adds a batch to the counters and its deliveries to the queue, exactly once however often it is called with the same batch.
+    /// Adds a batch to the counters and its deliveries to the queue, exactly once however often it is called with the
+    /// same batch.
     ///
-    /// A batch that does not begin at the writer's cursor changes nothing, nor does one with another end than a batch that was
-    /// begun. After an unknown outcome the same batch must be applied again before another.
+    /// A batch that does not begin at the writer's cursor changes nothing, nor does one with another end than a batch
+    /// that was begun. After an unknown outcome the same batch must be applied again before another.
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError>;
 
     /// The counts of a link, with or without the lists of labels.
@@ -274,8 +278,8 @@ pub trait DeliveryStore: Send + Sync + 'static {
     /// Counts deliveries in their owners' months, each at most once. `false` if the quota is used up.
     async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
 
-    /// Writes outcomes of attempts. A delivery that is no longer pending stays as it is, and so does one whose attempt of that
-    /// number is written already.
+    /// Writes outcomes of attempts. A delivery that is no longer pending stays as it is, and so does one whose attempt
+    /// of that number is written already.
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError>;
 
     /// Sums of a link's deliveries by the index of their URL, for hits from the day `since` on.

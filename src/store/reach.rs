@@ -1,9 +1,10 @@
 //! Whether a remote store is reachable, so that no caller waits for one that is known to be unreachable.
 //!
 //! The store is probed all the time. Once it has answered no request for a while, and several probes have failed, it is
-//! unreachable: calls are refused at once, and running reads are aborted. Running writes are not: each has a time limit of its
-//! own, and is settled within that limit if possible. With its first answer to any request the store is reachable again. A slow
-//! request does not make it unreachable, nor does one dead node of several: the store answers other requests meanwhile.
+//! unreachable: calls are refused at once, and running reads are aborted. Running writes are not: each has a time limit
+//! of its own, and is settled within that limit if possible. With its first answer to any request the store is
+//! reachable again. A slow request does not make it unreachable, nor does one dead node of several: the store answers
+//! other requests meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +33,8 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// The time limit of a probe. A healthy store takes milliseconds, one with a dead node a tenth of a second.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(750);
-/// How long a store has not answered before it is unreachable. Together with the others, that is known within some 2.5 s.
+/// How long a store has not answered before it is unreachable. Together with the others, that is known within some 2.5
+/// s.
 const SILENT_FOR: Duration = Duration::from_millis(1_500);
 /// How many probes must have failed since then. One time-out may be caused by a pause of this process.
 const ASKED_IN_VAIN: u32 = 2;

@@ -1,7 +1,7 @@
 //! Exports and imports, as records that every store can read and write.
 //!
-//! Deliveries are not exported: the store that has them completes them. No node may serve from a store during its export or
-//! import.
+//! Deliveries are not exported: the store that has them completes them. No node may serve from a store during its
+//! export or import.
 
 use async_trait::async_trait;
 use thiserror::Error;
@@ -112,7 +112,8 @@ impl Section {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     pub records: Vec<Record>,
-    /// The place where the next page begins; `None` at the end of the section. It stays valid for the store that returned it.
+    /// The place where the next page begins; `None` at the end of the section. It stays valid for the store that
+    /// returned it.
     pub next: Option<String>,
 }
 

@@ -1,13 +1,13 @@
-//! The keys that each key has made, so that no more of them live than its limit says.
+//! The keys that each key has created, so that no more of them are live than its limit allows.
 //!
-//! A creation has two steps: the id is put on the list of its maker by an LWT, then the key's record is written (`keys.rs`). Whoever
-//! finds a list that is as long as the limit looks which of its keys live, and leaves out those that do not. An id without a
-//! record is that of a creation which is under way or was cut off. It counts for a while; then it is barred: a row without a record
-//! is put where its record would be written, which only an empty place lets in. So either the record was there first, and the key
-//! counts, or it never will be there, however late its creation goes on.
+//! A creation has two steps: an LWT adds the id to the list of its maker, then the key's record is written (`keys.rs`).
+//! If a list is as long as the limit, the next creation reads which of its keys are live, and removes the others. An id
+//! without a record belongs to a creation that is under way or was interrupted. It counts for a while; then it is
+//! barred: a row without a record is inserted in the place of the record, by an LWT that needs an empty place. So
+//! either the record was there first, and the key counts, or it never will be, however late its creation continues.
 //!
-//! The list of a key that is revoked is closed: nothing is put on it any more, and what is on it without a record is barred.
-//! A key without a list, as those from another store are, gets one from the keys that it sees.
+//! The list of a revoked key is closed: nothing is added any more, and ids on it without a record are barred. A key
+//! without a list, such as an imported one, gets one from the keys that it sees.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::domain::key::{ApiKey, KeyId};
 use crate::store::records::keys as records;
 use crate::store::{CreateKeyError, StoreError};
 
-/// How long a creation that is waited for may be under way, at most: then it was cut off. A request for a key is answered within
-/// 15 s, and whoever asks for one waits no longer than this for others.
+/// How long a creation waits for others that are under way; then they count as interrupted. A request for a key is
+/// answered within 15 s.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
 
 /// The list of one maker.
@@ -36,16 +36,16 @@ struct ChildList {
     is_closed: bool,
 }
 
-/// What is in the place of a key's record.
+/// The place of a key's record.
 enum ListPlace {
     Empty,
-    /// A row without a record: there never will be one.
+    /// A row without a record: it never gets one.
     Barred,
     Key(Box<ApiKey>),
 }
 
 impl CqlKeys {
-    /// Keeps a new key that may be made once it is on the list of its maker.
+    /// Writes a new key, after it is added to the list of its maker.
     pub(super) async fn make_key(&self, key: &ApiKey, limit: Option<u64>) -> Result<(), CreateKeyError> {
         if let (Some(limit), Some(maker)) = (limit, key.created_by()) {
             self.list_child(key, maker, limit).await?;
@@ -69,15 +69,15 @@ impl CqlKeys {
                 list.keys = self.made_by(maker).await?;
             }
             if list.keys.len() as u64 >= limit {
-                let room = self.with_room(list.keys, limit, key.created_at).await?;
-                list.keys = room.map_err(|current| CreateKeyError::QuotaExceeded { limit, current })?;
+                let live = self.live_below(list.keys, limit, key.created_at).await?;
+                list.keys = live.map_err(|current| CreateKeyError::QuotaExceeded { limit, current })?;
             }
             let keys: Vec<Uuid> = list.keys.iter().chain([&key.id]).map(|key| key.0).collect();
             let values = (next(list.turn), keys, maker.0, list.turn);
             match self.cluster.cql.lwt(&self.cluster.statements.list_child, values).await {
                 Ok(true) => return Ok(()),
                 Err(error @ CqlError::Unusable(_)) => return Err(StoreError::from(error).into()),
-                // Another one was first, or it is not known: the list says which.
+                // Refused because the list has changed, or the outcome is unknown: the list shows which.
                 Ok(false) | Err(_) => {}
             }
             if pause.wait().await.is_break() {
@@ -87,8 +87,8 @@ impl CqlKeys {
         }
     }
 
-    /// Those of `keys` that live or are being made, where there is room for one more; else how many live.
-    async fn with_room(
+    /// Those of `keys` that are live or being created, if the limit allows one more; otherwise the number of live keys.
+    async fn live_below(
         &self,
         mut keys: Vec<KeyId>,
         limit: u64,
@@ -120,13 +120,13 @@ impl CqlKeys {
         }
     }
 
-    /// Has a key make no more keys: those that it is making are there now, or never will be.
+    /// Stops a key from creating keys: those that it is creating exist now, or never will.
     pub(super) async fn close_list(&self, maker: KeyId) -> Result<(), StoreError> {
         let mut pause = Pause::within(self.cluster.cql.patience());
         let keys = loop {
             let list = self.stored_list(maker).await?;
             if list.is_closed {
-                // Whoever closed it may not have come to what follows.
+                // The process that closed it may have stopped before the next step.
                 break list.keys;
             }
             match self.cluster.cql.lwt(&self.cluster.statements.close_list, (next(list.turn), maker.0, list.turn)).await
@@ -151,10 +151,10 @@ impl CqlKeys {
             .await
     }
 
-    /// Sees to it that the record of a key is there already, or never will be.
+    /// Ensures that the record of a key exists already, or never will.
     async fn bar(&self, id: KeyId) -> Result<(), StoreError> {
         let attempt = || self.cluster.cql.lwt(&self.cluster.statements.bar_key, (id.0,));
-        // Whatever is there, it stays.
+        // An existing row stays as it is.
         let settle = || async { Ok(self.settled_row(id).await?.map(|_| true)) };
         Ok(self.cluster.cql.settled(attempt, settle).await.map(drop)?)
     }
@@ -176,7 +176,7 @@ impl CqlKeys {
         Ok(ChildList { turn, keys, is_closed: is_closed.unwrap_or(false) })
     }
 
-    /// The keys that `maker` has made and that are not revoked, found among all those below it.
+    /// The keys that `maker` has created and that are not revoked, found among all those below it.
     async fn made_by(&self, maker: KeyId) -> Result<Vec<KeyId>, StoreError> {
         let (mut made, mut after) = (Vec::new(), None);
         loop {

@@ -1,11 +1,12 @@
 //! How many deliveries of a link's day have which status, by URL.
 //!
-//! Each process counts the deliveries that it has queued and settled, as absolute numbers since its start. It writes them together
-//! with the states that they count: both are written, or neither. The sum over all processes is the day's.
+//! Each process counts the deliveries that it has queued and settled, as absolute numbers since its start. It writes
+//! them together with the states that they count: both are written, or neither. The sum over all processes is the
+//! day's.
 //!
-//! These rows do not use `own_rows.rs`. Their numbers do not include a journal up to a position, so a row cannot say whether it
-//! counts a change already. After a write with an unknown outcome, only reading the states with the sums tells, so a day is
-//! locked for each change, and its sums are unknown until they are read again.
+//! These rows do not use `own_rows.rs`. Their numbers do not include a journal up to a position, so a row cannot say
+//! whether it counts a change already. After a write with an unknown outcome, only reading the states with the sums
+//! tells, so a day is locked for each change, and its sums are unknown until they are read again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

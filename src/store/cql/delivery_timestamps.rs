@@ -6,12 +6,12 @@ use crate::domain::calendar::Day;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
 use crate::store::records::columns::bigint;
 
-/// Clusters refuse timestamps that are some days ahead of their own clock. Those of deliveries are so far behind the times of
-/// their hits that a node whose clock was wrong for a while can still write.
+/// Clusters refuse timestamps that are some days ahead of their own clock. Those of deliveries are so far behind the
+/// times of their hits that a node whose clock was wrong for a while can still write.
 const TIMESTAMPS_BEHIND: Duration = Duration::from_hours(30 * 24);
 
-/// The timestamp of a state: the time of the hit, the number of the attempt, and the rank of the status. If two writers write the
-/// same attempt, the one that knows its outcome wins.
+/// The timestamp of a state: the time of the hit, the number of the attempt, and the rank of the status. If two writers
+/// write the same attempt, the one that knows its outcome wins.
 pub fn written_at(id: DeliveryId, attempt: u32, status: DeliveryStatus) -> i64 {
     let rank = match status {
         DeliveryStatus::Pending => 0,

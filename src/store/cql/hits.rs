@@ -1,7 +1,7 @@
 //! Hit counters: rows of absolute totals, one for each node that counts, so that writing one again changes nothing.
 //!
-//! The end of a batch is written before its rows and after them. Each row has the end of the last batch that it counts; if a batch
-//! was begun and not ended, the same batch comes again, and rows that count it already stay as they are.
+//! The end of a batch is written before its rows and after them. Each row has the end of the last batch that it counts;
+//! if a batch was begun and not ended, the same batch comes again, and rows that count it already stay as they are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -37,10 +37,10 @@ struct DayTotals;
 
 impl OwnTable for DayTotals {
     type Key = (NodeId, ShortId, Day);
-    type Rows = Own<[u64; 3]>;
+    type Stored = Own<[u64; 3]>;
     type Added = [u64; 3];
 
-    async fn read(cluster: &Cluster, (writer, link, day): Self::Key) -> Result<Self::Rows, CqlError> {
+    async fn read(cluster: &Cluster, (writer, link, day): Self::Key) -> Result<Self::Stored, CqlError> {
         let values = (link.as_str(), day_column(day), writer.0);
         let found: Option<(Column, Column, Column, Column)> =
             cluster.cql.read_one(&cluster.statements.own_day, values).await?;
@@ -51,10 +51,10 @@ impl OwnTable for DayTotals {
     async fn add(
         cluster: &Cluster,
         (writer, link, day): Self::Key,
-        own: Self::Rows,
+        own: Self::Stored,
         added: [u64; 3],
         upto: Position,
-    ) -> Result<Self::Rows, CqlError> {
+    ) -> Result<Self::Stored, CqlError> {
         let Some(own) = own.plus(upto, |total| sum(total, added)) else { return Ok(own) };
         let ([desktop, mobile, tablet], upto) = (own.total.map(bigint), bigint(own.upto));
         let values = (link.as_str(), day_column(day), writer.0, desktop, mobile, tablet, upto, upto);
@@ -72,10 +72,10 @@ struct ServedTotals;
 
 impl OwnTable for ServedTotals {
     type Key = (NodeId, KeyId, Month);
-    type Rows = Own<u64>;
+    type Stored = Own<u64>;
     type Added = u64;
 
-    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Rows, CqlError> {
+    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Stored, CqlError> {
         let values = (key.0, month_column(month), writer.0);
         let found: Option<(Column, Column)> = cluster.cql.read_one(&cluster.statements.own_served, values).await?;
         let (count, upto) = found.unwrap_or_default();
@@ -85,10 +85,10 @@ impl OwnTable for ServedTotals {
     async fn add(
         cluster: &Cluster,
         (writer, key, month): Self::Key,
-        own: Self::Rows,
+        own: Self::Stored,
         added: u64,
         upto: Position,
-    ) -> Result<Self::Rows, CqlError> {
+    ) -> Result<Self::Stored, CqlError> {
         let Some(own) = own.plus(upto, |total| total + added) else { return Ok(own) };
         let (count, upto) = (bigint(own.total), bigint(own.upto));
         let values = (key.0, month_column(month), writer.0, count, upto, upto);

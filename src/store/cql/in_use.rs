@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Values by key. Two users of a key at the same time share its value. Once there are more than `MAX_IDLE` values, those without
-/// a user are dropped.
+/// Values by key. Two users of a key at the same time share its value. Once there are more than `MAX_IDLE` values,
+/// those without a user are dropped.
 pub struct InUse<K, V, const MAX_IDLE: usize> {
     values: Mutex<HashMap<K, Arc<V>>>,
     has_dropped: AtomicBool,

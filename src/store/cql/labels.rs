@@ -41,16 +41,17 @@ impl OwnLabels {
     }
 }
 
-/// Labels of hits of a link in a month. They are read together, because whether a list admits a label depends on all of them.
+/// Labels of hits of a link in a month. They are read together, because whether a list admits a label depends on all of
+/// them.
 pub struct LabelTotals;
 
 impl OwnTable for LabelTotals {
     type Key = (NodeId, ShortId, Month);
-    type Rows = Arc<OwnLabels>;
+    type Stored = Arc<OwnLabels>;
     /// In the order of the batch.
     type Added = Vec<LabelCount>;
 
-    async fn read(cluster: &Cluster, (writer, link, month): Self::Key) -> Result<Self::Rows, CqlError> {
+    async fn read(cluster: &Cluster, (writer, link, month): Self::Key) -> Result<Self::Stored, CqlError> {
         let values = (link.as_str(), month_column(month), writer.0);
         let rows: Vec<(i8, String, Column, Column, Column)> =
             cluster.cql.read(&cluster.statements.own_labels, values).await?;
@@ -64,10 +65,10 @@ impl OwnTable for LabelTotals {
     async fn add(
         cluster: &Cluster,
         (writer, link, month): Self::Key,
-        own: Self::Rows,
+        own: Self::Stored,
         added: Self::Added,
         upto: Position,
-    ) -> Result<Self::Rows, CqlError> {
+    ) -> Result<Self::Stored, CqlError> {
         let (id, month) = (link.as_str(), month_column(month));
         let changed = changes(&own.rows(), upto.0, &added);
         if own.rows().is_empty() {
@@ -85,15 +86,15 @@ impl OwnTable for LabelTotals {
         Ok(own)
     }
 
-    fn weight(own: &Self::Rows) -> u32 {
+    fn weight(own: &Self::Stored) -> u32 {
         u32::try_from(1 + own.rows().len()).unwrap_or(u32::MAX)
     }
 }
 
 /// The new content of the rows that a batch changes.
 ///
-/// It is the same at every replay, even if part of it is written already: which labels are admitted depends on the labels of
-/// earlier batches, and then on the order of the batch.
+/// It is the same at every replay, even if part of it is written already: which labels are admitted depends on the
+/// labels of earlier batches, and then on the order of the batch.
 fn changes(own: &HashMap<Label, LabelTotal>, upto: u64, added: &[LabelCount]) -> Vec<(Label, LabelTotal)> {
     let is_older = |label: &Label| own.get(label).is_some_and(|row| row.born < upto);
     let mut sizes = Dimension::ALL.map(|dimension| {
@@ -121,8 +122,8 @@ fn changes(own: &HashMap<Label, LabelTotal>, upto: u64, added: &[LabelCount]) ->
     sums.into_iter().filter_map(is_open).collect()
 }
 
-/// The labels of a month over all nodes. Each node keeps as many labels as a list may have; of all together, the rarest beyond that
-/// number count as [`OTHER_LABEL`].
+/// The labels of a month over all nodes. Each node keeps as many labels as a list may have; of all together, the rarest
+/// beyond that number count as [`OTHER_LABEL`].
 pub fn within_bounds(labels: HashMap<(i8, String), u64>) -> HashMap<(i8, String), u64> {
     let bound = usize::try_from(MAX_LABELS).unwrap_or(usize::MAX);
     if labels.len() <= bound {

@@ -1,8 +1,8 @@
 //! The store on a CQL cluster: `ScyllaDB`, or Cassandra. Many nodes of the service share it.
 //!
-//! What decides between nodes is written by LWTs, whose outcome is settled by reading where it is not known. All other
-//! writes are the same however often they are made, and carry timestamps that come from what they write, not from a
-//! clock: a position in the journal, a hit's time and the number of tries, a key's revision.
+//! What nodes compete for is written by LWTs; an unknown outcome is settled by reading. All other writes are
+//! idempotent: their timestamps are derived from their content and not from a clock (a position in the journal, a hit's
+//! time and the number of attempts, a key's revision).
 
 mod adoption;
 mod children;
@@ -62,19 +62,19 @@ use crate::domain::window::{WindowId, WindowLog};
 
 /// How long closing waits for creations under way.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a start, once it is connected, waits to open its queue on a cluster that can't do its part at the moment, because a
-/// node of it has just died: it takes some 20 s until the others no longer count on that one.
+/// How long a start waits after it is connected until it can open its queue. If a node of the cluster has just died, it
+/// takes some 20 s until the others treat it as down.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A store on a cluster, as one node of the service has it open.
 pub struct ScyllaStore {
     tables: Arc<CqlTables>,
-    /// Keep the queues; they end when the store closes.
+    /// Keep the queues; aborted when the store closes.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl ScyllaStore {
-    /// Opens the store for a node. Its schema has to be there.
+    /// Opens the store for a node. Its schema must exist.
     pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
         let tables = Arc::new(CqlTables::connect(settings, node).await?);
         let began = Instant::now();
@@ -91,13 +91,12 @@ impl ScyllaStore {
         Ok(Self { tables, tasks: Mutex::new(tasks) })
     }
 
-    /// What is known of the way to the cluster, by every answer.
+    /// Whether the cluster is reachable, updated by every answer.
     pub fn reach(&self) -> Arc<Reach> {
         Arc::clone(&self.tables.cluster.cql.reach)
     }
 
-    /// Does something to its end, also where its caller gives up in the middle: what is known here of what is there must
-    /// not fall behind.
+    /// Completes an operation even if its caller is cancelled: the state in memory must not differ from the cluster's.
     async fn to_the_end<R, F>(&self, work: impl FnOnce(Arc<CqlTables>) -> F) -> Result<R, StoreError>
     where
         R: Send + 'static,
@@ -129,7 +128,7 @@ impl Lifecycle for ScyllaStore {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             task.abort();
-            // It was cut off, or had ended.
+            // It was aborted, or had ended.
             let _ = task.await;
         }
         if !was_closed {
@@ -280,7 +279,7 @@ impl DeliveryStore for ScyllaStore {
         self.open_tables()?.deliveries.drop_deliveries_before(before).await
     }
 
-    fn on_adoption(&self, tell: AdoptionHook) {
-        self.tables.leases.queues.on_adoption(tell);
+    fn on_adoption(&self, hook: AdoptionHook) {
+        self.tables.leases.queues.on_adoption(hook);
     }
 }

@@ -1,8 +1,8 @@
 //! Rows that one node alone writes: totals up to a position in its journal. Writing one again changes nothing.
 //!
-//! A row has the end of the last batch that it counts. If a batch was begun and not ended, the same batch comes again, and rows
-//! that count it already stay as they are. The rows that this process wrote last are kept in memory, so that counting again needs
-//! no read.
+//! A row has the end of the last batch that it counts. If a batch was begun and not ended, the same batch comes again,
+//! and rows that count it already stay as they are. The rows that this process wrote last are kept in memory, so that
+//! counting again needs no read.
 
 use std::hash::Hash;
 
@@ -35,30 +35,30 @@ pub trait OwnTable {
     /// Of one row, or of several that are read together, with the node that writes them.
     type Key: Copy + Eq + Hash + Send + Sync + 'static;
     /// The content of these rows.
-    type Rows: Clone + Send + Sync + 'static;
+    type Stored: Clone + Send + Sync + 'static;
     /// What a batch has counted.
     type Added: Send;
 
     /// A missing row counts nothing.
-    fn read(cluster: &Cluster, key: Self::Key) -> impl Future<Output = Result<Self::Rows, CqlError>> + Send;
+    fn read(cluster: &Cluster, key: Self::Key) -> impl Future<Output = Result<Self::Stored, CqlError>> + Send;
 
     /// Adds what a batch that ends at `upto` has counted, unless the rows include it; writes and returns the new rows.
     fn add(
         cluster: &Cluster,
         key: Self::Key,
-        rows: Self::Rows,
+        rows: Self::Stored,
         added: Self::Added,
         upto: Position,
-    ) -> impl Future<Output = Result<Self::Rows, CqlError>> + Send;
+    ) -> impl Future<Output = Result<Self::Stored, CqlError>> + Send;
 
     /// How many rows these are, for the bound of the cache.
-    fn weight(_rows: &Self::Rows) -> u32 {
+    fn weight(_rows: &Self::Stored) -> u32 {
         1
     }
 }
 
 /// The rows of a table that this process has written last.
-pub struct OwnRows<T: OwnTable>(Cache<T::Key, T::Rows>);
+pub struct OwnRows<T: OwnTable>(Cache<T::Key, T::Stored>);
 
 impl<T: OwnTable> OwnRows<T> {
     pub fn with_capacity(rows: u64) -> Self {

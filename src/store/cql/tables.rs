@@ -55,8 +55,8 @@ impl CqlTables {
         self.leases.begin_queues().await
     }
 
-    /// Starts the tasks that run while the store is open: renew leases, take over queues, count buckets, reconnect. They are
-    /// separate, so that the renewal of a lease never waits for the others.
+    /// Starts the tasks that run while the store is open: renew leases, take over queues, count buckets, reconnect.
+    /// They are separate, so that the renewal of a lease never waits for the others.
     pub fn start_tasks(&self) -> Vec<JoinHandle<()>> {
         vec![
             forever(&self.leases, Leases::keep_beating),

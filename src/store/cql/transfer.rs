@@ -324,7 +324,7 @@ impl ScyllaTransfer {
         let record = |(_, writer, begun, counted)| {
             if number(begun) > number(counted) {
                 // A part of its rows is in the counts.
-                let reason = format!("node {writer} has not brought its counting to an end: start and stop it");
+                let reason = format!("node {writer} has not finished counting its hits: start and stop it");
                 return Err(StoreError::Unavailable(reason));
             }
             Ok(Record::Cursor { writer: NodeId(writer), counted: Position(number(counted)) })

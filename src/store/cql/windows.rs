@@ -1,12 +1,12 @@
 //! The requests that each process has recently admitted for a key at a rate limit, so that limits hold over all nodes.
 //!
-//! A key is a partition, with a row for each process and rate limit. They are written and read with the store's consistency and not
-//! with that of one replica. Reads and writes then share a replica, so a published window is seen by the next read even if another
-//! replica is down or far behind. One replica would be enough in normal operation, but after a failure it would admit more than
-//! the allowed two seconds' worth of requests.
+//! A key is a partition, with a row for each process and rate limit. They are written and read with the store's
+//! consistency and not with that of one replica. Reads and writes then share a replica, so a published window is seen
+//! by the next read even if another replica is down or far behind. One replica would be enough in normal operation, but
+//! after a failure it would admit more than the allowed two seconds' worth of requests.
 //!
-//! These rows do not use `own_rows.rs`: a row has a log that each publication replaces, not a total that batches of the journal add
-//! to. So nothing is read before a write, and nothing is kept in memory.
+//! These rows do not use `own_rows.rs`: a row has a log that each publication replaces, not a total that batches of the
+//! journal add to. So nothing is read before a write, and nothing is kept in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

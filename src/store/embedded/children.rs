@@ -1,7 +1,8 @@
 //! The keys that each key has created, so that no more of them are live than its limit allows.
 //!
-//! Each key that creates keys has a list of them. A key on it may have been revoked, or have expired, since. That is looked up only
-//! when the list is as long as the limit. A key without a list, such as one from another store, gets one from the keys that it sees.
+//! Each key that creates keys has a list of them. A key on it may have been revoked, or have expired, since. That is
+//! looked up only when the list is as long as the limit. A key without a list, such as one from another store, gets one
+//! from the keys that it sees.
 
 use fjall::Keyspace;
 

@@ -1,9 +1,10 @@
 //! The counts of a link: all in one row, while that is short.
 //!
-//! Most links have few hits, and with many links, most hits are of such a link. Then one row is read, written and merged for each
-//! hit, instead of one for its day and one for each of its labels. A row that would become longer than [`MOST_BYTES`] is
-//! spilled to the tables of days and of labels, and is marked as spilled from then on. [`SpillBudget`] bounds how much a batch
-//! spills: rows that exceed the length beyond that are spilled by a later batch.
+//! Most links have few hits, and with many links, most hits are of such a link. Then one row is read, written and
+//! merged for each hit, instead of one for its day and one for each of its labels. A row that would become longer than
+//! [`MOST_BYTES`] is spilled to the tables of days and of labels, and is marked as spilled from then on.
+//! [`SpillBudget`] bounds how much a batch spills: rows that exceed the length beyond that are spilled by a later
+//! batch.
 
 use fjall::{Keyspace, Slice, Snapshot};
 
@@ -23,7 +24,8 @@ const MOST_BYTES: usize = 512;
 /// A batch with more days and labels of a link spills it: each takes at least six bytes.
 const MOST_ENTRIES: usize = MOST_BYTES / 6;
 
-/// How many rows may still be written for links that are spilled. A link that no longer fits into any row is spilled regardless.
+/// How many rows may still be written for links that are spilled. A link that no longer fits into any row is spilled
+/// regardless.
 struct SpillBudget(usize);
 
 impl SpillBudget {

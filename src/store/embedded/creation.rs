@@ -1,7 +1,7 @@
 //! The creation of a new store, which a crash or a full disk may interrupt: the engine can't open what is left then.
 //!
-//! A mark in the directory says that the store there is incomplete. A start that finds the mark deletes the store, which was never
-//! used, and creates it again.
+//! A mark in the directory says that the store there is incomplete. A start that finds the mark deletes the store,
+//! which was never used, and creates it again.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};

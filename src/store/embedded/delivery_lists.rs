@@ -12,13 +12,13 @@ use crate::store::{DeliveryQuery, StoreError};
 const FAILED: &str = "failed deliveries";
 
 /// One page of a list.
-pub struct DeliveryPage<'a> {
+pub struct DeliveryListPage<'a> {
     pub table: &'a DeliveryTable,
     pub from: &'a Snapshot,
     pub query: DeliveryQuery,
 }
 
-impl DeliveryPage<'_> {
+impl DeliveryListPage<'_> {
     pub fn read(mut self) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
         match self.query.status {
             Some(DeliveryStatus::Failed) => self.failed(),

@@ -21,15 +21,16 @@ const MIB: u64 = 1024 * 1024;
 /// Incremented when an older program would misread what this one writes.
 const LAYOUT: u8 = 1;
 
-/// Opening replays the journals: the current one, and older ones that are not flushed from memory yet.
-/// So memory is flushed whenever this much was written since the last flush, and an older journal at once. About one journal of
-/// this length is replayed after a clean end, and at most two after a crash. The engine begins a new journal no earlier than this.
+/// Opening replays the journals: the current one, and older ones that are not flushed from memory yet. So memory is
+/// flushed whenever this much was written since the last flush, and an older journal at once. About one journal of this
+/// length is replayed after a clean end, and at most two after a crash. The engine begins a new journal no earlier than
+/// this.
 const JOURNAL: u64 = 64 * MIB;
 /// Less than this is not flushed at a clean end: its replay takes negligible time.
 const FEW_BYTES: u64 = 8 * MIB;
-/// The engine's first thread only flushes. While a compaction is requested that no other thread has taken, it busy-waits. With one
-/// other thread it did so during every compaction: 40 % of the CPU time of the two, in a profile of wide redirects (2026-11-22).
-/// With three others it does so only while all of them are compacting.
+/// The engine's first thread only flushes. While a compaction is requested that no other thread has taken, it
+/// busy-waits. With one other thread it did so during every compaction: 40 % of the CPU time of the two, in a profile
+/// of wide redirects (2026-11-22). With three others it does so only while all of them are compacting.
 const WORKERS: usize = 4;
 
 /// The open database.
@@ -79,7 +80,7 @@ impl Opened {
         // Its hits would not be found. No release has written such a store.
         if database.keyspace_exists("days") && !database.keyspace_exists("counts") {
             return Err(StoreError::Unavailable(
-                "a version before 0.1.0 has made it: export it with that version".into(),
+                "a version before 0.1.0 created it: export it with that version".into(),
             ));
         }
         let meta = keyspaces::open_meta(&database)?;
@@ -126,8 +127,8 @@ impl Engine {
         Opened::in_directory(directory, cache_bytes)?.into_engine()
     }
 
-    /// Whether commits still succeed: after an I/O error, or a panic in one of its threads, the engine refuses all further
-    /// commits until it is opened again.
+    /// Whether commits still succeed: after an I/O error, or a panic in one of its threads, the engine refuses all
+    /// further commits until it is opened again.
     pub fn probe(&self) -> Result<(), StoreError> {
         self.database.persist(PersistMode::Buffer).map_err(|error| engine_error(&error))
     }
@@ -160,8 +161,8 @@ impl Engine {
             .map_err(|error| engine_error(&error))
     }
 
-    /// Leaks a failed engine until the process ends. Closing it would write the rest of the commit that failed: if the disk has
-    /// space again, the next start would find rows that were refused.
+    /// Leaks a failed engine until the process ends. Closing it would write the rest of the commit that failed: if the
+    /// disk has space again, the next start would find rows that were refused.
     pub fn leave(self: Arc<Self>) {
         drop(self.gone.lock().unwrap_or_else(PoisonError::into_inner).take());
         std::mem::forget(self);

@@ -1,5 +1,5 @@
-//! Batches of hits. One journal writes to an embedded store, so each counter is in one row, and the journal's cursor moves in
-//! the same transaction: a batch is counted completely and once, or not at all.
+//! Batches of hits. One journal writes to an embedded store, so each counter is in one row, and the journal's cursor
+//! moves in the same transaction: a batch is counted completely and once, or not at all.
 
 use fjall::Keyspace;
 

@@ -42,7 +42,8 @@ keyspaces! {
     meta: "meta", small;
     /// Link by short id.
     links: "links", read_by_id;
-    /// Key by id; key id by secret hash; what a key sees; what a key has created. The first byte of the row key says which.
+    /// Key by id; key id by secret hash; what a key sees; what a key has created. The first byte of the row key says
+    /// which.
     keys: "keys", small;
     /// Counts by key, month and metric.
     usage: "usage", small;
@@ -88,8 +89,8 @@ fn looked_up() -> KeyspaceCreateOptions {
         .expect_point_read_hits(false)
 }
 
-/// Read by whole key, once for each link of a batch. Filters and block indexes, about two bytes a row, are fully in memory, so that
-/// a read needs one block from the cache.
+/// Read by whole key, once for each link of a batch. Filters and block indexes, about two bytes a row, are fully in
+/// memory, so that a read needs one block from the cache.
 fn counted() -> KeyspaceCreateOptions {
     looked_up()
         .index_block_partitioning_policy(PartitioningPolicy::all(false))
@@ -99,8 +100,8 @@ fn counted() -> KeyspaceCreateOptions {
         .data_block_hash_ratio_policy(HashRatioPolicy::all(0.75))
 }
 
-/// Read by whole key. The index of known links answers for nearly all absent keys, so the last level, which has nearly all rows,
-/// has no filter. A look-up there reads one block: the block index is fully in memory, about a byte a link.
+/// Read by whole key. The index of known links answers for nearly all absent keys, so the last level, which has nearly
+/// all rows, has no filter. A look-up there reads one block: the block index is fully in memory, about a byte a link.
 fn read_by_id() -> KeyspaceCreateOptions {
     counted().expect_point_read_hits(true)
 }

@@ -1,13 +1,13 @@
-//! The ids of all links, and what redirects need of them, available without waiting. Neither a request for an unknown id nor a
-//! redirect to a link that is in memory needs a look-up in the engine, or another thread.
+//! The ids of all links, and what redirects need of them, available without waiting. Neither a request for an unknown
+//! id nor a redirect to a link that is in memory needs a look-up in the engine, or another thread.
 //!
-//! An index in memory has all ids, and for each the position of the link's record in a file ([`records`]). An id that is not in
-//! the index does not exist. The kernel decides which parts of the file are in memory: a record in memory is read at once, and any
-//! other link is looked up. Links never change and are never deleted, and so are their records.
+//! An index in memory has all ids, and for each the position of the link's record in a file ([`records`]). An id that
+//! is not in the index does not exist. The kernel decides which parts of the file are in memory: a record in memory is
+//! read at once, and any other link is looked up. Links never change and are never deleted, and so are their records.
 //!
-//! The index is written beside the store at a clean end and read at the next start. After a crash, or when the index has more than
-//! two parts, index and records are rebuilt from the links in the background (`link_index.rs`). Until the index is complete, no id
-//! is reported as absent.
+//! The index is written beside the store at a clean end and read at the next start. After a crash, or when the index
+//! has more than two parts, index and records are rebuilt from the links in the background (`link_index.rs`). Until the
+//! index is complete, no id is reported as absent.
 
 mod index;
 mod index_file;
@@ -59,7 +59,8 @@ pub struct NewDestination {
 }
 
 impl KnownLinks {
-    /// The links that the files of the last clean end have, or none yet. Must be called before anything is written to the store.
+    /// The links that the files of the last clean end have, or none yet. Must be called before anything is written to
+    /// the store.
     pub fn open(database: &Database, meta: &Keyspace, links: &Keyspace, directory: &Path) -> Result<Self, StoreError> {
         let stamp = meta.get(row_keys::KNOWN_LINKS_STAMP).map_err(|e| engine_error(&e))?;
         let saved = match &stamp {
@@ -73,7 +74,8 @@ impl KnownLinks {
             }
             None => None,
         };
-        // They are or will be out of date. If this fails, they only use disk space: without its stamp a file is not read again.
+        // They are or will be out of date. If this fails, they only use disk space: without its stamp a file is not
+        // read again.
         for file in [path(directory), index_file::unfinished(&path(directory))] {
             let _ = fs::remove_file(file);
         }
@@ -106,8 +108,8 @@ impl KnownLinks {
         self.records.read(id, position)
     }
 
-    /// Adds an id; to be called before its link is committed. Returns what to pass to [`place`](Self::place) after the commit,
-    /// unless the link is too long for a record.
+    /// Adds an id; to be called before its link is committed. Returns what to pass to [`place`](Self::place) after the
+    /// commit, unless the link is too long for a record.
     pub fn insert(&self, link: &Destination) -> Option<NewDestination> {
         self.insert_id(link.id);
         destinations::encode(link).map(|record| NewDestination { id: link.id, record })
@@ -155,8 +157,8 @@ impl KnownLinks {
         self.records.sync()
     }
 
-    /// Writes the index's file for the next start if that is faster than a rebuild. Returns its stamp: once the store has it, no
-    /// link may be created any more.
+    /// Writes the index's file for the next start if that is faster than a rebuild. Returns its stamp: once the store
+    /// has it, no link may be created any more.
     pub fn save(&self) -> Result<Option<Stamp>, StoreError> {
         let is_whole = self.is_complete() && self.records.are_whole();
         if self.len() < MIN_SAVED_IDS || self.indices().count() > MAX_SAVED_INDICES || !is_whole {

@@ -1,11 +1,11 @@
 //! Labels of hits of links whose counts are spilled (see `counts`), in lists: one for each link and dimension.
 //!
-//! A list begins in one row, its head. Once it has more labels than are shown of a list, or they are long, it is split: each label
-//! then has one row for all months, and the head has the top labels, updated with every batch. So the shown labels are read in
-//! one look-up, however many labels the list has.
+//! A list begins in one row, its head. Once it has more labels than are shown of a list, or they are long, it is split:
+//! each label then has one row for all months, and the head has the top labels, updated with every batch. So the shown
+//! labels are read in one look-up, however many labels the list has.
 //!
-//! The top labels are exact because counts only grow: a label outside the top can enter it only by new hits of its own, and these
-//! update the head.
+//! The top labels are exact because counts only grow: a label outside the top can enter it only by new hits of its own,
+//! and these update the head.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -19,8 +19,8 @@ use crate::threads::{give_way, in_background};
 /// Rows in one page: the engine may be closed between two pages.
 const PAGE: usize = 10_000;
 
-/// Rebuilds the index if it is not complete: the first page at once, the rest in the background. After a failure, ids are looked up
-/// on disk.
+/// Rebuilds the index if it is not complete: the first page at once, the rest in the background. After a failure, ids
+/// are looked up on disk.
 pub fn rebuild(engine: &Arc<Engine>) {
     if engine.known_links.is_complete() {
         return;

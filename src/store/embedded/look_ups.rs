@@ -1,4 +1,5 @@
-//! Look-ups of links, in groups: under load, handing each look-up to a thread of its own would cost more than the look-up.
+//! Look-ups of links, in groups: under load, handing each look-up to a thread of its own would cost more than the
+//! look-up.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -45,9 +46,9 @@ impl LookUps {
         if needs_reader {
             let reader = LookUpReader { look_ups: self.clone(), is_counted: true };
             let start = StartOnDrop { reader: Some(reader), tables };
-            // First, the other look-ups of this turn of the event loop are queued. That takes fewer starts of readers, and a
-            // worker that shares its core with a reader is interrupted less often. It saves a fifth of the CPU time of a redirect
-            // that is not in a cache.
+            // First, the other look-ups of this turn of the event loop are queued. That takes fewer starts of readers,
+            // and a worker that shares its core with a reader is interrupted less often. It saves a fifth of the CPU
+            // time of a redirect that is not in a cache.
             tokio::task::yield_now().await;
             drop(start);
         }
@@ -91,7 +92,8 @@ impl LookUpReader {
         }
     }
 
-    /// This reader's share of the waiting look-ups, the oldest first. `None` when none waits: the reader has ended then.
+    /// This reader's share of the waiting look-ups, the oldest first. `None` when none waits: the reader has ended
+    /// then.
     fn next(&mut self) -> Option<Vec<(ShortId, oneshot::Sender<FoundLink>)>> {
         let mut queue = self.look_ups.queue();
         if queue.waiting.is_empty() {

@@ -1,10 +1,10 @@
 //! The embedded store: everything on this machine's disk, without another service.
 //!
-//! One thread commits writes in groups (`writer.rs`); reads run on the store's own threads (`readers.rs`), so that no event loop
-//! waits for the disk. Links in memory are answered without a thread (`known_links.rs`).
+//! One thread commits writes in groups (`writer.rs`); reads run on the store's own threads (`readers.rs`), so that no
+//! event loop waits for the disk. Links in memory are answered without a thread (`known_links.rs`).
 //!
-//! From bottom to top: the engine and its keyspaces (`engine.rs`, `keyspaces.rs`), transactions, one small type for each table,
-//! all of them (`tables.rs`), the threads, the store.
+//! From bottom to top: the engine and its keyspaces (`engine.rs`, `keyspaces.rs`), transactions, one small type for
+//! each table, all of them (`tables.rs`), the threads, the store.
 
 mod children;
 mod counts;
@@ -41,7 +41,7 @@ use async_trait::async_trait;
 use fjall::Snapshot;
 
 use self::database::closed;
-use self::delivery_lists::DeliveryPage;
+use self::delivery_lists::DeliveryListPage;
 use self::engine::Gone;
 pub use self::engine::Opened;
 use self::known_links::KnownLinks;
@@ -283,7 +283,7 @@ impl DeliveryStore for EmbeddedStore {
     }
 
     async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
-        self.read(move |tables, snapshot| DeliveryPage { table: &tables.deliveries, from: snapshot, query }.read())
+        self.read(move |tables, snapshot| DeliveryListPage { table: &tables.deliveries, from: snapshot, query }.read())
             .await
     }
 

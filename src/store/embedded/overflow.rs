@@ -1,7 +1,7 @@
 //! Values that may be longer than a row: a short value is one row, a long one is split into several.
 //!
-//! The first row is at the key of the value. If more follow, it begins with [`IN_PARTS`] and their number. Each of them is at the
-//! key followed by a byte that counts from 1. All are written in one transaction.
+//! The first row is at the key of the value. If more follow, it begins with [`IN_PARTS`] and their number. Each of them
+//! is at the key followed by a byte that counts from 1. All are written in one transaction.
 
 use fjall::Keyspace;
 

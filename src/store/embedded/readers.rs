@@ -1,7 +1,7 @@
 //! The reading threads. They belong to the store, so that nothing else can block them, and their number is fixed.
 //!
-//! They are started with the store and not on demand: a thread inherits the priority of the one that starts it, and some callers
-//! have a low priority.
+//! They are started with the store and not on demand: a thread inherits the priority of the one that starts it, and
+//! some callers have a low priority.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -14,9 +14,9 @@ use crate::store::records::corrupt;
 
 /// Bytes of a row, key and value together.
 ///
-/// A power cut may leave any 4 KiB page of the engine's journal unwritten, as zeros. If the page has the head of a row, the
-/// engine detects that and drops the unfinished transaction. A page that lies wholly within one row is detected only by
-/// the transaction's checksum, and then the engine refuses to open at all. So no row is as long as a page.
+/// A power cut may leave any 4 KiB page of the engine's journal unwritten, as zeros. If the page has the head of a row,
+/// the engine detects that and drops the unfinished transaction. A page that lies wholly within one row is detected
+/// only by the transaction's checksum, and then the engine refuses to open at all. So no row is as long as a page.
 pub const MAX_ROW: usize = 3_900;
 
 /// Reads single rows: a snapshot, or a transaction, which sees its own changes.
@@ -30,17 +30,17 @@ impl RowReader for Snapshot {
     }
 }
 
-/// A transaction: collects changes and commits them as one batch of the engine. There is one at a time, so rows that it has read
-/// do not change before the commit.
+/// A transaction: collects changes and commits them as one batch of the engine. There is one at a time, so rows that it
+/// has read do not change before the commit.
 ///
-/// The engine's own transactions collect changes in a memory table like the one that a commit fills, which costs each row that
-/// insertion twice.
+/// The engine's own transactions collect changes in a memory table like the one that a commit fills, which costs each
+/// row that insertion twice.
 pub struct Transaction<'a> {
     engine: &'a Engine,
     /// Held until the end. It guards no data, so a panic cannot leave anything half done.
     _alone: MutexGuard<'a, ()>,
-    /// By keyspace, of which there are few: the new value of each row, ordered by key for reads of ranges. `None` for a row
-    /// that is removed.
+    /// By keyspace, of which there are few: the new value of each row, ordered by key for reads of ranges. `None` for a
+    /// row that is removed.
     changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
     new_links: Vec<NewDestination>,
 }
@@ -58,7 +58,8 @@ impl<'a> Transaction<'a> {
     /// Writes a row.
     ///
     /// # Errors
-    /// When the row is longer than [`MAX_ROW`] or has no key, which the engine does not support; nothing is written then.
+    /// When the row is longer than [`MAX_ROW`] or has no key, which the engine does not support; nothing is written
+    /// then.
     pub fn insert(
         &mut self,
         keyspace: &Keyspace,

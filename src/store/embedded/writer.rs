@@ -1,7 +1,7 @@
 //! One thread writes: it collects waiting writes into one transaction, syncs it, and only then answers.
 //!
-//! So writes are serial (what a write has checked does not change until it ends), and many share the cost of an fsync. Failures are
-//! separate: if a write fails or panics, those before it and those after it run again without it.
+//! So writes are serial (what a write has checked does not change until it ends), and many share the cost of an fsync.
+//! Failures are separate: if a write fails or panics, those before it and those after it run again without it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -103,11 +103,11 @@ impl Writer {
 
     /// Runs `write` in a transaction and returns once it is durable.
     ///
-    /// `write` makes all its checks before its first change: one that returns `Ok(Err(refusal))` has changed nothing. It may be
-    /// called several times; only the last call counts.
+    /// `write` makes all its checks before its first change: one that returns `Ok(Err(refusal))` has changed nothing.
+    /// It may be called several times; only the last call counts.
     ///
-    /// If it does not begin in time, or its caller is cancelled before it begins, nothing is changed. Once it has begun, this waits
-    /// for its outcome.
+    /// If it does not begin in time, or its caller is cancelled before it begins, nothing is changed. Once it has
+    /// begun, this waits for its outcome.
     pub async fn run<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
     where
         R: Send + 'static,

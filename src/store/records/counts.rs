@@ -1,7 +1,7 @@
 //! The row with all counts of one link (`embedded/counts.rs`).
 //!
-//! It is read and written for each link of a batch. So the store works on the record itself: reading borrows the labels from
-//! the row, and writing allocates nothing.
+//! It is read and written for each link of a batch. So the store works on the record itself: reading borrows the labels
+//! from the row, and writing allocates nothing.
 
 use serde::{Deserialize, Serialize};
 

@@ -160,7 +160,8 @@ pub fn decode_day(row: &[u8]) -> Result<UrlSummary, StoreError> {
     }
 }
 
-/// The changes that one process has made to the deliveries of a link's day, by the index of the URL: an entry of the column `sums`.
+/// The changes that one process has made to the deliveries of a link's day, by the index of the URL: an entry of the
+/// column `sums`.
 ///
 /// The CQL store works on the record itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

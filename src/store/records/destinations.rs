@@ -10,7 +10,8 @@
 //! 31  target
 //! ```
 //!
-//! The file's first bytes are the layout's version. The file is derived from the links: one with another layout is rebuilt.
+//! The file's first bytes are the layout's version. The file is derived from the links: one with another layout is
+//! rebuilt.
 
 use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, ShortId};

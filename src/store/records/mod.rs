@@ -1,12 +1,14 @@
-//! The format of everything that the service stores: rows of the embedded store, columns of the cluster, lines of an export.
+//! The format of everything that the service stores: rows of the embedded store, columns of the cluster, lines of an
+//! export.
 //!
-//! A record is a type of its own, named after its version: `LinkV1` is how a [`Link`](crate::domain::link::Link) is written.
-//! Serde is derived for records only, never for types of the domain, so that a change of the domain cannot change what is on
-//! disk. Conversions name every field, without `..`: a field that a conversion forgets does not compile.
+//! A record is a type of its own, named after its version: `LinkV1` is how a [`Link`](crate::domain::link::Link) is
+//! written. Serde is derived for records only, never for types of the domain, so that a change of the domain cannot
+//! change what is on disk. Conversions name every field, without `..`: a field that a conversion forgets does not
+//! compile.
 //!
-//! To change a record, leave the released type as it is. Add the next version beside it, with a conversion from the version
-//! before, and have `decode` read both. JSON names its fields: a new field of a JSON record needs a default and no new version.
-//! `tests/it/formats` reads fixtures of all released versions.
+//! To change a record, leave the released type as it is. Add the next version beside it, with a conversion from the
+//! version before, and have `decode` read both. JSON names its fields: a new field of a JSON record needs a default and
+//! no new version. `tests/it/formats` reads fixtures of all released versions.
 
 #[macro_use]
 mod values;

@@ -1,16 +1,17 @@
-//! A hash table that many threads read and write at once, without locks: from an id's hash to the position of its record.
+//! A hash table that many threads read and write at once, without locks: from an id's hash to the position of its
+//! record.
 
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The lower bits of a slot: the position of the record. The bits above are of the hash and never all zero. So a slot that is zero
-/// is empty.
+/// The lower bits of a slot: the position of the record. The bits above are of the hash and never all zero. So a slot
+/// that is zero is empty.
 const POSITION: u64 = (1 << 40) - 1;
 
 /// An index with capacity for a number of ids; with more ids, look-ups take longer. Ids are never removed.
 ///
-/// Of an id's hash it keeps 24 bits beside the slot: about one unknown id in a million is taken for a known one. As rarely, two
-/// known ids share a slot, and the record of one of them is not found.
+/// Of an id's hash it keeps 24 bits beside the slot: about one unknown id in a million is taken for a known one. As
+/// rarely, two known ids share a slot, and the record of one of them is not found.
 pub struct Index {
     slots: Box<[AtomicU64]>,
     capacity: u64,

@@ -1,4 +1,5 @@
-//! The file with what redirects need of links: one record for each link, in the order of creation. Records never change.
+//! The file with what redirects need of links: one record for each link, in the order of creation. Records never
+//! change.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -15,7 +16,8 @@ use crate::store::records::destinations::{MAX_BYTES, decode, length};
 /// The first bytes of a file; its generation follows. So no record is at 0.
 const MAGIC: [u8; 8] = *b"SP-LNK\x00\x01";
 const HEAD: usize = MAGIC.len() + size_of::<Generation>();
-/// Bytes of the first read, which nearly every record fits in. Reading more would mostly cost misses of the processor's caches.
+/// Bytes of the first read, which nearly every record fits in. Reading more would mostly cost misses of the processor's
+/// caches.
 const FIRST_READ: usize = 192;
 
 /// Random for each new file, so that no file is taken for another.
@@ -96,8 +98,8 @@ impl DestinationFile {
         file.write_all_at(records, at).inspect_err(warn).ok().map(|()| at)
     }
 
-    /// The record at this position, if it is in memory: the call never waits for the disk. If it is not, the kernel begins to read
-    /// it (Linux 5.9 and later), so that the next call finds it.
+    /// The record at this position, if it is in memory: the call never waits for the disk. If it is not, the kernel
+    /// begins to read it (Linux 5.9 and later), so that the next call finds it.
     pub fn read(&self, id: ShortId, position: u64) -> Option<Destination> {
         let file = self.file.as_ref().filter(|_| !self.always_waits.load(Ordering::Relaxed))?;
         let read_into =
