@@ -19,7 +19,7 @@ pub struct Exported {
 
 /// Writes all that the store keeps to a file, but for deliveries.
 pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError> {
-    use crate::store::transfer::Source;
+    use crate::store::transfer::ExportSource;
 
     let now = Clock::system().now();
     match config.store.kind {

@@ -21,10 +21,10 @@ use crate::domain::window::{WindowId, WindowLog};
 
 /// Switches the faults of a [`FaultyStore`] on and off.
 #[derive(Clone, Debug, Default)]
-pub struct FaultSwitch(Arc<Faults>);
+pub struct FaultSwitch(Arc<SwitchState>);
 
 #[derive(Debug, Default)]
-struct Faults {
+struct SwitchState {
     out_of_reach: AtomicBool,
     loses_answers: AtomicBool,
     holds_calls: watch::Sender<bool>,
@@ -42,8 +42,8 @@ impl FaultSwitch {
         self.0.out_of_reach.store(is, Ordering::SeqCst);
     }
 
-    /// As [`out_of_reach`](Self::out_of_reach), from the moment on when so many more calls of the method of this name were passed on:
-    /// what has several steps is cut off in the middle.
+    /// As [`out_of_reach`](Self::out_of_reach), after this many more calls of the method of this name: interrupts
+    /// operations of several steps.
     pub fn out_of_reach_after(&self, calls: usize, method: &'static str) {
         *self.0.last_calls.lock().unwrap_or_else(PoisonError::into_inner) = Some((method, calls));
     }
@@ -53,19 +53,19 @@ impl FaultSwitch {
         self.0.loses_answers.store(does, Ordering::SeqCst);
     }
 
-    /// While set, calls wait; then all that wait go on.
+    /// While set, calls wait; all of them continue once it is unset.
     pub fn holds_calls(&self, does: bool) {
         self.0.holds_calls.send_replace(does);
     }
 
     /// Waits until `count` calls are held at once.
     pub async fn held(&self, count: usize) {
-        // The sender lives as long as `self`.
+        // The sender exists as long as `self`.
         let mut held = self.0.held.subscribe();
         drop(held.wait_for(|now| *now >= count).await);
     }
 
-    /// Whoever calls the method of this name panics.
+    /// Calls of the method of this name panic.
     pub fn panics_in(&self, method: Option<&'static str>) {
         *self.0.panics_in.lock().unwrap_or_else(PoisonError::into_inner) = method;
     }
@@ -108,7 +108,7 @@ impl FaultSwitch {
     }
 }
 
-/// Counts a held call, also where its caller gives up.
+/// Counts a held call, also if its caller is cancelled.
 struct HeldCall<'a>(&'a watch::Sender<usize>);
 
 impl<'a> HeldCall<'a> {
@@ -124,8 +124,8 @@ impl Drop for HeldCall<'_> {
     }
 }
 
-/// Passes everything to another store, as long as it is switched on. It tells nothing from memory, so that each look-up of a
-/// link passes the switch.
+/// Passes every call to another store while it is switched on. It answers nothing from memory, so that each look-up of
+/// a link passes the switch.
 pub struct FaultyStore {
     behind: Arc<dyn Store>,
     switch: FaultSwitch,
@@ -142,8 +142,8 @@ macro_rules! pass_on {
     ($($part:ident {
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
-        told { $($told:ident($($about:ident: $about_type:ty),*) -> $said:ty;)* }
-        known { $($known:ident($($whose:ident: $whose_type:ty),*) -> $memory:ty;)* }
+        direct { $($direct:ident($($about:ident: $about_type:ty),*) -> $value:ty;)* }
+        memory { $($from_memory:ident($($whose:ident: $whose_type:ty),*) -> $remembered:ty;)* }
         ends { $($end:ident;)* }
     })*) => {
         $(#[async_trait]
@@ -152,8 +152,8 @@ macro_rules! pass_on {
                 self.behind.$end().await;
             })*
 
-            $(fn $told(&self, $($about: $about_type),*) -> $said {
-                self.behind.$told($($about),*)
+            $(fn $direct(&self, $($about: $about_type),*) -> $value {
+                self.behind.$direct($($about),*)
             })*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {

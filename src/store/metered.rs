@@ -1,4 +1,4 @@
-//! A store whose calls are counted and timed, and told to the traces of requests.
+//! A store that counts and times its calls, and adds them to the traces of requests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::store::{OperationMeters, Outcome};
 use crate::telemetry::traces::note_store_call;
 
-/// Passes everything to another store, and tells the metrics how that went.
+/// Passes every call to another store, and records its outcome and duration in the metrics.
 pub struct MeteredStore {
     behind: Arc<dyn Store>,
     meters: Meters,
@@ -32,7 +32,7 @@ impl MeteredStore {
     }
 }
 
-/// What an error of a call is counted as.
+/// The outcome that an error of a call is counted as.
 trait CountedOutcome {
     fn outcome(&self) -> Outcome;
 }
@@ -73,13 +73,13 @@ impl CountedOutcome for UpdateKeyError {
     }
 }
 
-/// Methods: each is passed on, and counted when it is answered.
+/// Methods: each is passed on, and counted when it returns.
 macro_rules! count_all {
     ($($part:ident {
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
-        told { $($told:ident($($about:ident: $about_type:ty),*) -> $said:ty;)* }
-        known { $($known:ident($($whose:ident: $whose_type:ty),*) -> $memory:ty;)* }
+        direct { $($direct:ident($($about:ident: $about_type:ty),*) -> $value:ty;)* }
+        memory { $($from_memory:ident($($whose:ident: $whose_type:ty),*) -> $remembered:ty;)* }
         ends { $($end:ident;)* }
     })*) => {
         struct Meters {
@@ -102,12 +102,12 @@ macro_rules! count_all {
                 self.behind.$end().await;
             })*
 
-            $(fn $told(&self, $($about: $about_type),*) -> $said {
-                self.behind.$told($($about),*)
+            $(fn $direct(&self, $($about: $about_type),*) -> $value {
+                self.behind.$direct($($about),*)
             })*
 
-            $(fn $known(&self, $($whose: $whose_type),*) -> $memory {
-                self.behind.$known($($whose),*)
+            $(fn $from_memory(&self, $($whose: $whose_type),*) -> $remembered {
+                self.behind.$from_memory($($whose),*)
             })*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {
@@ -125,7 +125,7 @@ macro_rules! count_all {
 
 store_methods!(count_all);
 
-/// A call under way. One whose caller gives up has not been answered: it counts as unavailable.
+/// A call under way. If its caller is cancelled, it counts as unavailable.
 struct Call<'a> {
     operation: &'static str,
     meters: &'a OperationMeters,

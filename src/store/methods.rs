@@ -1,7 +1,7 @@
-//! The list of the store's methods, for what stands around a store: one with the field `behind`.
+//! The list of the store's methods, for stores that wrap another store in a field `behind`.
 
-/// Hands all methods of a [`Store`](super::Store) to the macro of this name, by trait. `reads` and `writes` may fail. What is
-/// `told` is answered without asking, and `known` from memory alone. `ends` end the store.
+/// Passes all methods of a [`Store`](super::Store) to the macro of this name, by trait. `reads` and `writes` may fail.
+/// `direct` methods need no request, and `memory` methods answer from memory alone. `ends` close the store.
 macro_rules! store_methods {
     ($macro:ident) => {
         $macro! {
@@ -10,10 +10,10 @@ macro_rules! store_methods {
                     ready() -> Result<(), StoreError>;
                 }
                 writes {}
-                told {
+                direct {
                     driver_counts() -> Option<DriverCounts>;
                 }
-                known {}
+                memory {}
                 ends { close; }
             }
             SharedNode {
@@ -24,10 +24,10 @@ macro_rules! store_methods {
                     put_if_absent(name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
                     share_windows(own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError>;
                 }
-                told {
+                direct {
                     is_shared() -> bool;
                 }
-                known {}
+                memory {}
                 ends {}
             }
             LinkStore {
@@ -37,8 +37,8 @@ macro_rules! store_methods {
                 writes {
                     create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
                 }
-                told {}
-                known {
+                direct {}
+                memory {
                     definitely_absent(id: ShortId) -> bool;
                     peek(id: ShortId) -> Option<Destination>;
                 }
@@ -57,8 +57,8 @@ macro_rules! store_methods {
                     update_key(key: ApiKey) -> Result<(), UpdateKeyError>;
                     note_key_use(uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError>;
                 }
-                told {}
-                known {}
+                direct {}
+                memory {}
                 ends {}
             }
             CountStore {
@@ -70,8 +70,8 @@ macro_rules! store_methods {
                 writes {
                     apply_hits(batch: Arc<HitBatch>) -> Result<(), StoreError>;
                 }
-                told {}
-                known {}
+                direct {}
+                memory {}
                 ends {}
             }
             DeliveryStore {
@@ -87,10 +87,10 @@ macro_rules! store_methods {
                     settle_deliveries(settlements: Vec<Settlement>) -> Result<(), StoreError>;
                     drop_deliveries(before: Day) -> Result<bool, StoreError>;
                 }
-                told {
-                    on_adoption(tell: AdoptionHook) -> ();
+                direct {
+                    on_adoption(hook: AdoptionHook) -> ();
                 }
-                known {}
+                memory {}
                 ends {}
             }
         }

@@ -1,4 +1,4 @@
-//! Where links, keys, counters and deliveries are kept: a trait for each user, one conformance suite, any number of stores.
+//! Stores of links, keys, counters and deliveries: a trait for each user, one conformance suite for all stores.
 
 #[macro_use]
 mod methods;
@@ -24,10 +24,10 @@ use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
-/// The store did not do what it was asked.
+/// Why the store did not do what was requested.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// Out of reach, overloaded or closed. What a write was to change may or may not have changed.
+    /// Unreachable, overloaded or closed. A write may or may not have been applied.
     #[error("the store is unreachable: {0}")]
     Unavailable(String),
     /// A row that this release can't read, or must not write.
@@ -38,7 +38,7 @@ pub enum StoreError {
 /// Why a link was not created. Nothing was counted.
 #[derive(Debug, Error)]
 pub enum CreateLinkError {
-    /// Another link has this id: draw a new one.
+    /// Another link has this id: choose a new one.
     #[error("the short id is taken")]
     IdTaken,
     /// The key has used up its month.
@@ -51,10 +51,10 @@ pub enum CreateLinkError {
 /// Why a key was not created.
 #[derive(Debug, Error)]
 pub enum CreateKeyError {
-    /// The key that makes it has made as many live keys as it may.
+    /// The key that creates it has as many live keys as it may have.
     #[error("{current} of {limit} live keys are used")]
     QuotaExceeded { limit: u64, current: u64 },
-    /// The key that makes it is revoked, or its revocation has begun.
+    /// The key that creates it is revoked, or its revocation has begun.
     #[error("the creating key can't create keys any more")]
     MakerEnded,
     #[error(transparent)]
@@ -71,14 +71,14 @@ pub enum UpdateKeyError {
     Store(#[from] StoreError),
 }
 
-/// A pending delivery whose time has come.
+/// A pending delivery that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueDelivery {
     pub due_at: Timestamp,
     pub id: DeliveryId,
 }
 
-/// Asks that the owner's month counts a delivery before its first try.
+/// A request to count a delivery in its owner's month before its first attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaClaim {
     pub id: DeliveryId,
@@ -86,19 +86,19 @@ pub struct QuotaClaim {
     pub limit: MonthlyLimit,
 }
 
-/// What became of a try, to be written down.
+/// The outcome of an attempt, to be written.
 #[derive(Clone, Debug)]
 pub struct Settlement {
     pub id: DeliveryId,
-    /// Which try it was, from 1 on; 0 where the quota allowed none. One that is written down already changes nothing
-    /// again, nor does a 0 where the quota has counted the delivery since.
+    /// The number of the attempt, from 1 on; 0 if the quota allowed none. An attempt that is written already changes
+    /// nothing, nor does a 0 if the quota has counted the delivery since.
     pub attempt: u32,
     pub outcome: AttemptOutcome,
     pub at: Timestamp,
 }
 
 impl Settlement {
-    /// When the delivery is tried again, if it is.
+    /// When the next attempt is due, if there is one.
     pub fn retry_at(&self) -> Option<Timestamp> {
         match self.outcome {
             AttemptOutcome::Failed { retry_in: Some(delay), .. } => Some(self.at.plus(delay)),
@@ -112,14 +112,14 @@ impl Settlement {
 pub struct DeliveryQuery {
     pub link: ShortId,
     pub status: Option<DeliveryStatus>,
-    /// Only those older than this one in the list's order.
+    /// Only those after this one in the order of the list.
     pub after: Option<DeliveryId>,
     /// Only hits from this day on.
     pub since: Day,
     pub limit: usize,
 }
 
-/// What a store's driver has counted since the start.
+/// The counts of a store's driver since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverCounts {
     pub queries: u64,
@@ -127,55 +127,57 @@ pub struct DriverCounts {
     pub retries: u64,
     pub request_timeouts: u64,
     pub connection_timeouts: u64,
-    /// Now.
+    /// Open now.
     pub connections: u64,
 }
 
-/// Is told that deliveries were adopted, the earliest of them due then.
+/// Called when deliveries were adopted, with the earliest due time.
 pub type AdoptionHook = Box<dyn Fn(Timestamp) + Send + Sync>;
 
-/// Keeps everything that must outlive the process: what the parts below keep, together.
+/// Stores everything that must outlive the process: the traits below together.
 ///
-/// Every write that is answered with `Ok` is durable. Reads see every write answered before them.
+/// Every write that returns `Ok` is durable. Reads see every write that returned before them.
 pub trait Store: Lifecycle + SharedNode + LinkStore + KeyStore + CountStore + DeliveryStore {}
 
 impl<S: Lifecycle + SharedNode + LinkStore + KeyStore + CountStore + DeliveryStore> Store for S {}
 
-/// Whether the store serves, and its end.
+/// Readiness and closing.
 #[async_trait]
 pub trait Lifecycle: Send + Sync + 'static {
-    /// Whether the store can serve now.
+    /// Whether the store can serve requests now.
     async fn ready(&self) -> Result<(), StoreError>;
 
-    /// Flushes and closes; later calls answer [`StoreError::Unavailable`].
+    /// Flushes and closes; later calls return [`StoreError::Unavailable`].
     async fn close(&self);
 
-    /// What the driver has counted, of a store that has one.
+    /// The counts of the driver, if the store has one.
     fn driver_counts(&self) -> Option<DriverCounts> {
         None
     }
 }
 
-/// What the nodes of a service have in common.
+/// What the nodes of a service share.
 #[async_trait]
 pub trait SharedNode: Send + Sync + 'static {
-    /// Keeps `value` under `name` unless something is there already; answers what is there then.
+    /// Stores `value` under `name` unless the name has a value; returns the value that it has then.
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
 
-    /// Whether other nodes may serve from the same store: then they have to be told of what is in this node's memory.
+    /// Whether other nodes may serve from the same store: then this node must publish what they need from its memory.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Publishes what this node has let in of late, for each key and endpoint in the place of what it published of that one
-    /// before, and answers what the other nodes have of the same: a log for each process that has something. It is forgotten
-    /// by itself once no window can hold it any more. After an error what was published may be seen all the same.
+    /// Publishes the requests that this node has recently admitted, which replaces its last publication for each key
+    /// and endpoint. Returns the logs of the other nodes for the same keys and endpoints: one for each process that has
+    /// any. A publication expires once no window can contain it any more. After an error it may be visible all the
+    /// same.
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         drop(own);
         Ok(Vec::new())
     }
 
-    /// What the other nodes have published of these windows: a log for each process that has something. Publishes nothing.
+    /// Returns what the other nodes have published for these windows: a log for each process that has any. Publishes
+    /// nothing.
     async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
         drop(windows);
         Ok(Vec::new())
@@ -185,19 +187,20 @@ pub trait SharedNode: Send + Sync + 'static {
 /// Short links.
 #[async_trait]
 pub trait LinkStore: Send + Sync + 'static {
-    /// Creates a link and counts it in its owner's month, both or neither. Answers the month's count, this one included.
+    /// Creates a link and counts it in its owner's month, both or neither. Returns the month's count with this link.
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
 
     async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError>;
 
-    /// Whether there is certainly no link with this id, told from memory; `false` where that takes a look.
+    /// Whether there is certainly no link with this id, known from memory; `false` if that needs a look-up.
     fn definitely_absent(&self, id: ShortId) -> bool {
-        // Where others make links too, nobody knows without asking.
+        // Other nodes create links too, so it always needs a look-up.
         let _ = id;
         false
     }
 
-    /// What a redirect needs of a link, where that is told without waiting; `None` says nothing.
+    /// What a redirect needs of a link, if it is available without waiting. `None` does not mean that the link is
+    /// absent.
     fn peek(&self, id: ShortId) -> Option<Destination> {
         let _ = id;
         None
@@ -207,48 +210,48 @@ pub trait LinkStore: Send + Sync + 'static {
 /// API keys.
 #[async_trait]
 pub trait KeyStore: Send + Sync + 'static {
-    /// Keeps a new key. One with the same id already there stays as it is.
+    /// Stores a new key. An existing one with the same id stays as it is.
     ///
-    /// `limit` is how many keys made by the same one may live: neither revoked nor, when this one is created, expired. A key
-    /// either has a limit for all that it makes or, as the root has, for none; those that were carried from another store count.
+    /// `limit` is how many keys created by the same key may be live: not revoked, and not expired when this one is
+    /// created. A key has a limit for all keys that it creates or, like the root key, for none. Imported keys count.
     async fn create_key(&self, key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError>;
 
-    /// From now on `maker` makes no key with a limit. Creations under way are refused, or their keys are there already.
+    /// From now on `maker` creates no key with a limit. Creations under way are refused, or their keys exist already.
     async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError>;
 
-    /// Puts `key` in the place of its revision before; its old secrets stop working where `key` has them no more. A key that is
-    /// revoked makes no more keys, as after [`stop_key_creation`](Self::stop_key_creation).
+    /// Replaces the previous revision of `key`; secrets that `key` does not have any more stop working. A revoked key
+    /// creates no more keys, as after [`stop_key_creation`](Self::stop_key_creation).
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError>;
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError>;
 
-    /// The key that has this secret, current or retiring. Whether it may still be used is for the caller to say.
+    /// The key that has this secret, current or retiring. The caller checks whether it may still be used.
     async fn key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError>;
 
-    /// The keys that `viewer` sees and that are not revoked, newest first, from after `after` on.
+    /// The keys that `viewer` sees and that are not revoked, newest first, after `after`.
     async fn keys_seen_by(&self, viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError>;
 
-    /// Notes when keys were last used; an earlier time than the one known changes nothing.
+    /// Notes when keys were last used; a time earlier than the known one changes nothing.
     async fn note_key_use(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError>;
 
     /// When each of `keys` was last used.
     async fn last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError>;
 }
 
-/// What is counted of hits and of monthly use.
+/// Counts of hits and of monthly use.
 #[async_trait]
 pub trait CountStore: Send + Sync + 'static {
-    /// Up to where this node's journal is counted.
+    /// The position up to which a node's journal is counted.
     async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError>;
 
-    /// Adds a batch to the counters and its deliveries to the queue, exactly once however often the same batch comes.
+    /// Adds a batch to the counters and its deliveries to the queue, exactly once however often it is called with the
+    /// same batch.
     ///
-    /// A batch that does not begin at the writer's cursor changes nothing, nor does one that ends elsewhere than the batch
-    /// that was begun. After an unknown outcome the same batch has
-    /// to be offered again before another.
+    /// A batch that does not begin at the writer's cursor changes nothing, nor does one with another end than a batch
+    /// that was begun. After an unknown outcome the same batch must be applied again before another.
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError>;
 
-    /// What is counted of a link; the label lists only where asked for.
+    /// The counts of a link, with or without the lists of labels.
     async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
 
     /// What a key has used in a month.
@@ -258,7 +261,7 @@ pub trait CountStore: Send + Sync + 'static {
 /// Deliveries of webhooks.
 #[async_trait]
 pub trait DeliveryStore: Send + Sync + 'static {
-    /// Pending deliveries due at `now` or before, by due time, from after `after` on.
+    /// Pending deliveries due at `now` or before, by due time, after `after`.
     async fn due_deliveries(
         &self,
         now: Timestamp,
@@ -266,30 +269,30 @@ pub trait DeliveryStore: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError>;
 
-    /// How many deliveries are pending. That is a look-up, however many there are.
+    /// How many deliveries are pending. It takes constant time.
     async fn pending_deliveries(&self) -> Result<u64, StoreError>;
 
-    /// Reads deliveries; `None` for those that are not there.
+    /// Reads deliveries; `None` for those that do not exist.
     async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
 
-    /// Counts deliveries in their owners' months, each at most once. `false` where the quota is used up.
+    /// Counts deliveries in their owners' months, each at most once. `false` if the quota is used up.
     async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
 
-    /// Writes down what became of tries. A delivery that is no longer pending stays as it is, and so does one whose try of
-    /// that number is written down already.
+    /// Writes outcomes of attempts. A delivery that is no longer pending stays as it is, and so does one whose attempt
+    /// of that number is written already.
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError>;
 
-    /// Deliveries of a link by the place of their URL, over hits from the day `since` on.
+    /// Sums of a link's deliveries by the index of their URL, for hits from the day `since` on.
     async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;
 
     /// Deliveries of a link, newest first.
     async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;
 
-    /// Drops settled and unsettled deliveries of hits before the day `before`, some at a time; `false` when none is left.
+    /// Removes deliveries of hits before the day `before`, settled or not, some at a time; `false` when none is left.
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError>;
 
-    /// Has `tell` called with the earliest due time whenever deliveries fall to this node that another one had queued.
-    fn on_adoption(&self, tell: AdoptionHook) {
-        drop(tell);
+    /// Calls `hook` with the earliest due time whenever this node takes over deliveries that another one had queued.
+    fn on_adoption(&self, hook: AdoptionHook) {
+        drop(hook);
     }
 }

@@ -1,9 +1,10 @@
-//! Whether a store elsewhere is in reach, so that nobody waits for one that is known not to be.
+//! Whether a remote store is reachable, so that no caller waits for one that is known to be unreachable.
 //!
-//! The store is asked all the time. Once it has answered nobody for a while, and was asked in vain several times, it is out of
-//! reach: calls are refused at once, and reads under way are given up. Writes under way are not: each has a time limit of its
-//! own, and is settled within that if it can be. With its first answer to anybody the store is in reach again. A slow request
-//! is no reason, nor is a dead node of several: the store answers other requests meanwhile.
+//! The store is probed all the time. Once it has answered no request for a while, and several probes have failed, it is
+//! unreachable: calls are refused at once, and running reads are aborted. Running writes are not: each has a time limit
+//! of its own, and is settled within that limit if possible. With its first answer to any request the store is
+//! reachable again. A slow request does not make it unreachable, nor does one dead node of several: the store answers
+//! other requests meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,21 +27,22 @@ use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
-/// How often the store is asked while it answers.
+/// The interval of probes while the store answers.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How soon it is asked again that did not answer: so soon is it known to be back.
+/// The interval of probes after one that failed, and so the time until a recovery is noticed.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
-/// How long it may take to answer. A store that is well takes milliseconds, one with a dead node a tenth of a second.
+/// The time limit of a probe. A healthy store takes milliseconds, one with a dead node a tenth of a second.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(750);
-/// How long it has answered nobody that is out of reach. With the others, it is known within some 2.5 s.
+/// How long a store has not answered before it is unreachable. Together with the others, that is known within some 2.5
+/// s.
 const SILENT_FOR: Duration = Duration::from_millis(1_500);
-/// How often it was asked in vain since. One time-out may be this process', which stood still.
+/// How many probes must have failed since then. One time-out may be caused by a pause of this process.
 const ASKED_IN_VAIN: u32 = 2;
 
-/// What is known of the way to a store.
+/// Whether a store is reachable.
 pub struct Reach {
     began: Instant,
-    /// When it answered last, in milliseconds since `began`.
+    /// When it last answered, in milliseconds since `began`.
     answered_ms: AtomicU64,
     is_out: watch::Sender<bool>,
 }
@@ -56,7 +58,7 @@ impl Reach {
         *self.is_out.borrow()
     }
 
-    /// The store has answered a request, whatever it was.
+    /// The store has answered any request.
     pub fn answered(&self) {
         self.answered_ms.fetch_max(self.now_ms(), Ordering::Relaxed);
         if self.is_out() && self.is_out.send_replace(false) {
@@ -64,7 +66,7 @@ impl Reach {
         }
     }
 
-    /// The store was asked so often in vain.
+    /// This many consecutive probes have failed.
     fn asked_in_vain(&self, times: u32, reason: &str) {
         let answered = Duration::from_millis(self.answered_ms.load(Ordering::Relaxed));
         let silent_for = self.began.elapsed().saturating_sub(answered);
@@ -81,7 +83,7 @@ impl Reach {
     }
 }
 
-/// Passes everything to another store while that is in reach, and refuses it at once while it is not.
+/// Passes every call to another store while that is reachable, and refuses it at once while it is not.
 pub struct GuardedStore {
     behind: Arc<dyn Store>,
     reach: Arc<Reach>,
@@ -89,7 +91,7 @@ pub struct GuardedStore {
 }
 
 impl GuardedStore {
-    /// Has the store asked for as long as it is open. Whatever else knows of answers tells `reach`.
+    /// Probes the store for as long as it is open. Other parts that see its answers report them to `reach`.
     pub fn new(behind: Arc<dyn Store>, reach: Arc<Reach>) -> Self {
         let asking = tokio::spawn(keep_asking(Arc::clone(&behind), Arc::clone(&reach)));
         Self { behind, reach, asking }
@@ -123,7 +125,7 @@ async fn keep_asking(store: Arc<dyn Store>, reach: Arc<Reach>) {
     let mut in_vain = 0;
     loop {
         let pause = match timeout(ANSWERED_WITHIN, store.ready()).await {
-            // An answer that can't be read is one, too.
+            // An unreadable answer is an answer, too.
             Ok(Ok(()) | Err(StoreError::Corrupt { .. })) => {
                 in_vain = 0;
                 reach.answered();
@@ -146,29 +148,29 @@ async fn keep_asking(store: Arc<dyn Store>, reach: Arc<Reach>) {
     }
 }
 
-/// Methods: each is passed on while the store is in reach.
+/// Methods: each is passed on while the store is reachable.
 macro_rules! guard_all {
     ($($part:ident {
         reads { $($read:ident($($of:ident: $of_type:ty),*) -> $found:ty;)* }
         writes { $($write:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }
-        told { $($told:ident($($about:ident: $about_type:ty),*) -> $said:ty;)* }
-        known { $($known:ident($($whose:ident: $whose_type:ty),*) -> $memory:ty;)* }
+        direct { $($direct:ident($($about:ident: $about_type:ty),*) -> $value:ty;)* }
+        memory { $($from_memory:ident($($whose:ident: $whose_type:ty),*) -> $remembered:ty;)* }
         ends { $($end:ident;)* }
     })*) => {
         $(#[async_trait]
         impl $part for GuardedStore {
             $(async fn $end(&self) {
-                // What is closed answers nobody, and nobody is to be told that.
+                // A closed store does not answer; that must not be reported as unreachable.
                 self.asking.abort();
                 self.behind.$end().await;
             })*
 
-            $(fn $told(&self, $($about: $about_type),*) -> $said {
-                self.behind.$told($($about),*)
+            $(fn $direct(&self, $($about: $about_type),*) -> $value {
+                self.behind.$direct($($about),*)
             })*
 
-            $(fn $known(&self, $($whose: $whose_type),*) -> $memory {
-                self.behind.$known($($whose),*)
+            $(fn $from_memory(&self, $($whose: $whose_type),*) -> $remembered {
+                self.behind.$from_memory($($whose),*)
             })*
 
             $(async fn $read(&self, $($of: $of_type),*) -> $found {

@@ -1,7 +1,7 @@
-//! What is carried from one store to another, in pieces that any store can give and take.
+//! Exports and imports, as records that every store can read and write.
 //!
-//! All but deliveries: these are for the store that has them to bring to an end. Giving and taking are meant for stores that
-//! no node serves from meanwhile.
+//! Deliveries are not exported: the store that has them completes them. No node may serve from a store during its
+//! export or import.
 
 use async_trait::async_trait;
 use thiserror::Error;
@@ -12,18 +12,18 @@ use crate::domain::hit::{Dimension, NodeId, Position};
 use crate::domain::key::{ApiKey, KeyId};
 use crate::domain::link::{Link, ShortId};
 
-/// The name under which the root key's id is kept.
+/// The name of the root key's id.
 pub const ROOT_KEY: &str = "root_key";
-/// The name under which a sealed secret is kept that opens under the master key alone.
+/// The name of a secret that is sealed under the master key, to check that key.
 pub const MASTER_KEY_CHECK: &str = "master_key_check";
-/// What all nodes share under a name, and is carried along.
+/// Names whose values are exported.
 pub const NAMES: [&str; 2] = [ROOT_KEY, MASTER_KEY_CHECK];
-/// The name under which a store notes what it is being filled from.
+/// The name under which a store notes the file of its import.
 pub const FILLED_FROM: &str = "import";
-/// The name under which a store notes that it was filled.
+/// The name under which a store notes that its import is complete.
 pub const FILLED: &str = "import_done";
 
-/// One piece of what a store keeps.
+/// One record of a store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     Key(Box<ApiKey>),
@@ -53,7 +53,7 @@ pub enum Record {
         label: String,
         count: u64,
     },
-    /// Up to where a node's journal is in the counts: its hits must not be counted again.
+    /// The position up to which a node's journal is counted: its hits must not be counted again.
     Cursor {
         writer: NodeId,
         counted: Position,
@@ -72,7 +72,7 @@ pub enum Metric {
     WebhookDeliveries,
 }
 
-/// Records of one kind, which a store gives in an order of its own.
+/// Records of one kind, in an order that the store chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     Keys,
@@ -88,7 +88,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// In the order in which they are carried. Names come last: a store without a root key is one that is not whole yet.
+    /// In the order of an export. Names come last: a store without a root key is incomplete.
     pub const ALL: [Self; 10] = [
         Self::Keys,
         Self::KeyUses,
@@ -102,7 +102,7 @@ impl Section {
         Self::Names,
     ];
 
-    /// The section behind this one.
+    /// The section after this one.
     pub fn next(self) -> Option<Self> {
         Self::ALL.into_iter().skip_while(|section| *section != self).nth(1)
     }
@@ -112,36 +112,37 @@ impl Section {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     pub records: Vec<Record>,
-    /// From where the section goes on; `None` at its end. It means something to the store that gave it, also later.
+    /// The place where the next page begins; `None` at the end of the section. It stays valid for the store that
+    /// returned it.
     pub next: Option<String>,
 }
 
-/// A store that what it keeps can be taken from.
+/// A store that can be exported.
 #[async_trait]
-pub trait Source: Send + Sync {
-    /// The records of a section from a place on, which an earlier page named; from its beginning without one.
+pub trait ExportSource: Send + Sync {
+    /// The records of a section from a place on, which an earlier page returned; from its beginning without one.
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError>;
 
-    /// Whether there may be deliveries that are still to be made. They stay behind.
+    /// Whether there may be pending deliveries. They are not exported.
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError>;
 }
 
-/// Why a record was not taken.
+/// Why a record was not imported.
 #[derive(Debug, Error)]
 pub enum SinkError {
-    /// It is there already, and is another one.
+    /// Another record is in its place.
     #[error("the store already has another {0}: only an empty store can be imported into")]
     Taken(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A store that can be filled.
+/// A store that can be imported into.
 #[async_trait]
 pub trait Sink: Send + Sync {
-    /// The value that is kept under a name.
+    /// The value of a name.
     async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Keeps records. Those that are there already from an earlier try stay as they are.
+    /// Writes records. Those that an earlier attempt has written stay as they are.
     async fn write(&self, records: Vec<Record>) -> Result<(), SinkError>;
 }

@@ -13,10 +13,10 @@ use super::{Counts, End, ExportLine, ExportLines, ExportPlace, FORMAT, Header, T
 use crate::domain::calendar::Timestamp;
 use crate::store::records::Time;
 use crate::store::records::export::RecordV1;
-use crate::store::transfer::{ROOT_KEY, Record, Section, Source};
+use crate::store::transfer::{ExportSource, ROOT_KEY, Record, Section};
 
 /// Writes all that a store has to a file that only its owner can read. Goes on with a file that was begun.
-pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<Counts, TransferError> {
+pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> Result<Counts, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let root_key = root_key(source).await?;
     let mut options = OpenOptions::new();
@@ -66,7 +66,7 @@ pub async fn export(source: &dyn Source, path: &Path, now: Timestamp) -> Result<
     Ok(counts)
 }
 
-async fn root_key(source: &dyn Source) -> Result<Option<Vec<u8>>, TransferError> {
+async fn root_key(source: &dyn ExportSource) -> Result<Option<Vec<u8>>, TransferError> {
     let names = source.read_page(Section::Names, None).await?.records;
     Ok(names.into_iter().find_map(|record| match record {
         Record::Name { name, value } if name == ROOT_KEY => Some(value),

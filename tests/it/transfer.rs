@@ -19,7 +19,7 @@ use signpost::store::cql::session::{self, ScyllaSettings};
 use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::embedded::EmbeddedStore;
 use signpost::store::records::export::RecordV1;
-use signpost::store::transfer::{Metric, Page, Record, Section, Sink, SinkError, Source};
+use signpost::store::transfer::{ExportSource, Metric, Page, Record, Section, Sink, SinkError};
 use signpost::store::{
     CountStore, CreateKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, SharedNode, Store, StoreError,
 };
@@ -99,7 +99,7 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
 }
 
 /// All that a store gives, in an order that is the same for all stores.
-async fn all(source: &dyn Source) -> Vec<String> {
+async fn all(source: &dyn ExportSource) -> Vec<String> {
     let mut found = Vec::new();
     for section in Section::ALL {
         let mut from = None;
@@ -149,10 +149,10 @@ impl Sink for Ending<'_> {
 }
 
 /// As [`Ending`], for what is taken.
-struct Torn<'a>(&'a dyn Source, AtomicUsize);
+struct Torn<'a>(&'a dyn ExportSource, AtomicUsize);
 
 #[async_trait]
-impl Source for Torn<'_> {
+impl ExportSource for Torn<'_> {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
         let left = self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         left.map_err(|_| StoreError::Unavailable("ended".into()))?;

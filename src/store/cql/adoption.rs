@@ -1,4 +1,4 @@
-//! Taking over queues whose holder is gone, and counting what they hold.
+//! Takes over queues whose holder is gone, and counts their pending deliveries.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -8,12 +8,12 @@ use uuid::Uuid;
 use super::cluster::ASK_AGAIN_AFTER;
 use super::deliveries::Deliveries;
 use super::due::LONGEST_PAGE;
-use super::queue::{BEAT_EVERY, QueueRow};
-use super::watch::uptime;
+use super::queue::BEAT_EVERY;
+use super::watch::{QueueRow, uptime};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::store::StoreError;
 
-/// How often a bucket is counted that changes meanwhile, before changes wait for it.
+/// How often a bucket that changes meanwhile is counted, before changes are blocked for a count.
 const COUNTS_BESIDE: usize = 3;
 
 impl Deliveries {
@@ -41,7 +41,7 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Removes the row of a queue in which nothing is left; what was thought to be done is looked at once more.
+    /// Removes the row of an empty queue, after its buckets are counted once more.
     async fn close_queue(&self, row: &QueueRow) -> Result<(), StoreError> {
         let buckets: Vec<(i64,)> =
             self.cluster.cql.read(&self.cluster.statements.buckets, (row.queue, row.floor)).await?;
@@ -73,7 +73,7 @@ impl Deliveries {
         }
     }
 
-    /// Counts what is pending in a bucket; one that does not come to rest meanwhile is counted alone.
+    /// Counts the pending deliveries of a bucket. If it keeps changing meanwhile, changes are blocked for a last count.
     async fn recount(&self, queue: Uuid, bucket: i64) -> Result<(), StoreError> {
         for _ in 0..COUNTS_BESIDE {
             if self.count_once(queue, bucket).await? {
@@ -84,7 +84,7 @@ impl Deliveries {
         self.count_once(queue, bucket).await.map(drop)
     }
 
-    /// Answers false where the bucket changed meanwhile.
+    /// Returns `false` if the bucket changed meanwhile.
     async fn count_once(&self, queue: Uuid, bucket: i64) -> Result<bool, StoreError> {
         let Some(version) = self.leases.queues.version(queue, bucket) else { return Ok(true) };
         let mut found: BTreeMap<Day, i64> = BTreeMap::new();
@@ -107,7 +107,7 @@ impl Deliveries {
             return Ok(false);
         }
         if let Some(earliest) = earliest {
-            self.leases.queues.tell(earliest);
+            self.leases.queues.notify_due(earliest);
         }
         Ok(true)
     }

@@ -1,23 +1,22 @@
-//! The keys that each key has made, so that no more of them live than its limit says.
+//! The keys that each key has created, so that no more of them are live than its limit allows.
 //!
-//! A creation has two steps: the id is put on the list of its maker by an LWT, then the key's record is written (`keys.rs`). Whoever
-//! finds a list that is as long as the limit looks which of its keys live, and leaves out those that do not. An id without a
-//! record is that of a creation which is under way or was cut off. It counts for a while; then it is barred: a row without a record
-//! is put where its record would be written, which only an empty place lets in. So either the record was there first, and the key
-//! counts, or it never will be there, however late its creation goes on.
+//! A creation has two steps: an LWT adds the id to the list of its maker, then the key's record is written (`keys.rs`).
+//! If a list is as long as the limit, the next creation reads which of its keys are live, and removes the others. An id
+//! without a record belongs to a creation that is under way or was interrupted. It counts for a while; then it is
+//! barred: a row without a record is inserted in the place of the record, by an LWT that needs an empty place. So
+//! either the record was there first, and the key counts, or it never will be, however late its creation continues.
 //!
-//! The list of a key that is revoked is closed: nothing is put on it any more, and what is on it without a record is barred.
-//! A key without a list, as those from another store are, gets one from the keys that it sees.
+//! The list of a revoked key is closed: nothing is added any more, and ids on it without a record are barred. A key
+//! without a list, such as an imported one, gets one from the keys that it sees.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::AT_ONCE;
-use super::keys::Keys;
+use super::cluster::AT_ONCE;
+use super::keys::CqlKeys;
 use super::outcome::CqlError;
 use super::session::Pause;
 use crate::domain::calendar::Timestamp;
@@ -25,26 +24,9 @@ use crate::domain::key::{ApiKey, KeyId};
 use crate::store::records::keys as records;
 use crate::store::{CreateKeyError, StoreError};
 
-/// How long a creation that is waited for may be under way, at most: then it was cut off. A request for a key is answered within
-/// 15 s, and whoever asks for one waits no longer than this for others.
+/// How long a creation waits for others that are under way; then they count as interrupted. A request for a key is
+/// answered within 15 s.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
-/// Idle makers are forgotten once more than this many are known.
-const MOST_IDLE: usize = 10_000;
-
-/// Who puts a key on the list of its maker: one at a time in this process, for their LWTs would only hinder each other.
-#[derive(Default)]
-pub struct Makers(Mutex<HashMap<KeyId, Arc<tokio::sync::Mutex<()>>>>);
-
-impl Makers {
-    fn of(&self, maker: KeyId) -> Arc<tokio::sync::Mutex<()>> {
-        // Nothing panics while this lock is held.
-        let mut makers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if makers.len() > MOST_IDLE {
-            makers.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        Arc::clone(makers.entry(maker).or_default())
-    }
-}
 
 /// The list of one maker.
 struct ChildList {
@@ -54,16 +36,16 @@ struct ChildList {
     is_closed: bool,
 }
 
-/// What is in the place of a key's record.
+/// The place of a key's record.
 enum ListPlace {
     Empty,
-    /// A row without a record: there never will be one.
+    /// A row without a record: it never gets one.
     Barred,
     Key(Box<ApiKey>),
 }
 
-impl Keys {
-    /// Keeps a new key that may be made once it is on the list of its maker.
+impl CqlKeys {
+    /// Writes a new key, after it is added to the list of its maker.
     pub(super) async fn make_key(&self, key: &ApiKey, limit: Option<u64>) -> Result<(), CreateKeyError> {
         if let (Some(limit), Some(maker)) = (limit, key.created_by()) {
             self.list_child(key, maker, limit).await?;
@@ -72,7 +54,7 @@ impl Keys {
     }
 
     async fn list_child(&self, key: &ApiKey, maker: KeyId, limit: u64) -> Result<(), CreateKeyError> {
-        let turn = self.makers.of(maker);
+        let turn = self.makers.of(maker, |_| Mutex::default());
         let _alone = turn.lock().await;
         let mut pause = Pause::within(self.cluster.cql.patience());
         loop {
@@ -87,15 +69,15 @@ impl Keys {
                 list.keys = self.made_by(maker).await?;
             }
             if list.keys.len() as u64 >= limit {
-                let room = self.with_room(list.keys, limit, key.created_at).await?;
-                list.keys = room.map_err(|current| CreateKeyError::QuotaExceeded { limit, current })?;
+                let live = self.live_below(list.keys, limit, key.created_at).await?;
+                list.keys = live.map_err(|current| CreateKeyError::QuotaExceeded { limit, current })?;
             }
             let keys: Vec<Uuid> = list.keys.iter().chain([&key.id]).map(|key| key.0).collect();
             let values = (next(list.turn), keys, maker.0, list.turn);
             match self.cluster.cql.lwt(&self.cluster.statements.list_child, values).await {
                 Ok(true) => return Ok(()),
                 Err(error @ CqlError::Unusable(_)) => return Err(StoreError::from(error).into()),
-                // Another one was first, or it is not known: the list says which.
+                // Refused because the list has changed, or the outcome is unknown: the list shows which.
                 Ok(false) | Err(_) => {}
             }
             if pause.wait().await.is_break() {
@@ -105,8 +87,8 @@ impl Keys {
         }
     }
 
-    /// Those of `keys` that live or are being made, where there is room for one more; else how many live.
-    async fn with_room(
+    /// Those of `keys` that are live or being created, if the limit allows one more; otherwise the number of live keys.
+    async fn live_below(
         &self,
         mut keys: Vec<KeyId>,
         limit: u64,
@@ -138,13 +120,13 @@ impl Keys {
         }
     }
 
-    /// Has a key make no more keys: those that it is making are there now, or never will be.
+    /// Stops a key from creating keys: those that it is creating exist now, or never will.
     pub(super) async fn close_list(&self, maker: KeyId) -> Result<(), StoreError> {
         let mut pause = Pause::within(self.cluster.cql.patience());
         let keys = loop {
             let list = self.stored_list(maker).await?;
             if list.is_closed {
-                // Whoever closed it may not have come to what follows.
+                // The process that closed it may have stopped before the next step.
                 break list.keys;
             }
             match self.cluster.cql.lwt(&self.cluster.statements.close_list, (next(list.turn), maker.0, list.turn)).await
@@ -169,10 +151,10 @@ impl Keys {
             .await
     }
 
-    /// Sees to it that the record of a key is there already, or never will be.
+    /// Ensures that the record of a key exists already, or never will.
     async fn bar(&self, id: KeyId) -> Result<(), StoreError> {
         let attempt = || self.cluster.cql.lwt(&self.cluster.statements.bar_key, (id.0,));
-        // Whatever is there, it stays.
+        // An existing row stays as it is.
         let settle = || async { Ok(self.settled_row(id).await?.map(|_| true)) };
         Ok(self.cluster.cql.settled(attempt, settle).await.map(drop)?)
     }
@@ -187,14 +169,14 @@ impl Keys {
     }
 
     async fn stored_list(&self, maker: KeyId) -> Result<ChildList, CqlError> {
-        type Row = (Option<i64>, Option<Vec<Uuid>>, Option<bool>);
-        let row = self.cluster.cql.read_one::<Row>(&self.cluster.statements.child_list, (maker.0,)).await?;
+        type ListColumns = (Option<i64>, Option<Vec<Uuid>>, Option<bool>);
+        let row = self.cluster.cql.read_one::<ListColumns>(&self.cluster.statements.child_list, (maker.0,)).await?;
         let (turn, keys, is_closed) = row.unwrap_or_default();
         let keys = keys.unwrap_or_default().into_iter().map(KeyId).collect();
         Ok(ChildList { turn, keys, is_closed: is_closed.unwrap_or(false) })
     }
 
-    /// The keys that `maker` has made and that are not revoked, found among all those below it.
+    /// The keys that `maker` has created and that are not revoked, found among all those below it.
     async fn made_by(&self, maker: KeyId) -> Result<Vec<KeyId>, StoreError> {
         let (mut made, mut after) = (Vec::new(), None);
         loop {

@@ -1,36 +1,50 @@
-//! The cluster, as one life of a node asks it: what all tables share.
+//! The connection of one process to the cluster, which all tables share.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::{TryStreamExt, stream};
+use scylla::errors::PrepareError;
+use thiserror::Error;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::outcome::CqlError;
-use super::session::{Cql, ScyllaSettings};
+use super::session::{Cql, OpenSessionError, ScyllaSettings};
 use super::statements::Statements;
-use super::{AT_ONCE, OpenError};
 use crate::store::StoreError;
 
-/// Rows, none of which is there, that are read to see whether the cluster answers.
+/// Concurrent requests of one operation: enough to keep a cluster busy without flooding it.
+pub const AT_ONCE: usize = 128;
+/// Rows that are read to check whether the cluster answers; none of them exists.
 const READY_ROWS: u32 = 16;
-/// How long to wait before the cluster is asked again that did not answer.
+/// How long to wait before a request that failed is sent again.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
-/// How long a task that panicked waits before it is started again.
+/// How long to wait before a task that panicked is restarted.
 const RESTART_AFTER: Duration = Duration::from_secs(3);
 
-/// A session, its statements, and which process this is.
+/// Why the store can't be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Session(#[from] OpenSessionError),
+    #[error("the schema is not what this release needs: {0}")]
+    Schema(#[from] PrepareError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A session, its statements, and the id of this process.
 pub struct Cluster {
     pub cql: Cql,
     pub statements: Statements,
-    /// This life of this node: who claims and publishes.
+    /// The id of this run of this node, in its claims and publications.
     pub process: Uuid,
-    /// The number of this process' last claim, of links or of deliveries.
+    /// The number of this process's last claim, of links or of deliveries.
     last_claim: AtomicI32,
     closing: AtomicBool,
-    /// Which row was read last to see whether the cluster answers.
+    /// The row that was read last to check whether the cluster answers.
     last_ready: AtomicU32,
 }
 
@@ -49,13 +63,13 @@ impl Cluster {
     }
 
     pub async fn ready(&self) -> Result<(), StoreError> {
-        // Another row each time: where some partitions are out of reach, the cluster as a whole is not.
+        // A different row each time: if some partitions are unreachable, the cluster as a whole is not.
         let number = self.last_ready.fetch_add(1, Ordering::Relaxed) % READY_ROWS;
         self.cql.read_one::<(Option<i64>,)>(&self.statements.ready, (format!("ready {number}"),)).await?;
         Ok(())
     }
 
-    /// From now on the store is closed; answers whether it was before.
+    /// Closes the store; returns whether it was closed before.
     pub fn close(&self) -> bool {
         self.closing.swap(true, Ordering::AcqRel)
     }
@@ -68,7 +82,7 @@ impl Cluster {
         }
     }
 
-    /// Does something with each of `items`, many at a time; stops at the first that fails.
+    /// Calls `each` for all items, many at a time; stops at the first failure.
     pub async fn all<T, F>(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -80,12 +94,12 @@ impl Cluster {
         stream::iter(items.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, each).await
     }
 
-    /// A number for a claim that this process has given to none before.
+    /// A number that no claim of this process had before.
     pub fn next_claim(&self) -> i32 {
         self.last_claim.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Asks until the cluster answers, or the store closes: for what must not be left half done.
+    /// Retries until the cluster answers or the store closes: for operations that must not be left half done.
     pub async fn until_closed<R, F>(&self, ask: impl Fn() -> F + Send) -> Result<R, StoreError>
     where
         F: Future<Output = Result<R, CqlError>> + Send,
@@ -102,8 +116,8 @@ impl Cluster {
     }
 }
 
-/// Starts a task that goes on for as long as the store is open, also after a panic: without it this node would have no queue
-/// until it is started again.
+/// Starts a task that runs for as long as the store is open, and restarts it after a panic: without it this node would
+/// have no queue until its next start.
 pub fn forever<T, F>(part: &Arc<T>, task: fn(Weak<T>) -> F) -> JoinHandle<()>
 where
     T: Send + Sync + 'static,

@@ -1,12 +1,11 @@
-//! Deliveries of webhooks: their states, and how they come into the queue.
+//! Deliveries of webhooks: their states, and how they enter the queue.
 //!
-//! The due time is written first, the state after it: a delivery is there once its state is. Whoever reads the queue passes
-//! over due times whose state says otherwise.
+//! The due time is written first, the state after it: a delivery exists once its state does. Reads of the queue skip
+//! due times that differ from the state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use moka::sync::Cache;
@@ -14,10 +13,11 @@ use scylla::value::CqlValue;
 use tokio::sync::RwLock;
 use uuid::Uuid;
 
-use super::cluster::Cluster;
+use super::cluster::{AT_ONCE, Cluster};
 use super::delivery_sums::DeliverySums;
+use super::delivery_timestamps::written_at;
 use super::lease::Leases;
-use super::names::Names;
+use super::names::CqlNames;
 use super::queue::{Expected, bucket_of};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
@@ -26,7 +26,7 @@ use crate::store::records::columns::{bigint, day as day_column};
 use crate::store::records::deliveries as records;
 use crate::store::{Settlement, StoreError};
 
-/// Days of links that are remembered as noted; a row takes some 50 bytes.
+/// Days of links in the cache of noted days; a row takes some 50 bytes.
 const DAYS_KEPT: u64 = 100_000;
 /// Rows in one write to a partition.
 const ROWS_AT_ONCE: usize = 50;
@@ -35,20 +35,16 @@ const ROWS_AT_ONCE: usize = 50;
 #[derive(Clone, Debug)]
 pub struct DeliveryRow {
     pub state: DeliveryState,
-    /// Where its due time stands.
+    /// The queue with its due time.
     pub queue: Option<Uuid>,
 }
 
-/// Clusters refuse timestamps that lie some days ahead of their own clock. Those of deliveries lie so far behind their hits'
-/// times that a node whose clock was wrong for a while does not stand still.
-const TIMESTAMPS_BEHIND: Duration = Duration::from_hours(30 * 24);
-
-/// What is written of a delivery.
+/// A change of a delivery.
 struct Change {
     id: DeliveryId,
-    /// How it was before; none where it was not there.
+    /// The state before; `None` for a new delivery.
     before: Option<DeliveryState>,
-    /// Which try it is of.
+    /// The number of the attempt.
     attempt: u32,
     queue: Option<Uuid>,
     state: DeliveryState,
@@ -78,56 +74,39 @@ impl Change {
     }
 }
 
-/// Where a delivery's row is: the link, the day, and its bytes.
+/// The key of a delivery's row: the link, the day, and its bytes.
 fn place_of(id: DeliveryId) -> (ShortId, Day, Vec<u8>) {
     (id.link, id.hit.at.day(), id.to_bytes().to_vec())
-}
-
-/// The timestamp of a state: the hit's time, which try it is of, and how far that went, so that of two writers of one try
-/// the one wins that knows how it ended.
-fn written_at(id: DeliveryId, attempt: u32, status: DeliveryStatus) -> i64 {
-    let rank = match status {
-        DeliveryStatus::Pending => 0,
-        DeliveryStatus::Failed => 1,
-        DeliveryStatus::Delivered => 2,
-    };
-    let hit_micros = id.hit.at.minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000);
-    bigint(hit_micros.saturating_add(u64::from(attempt) * 10 + rank))
-}
-
-/// The timestamp that comes before those of all states of a day.
-pub fn day_timestamp(day: Day) -> i64 {
-    bigint(day.start().minus(TIMESTAMPS_BEHIND).0.saturating_mul(1_000))
 }
 
 /// Deliveries of webhooks, in the queues that this process holds.
 pub struct Deliveries {
     pub(super) cluster: Arc<Cluster>,
-    pub(super) names: Arc<Names>,
+    pub(super) names: Arc<CqlNames>,
     pub(super) leases: Arc<Leases>,
     pub(super) sums: DeliverySums,
-    /// Held by whoever changes what is pending, and alone by whoever counts it.
+    /// Held for reading by changes of pending deliveries, and for writing by a count of them.
     pub(super) changing: RwLock<()>,
-    /// Days of links that are known to be noted as having deliveries.
+    /// Days of links that are noted as having deliveries.
     noted_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
     pub(super) kept_from: AtomicU32,
 }
 
 impl Deliveries {
-    pub fn new(cluster: &Arc<Cluster>, names: &Arc<Names>, leases: &Arc<Leases>) -> Self {
+    pub fn new(cluster: &Arc<Cluster>, names: &Arc<CqlNames>, leases: &Arc<Leases>) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             names: Arc::clone(names),
             leases: Arc::clone(leases),
-            sums: DeliverySums::default(),
+            sums: DeliverySums::new(cluster),
             changing: RwLock::default(),
             noted_days: Cache::new(DAYS_KEPT),
             kept_from: AtomicU32::new(0),
         }
     }
 
-    /// Puts deliveries into the queue; one that is there already stays as it is. `is_replay`: some may be there.
+    /// Adds deliveries to the queue; one that exists already stays as it is. `is_replay`: some may exist.
     pub(super) async fn enqueue(&self, deliveries: &[NewDelivery], is_replay: bool) -> Result<(), StoreError> {
         if deliveries.is_empty() {
             return Ok(());
@@ -139,7 +118,7 @@ impl Deliveries {
         let mut due: Vec<(Timestamp, DeliveryId)> = new.iter().map(|(id, state)| (state.created_at, *id)).collect();
         if is_replay {
             let there = self.read_rows(new.iter().map(|(id, _)| *id).collect()).await?;
-            // Those that an earlier life has put are in its queue, which this process or another has adopted.
+            // Those that an earlier process has added are in its queue, which this process or another has adopted.
             let missing = |place: usize| there.get(place).is_some_and(Option::is_none);
             new = new.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, new)| new).collect();
             due = due.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, due)| due).collect();
@@ -159,7 +138,7 @@ impl Deliveries {
             self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
         }
         written?;
-        // Had this process been asleep for long in between, the queue's new holder may have missed them.
+        // If this process was suspended for long, the queue's new holder may have missed them.
         if self.leases.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
@@ -179,8 +158,9 @@ impl Deliveries {
             let mut sums = if let Some(sums) = known.take() {
                 sums
             } else {
-                // A write whose answer was lost may be in these sums, and then in the states that are read after them.
-                let sums = self.own_sums(link, day).await?;
+                // A write whose answer was lost may be in these sums, and then it is in the states that are read after
+                // them.
+                let sums = self.sums.own(link, day).await?;
                 changes = self.still_to_write(changes).await?;
                 sums
             };
@@ -194,8 +174,8 @@ impl Deliveries {
                 }
                 writes.push((&self.cluster.statements.put_delivery, change.row()?));
             }
-            writes.push((&self.cluster.statements.put_sums, self.sums_row(link, day, &sums)?));
-            // Where this fails, what is written is not known: the next change reads it.
+            writes.push((&self.cluster.statements.put_sums, self.sums.row(link, day, &sums)?));
+            // If this fails, the written sums are unknown: the next change reads them.
             self.cluster.cql.write_together(writes).await?;
             *known = Some(sums);
         }
@@ -205,7 +185,7 @@ impl Deliveries {
     /// Those of the changes that are not written yet.
     async fn still_to_write(&self, changes: Vec<Change>) -> Result<Vec<Change>, StoreError> {
         let rows = self.read_rows(changes.iter().map(|change| change.id).collect()).await?;
-        // That it is counted in a quota meanwhile is no change of what is written here.
+        // A delivery may have been counted in a quota meanwhile, which changes nothing that is written here.
         let is_as_before = |change: &Change, row: Option<DeliveryRow>| match (&change.before, row) {
             (None, None) => true,
             (Some(before), Some(row)) => DeliveryState { counted: before.counted, ..row.state } == *before,
@@ -215,9 +195,8 @@ impl Deliveries {
         Ok(changes.filter_map(|(change, row)| is_as_before(&change, row).then_some(change)).collect())
     }
 
-    /// Writes due times into a queue of this process.
-    ///
-    /// Their states are written before what this answers is dropped.
+    /// Writes due times into a queue of this process. Their states must be written before the returned value is
+    /// dropped.
     async fn write_due(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> Result<Expected<'_>, StoreError> {
         let expected = self.leases.queues.expect(queue, due);
         if due.is_empty() {
@@ -283,13 +262,13 @@ impl Deliveries {
 
     pub(super) async fn read_rows(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryRow>>, StoreError> {
         let mut rows = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(super::AT_ONCE) {
+        for ids in ids.chunks(AT_ONCE) {
             rows.extend(try_join_all(ids.iter().map(|id| self.read_row(*id))).await?);
         }
         Ok(rows)
     }
 
-    /// A row that can't be read is as if it were not there: one such must not hold up all other deliveries.
+    /// Treats an unreadable row as missing: one such row must not block all other deliveries.
     async fn read_row(&self, id: DeliveryId) -> Result<Option<DeliveryRow>, StoreError> {
         let day = id.hit.at.day();
         if day < self.first_kept_day() {
@@ -312,7 +291,7 @@ impl Deliveries {
         Ok(self.read_rows(ids).await?.into_iter().map(|row| row.map(|row| row.state)).collect())
     }
 
-    /// Writes down what became of tries, one after the other where they are of the same delivery.
+    /// Writes outcomes of attempts, one after another for the same delivery.
     pub(super) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         let _others_may_too = self.changing.read().await;
         let mut rounds: Vec<Vec<Settlement>> = Vec::new();
@@ -342,7 +321,7 @@ impl Deliveries {
             open.iter().filter_map(|(settlement, _)| Some((settlement.retry_at()?, settlement.id))).collect();
         for (settlement, row) in &known {
             let Some(retry_at) = settlement.retry_at() else { continue };
-            // Written down already, by an attempt whose answer was lost: then its retry may be in no queue that counts.
+            // Written already, by a write whose answer was lost: then no counted queue may have its retry.
             if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(retry_at) {
                 match row.queue.filter(|queue| self.leases.queues.has(*queue)) {
                     Some(queue) => self.doubt(queue, [retry_at]),
@@ -350,7 +329,7 @@ impl Deliveries {
                 }
             }
         }
-        // Those that are not retried need no queue.
+        // Deliveries without a retry need no queue.
         let queue = if retries.is_empty() { Uuid::nil() } else { self.leases.queues.own()? };
         let _expected = self.write_due(queue, &retries).await?;
         let changes: Vec<Change> =
@@ -372,7 +351,7 @@ impl Deliveries {
             written = Err(lost_queue());
         }
         if written.is_err() {
-            // Which of them were written is not known, nor what is due where.
+            // It is unknown which of them were written, and what is due.
             self.doubt(queue, retries.iter().map(|(due_at, _)| *due_at));
         }
         for (settlement, before) in &open {

@@ -1,4 +1,4 @@
-//! Deliveries as their owners see them, and how old ones go.
+//! Deliveries as their owners see them, and the removal of old ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,19 +13,19 @@ use crate::store::records::columns::{day as day_column, day_from};
 use crate::store::records::{corrupt, deliveries as records};
 use crate::store::{DeliveryQuery, StoreError};
 
-/// The number that says from which day on deliveries are kept.
+/// The name of the number of the first day whose deliveries are kept.
 const KEPT_FROM: &str = "deliveries_kept_from_day";
 
-type Row = (Vec<u8>, Option<String>, Option<bool>);
+type DeliveryColumns = (Vec<u8>, Option<String>, Option<bool>);
 
-fn parse((delivery, state, counted): Row) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
+fn parse((delivery, state, counted): DeliveryColumns) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
     let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(records::TABLE, &"not a delivery"))?;
     let Some(state) = state else { return Ok(None) };
     Ok(Some((id, records::from_columns(&state, counted)?)))
 }
 
 impl Deliveries {
-    /// The first day whose deliveries are still shown. Their rows go by themselves, some days later.
+    /// The first day whose deliveries are still shown. Rows of earlier days expire some days later.
     pub(super) fn first_kept_day(&self) -> Day {
         Day(self.kept_from.load(Ordering::Relaxed))
     }
@@ -42,7 +42,8 @@ impl Deliveries {
             self.leases.queues.dropped_before(before);
             self.leases.doubts.notify_one();
         }
-        // Also where it goes back: then the node that raised it had a wrong clock, and hid what is not old.
+        // Also if it goes back: then the node that raised it had a wrong clock, and has hidden deliveries that are not
+        // old.
         self.kept_from.store(before.0, Ordering::Relaxed);
         Ok(false)
     }
@@ -58,7 +59,7 @@ impl Deliveries {
     pub(super) async fn read_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
         let mut sums: BTreeMap<u8, UrlSummary> = BTreeMap::new();
         let days = self.days_of(link, since).await?;
-        let of_days = try_join_all(days.iter().rev().map(|day| self.day_sums(link, *day))).await?;
+        let of_days = try_join_all(days.iter().rev().map(|day| self.sums.of_day(link, *day))).await?;
         for (url, sum) in of_days.into_iter().flatten() {
             sums.entry(url).or_default().merge(sum.summary);
         }
@@ -75,7 +76,7 @@ impl Deliveries {
             if found.len() >= query.limit {
                 break;
             }
-            // On that day behind it, on earlier ones from the beginning.
+            // That day from the delivery on, earlier days from their beginning.
             let mut after = query.after.filter(|_| day == newest).map_or_else(Vec::new, |id| id.to_bytes().to_vec());
             let mut expected = self.expected_of(&query, day, after.is_empty()).await?;
             while found.len() < query.limit && expected > 0 {
@@ -95,19 +96,18 @@ impl Deliveries {
         Ok(found)
     }
 
-    /// How many deliveries of the status that is asked for a day may have at the most: behind the last of them there is no
-    /// need to look.
+    /// An upper bound on the deliveries of the requested status on a day: rows after the last of them need not be read.
     async fn expected_of(&self, query: &DeliveryQuery, day: Day, is_whole: bool) -> Result<usize, StoreError> {
         let Some(status) = query.status.filter(|status| *status != DeliveryStatus::Failed) else {
             return Ok(usize::MAX);
         };
-        let sums = self.day_sums(query.link, day).await?;
+        let sums = self.sums.of_day(query.link, day).await?;
         let count: u64 = sums.into_values().map(|mut sum| *sum.summary.count_mut(status)).sum();
-        // Of the rest of a day it is only known whether there can be any.
+        // For the rest of a day, only zero is a known bound.
         Ok(if is_whole || count == 0 { usize::try_from(count).unwrap_or(usize::MAX) } else { usize::MAX })
     }
 
-    /// A page of a link's day, and where it ends; of the failed ones where only those are asked for.
+    /// A page of a link's day, and where it ends; only failed deliveries if the query is for those.
     #[allow(clippy::type_complexity, reason = "used once")]
     async fn read_page(
         &self,
@@ -127,7 +127,7 @@ impl Deliveries {
             let states = self.read_states(ids.clone()).await?;
             return Ok((ids.into_iter().zip(states).filter_map(|(id, state)| Some((id, state?))).collect(), end));
         }
-        let rows: Vec<Row> = self.cluster.cql.read(&self.cluster.statements.deliveries, values).await?;
+        let rows: Vec<DeliveryColumns> = self.cluster.cql.read(&self.cluster.statements.deliveries, values).await?;
         let end = rows.last().map(|(last, ..)| (last.clone(), rows.len() < limit));
         let rows = rows.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         Ok((rows.into_iter().flatten().collect(), end))

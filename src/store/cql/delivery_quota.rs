@@ -1,7 +1,8 @@
-//! The month's count of a key's deliveries: moved on by LWT, for all deliveries at once that are about to begin.
+//! The monthly count of a key's deliveries: increased by LWT, for all deliveries that are about to begin at once.
 //!
-//! A claim names the deliveries that it counts. They are marked as counted before the process makes its next claim of that
-//! month; where it ended before it could, whoever has its queue finds the claim, and counts none of them again.
+//! A claim names the deliveries that it counts. They are marked as counted before the process makes its next claim of
+//! that month. If the process ended before it could mark them, the next holder of its queue finds the claim, and counts
+//! none of them again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::deliveries::Deliveries;
-use super::lwt_quota::{Claim, KnownMonth, LwtQuota, move_on};
+use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, move_on};
 use super::outcome::CqlError;
 use super::session::Pause;
 use crate::domain::calendar::Month;
@@ -21,7 +22,7 @@ use crate::domain::webhook::DeliveryId;
 use crate::store::records::columns::{bigint, month as month_column, number};
 use crate::store::{QuotaClaim, StoreError};
 
-/// Months that are known at once; where there are more, they are read anew.
+/// Months in memory; beyond that number all are dropped, and read again.
 const MOST_KNOWN: usize = 10_000;
 const ID_BYTES: usize = 32;
 
@@ -32,25 +33,25 @@ pub struct DeliveryQuotas {
     months: tokio::sync::Mutex<Months>,
 }
 
-/// What this process knows of the months in which it counts.
+/// The months in memory.
 #[derive(Default)]
 struct Months {
     known: HashMap<(KeyId, Month), Known>,
-    /// How many adoptions there were when the claims of others were read.
+    /// The number of adoptions when the claims of others were read.
     adoptions: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Known {
     month: KnownMonth,
-    /// Counted by claims that were found when the month was read, until they are marked as such.
+    /// Deliveries that are counted by claims found when the month was read, until they are marked.
     claimed: HashSet<DeliveryId>,
 }
 
 /// Process, count, number of its last claim, and the deliveries of that.
-type QuotaRow = (Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>);
+type DeliveryQuotaRow = (Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>);
 
-/// What all processes have counted with their last claims.
+/// The deliveries that all processes have counted with their last claims.
 type Claimed = HashSet<DeliveryId>;
 
 impl DeliveryQuotas {
@@ -65,12 +66,12 @@ impl DeliveryQuotas {
     }
 
     pub(super) async fn claim_deliveries(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
-        // One at a time: a claim overwrites this process' last one.
+        // One at a time: a claim overwrites this process's last one.
         let mut quotas = self.months.lock().await;
         let adoptions = self.deliveries.leases.queues.adoptions();
         if quotas.adoptions != adoptions || quotas.known.len() > MOST_KNOWN {
-            // What has come to this process may be counted by claims that it has not seen. What it counted itself and could
-            // not mark is in its own last claim.
+            // Adopted deliveries may be counted by claims that this process has not seen. Those that it counted itself
+            // and could not mark are in its own last claim.
             quotas.known.clear();
             quotas.adoptions = adoptions;
         }
@@ -94,7 +95,7 @@ impl DeliveryQuotas {
                     quotas.known.insert(month, known);
                     counted.extend(granted.into_iter().map(|id| (id, true)));
                 }
-                // What is known of that month is outdated: the next call reads it anew.
+                // The month in memory is outdated: the next call reads it again.
                 Err(error) => failed = Some(error),
             }
         }
@@ -104,7 +105,7 @@ impl DeliveryQuotas {
         Ok(claims.iter().map(|claim| counted.get(&claim.id).copied().unwrap_or(false)).collect())
     }
 
-    /// Those of `open` that are counted then, and what is known of the month.
+    /// The deliveries of `open` that are counted, and the month.
     async fn claim_of_month(
         &self,
         known: Option<Known>,
@@ -116,33 +117,34 @@ impl DeliveryQuotas {
             Some(known) => known,
             None => self.know_month(owner, month).await?,
         };
-        // Before another claim takes the place of the one that names them.
+        // Before the next claim replaces the one that names them.
         let claimed = std::mem::take(&mut known.claimed);
         self.deliveries.mark_counted(&claimed.iter().copied().collect::<Vec<_>>()).await?;
         let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| claimed.contains(&claim.id));
         let mut granted: Vec<DeliveryId> = counted.into_iter().map(|claim| claim.id).collect();
         let pause = Pause::within(self.cluster.cql.patience());
-        let mut claiming = Claiming { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
-        let ids = move_on(&mut claiming, &mut known.month).await?;
-        let ids = [claiming.counted, ids].concat();
+        let mut claims = DeliveryClaims { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
+        let ids = move_on(&mut claims, &mut known.month).await?;
+        let ids = [claims.counted, ids].concat();
         self.deliveries.mark_counted(&ids).await?;
         granted.extend(ids);
         Ok((known, granted))
     }
 
-    /// Reads a month for the first time: its count, and what was counted by processes that may not have marked it. A claim
-    /// may be of the month before, when its delivery was about to begin.
+    /// Reads a month for the first time: its count, and the deliveries counted by processes that may not have marked
+    /// them. A claim may be of the month before, if its delivery was about to begin then.
     async fn know_month(&self, owner: KeyId, month: Month) -> Result<Known, StoreError> {
         let (this, claimed) = self.read_delivery_quota(owner, month).await?;
         let (_, claimed_before) = self.read_delivery_quota(owner, Month(month.0.saturating_sub(1))).await?;
-        // A claim counts, whoever made it: this process where it lost the answer, an earlier life of this node, or a holder
-        // of the queue that is gone. Whether it is marked is not asked: that may come while we look.
+        // Claims of all processes count: of this one if the answer was lost, of an earlier one of this node, or of a
+        // previous holder of the queue. Marks are not checked here: they may be written at the same time.
         Ok(Known { month: this, claimed: claimed.into_iter().chain(claimed_before).collect() })
     }
 
     async fn read_delivery_quota(&self, owner: KeyId, month: Month) -> Result<(KnownMonth, Claimed), StoreError> {
         let values = (owner.0, month_column(month));
-        let rows: Vec<QuotaRow> = self.cluster.cql.read(&self.cluster.statements.delivery_quota, values).await?;
+        let rows: Vec<DeliveryQuotaRow> =
+            self.cluster.cql.read(&self.cluster.statements.delivery_quota, values).await?;
         let used = rows.first().map_or(0, |(_, used, ..)| number(*used));
         let own = rows.iter().find(|(process, ..)| *process == Some(self.cluster.process));
         let claim = own.and_then(|(_, _, claim, _)| *claim);
@@ -153,22 +155,22 @@ impl DeliveryQuotas {
 }
 
 /// Deliveries of one key that are counted together.
-struct Claiming<'a> {
+struct DeliveryClaims<'a> {
     quotas: &'a DeliveryQuotas,
     owner: KeyId,
     month: Month,
     open: Vec<QuotaClaim>,
-    /// Those that turned out to be counted by another's claim.
+    /// Those that were counted by a claim of another process.
     counted: Vec<DeliveryId>,
     pause: Pause,
 }
 
-impl LwtQuota for Claiming<'_> {
+impl LwtQuota for DeliveryClaims<'_> {
     type Share = Vec<DeliveryId>;
     type Rows = Claimed;
 
     fn share(&mut self, used: u64) -> (Vec<DeliveryId>, u64) {
-        let ids = those_that_fit(used, &self.open);
+        let ids = within_limits(used, &self.open);
         let count = ids.len() as u64;
         (ids, count)
     }
@@ -179,7 +181,7 @@ impl LwtQuota for Claiming<'_> {
         Ok(self.quotas.cluster.next_claim())
     }
 
-    async fn send(&self, claim: &Claim<Vec<DeliveryId>>) -> Result<bool, CqlError> {
+    async fn send(&self, claim: &LwtClaim<Vec<DeliveryId>>) -> Result<bool, CqlError> {
         let cluster = &self.quotas.cluster;
         let blob: Vec<u8> = claim.share.iter().flat_map(|id| id.to_bytes()).collect();
         let (owner, month) = (self.owner.0, month_column(self.month));
@@ -199,11 +201,12 @@ impl LwtQuota for Claiming<'_> {
 
     async fn was_refused(&mut self, before: KnownMonth, now: KnownMonth, claimed: Claimed) -> Result<(), StoreError> {
         if now.claim != before.claim {
-            // One of an earlier call was applied after all: what it counted is found by reading all anew.
+            // A claim of an earlier call was applied late: the next call reads everything again and finds what it
+            // counted.
             return Err(StoreError::Unavailable("a late claim was applied meanwhile".into()));
         }
-        // Whoever moved the count may have counted some of these: an earlier life of this node, or a holder of their
-        // queue that was gone for a while. After the count, so that a claim on it can't miss one.
+        // The process that changed the count may have counted some of these: an earlier process of this node, or a
+        // holder of their queue that was suspended. Read after the count, so that a claim based on it can't miss one.
         let states = self.quotas.deliveries.read_states(self.open.iter().map(|claim| claim.id).collect()).await?;
         let mut states = states.into_iter();
         self.open.retain(|claim| {
@@ -218,8 +221,8 @@ impl LwtQuota for Claiming<'_> {
     }
 }
 
-/// The first of `open` that find room.
-fn those_that_fit(used: u64, open: &[QuotaClaim]) -> Vec<DeliveryId> {
+/// The first of `open` that their limits allow.
+fn within_limits(used: u64, open: &[QuotaClaim]) -> Vec<DeliveryId> {
     let mut count = used;
     let fits = |limit: MonthlyLimit, count: &mut u64| {
         let fits = limit.is_none_or(|limit| *count < limit);

@@ -1,16 +1,23 @@
-//! How many deliveries of a link's day are in which state, by URL.
+//! How many deliveries of a link's day have which status, by URL.
 //!
-//! Each process keeps what it has put in and settled itself, as absolute numbers since its start, and writes them in one
-//! write with the states that they count: both are there, or neither. All processes' numbers together are the day's.
+//! Each process counts the deliveries that it has queued and settled, as absolute numbers since its start. It writes
+//! them together with the states that they count: both are written, or neither. The sum over all processes is the
+//! day's.
+//!
+//! These rows do not use `own_rows.rs`. Their numbers do not include a journal up to a position, so a row cannot say
+//! whether it counts a change already. After a write with an unknown outcome, only reading the states with the sums
+//! tells, so a day is locked for each change, and its sums are unknown until they are read again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use scylla::value::CqlValue;
 use uuid::Uuid;
 
-use super::deliveries::{Deliveries, day_timestamp};
+use super::cluster::Cluster;
+use super::delivery_timestamps::day_timestamp;
+use super::in_use::InUse;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryState, DeliveryStatus, UrlSummary};
@@ -19,8 +26,8 @@ use crate::store::records::Time;
 use crate::store::records::columns::{bigint, day as day_column};
 use crate::store::records::deliveries::{self as records, ProcessSumsV1, UrlSumsV1};
 
-/// Days that nobody uses are forgotten once more than this many are known, and read again when they are used.
-const MOST_IDLE: usize = 20_000;
+/// Idle days are dropped once more than this many are in memory, and read again when they are used.
+const MAX_IDLE: usize = 20_000;
 
 /// By the place of the URL.
 pub type DaySums = BTreeMap<u8, DaySum>;
@@ -62,7 +69,7 @@ impl DaySum {
         self.put += put;
         self.summary.delivered += delivered;
         self.summary.failed += failed;
-        // A process may be asked between one's putting and another's settling.
+        // The numbers may be read after one process has settled a delivery and before the one that queued it is read.
         self.summary.pending = self.put.saturating_sub(self.summary.delivered + self.summary.failed);
         if last_attempt_at > self.summary.last_attempt_at {
             self.summary.last_attempt_at = last_attempt_at;
@@ -75,33 +82,29 @@ impl DaySum {
     }
 }
 
-/// A day's own sums; none where what is written is not known.
-pub type KnownSums = Arc<tokio::sync::Mutex<Option<ProcessSumsV1>>>;
+/// This process's sums of a day; `None` while they are unknown.
+pub type KnownSums = tokio::sync::Mutex<Option<ProcessSumsV1>>;
 
-/// The days that this process changes.
-#[derive(Default)]
+/// The sums, and the days that this process changes.
 pub struct DeliverySums {
-    days: Mutex<HashMap<(ShortId, Day), KnownSums>>,
-    /// How often sums were written: no two writes have the same timestamp, even where one is thought to be lost.
+    cluster: Arc<Cluster>,
+    days: InUse<(ShortId, Day), KnownSums, MAX_IDLE>,
+    /// How often sums were written: no two writes have the same timestamp, even if one was assumed lost.
     written: AtomicU64,
-    has_forgotten: AtomicBool,
 }
 
 impl DeliverySums {
-    /// Who changes a day holds its lock meanwhile: one change after another.
-    pub fn of(&self, link: ShortId, day: Day) -> KnownSums {
-        let mut days = self.days.lock().unwrap_or_else(PoisonError::into_inner);
-        if days.len() > MOST_IDLE {
-            days.retain(|_, known| Arc::strong_count(known) > 1);
-            self.has_forgotten.store(true, Ordering::Relaxed);
-        }
-        // Until a day was forgotten, one that is not known was not changed by this process yet.
-        let anew = || (!self.has_forgotten.load(Ordering::Relaxed)).then(ProcessSumsV1::default);
-        Arc::clone(days.entry((link, day)).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(anew()))))
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster), days: InUse::default(), written: AtomicU64::new(0) }
     }
-}
 
-impl Deliveries {
+    /// This process's sums of a day. The lock is held for each change of the day: one change after another.
+    pub fn of(&self, link: ShortId, day: Day) -> Arc<KnownSums> {
+        // Until a day was dropped, a day that is not in memory was not changed by this process.
+        let new = |may_have_sums: bool| tokio::sync::Mutex::new((!may_have_sums).then(ProcessSumsV1::default));
+        self.days.of((link, day), new)
+    }
+
     async fn read_sums(&self, link: ShortId, day: Day) -> Result<HashMap<Uuid, String>, StoreError> {
         let values = (link.as_str(), day_column(day));
         let row: Option<(Option<HashMap<Uuid, String>>,)> =
@@ -109,21 +112,16 @@ impl Deliveries {
         Ok(row.and_then(|(sums,)| sums).unwrap_or_default())
     }
 
-    /// What this process has written last.
-    pub(super) async fn own_sums(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
+    /// Reads the sums that this process has written last.
+    pub async fn own(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
         let own = self.read_sums(link, day).await?.remove(&self.cluster.process);
         own.map_or_else(|| Ok(ProcessSumsV1::default()), |own| records::sums_from_json(&own))
     }
 
-    /// The write of this process' sums that goes with the states it counts.
-    pub(super) fn sums_row(
-        &self,
-        link: ShortId,
-        day: Day,
-        sums: &ProcessSumsV1,
-    ) -> Result<Vec<Option<CqlValue>>, StoreError> {
-        // Of the day, as the states are, and later than the one before.
-        let version = self.sums.written.fetch_add(1, Ordering::Relaxed);
+    /// The values of the statement that writes this process's sums, to be sent with the states that they count.
+    pub fn row(&self, link: ShortId, day: Day, sums: &ProcessSumsV1) -> Result<Vec<Option<CqlValue>>, StoreError> {
+        // Based on the day, as those of the states are, and later than the one before.
+        let version = self.written.fetch_add(1, Ordering::Relaxed);
         let at = day_timestamp(day).saturating_add(bigint(version));
         let text = records::sums_to_json(sums)?;
         let values = [
@@ -136,8 +134,8 @@ impl Deliveries {
         Ok(values.into_iter().map(Some).collect())
     }
 
-    /// A link's day over all processes.
-    pub(super) async fn day_sums(&self, link: ShortId, day: Day) -> Result<DaySums, StoreError> {
+    /// The sums of a link's day over all processes.
+    pub async fn of_day(&self, link: ShortId, day: Day) -> Result<DaySums, StoreError> {
         let mut sums = DaySums::new();
         for own in self.read_sums(link, day).await?.into_values() {
             for (url, own) in records::sums_from_json(&own)?.urls {

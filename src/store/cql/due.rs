@@ -1,7 +1,7 @@
-//! Reading the queues: what is due, over all that this process holds.
+//! Reads what is due in all queues that this process holds.
 
 use super::deliveries::Deliveries;
-use super::queue::{HeldBucket, Place, bucket_of};
+use super::queue::{BucketPlace, HeldBucket, bucket_of};
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
 use crate::store::records::columns::bigint;
@@ -18,17 +18,17 @@ pub const LONGEST_PAGE: usize = 1_000;
 pub struct DuePage {
     pub due: Vec<DueDelivery>,
     /// The place of the last one.
-    pub last: Option<Place>,
-    /// Whether nothing comes behind it.
+    pub last: Option<BucketPlace>,
+    /// Whether it is the last page.
     pub is_last: bool,
 }
 
-/// What of a page is pending.
+/// The pending deliveries of a page.
 pub struct Pending {
     pub due: Vec<DueDelivery>,
-    /// How many at its beginning are not, and will not be.
+    /// How many at its beginning are settled.
     pub dead: usize,
-    /// Whether there are some of which that can't be said yet: their state may be on its way.
+    /// Whether there are some whose state may still be written.
     pub is_open: bool,
 }
 
@@ -39,7 +39,7 @@ impl Deliveries {
         after: Option<DueDelivery>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
-        // Nothing is begun while it is not certain that nobody else works on the same.
+        // Nothing is begun unless it is certain that no other process works on the queue.
         self.leases.queues.own()?;
         let from = after.as_ref().map_or(i64::MIN, |after| bucket_of(after.due_at));
         let after = after.map(|after| place_of(&after));
@@ -60,17 +60,17 @@ impl Deliveries {
         Ok(found)
     }
 
-    /// The first that are pending of a bucket behind `begin`.
+    /// The first pending deliveries of a bucket after `begin`.
     async fn pending_of_bucket(
         &self,
         bucket: HeldBucket,
-        begin: Option<Place>,
+        begin: Option<BucketPlace>,
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         let HeldBucket { number, queue, dead_upto: dead } = bucket;
         let (mut found, mut after) = (Vec::new(), begin);
-        // As long as there was nothing but what is done, the next look begins behind it.
+        // While all deliveries so far are settled, the next read begins after them.
         let (mut all_dead, mut dead_upto) = (begin == dead, None);
         while found.len() < limit {
             let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
@@ -92,12 +92,12 @@ impl Deliveries {
         Ok(found)
     }
 
-    /// Due times of a bucket behind `after`, up to `now`.
+    /// Due times of a bucket after `after`, up to `now`.
     pub(super) async fn read_bucket(
         &self,
         queue: Uuid,
         bucket: i64,
-        after: Option<Place>,
+        after: Option<BucketPlace>,
         now: Timestamp,
         limit: usize,
     ) -> Result<DuePage, StoreError> {
@@ -115,7 +115,7 @@ impl Deliveries {
         Ok(DuePage { last: due.last().map(place_of), due, is_last })
     }
 
-    /// Those whose state says the same.
+    /// Those whose state has the same due time.
     pub(super) async fn those_pending(&self, due: &[DueDelivery]) -> Result<Pending, StoreError> {
         let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
         let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
@@ -126,7 +126,7 @@ impl Deliveries {
                     continue;
                 }
                 Some(state) if state.next_attempt_at == Some(due.due_at) => pending.push(due.clone()),
-                // Not there, or due at another time: this due time may be older than its state, or newer.
+                // Missing, or due at another time: this due time may be older than its state, or newer.
                 _ => is_open = true,
             }
             is_begin = false;
@@ -135,6 +135,6 @@ impl Deliveries {
     }
 }
 
-fn place_of(due: &DueDelivery) -> Place {
+fn place_of(due: &DueDelivery) -> BucketPlace {
     (bigint(due.due_at.0), due.id.to_bytes())
 }

@@ -1,19 +1,18 @@
 //! Hit counters: rows of absolute totals, one for each node that counts, so that writing one again changes nothing.
 //!
-//! A batch's end is written down before its rows and after them. Each row says up to which batch it counts; where a batch
-//! was begun and not ended, the same batch comes again, and rows that count it already stay as they are.
+//! The end of a batch is written before its rows and after them. Each row has the end of the last batch that it counts;
+//! if a batch was begun and not ended, the same batch comes again, and rows that count it already stay as they are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use moka::sync::Cache;
 
 use super::cluster::Cluster;
 use super::deliveries::Deliveries;
-use super::labels::{OwnLabels, within_bounds};
+use super::labels::{LabelTotals, within_bounds};
 use super::outcome::CqlError;
-use super::own_rows::{Own, OwnRows, OwnTable};
+use super::own_rows::{Column, Own, OwnRows, OwnTable};
 use crate::domain::analytics::shortened;
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{Dimension, HitBatch, HitCursor, LabelCount, LinkHits, NodeId, Position};
@@ -34,17 +33,14 @@ const SERVED_KEPT: u64 = 20_000;
 const LABELS_KEPT: u64 = 500_000;
 
 /// Hits of a link on a day, by device.
-struct DayRows;
+struct DayTotals;
 
-impl OwnTable for DayRows {
+impl OwnTable for DayTotals {
     type Key = (NodeId, ShortId, Day);
-    type Total = [u64; 3];
+    type Stored = Own<[u64; 3]>;
+    type Added = [u64; 3];
 
-    fn add(total: [u64; 3], added: [u64; 3]) -> [u64; 3] {
-        std::array::from_fn(|device| total[device] + added[device])
-    }
-
-    async fn read(cluster: &Cluster, (writer, link, day): Self::Key) -> Result<Own<[u64; 3]>, CqlError> {
+    async fn read(cluster: &Cluster, (writer, link, day): Self::Key) -> Result<Self::Stored, CqlError> {
         let values = (link.as_str(), day_column(day), writer.0);
         let found: Option<(Column, Column, Column, Column)> =
             cluster.cql.read_one(&cluster.statements.own_day, values).await?;
@@ -52,80 +48,88 @@ impl OwnTable for DayRows {
         Ok(Own { total: [desktop, mobile, tablet].map(number), upto: number(upto) })
     }
 
-    async fn write(cluster: &Cluster, (writer, link, day): Self::Key, own: Own<[u64; 3]>) -> Result<(), CqlError> {
+    async fn add(
+        cluster: &Cluster,
+        (writer, link, day): Self::Key,
+        own: Self::Stored,
+        added: [u64; 3],
+        upto: Position,
+    ) -> Result<Self::Stored, CqlError> {
+        let Some(own) = own.plus(upto, |total| sum(total, added)) else { return Ok(own) };
         let ([desktop, mobile, tablet], upto) = (own.total.map(bigint), bigint(own.upto));
         let values = (link.as_str(), day_column(day), writer.0, desktop, mobile, tablet, upto, upto);
-        cluster.cql.write(&cluster.statements.put_day, values).await
+        cluster.cql.write(&cluster.statements.put_day, values).await?;
+        Ok(own)
     }
 }
 
+fn sum(a: [u64; 3], b: [u64; 3]) -> [u64; 3] {
+    std::array::from_fn(|device| a[device] + b[device])
+}
+
 /// Hits of a key's links in a month.
-struct ServedRows;
+struct ServedTotals;
 
-impl OwnTable for ServedRows {
+impl OwnTable for ServedTotals {
     type Key = (NodeId, KeyId, Month);
-    type Total = u64;
+    type Stored = Own<u64>;
+    type Added = u64;
 
-    fn add(total: u64, added: u64) -> u64 {
-        total + added
-    }
-
-    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Own<u64>, CqlError> {
+    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Stored, CqlError> {
         let values = (key.0, month_column(month), writer.0);
         let found: Option<(Column, Column)> = cluster.cql.read_one(&cluster.statements.own_served, values).await?;
         let (count, upto) = found.unwrap_or_default();
         Ok(Own { total: number(count), upto: number(upto) })
     }
 
-    async fn write(cluster: &Cluster, (writer, key, month): Self::Key, own: Own<u64>) -> Result<(), CqlError> {
+    async fn add(
+        cluster: &Cluster,
+        (writer, key, month): Self::Key,
+        own: Self::Stored,
+        added: u64,
+        upto: Position,
+    ) -> Result<Self::Stored, CqlError> {
+        let Some(own) = own.plus(upto, |total| total + added) else { return Ok(own) };
         let (count, upto) = (bigint(own.total), bigint(own.upto));
         let values = (key.0, month_column(month), writer.0, count, upto, upto);
-        cluster.cql.write(&cluster.statements.put_served, values).await
+        cluster.cql.write(&cluster.statements.put_served, values).await?;
+        Ok(own)
     }
 }
 
-/// Hits, and what this process knows of its own rows of them.
+/// Hits, and the rows of this process in memory.
 pub struct Hits {
-    pub(super) cluster: Arc<Cluster>,
+    cluster: Arc<Cluster>,
     deliveries: Arc<Deliveries>,
     /// Held while a batch is applied: one at a time.
     cursors: tokio::sync::Mutex<HashMap<NodeId, Cursor>>,
-    days: OwnRows<DayRows>,
-    served: OwnRows<ServedRows>,
-    pub(super) labels: Cache<(NodeId, ShortId, Month), Arc<OwnLabels>>,
+    days: OwnRows<DayTotals>,
+    served: OwnRows<ServedTotals>,
+    labels: OwnRows<LabelTotals>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     at: HitCursor,
-    /// Whether `begun` is known to be written down.
+    /// Whether `begun` is known to be written.
     is_noted: bool,
-    /// Whether the batch that is begun was offered before, to this process or an earlier life: some of it may be there.
+    /// Whether the begun batch was applied before, by this process or an earlier one: part of it may be written.
     is_repeated: bool,
 }
 
 impl Hits {
     pub fn new(cluster: &Arc<Cluster>, deliveries: &Arc<Deliveries>) -> Self {
-        let labels = Cache::builder().max_capacity(LABELS_KEPT).weigher(|_, labels: &Arc<OwnLabels>| labels.weight());
         Self {
             cluster: Arc::clone(cluster),
             deliveries: Arc::clone(deliveries),
             cursors: tokio::sync::Mutex::default(),
-            days: OwnRows::with_room_for(DAYS_KEPT),
-            served: OwnRows::with_room_for(SERVED_KEPT),
-            labels: labels.build(),
+            days: OwnRows::with_capacity(DAYS_KEPT),
+            served: OwnRows::with_capacity(SERVED_KEPT),
+            labels: OwnRows::with_capacity(LABELS_KEPT),
         }
     }
-}
 
-/// A number that may not be written yet.
-pub type Column = Option<i64>;
-
-/// Labels of one link and month, in the order of the batch.
-pub type LinkLabels<'a> = Vec<&'a LabelCount>;
-
-impl Hits {
-    /// Up to where a node's journal is counted. What this answers once holds for the process: a batch that was begun and
+    /// The cursor of a node's journal. What this returns once holds for the process: a batch that was begun and
     /// is not seen by now had no rows yet.
     pub(super) async fn known_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
         let mut cursors = self.cursors.lock().await;
@@ -169,7 +173,7 @@ impl Hits {
         }
         let (upto, writer) = (bigint(batch.upto.0), batch.writer.0);
         if cursor.at.begun != batch.upto {
-            // From here on it counts as begun, whether or not the answer comes.
+            // From here on it counts as begun, even if the answer is lost.
             (cursor.at.begun, cursor.is_noted, cursor.is_repeated) = (batch.upto, false, false);
         }
         cursors.insert(batch.writer, Cursor { is_repeated: true, ..cursor });
@@ -188,21 +192,22 @@ impl Hits {
         let mut days: HashMap<(ShortId, Day), [u64; 3]> = HashMap::new();
         for row in &batch.days {
             let sums = days.entry((row.link, row.day)).or_default();
-            *sums = DayRows::add(*sums, row.devices);
+            *sums = sum(*sums, row.devices);
         }
-        let mut labels: HashMap<(ShortId, Month), LinkLabels<'_>> = HashMap::new();
+        let mut labels: HashMap<(ShortId, Month), Vec<LabelCount>> = HashMap::new();
         for row in &batch.labels {
-            labels.entry((row.link, row.month)).or_default().push(row);
+            labels.entry((row.link, row.month)).or_default().push(row.clone());
         }
         let mut served: HashMap<(KeyId, Month), u64> = HashMap::new();
         for row in &batch.served {
             *served.entry((row.key, row.month)).or_default() += row.count;
         }
-        self.cluster.all(labels, |((link, month), rows)| self.add_labels(batch, link, month, rows)).await?;
         let (writer, upto) = (batch.writer, batch.upto);
+        let add = |((link, month), added)| self.labels.add(&self.cluster, (writer, link, month), added, upto);
+        self.cluster.all(labels, add).await?;
         let add = |((key, month), added)| self.served.add(&self.cluster, (writer, key, month), added, upto);
         self.cluster.all(served, add).await?;
-        // Last, and read first: whoever sees a total finds its labels.
+        // Written last and read first: the labels of every total that is read are there.
         let add = |((link, day), added)| self.days.add(&self.cluster, (writer, link, day), added, upto);
         self.cluster.all(days, add).await
     }

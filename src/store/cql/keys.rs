@@ -1,16 +1,17 @@
-//! API keys: by id, by secret, by who sees them.
+//! API keys: by id, by secret, by the keys that see them.
 //!
-//! The record alone says what is; the other rows only help to find it. They are written before it and removed after it,
-//! so a crash in between leaves rows that lead to a record which does not confirm them, and those are passed over.
+//! Only the record is authoritative; the other rows help to find it. They are written before it and removed after it,
+//! so a crash in between leaves rows that the record does not confirm, and those are skipped.
 
 use std::sync::Arc;
 
 use futures_util::future::{try_join, try_join_all};
 use scylla::value::CqlTimestamp;
+use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use super::children::Makers;
 use super::cluster::Cluster;
+use super::in_use::InUse;
 use super::outcome::CqlError;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash};
@@ -18,8 +19,11 @@ use crate::store::records::columns::{bigint, timestamp, timestamp_from};
 use crate::store::records::{corrupt, keys as records};
 use crate::store::{StoreError, UpdateKeyError};
 
-/// Rows that help to find a record carry its revision as timestamp: what a later one writes or removes wins, whichever
-/// clock its node has. Of one revision, a removal comes before what is written.
+/// Idle makers are dropped once more than this many are in memory.
+const MAX_IDLE_MAKERS: usize = 10_000;
+
+/// Rows that help to find a record have its revision as timestamp: writes and removals of a later revision win,
+/// independent of clocks. Within a revision, writes win over removals.
 fn written_at(revision: u64) -> i64 {
     bigint(2 * revision + 1)
 }
@@ -36,19 +40,21 @@ fn secrets(key: &ApiKey) -> impl Iterator<Item = SecretHash> {
 }
 
 /// API keys.
-pub struct Keys {
+pub struct CqlKeys {
     pub(super) cluster: Arc<Cluster>,
-    pub(super) makers: Makers,
+    /// Held to add a key to the list of its maker: one at a time in this process, because concurrent LWTs would only
+    /// conflict.
+    pub(super) makers: InUse<KeyId, Mutex<()>, MAX_IDLE_MAKERS>,
 }
 
-impl Keys {
+impl CqlKeys {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
-        Self { cluster: Arc::clone(cluster), makers: Makers::default() }
+        Self { cluster: Arc::clone(cluster), makers: InUse::default() }
     }
 
     pub(super) async fn put_new_key(&self, key: &ApiKey) -> Result<(), StoreError> {
         let statements = &self.cluster.statements;
-        self.put_signs(key).await?;
+        self.put_index_rows(key).await?;
         let record = records::to_json(key)?;
         let attempt =
             || async { self.cluster.cql.lwt(&statements.create_key, (key.id.0, bigint(key.revision), &record)).await };
@@ -57,9 +63,9 @@ impl Keys {
             return Ok(());
         }
         match self.settled_row(key.id).await? {
-            // Another one is there, and stays.
+            // Another key has this id, and stays.
             Some(Some(_)) => Ok(()),
-            _ => Err(StoreError::Unavailable("its creation took so long that it was taken to be cut off".into())),
+            _ => Err(StoreError::Unavailable("its creation took too long and counts as interrupted".into())),
         }
     }
 
@@ -72,7 +78,7 @@ impl Keys {
         if key.revoked_at.is_some() && key.scopes.contains(Scope::KeysManage) {
             self.close_list(key.id).await?;
         }
-        self.put_signs(key).await?;
+        self.put_index_rows(key).await?;
         let record = records::to_json(key)?;
         let values = (bigint(key.revision), &record, key.id.0, bigint(before.revision));
         let attempt = || async { self.cluster.cql.lwt(&statements.update_key, values).await };
@@ -85,15 +91,15 @@ impl Keys {
         if !self.cluster.cql.settled(attempt, settle).await.map_err(StoreError::from)? {
             return Err(UpdateKeyError::Conflict);
         }
-        // The change holds already: what is left behind is passed over by whoever comes upon it.
-        if let Err(error) = self.remove_signs(&before, key).await {
+        // The change is effective already: rows that are left behind are skipped by reads.
+        if let Err(error) = self.remove_index_rows(&before, key).await {
             tracing::debug!(%error, key = %key.id, "can't delete old rows of a changed API key");
         }
         Ok(())
     }
 
     /// Writes the rows that find a key.
-    async fn put_signs(&self, key: &ApiKey) -> Result<(), StoreError> {
+    async fn put_index_rows(&self, key: &ApiKey) -> Result<(), StoreError> {
         let (statements, at, id) = (&self.cluster.statements, written_at(key.revision), key.id.0.as_bytes().as_slice());
         let by_secret = secrets(key).map(|hash| async move {
             self.cluster.cql.write(&statements.put_secret, (hash.0.as_slice(), id, at)).await
@@ -107,7 +113,7 @@ impl Keys {
     }
 
     /// Removes the rows that found the key as it was before, and not as it is now.
-    async fn remove_signs(&self, before: &ApiKey, now: &ApiKey) -> Result<(), StoreError> {
+    async fn remove_index_rows(&self, before: &ApiKey, now: &ApiKey) -> Result<(), StoreError> {
         let (statements, at, id) = (&self.cluster.statements, removed_at(now.revision), now.id.0.as_bytes().as_slice());
         let kept: Vec<_> = secrets(now).collect();
         let gone = secrets(before).filter(|hash| !kept.contains(hash));

@@ -1,18 +1,19 @@
-//! Labels of hits: which find room in a list, and their totals.
+//! Labels of hits: which are admitted to a list, and their totals.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::hits::{Column, Hits, LinkLabels};
+use super::cluster::Cluster;
+use super::outcome::CqlError;
+use super::own_rows::{Column, OwnTable};
 use crate::domain::calendar::Month;
-use crate::domain::hit::{Dimension, HitBatch, MAX_LABELS, NodeId, OTHER_LABEL};
+use crate::domain::hit::{Dimension, LabelCount, MAX_LABELS, NodeId, OTHER_LABEL, Position};
 use crate::domain::link::ShortId;
-use crate::store::StoreError;
 use crate::store::records::columns::{
     bigint, dimension as dimension_column, dimension_from, month as month_column, number,
 };
 
-/// Hosts have at most 253 bytes; the names of places come from a file of the operator's and may have any length. A longer
+/// Hosts have at most 253 bytes; the names of places come from a file of the operator and may have any length. A longer
 /// one counts as [`OTHER_LABEL`].
 const MAX_LABEL_BYTES: usize = 1_024;
 /// Rows in one write to a partition.
@@ -22,79 +23,79 @@ type Label = (Dimension, Arc<str>);
 
 /// A label's total, which includes the journal up to a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+struct LabelTotal {
     count: u64,
     upto: u64,
-    /// The end of the batch that brought it.
+    /// The end of the batch that added the label.
     born: u64,
 }
 
 /// All labels that this node has counted of one link and month.
 #[derive(Debug, Default)]
-pub struct OwnLabels(Mutex<HashMap<Label, Row>>);
+pub struct OwnLabels(Mutex<HashMap<Label, LabelTotal>>);
 
 impl OwnLabels {
-    fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<Label, Row>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<Label, LabelTotal>> {
         // Nothing panics while this lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    pub fn weight(&self) -> u32 {
-        u32::try_from(1 + self.rows().len()).unwrap_or(u32::MAX)
-    }
 }
 
-impl Hits {
-    pub(super) async fn add_labels(
-        &self,
-        batch: &HitBatch,
-        link: ShortId,
-        month: Month,
-        added: LinkLabels<'_>,
-    ) -> Result<(), StoreError> {
-        let known_as = (batch.writer, link, month);
+/// Labels of hits of a link in a month. They are read together, because whether a list admits a label depends on all of
+/// them.
+pub struct LabelTotals;
+
+impl OwnTable for LabelTotals {
+    type Key = (NodeId, ShortId, Month);
+    type Stored = Arc<OwnLabels>;
+    /// In the order of the batch.
+    type Added = Vec<LabelCount>;
+
+    async fn read(cluster: &Cluster, (writer, link, month): Self::Key) -> Result<Self::Stored, CqlError> {
+        let values = (link.as_str(), month_column(month), writer.0);
+        let rows: Vec<(i8, String, Column, Column, Column)> =
+            cluster.cql.read(&cluster.statements.own_labels, values).await?;
+        let rows = rows.into_iter().filter_map(|(dimension, label, count, upto, born)| {
+            let row = LabelTotal { count: number(count), upto: number(upto), born: number(born) };
+            Some(((dimension_from(dimension)?, label.into()), row))
+        });
+        Ok(Arc::new(OwnLabels(Mutex::new(rows.collect()))))
+    }
+
+    async fn add(
+        cluster: &Cluster,
+        (writer, link, month): Self::Key,
+        own: Self::Stored,
+        added: Self::Added,
+        upto: Position,
+    ) -> Result<Self::Stored, CqlError> {
         let (id, month) = (link.as_str(), month_column(month));
-        let own = self.own_labels(known_as).await?;
-        let changed = changes(&own.rows(), batch.upto.0, &added);
+        let changed = changes(&own.rows(), upto.0, &added);
         if own.rows().is_empty() {
-            self.cluster.cql.write(&self.cluster.statements.put_month, (id, month)).await?;
+            cluster.cql.write(&cluster.statements.put_month, (id, month)).await?;
         }
         for rows in changed.chunks(ROWS_AT_ONCE) {
             let rows = rows.iter().map(|((dimension, label), row)| {
                 let dimension = dimension_column(*dimension);
                 let (count, upto, born) = (bigint(row.count), bigint(row.upto), bigint(row.born));
-                (id, month, batch.writer.0, dimension, &**label, count, upto, born, upto)
+                (id, month, writer.0, dimension, &**label, count, upto, born, upto)
             });
-            self.cluster.cql.write_partition(&self.cluster.statements.put_label, rows.collect()).await?;
+            cluster.cql.write_partition(&cluster.statements.put_label, rows.collect()).await?;
         }
         own.rows().extend(changed);
-        // Also for its new weight.
-        self.labels.insert(known_as, own);
-        Ok(())
+        Ok(own)
     }
 
-    /// This node's rows of a link's month.
-    async fn own_labels(&self, known_as: (NodeId, ShortId, Month)) -> Result<Arc<OwnLabels>, StoreError> {
-        if let Some(own) = self.labels.get(&known_as) {
-            return Ok(own);
-        }
-        let (writer, link, month) = known_as;
-        let values = (link.as_str(), month_column(month), writer.0);
-        let rows: Vec<(i8, String, Column, Column, Column)> =
-            self.cluster.cql.read(&self.cluster.statements.own_labels, values).await?;
-        let rows = rows.into_iter().filter_map(|(dimension, label, count, upto, born)| {
-            let row = Row { count: number(count), upto: number(upto), born: number(born) };
-            Some(((dimension_from(dimension)?, label.into()), row))
-        });
-        Ok(Arc::new(OwnLabels(Mutex::new(rows.collect()))))
+    fn weight(own: &Self::Stored) -> u32 {
+        u32::try_from(1 + own.rows().len()).unwrap_or(u32::MAX)
     }
 }
 
-/// The rows that a batch changes, as they are then.
+/// The new content of the rows that a batch changes.
 ///
-/// The same at every replay, though part of it may be written already: which labels find room is decided by those that
-/// earlier batches have brought, and then by the batch's order.
-fn changes(own: &HashMap<Label, Row>, upto: u64, added: &LinkLabels<'_>) -> Vec<(Label, Row)> {
+/// It is the same at every replay, even if part of it is written already: which labels are admitted depends on the
+/// labels of earlier batches, and then on the order of the batch.
+fn changes(own: &HashMap<Label, LabelTotal>, upto: u64, added: &[LabelCount]) -> Vec<(Label, LabelTotal)> {
     let is_older = |label: &Label| own.get(label).is_some_and(|row| row.born < upto);
     let mut sizes = Dimension::ALL.map(|dimension| {
         let of_list = own.iter().filter(|((list, label), _)| *list == dimension && &**label != OTHER_LABEL);
@@ -115,14 +116,14 @@ fn changes(own: &HashMap<Label, Row>, upto: u64, added: &LinkLabels<'_>) -> Vec<
         *sums.entry(label).or_default() += row.count;
     }
     let is_open = |(label, added): (Label, u64)| {
-        let before = own.get(&label).copied().unwrap_or(Row { count: 0, upto: 0, born: upto });
-        (before.upto < upto).then_some((label, Row { count: before.count + added, upto, born: before.born }))
+        let before = own.get(&label).copied().unwrap_or(LabelTotal { count: 0, upto: 0, born: upto });
+        (before.upto < upto).then_some((label, LabelTotal { count: before.count + added, upto, born: before.born }))
     };
     sums.into_iter().filter_map(is_open).collect()
 }
 
-/// A month's labels of all nodes together: each node keeps as many as a list may have, and those beyond that count as
-/// [`OTHER_LABEL`], the rarest first.
+/// The labels of a month over all nodes. Each node keeps as many labels as a list may have; of all together, the rarest
+/// beyond that number count as [`OTHER_LABEL`].
 pub fn within_bounds(labels: HashMap<(i8, String), u64>) -> HashMap<(i8, String), u64> {
     let bound = usize::try_from(MAX_LABELS).unwrap_or(usize::MAX);
     if labels.len() <= bound {
@@ -151,7 +152,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::hit::LabelCount;
 
     fn hits(names: &[u16]) -> Vec<LabelCount> {
         let hit = |name: &u16| LabelCount {
@@ -173,11 +173,11 @@ mod tests {
         ) {
             let (earlier, batch) = (hits(&earlier), hits(&batch));
             let mut own = HashMap::new();
-            own.extend(changes(&own, 10, &earlier.iter().collect()));
-            let whole = changes(&own, 20, &batch.iter().collect());
+            own.extend(changes(&own, 10, &earlier));
+            let whole = changes(&own, 20, &batch);
             let mut torn = own.clone();
             torn.extend(whole.iter().zip(&written).filter(|(_, written)| **written).map(|(row, _)| row.clone()));
-            torn.extend(changes(&torn, 20, &batch.iter().collect()));
+            torn.extend(changes(&torn, 20, &batch));
             own.extend(whole);
             prop_assert_eq!(&torn, &own);
             let counted: u64 = own.values().map(|row| row.count).sum();

@@ -1,4 +1,4 @@
-//! Holding queues by their beats.
+//! Holds queues by renewing their leases: a number, the beat, that grows while the holder is alive.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::outcome::CqlError;
-use super::queue::{BEAT_EVERY, Hold, QueueRow, Queues, start_of};
-use super::watch::uptime;
+use super::queue::{BEAT_EVERY, Hold, Queues, start_of};
+use super::watch::{QueueRow, uptime};
 use crate::domain::hit::NodeId;
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;
 
-/// How soon a holder tries again whose beat did not get through.
+/// How soon a failed beat is sent again.
 const BEAT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// The queues that this process holds, and their rows.
 pub struct Leases {
     cluster: Arc<Cluster>,
     pub queues: Queues,
-    /// Wakes whoever counts what is doubtful.
+    /// Wakes the task that counts doubtful buckets.
     pub doubts: Arc<Notify>,
     beating: Mutex<()>,
 }
@@ -33,8 +33,8 @@ impl Leases {
         Self { cluster: Arc::clone(cluster), queues, doubts: Arc::default(), beating: Mutex::default() }
     }
 
-    /// Opens a queue for this life of the node, and takes over those of its earlier lives, which are over: nobody else
-    /// has its journal.
+    /// Opens a queue for this process, and takes over those of earlier processes of the node. They have ended: the
+    /// journal is locked by one process at a time.
     pub(super) async fn begin_queues(&self) -> Result<(), StoreError> {
         // This may be another attempt.
         if !self.queues.has_own() {
@@ -56,7 +56,8 @@ impl Leases {
             tokio::time::sleep(pause).await;
             let Some(leases) = leases.upgrade().filter(|leases| leases.cluster.check_open().is_ok()) else { return };
             let beaten = leases.beat_all().await;
-            // Nothing is begun on a queue before the beat that gets through: soon after the cluster is back.
+            // Nothing is begun on a queue before a beat succeeds: retried often, so that work resumes soon after the
+            // cluster is back.
             pause = if beaten.is_ok() { BEAT_EVERY } else { BEAT_AGAIN_AFTER };
             if let Err(error) = beaten
                 && LINES.admit().is_some()
@@ -97,11 +98,11 @@ impl Leases {
             self.queues.has_beaten(queue, beat + 1, floor, sent_at);
             return Ok(());
         }
-        // The next look at the rows says why: another holder, or a beat of ours whose answer was lost.
+        // The next read of the rows shows why: another holder, or a beat of this process whose answer was lost.
         Err(StoreError::Unavailable("a queue's beat was refused".into()))
     }
 
-    /// Lowers the floor that a queue's row says, before something is written below it.
+    /// Lowers the floor in a queue's row, before something is written below it.
     pub(super) async fn lower_floor(&self, queue: Uuid, floor: i64) -> Result<(), StoreError> {
         let _one_at_a_time = self.beating.lock().await;
         let row =
@@ -124,7 +125,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Hands all queues back: those with nothing left are removed, the others are free for whoever comes first.
+    /// Releases all queues: empty ones are removed, the others can be taken over at once.
     pub(super) async fn hand_back(&self) -> Result<(), CqlError> {
         for row in self.queue_rows().await?.into_iter().filter(|row| row.holder == self.cluster.process) {
             if self.queues.is_drained(row.queue) {
@@ -138,7 +139,8 @@ impl Leases {
         Ok(())
     }
 
-    /// Takes a queue over as its row was at `looked_at`, unless another process was faster, or its holder lives after all.
+    /// Takes over a queue whose row was read at `looked_at`, unless another process was faster, or its holder is alive
+    /// after all.
     pub(super) async fn adopt(&self, row: &QueueRow, looked_at: Duration) -> Result<(), StoreError> {
         let is_ours = row.holder == self.cluster.process;
         let values = (self.cluster.process, self.queues.node, row.beat + 1, row.queue, row.holder, row.beat);
@@ -148,13 +150,14 @@ impl Leases {
         let buckets: Vec<(i64,)> =
             self.cluster.cql.read(&self.cluster.statements.buckets, (row.queue, row.floor)).await?;
         let buckets: Vec<i64> = buckets.into_iter().map(|(bucket,)| bucket).collect();
-        // One whose answer was lost is ours already, who knows since when: nothing is begun on it before its next beat.
+        // After a lost answer it is unknown since when this process holds the queue: nothing is begun on it before its
+        // next beat.
         let (beat, renewed_at) = if is_ours { (row.beat, LONG_AGO) } else { (row.beat + 1, looked_at) };
         self.queues.adopt(row.queue, Hold { beat, floor: row.floor, renewed_at }, &buckets);
         tracing::info!(queue = %row.queue, node = %row.node, buckets = buckets.len(), "took over the webhook queue of a stopped node");
         self.doubts.notify_one();
         if let Some(first) = buckets.first() {
-            self.queues.tell(start_of(*first));
+            self.queues.notify_due(start_of(*first));
         }
         Ok(())
     }
@@ -174,5 +177,5 @@ impl Leases {
     }
 }
 
-/// A moment so long ago that nothing is begun on its account.
+/// A time so long ago that nothing is begun because of it.
 pub const LONG_AGO: Duration = Duration::ZERO;

@@ -1,14 +1,14 @@
-//! The month's count of a key's links: moved on by LWT, for all creations at once that wait for it in this process.
+//! The monthly count of a key's links: increased by LWT, for all waiting creations of this process at once.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use super::links::Links;
-use super::lwt_quota::{Claim, KnownMonth, LwtQuota, move_on};
+use super::cluster::Cluster;
+use super::in_use::InUse;
+use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, move_on};
 use super::outcome::CqlError;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
@@ -16,70 +16,52 @@ use crate::domain::quota::MonthlyLimit;
 use crate::store::StoreError;
 use crate::store::records::columns::{bigint, month as month_column, number};
 
-/// Idle months are forgotten once more than this many are known.
-const MOST_IDLE: usize = 10_000;
+/// Idle months are dropped once more than this many are in memory.
+const MAX_IDLE: usize = 10_000;
 
-/// Creations of one key that are under way at once: one whose partition is out of reach leaves room for the others.
+/// Creations of one key at once: a key whose partition is unreachable does not use up the creations of all keys.
 const MOST_UNDER_WAY: u64 = 256;
 
 /// The months that creations are counted in.
-#[derive(Default)]
-pub struct LinkQuotas(Mutex<HashMap<(KeyId, Month), Arc<LinkQuota>>>);
-
-impl LinkQuotas {
-    pub fn of(&self, owner: KeyId, month: Month) -> Arc<LinkQuota> {
-        let mut quotas = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if quotas.len() > MOST_IDLE {
-            // One that is in use is the only one of its month: two would overwrite each other's claims.
-            quotas.retain(|_, quota| Arc::strong_count(quota) > 1);
-        }
-        Arc::clone(quotas.entry((owner, month)).or_insert_with(|| {
-            Arc::new(LinkQuota {
-                owner,
-                month,
-                room: Mutex::default(),
-                freed: Notify::new(),
-                waiting: Mutex::default(),
-                claiming: tokio::sync::Mutex::new(()),
-            })
-        }))
-    }
+pub struct LinkQuotas {
+    cluster: Arc<Cluster>,
+    months: InUse<(KeyId, Month), LinkQuota, MAX_IDLE>,
 }
 
 /// One key's month, as this process knows it.
 pub struct LinkQuota {
     owner: KeyId,
     month: Month,
-    room: Mutex<Room>,
+    known: Mutex<KnownUse>,
     freed: Notify,
-    /// Creations whose links are there and wait to be counted.
-    waiting: Mutex<Vec<Waiting>>,
-    /// Who holds it counts for all who wait.
+    /// Creations whose links are inserted and wait to be counted.
+    waiting: Mutex<Vec<WaitingCreation>>,
+    /// Its holder counts for all that wait.
     claiming: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Room {
-    /// What was counted when this process last saw it. The count only grows.
+struct KnownUse {
+    /// The count when this process last saw it. The count only grows.
     used: Option<u64>,
-    /// Creations under way here.
+    /// Creations of this process that are under way.
     under_way: u64,
 }
 
-struct Waiting {
+struct WaitingCreation {
     limit: MonthlyLimit,
     is_awaited: Arc<AtomicBool>,
-    counted: oneshot::Sender<Counted>,
+    counted: oneshot::Sender<CountedLink>,
 }
 
-/// What the month says of a creation.
+/// How a creation was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// It is the month's link of that number.
+pub enum CountedLink {
+    /// As the link of this number in the month.
     As(u64),
-    /// The limit was reached: so many are counted.
+    /// The limit was reached: this many are counted.
     Refused(u64),
-    /// Its caller was told that it failed, before anything was counted.
+    /// Its caller got an error before it was counted.
     Abandoned,
 }
 
@@ -88,27 +70,44 @@ pub struct CreationPlace(Arc<LinkQuota>);
 
 impl Drop for CreationPlace {
     fn drop(&mut self) {
-        self.0.room().under_way -= 1;
+        self.0.known().under_way -= 1;
         self.0.freed.notify_waiters();
     }
 }
 
 impl LinkQuota {
-    fn room(&self) -> MutexGuard<'_, Room> {
+    fn known(&self) -> MutexGuard<'_, KnownUse> {
         // Nothing panics while this lock is held.
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn saw(&self, used: u64) {
-        let mut room = self.room();
-        room.used = Some(room.used.map_or(used, |known| known.max(used)));
+        let mut known = self.known();
+        known.used = Some(known.used.map_or(used, |before| before.max(used)));
     }
 }
 
-impl Links {
-    /// Waits until there may be room under the limit for one more creation: those that would be refused make no link.
-    /// Answers the count where there is none.
-    pub(super) async fn enter(
+impl LinkQuotas {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster), months: InUse::default() }
+    }
+
+    /// A key's month. All creations of the month share it: two would overwrite each other's claims.
+    pub fn of(&self, owner: KeyId, month: Month) -> Arc<LinkQuota> {
+        let new = |_| LinkQuota {
+            owner,
+            month,
+            known: Mutex::default(),
+            freed: Notify::new(),
+            waiting: Mutex::default(),
+            claiming: tokio::sync::Mutex::new(()),
+        };
+        self.months.of((owner, month), new)
+    }
+
+    /// Waits until the limit may allow one more creation, so that a creation that would be refused inserts no link.
+    /// Returns the count if the limit is reached.
+    pub async fn enter(
         &self,
         quota: &Arc<LinkQuota>,
         limit: MonthlyLimit,
@@ -118,15 +117,15 @@ impl Links {
             tokio::pin!(freed);
             freed.as_mut().enable();
             let knows_count = {
-                let mut room = quota.room();
-                if room.under_way >= MOST_UNDER_WAY {
+                let mut known = quota.known();
+                if known.under_way >= MOST_UNDER_WAY {
                     return Err(StoreError::Unavailable("too many creations of this key are under way".into()));
                 }
-                let fits = |used| limit.is_none_or(|limit| used + room.under_way < limit);
-                match (room.used, limit) {
+                let fits = |used| limit.is_none_or(|limit| used + known.under_way < limit);
+                match (known.used, limit) {
                     (None, Some(_)) => false,
                     (used, _) if fits(used.unwrap_or(0)) => {
-                        room.under_way += 1;
+                        known.under_way += 1;
                         return Ok(Ok(CreationPlace(Arc::clone(quota))));
                     }
                     (Some(used), Some(limit)) if used >= limit => return Ok(Err(used)),
@@ -136,69 +135,69 @@ impl Links {
             if knows_count {
                 freed.await;
             } else {
-                let used = self.links_used(quota.owner, quota.month).await?;
+                let used = self.used(quota.owner, quota.month).await?;
                 quota.saw(used);
             }
         }
     }
 
-    pub(super) async fn links_used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
+    pub async fn used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
         let values = (owner.0, month_column(month));
         let row = self.cluster.cql.read_one::<(Option<i64>,)>(&self.cluster.statements.links_used, values).await?;
         Ok(row.map_or(0, |(used,)| number(used)))
     }
 
-    /// Counts a creation whose link is there.
-    pub(super) async fn count_link(
+    /// Counts a creation whose link is inserted.
+    pub async fn count(
         &self,
         quota: &LinkQuota,
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
-    ) -> Result<Counted, StoreError> {
-        let (counted, mut told) = oneshot::channel();
-        let waiting = Waiting { limit, is_awaited: Arc::clone(is_awaited), counted };
+    ) -> Result<CountedLink, StoreError> {
+        let (counted, mut answer) = oneshot::channel();
+        let waiting = WaitingCreation { limit, is_awaited: Arc::clone(is_awaited), counted };
         quota.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
         let _claiming = quota.claiming.lock().await;
-        // Whoever held the lock before may have counted this one.
-        if let Ok(counted) = told.try_recv() {
+        // A holder of the lock before may have counted this one.
+        if let Ok(counted) = answer.try_recv() {
             return Ok(counted);
         }
         let waiting = std::mem::take(&mut *quota.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        let answers = self.claim_links(quota, &waiting).await?;
+        let answers = self.claim(quota, &waiting).await?;
         for (waiting, answer) in waiting.into_iter().zip(answers) {
-            // One that is gone was counted all the same: its link is there.
+            // A cancelled creation is counted too: its link exists.
             let _ = waiting.counted.send(answer);
         }
-        told.try_recv().map_err(|_| StoreError::Unavailable("a link was not counted".into()))
+        answer.try_recv().map_err(|_| StoreError::Unavailable("a link was not counted".into()))
     }
 
-    /// Moves the month's count on by as many as fit, for certain: gives up only when the store closes.
-    async fn claim_links(&self, quota: &LinkQuota, waiting: &[Waiting]) -> Result<Vec<Counted>, StoreError> {
-        // Where it is not known yet, the first claim finds out.
-        let mut known = KnownMonth { used: quota.room().used.unwrap_or(0), claim: None };
-        let mut claiming = Claiming { links: self, quota, waiting, last: None };
-        let answers = move_on(&mut claiming, &mut known).await?;
+    /// Adds as many creations as the limit allows to the month's count. Retries until the store closes.
+    async fn claim(&self, quota: &LinkQuota, waiting: &[WaitingCreation]) -> Result<Vec<CountedLink>, StoreError> {
+        // If the count is unknown, the first claim is refused and the count is read.
+        let mut known = KnownMonth { used: quota.known().used.unwrap_or(0), claim: None };
+        let mut claims = LinkClaims { cluster: &self.cluster, quota, waiting, last: None };
+        let answers = move_on(&mut claims, &mut known).await?;
         quota.saw(known.used);
         Ok(answers)
     }
 }
 
 /// Creations that are counted together.
-struct Claiming<'a> {
-    links: &'a Links,
+struct LinkClaims<'a> {
+    cluster: &'a Cluster,
     quota: &'a LinkQuota,
-    waiting: &'a [Waiting],
-    /// What was to be answered on which count.
-    last: Option<(u64, Vec<Counted>)>,
+    waiting: &'a [WaitingCreation],
+    /// The answers of the last claim, and the count that it was based on.
+    last: Option<(u64, Vec<CountedLink>)>,
 }
 
-impl LwtQuota for Claiming<'_> {
-    type Share = Vec<Counted>;
+impl LwtQuota for LinkClaims<'_> {
+    type Share = Vec<CountedLink>;
     type Rows = ();
 
-    fn share(&mut self, used: u64) -> (Vec<Counted>, u64) {
+    fn share(&mut self, used: u64) -> (Vec<CountedLink>, u64) {
         let answers = match self.last.take() {
-            // A claim on this count may count them already.
+            // A claim based on this count may have counted them already.
             Some((on, answers)) if on == used => answers,
             _ => share(used, self.waiting),
         };
@@ -208,20 +207,20 @@ impl LwtQuota for Claiming<'_> {
     }
 
     fn begin(&self) -> Result<i32, StoreError> {
-        Ok(self.links.cluster.next_claim())
+        Ok(self.cluster.next_claim())
     }
 
-    async fn send(&self, claim: &Claim<Vec<Counted>>) -> Result<bool, CqlError> {
-        let cluster = &self.links.cluster;
+    async fn send(&self, claim: &LwtClaim<Vec<CountedLink>>) -> Result<bool, CqlError> {
+        let cluster = self.cluster;
         let (owner, month) = (self.quota.owner.0, month_column(self.quota.month));
         let values = (bigint(claim.then), claim.number, owner, month, cluster.process, claim.before());
         cluster.cql.lwt(&cluster.statements.claim_links, values).await
     }
 
     async fn read(&mut self) -> Result<(KnownMonth, ()), StoreError> {
-        let cluster = &self.links.cluster;
+        let cluster = self.cluster;
         let month = (self.quota.owner.0, month_column(self.quota.month));
-        let read = || cluster.cql.read::<QuotaRow>(&cluster.statements.link_quota, month);
+        let read = || cluster.cql.read::<LinkQuotaRow>(&cluster.statements.link_quota, month);
         let rows = cluster.until_closed(read).await?;
         let used = rows.first().map_or(0, |(_, used, _)| number(*used));
         self.quota.saw(used);
@@ -235,24 +234,24 @@ impl LwtQuota for Claiming<'_> {
 }
 
 /// Process, count, and number of its last claim.
-type QuotaRow = (Option<Uuid>, Option<i64>, Option<i32>);
+type LinkQuotaRow = (Option<Uuid>, Option<i64>, Option<i32>);
 
 /// How many links these answers count.
-fn counted_in(answers: &[Counted]) -> u64 {
-    answers.iter().filter(|answer| matches!(answer, Counted::As(_))).count() as u64
+fn counted_in(answers: &[CountedLink]) -> u64 {
+    answers.iter().filter(|answer| matches!(answer, CountedLink::As(_))).count() as u64
 }
 
-/// What those who wait are told where `used` are counted.
-fn share(used: u64, waiting: &[Waiting]) -> Vec<Counted> {
+/// The answers to the waiting creations if `used` are counted.
+fn share(used: u64, waiting: &[WaitingCreation]) -> Vec<CountedLink> {
     let mut count = used;
     let answers = waiting.iter().map(|waiting| {
         if !waiting.is_awaited.load(Ordering::Acquire) {
-            Counted::Abandoned
+            CountedLink::Abandoned
         } else if waiting.limit.is_none_or(|limit| count < limit) {
             count += 1;
-            Counted::As(count)
+            CountedLink::As(count)
         } else {
-            Counted::Refused(count)
+            CountedLink::Refused(count)
         }
     });
     answers.collect()

@@ -1,9 +1,9 @@
-//! Links: the short id is settled by an LWT on it, then the month counts the link.
+//! Links: an LWT takes the short id, then the link is counted in the month.
 //!
-//! In this order a crash in between leaves a link that nobody knows, and never takes one from the quota.
+//! In this order a crash in between leaves a link that no client knows, and never uses up quota without a link.
 //!
-//! What was made and is not counted loses all but its id and its claim. A row that is gone would let in an insert of it that
-//! the network delivers late.
+//! A link that was inserted and is not counted is removed except for its id and its claim. Without the row, an insert
+//! that the network delivers late would be applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,24 +12,25 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
-use super::link_quota::{Counted, LinkQuotas};
+use super::link_quota::{CountedLink, LinkQuotas};
 use super::outcome::CqlError;
 use crate::domain::link::{Link, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::links::{LinkRow, NewLinkRow};
 use crate::store::{CreateLinkError, StoreError};
 
-/// Creations of links that are under way at once.
+/// Concurrent creations of links.
 const MOST_CREATIONS: u32 = 1_024;
 
 /// Links, and the month's count of each key's.
-pub struct Links {
-    pub(super) cluster: Arc<Cluster>,
-    quotas: LinkQuotas,
+pub struct CqlLinks {
+    cluster: Arc<Cluster>,
+    /// The monthly counts.
+    pub quotas: LinkQuotas,
     creations: Arc<Semaphore>,
 }
 
-/// Whether anybody waits for a creation.
+/// Whether a caller waits for a creation.
 struct Awaited(Arc<AtomicBool>);
 
 impl Drop for Awaited {
@@ -38,10 +39,10 @@ impl Drop for Awaited {
     }
 }
 
-impl Links {
+impl CqlLinks {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
         let creations = Arc::new(Semaphore::new(MOST_CREATIONS as usize));
-        Self { cluster: Arc::clone(cluster), quotas: LinkQuotas::default(), creations }
+        Self { cluster: Arc::clone(cluster), quotas: LinkQuotas::new(cluster), creations }
     }
 
     /// Waits until no creation is under way.
@@ -50,10 +51,10 @@ impl Links {
         let _ = self.creations.acquire_many(MOST_CREATIONS).await;
     }
 
-    /// Makes a link. The making goes on where its caller gives up: it is brought to an end, one way or the other.
+    /// Creates a link. The creation completes or is undone even if its caller is cancelled.
     pub(super) async fn make_link(self: &Arc<Self>, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
         let unavailable = |reason: &str| StoreError::Unavailable(reason.into());
-        // Where the cluster is away these fill up, and then nothing more is begun.
+        // While the cluster is unreachable, these are used up, and then no creation begins.
         let under_way = Arc::clone(&self.creations).try_acquire_owned();
         let under_way = under_way.map_err(|_| unavailable("too many creations are under way"))?;
         let is_awaited = Arc::new(AtomicBool::new(true));
@@ -81,26 +82,26 @@ impl Links {
     ) -> Result<u64, CreateLinkError> {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
-        let place = self.enter(&quota, limit).await?;
+        let place = self.quotas.enter(&quota, limit).await?;
         let _place = place.map_err(exceeded)?;
         let claim = Uuid::new_v4();
         if !self.cluster.until_closed(|| async { self.insert_link(link, claim).await }).await? {
             return Err(CreateLinkError::IdTaken);
         }
-        match self.count_link(&quota, limit, is_awaited).await? {
-            Counted::As(count) => Ok(count),
-            Counted::Abandoned => {
+        match self.quotas.count(&quota, limit, is_awaited).await? {
+            CountedLink::As(count) => Ok(count),
+            CountedLink::Abandoned => {
                 self.remove_link(link.id, claim).await?;
-                Err(StoreError::Unavailable("nobody waits for it any more".into()).into())
+                Err(StoreError::Unavailable("its caller was cancelled".into()).into())
             }
-            Counted::Refused(current) => {
+            CountedLink::Refused(current) => {
                 self.remove_link(link.id, claim).await?;
                 Err(exceeded(current))
             }
         }
     }
 
-    /// Answers whether the id was free, and so is the link's now.
+    /// Returns whether the id was free and the link has it now.
     pub(super) async fn insert_link(&self, link: &Link, claim: Uuid) -> Result<bool, CqlError> {
         let row = NewLinkRow::new(link, claim);
         let attempt = || async { self.cluster.cql.lwt(&self.cluster.statements.create_link, &row).await };
@@ -108,9 +109,9 @@ impl Links {
         self.cluster.cql.settled(attempt, settle).await
     }
 
-    /// Removes a link that its maker was never told of.
+    /// Removes a link whose creation was not reported to its caller.
     async fn remove_link(&self, id: ShortId, claim: Uuid) -> Result<(), StoreError> {
-        // The claim stays, so it can be sent any number of times.
+        // The claim stays, so the statement can be sent any number of times.
         self.cluster
             .until_closed(|| self.cluster.cql.lwt(&self.cluster.statements.drop_link, (id.as_str(), claim)))
             .await

@@ -1,10 +1,10 @@
-//! A month's count, moved on by LWT: the one protocol of both quotas, of links and of deliveries.
+//! A monthly count that is increased by LWT: the protocol of both quotas, of links and of deliveries.
 //!
-//! A month is a partition. Its count is one for all, and each process has a row in it with the number of its last claim that was
-//! applied. A claim moves the count on from the one that its process has seen, and is refused on any other. So of all claims on
-//! one count at most one is ever applied, and the number in the own row tells which.
+//! A month is a partition. Its count is shared, and each process has a row in it with the number of its last applied
+//! claim. A claim increases the count that its process has seen, and is refused on any other. So of all claims on one
+//! count at most one is ever applied, and the number in the process's own row shows which.
 //!
-//! What a claim counts, and what becomes of what it does not, is for the quota to say.
+//! The quota decides what a claim counts, and what happens to the rest.
 
 use super::outcome::CqlError;
 use crate::store::StoreError;
@@ -19,42 +19,43 @@ pub struct KnownMonth {
 }
 
 /// A claim to be sent.
-pub struct Claim<S> {
-    /// A number that this process has given to no claim before.
+pub struct LwtClaim<S> {
+    /// A number that no claim of this process had before.
     pub number: i32,
-    /// The count that it moves on, and the one that it makes of it.
+    /// The count that it is based on, and the new count.
     pub used: u64,
     pub then: u64,
     pub share: S,
 }
 
-impl<S> Claim<S> {
-    /// The column that a claim asks for: a month that nothing was counted in has no row.
+impl<S> LwtClaim<S> {
+    /// The expected value of the column: a month in which nothing was counted has no row.
     pub fn before(&self) -> Option<i64> {
         (self.used > 0).then(|| bigint(self.used))
     }
 }
 
-/// A quota's month, and those who wait to be counted in it.
+/// A month of a quota, and what waits to be counted in it.
 pub trait LwtQuota {
     /// What one claim counts.
     type Share: Clone + Send + Sync;
-    /// What the rows of the month say besides.
+    /// What else is read from the rows of the month.
     type Rows: Send;
 
-    /// What finds room where `used` are counted, and how many that are. With none there is nothing to claim.
+    /// What the limits allow if `used` are counted, and how many that are. If there are none, there is nothing to
+    /// claim.
     fn share(&mut self, used: u64) -> (Self::Share, u64);
 
-    /// The number of the next claim; an error where this process may begin none.
+    /// The number of the next claim; an error if this process may begin none.
     fn begin(&self) -> Result<i32, StoreError>;
 
-    /// Answers whether the claim was applied.
-    fn send(&self, claim: &Claim<Self::Share>) -> impl Future<Output = Result<bool, CqlError>> + Send;
+    /// Returns whether the claim was applied.
+    fn send(&self, claim: &LwtClaim<Self::Share>) -> impl Future<Output = Result<bool, CqlError>> + Send;
 
     /// Reads the month as LWTs have settled it.
     fn read(&mut self) -> impl Future<Output = Result<(KnownMonth, Self::Rows), StoreError>> + Send;
 
-    /// None of the claims was applied so far. `before` is what was known, `now` what is there.
+    /// None of the claims has been applied so far. `before` is the month as it was known, `now` as it was read.
     fn was_refused(
         &mut self,
         before: KnownMonth,
@@ -63,16 +64,16 @@ pub trait LwtQuota {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Moves a month's count on by as many as fit, for certain. Answers what is counted by that.
+/// Increases a month's count by as many as the limits allow, and settles unknown outcomes. Returns what was counted.
 pub async fn move_on<Q: LwtQuota>(quota: &mut Q, known: &mut KnownMonth) -> Result<Q::Share, StoreError> {
-    // Those that may be applied yet.
+    // Claims that may still be applied.
     let mut sent: Vec<(i32, Q::Share)> = Vec::new();
     loop {
         let (share, count) = quota.share(known.used);
         if count == 0 {
             return Ok(share);
         }
-        let claim = Claim { number: quota.begin()?, used: known.used, then: known.used + count, share };
+        let claim = LwtClaim { number: quota.begin()?, used: known.used, then: known.used + count, share };
         sent.push((claim.number, claim.share.clone()));
         match quota.send(&claim).await {
             Ok(true) => {
@@ -80,7 +81,7 @@ pub async fn move_on<Q: LwtQuota>(quota: &mut Q, known: &mut KnownMonth) -> Resu
                 return Ok(claim.share);
             }
             Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
-            // Refused since the count has moved, or not known: what is there says which.
+            // Refused because the count has changed, or unknown: the month shows which.
             Ok(false) | Err(_) => {}
         }
         let (there, rows) = quota.read().await?;
@@ -89,7 +90,7 @@ pub async fn move_on<Q: LwtQuota>(quota: &mut Q, known: &mut KnownMonth) -> Resu
             return Ok(sent.swap_remove(applied).1);
         }
         if there.used != known.used {
-            // The count never comes back: none of them can be applied any more.
+            // The count never returns to an old value: none of them can be applied any more.
             sent.clear();
         }
         let before = *known;
@@ -105,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a claim that is sent.
+    /// What happens to a claim that is sent.
     #[derive(Clone, Copy)]
     enum ClaimOutcome {
         /// It is applied, and the answer is lost.
@@ -125,7 +126,7 @@ mod tests {
         claims: i32,
     }
 
-    /// A month in which so many wait to be counted.
+    /// A month, and how many wait to be counted.
     struct QuotaMonth {
         there: Mutex<There>,
         wanted: u64,
@@ -147,7 +148,7 @@ mod tests {
             Ok(there.claims)
         }
 
-        async fn send(&self, claim: &Claim<u64>) -> Result<bool, CqlError> {
+        async fn send(&self, claim: &LwtClaim<u64>) -> Result<bool, CqlError> {
             let mut there = self.there.lock().unwrap();
             if let Some(late) = there.late.take() {
                 there.month = late;
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Three wait where at most ten are counted: how many were, and what is there then.
+    /// Three wait, with a limit of ten: how many were counted, and the count then.
     async fn moved_on(used: u64, fates: &[ClaimOutcome]) -> (u64, u64) {
         let known = KnownMonth { used, claim: None };
         let there = There { month: known, fates: fates.iter().copied().collect(), ..There::default() };

@@ -1,8 +1,8 @@
-//! Brings the schema of a keyspace up to date, and tells whether it is.
+//! Brings the schema of a keyspace up to date, and checks whether it is.
 //!
-//! Any number of processes may do it at once: one works at a time, under a lock in the keyspace itself, because a cluster
-//! that makes the same table at two of its nodes at once may end with two of that name. What the lock needs is made before
-//! there is a lock, and is safe in another way, see `bootstrap`.
+//! Any number of processes may do it at once: one works at a time, under a lock in the keyspace itself, because a
+//! cluster that creates the same table at two of its nodes at once may end with two of that name. The tables that the
+//! lock needs are created without it, and are safe in another way, see `bootstrap`.
 
 mod files;
 
@@ -26,13 +26,13 @@ pub use self::files::{FILES, SchemaFile};
 
 /// How long the lock holds unless it is renewed, in seconds. It is renewed before each statement.
 const LOCK_SECONDS: i32 = 60;
-/// Longest time for one statement. Making a table takes a cluster some seconds; less than the lock holds.
+/// Longest time for one statement: less than the lock holds. Creating a table takes a cluster some seconds.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one that works is waited for.
+/// How long to wait for another process that migrates.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
-/// How often it is looked whether the lock is free.
+/// How often to try to take the lock, and the first wait before a retry.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// How often the same is asked again of a cluster that does not answer, or not clearly.
+/// Attempts of a request that the cluster does not answer, or not clearly.
 const TRIES: u32 = 5;
 
 /// A file that was applied.
@@ -77,13 +77,13 @@ impl MigrateError {
     }
 }
 
-/// Applies every file that is not yet applied, and answers which these were. Makes the keyspace where it is missing, with
-/// `replication_factor` copies in `datacenter` (none: that of the node which answers). The session uses the keyspace
+/// Applies every file that is not yet applied, and returns these files. Creates the keyspace if it is missing, with
+/// `replication_factor` copies in `datacenter` (`None`: that of the node which answers). The session uses the keyspace
 /// afterwards.
 ///
 /// # Errors
-/// Nothing was applied where the error is about a file's text or a newer schema. After any other the same may be asked
-/// again: it goes on where it ended.
+/// Nothing was applied if the error is about a file's text or a newer schema. After any other error a retry continues
+/// where this ended.
 pub async fn migrate(
     session: &Session,
     keyspace: &str,
@@ -95,7 +95,8 @@ pub async fn migrate(
     used.map_err(|error| MigrateError::cluster("use the keyspace")(error.into()))?;
     let lock = Lock::take(session, keyspace).await?;
     match apply(&lock).await {
-        // What a statement that failed has done may show only later: nobody else should begin before. The lock ends by itself.
+        // The effect of a failed statement may appear late: the lock is not released and expires, so that no other
+        // process begins before.
         Err(error @ MigrateError::Cluster { .. }) => Err(error),
         result => {
             lock.release().await?;
@@ -110,7 +111,7 @@ pub async fn migrate(
 /// One line that says what to do.
 pub async fn check(session: &Session, keyspace: &str) -> Result<(), MigrateError> {
     let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = 'migrations'";
-    if ask_rows(session, "tell its tables", statement, (keyspace,)).await?.rows_num() == 0 {
+    if ask_rows(session, "list its tables", statement, (keyspace,)).await?.rows_num() == 0 {
         return Err(MigrateError::Missing { keyspace: keyspace.to_owned() });
     }
     match missing(session, keyspace).await?.first() {
@@ -120,16 +121,16 @@ pub async fn check(session: &Session, keyspace: &str) -> Result<(), MigrateError
     }
 }
 
-/// The value that is kept under a name, before it is known whether the schema is this program's; `None` too where there is no schema.
+/// The value of a name, before the schema is checked; `None` also if there is no schema.
 ///
 /// # Errors
 /// When the cluster does not answer.
 pub async fn kept(session: &Session, keyspace: &str, name: &str) -> Result<Option<Vec<u8>>, MigrateError> {
     let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = 'names'";
-    if ask_rows(session, "tell its tables", statement, (keyspace,)).await?.rows_num() == 0 {
+    if ask_rows(session, "list its tables", statement, (keyspace,)).await?.rows_num() == 0 {
         return Ok(None);
     }
-    let task = "tell what it keeps";
+    let task = "return a value";
     let statement = format!("SELECT value FROM \"{keyspace}\".names WHERE name = ?");
     let result = ask_rows(session, task, &statement, (name,)).await?;
     let row = result.maybe_first_row::<(Option<Vec<u8>>,)>();
@@ -139,7 +140,7 @@ pub async fn kept(session: &Session, keyspace: &str, name: &str) -> Result<Optio
 
 /// The files that are not applied.
 async fn missing(session: &Session, keyspace: &str) -> Result<Vec<SchemaFile>, MigrateError> {
-    let task = "tell what was applied";
+    let task = "list what was applied";
     let statement = format!("SELECT name, sha256 FROM \"{keyspace}\".migrations");
     let result = ask_rows(session, task, &statement, ()).await?;
     let rows = result.rows::<(String, String)>().map_err(|error| MigrateError::cluster(task)(error.into()))?;
@@ -159,14 +160,15 @@ async fn missing(session: &Session, keyspace: &str) -> Result<Vec<SchemaFile>, M
     Ok(missing)
 }
 
-/// Applies what is missing. A process that dies on the way leaves a file whose first statements are applied: each of them
-/// can be applied again.
+/// Applies the missing files. If the process dies, some statements of a file may be applied: each of them can be
+/// applied again.
 async fn apply(lock: &Lock<'_>) -> Result<Vec<Applied>, MigrateError> {
     let mut applied = Vec::new();
     for file in missing(lock.session, lock.keyspace).await? {
         for statement in file.statements() {
             lock.renew().await?;
-            // Not asked again by itself: another node of the cluster than the one asked first might not know of it yet.
+            // Without an automatic retry: it could go to another node of the cluster, which may not know of the change
+            // yet.
             let sent = lock.session.query_unpaged(once(&statement), ()).await;
             sent.map_err(|error| MigrateError::cluster("change the schema")(error.into()))?;
             agree(lock.session).await?;
@@ -181,11 +183,11 @@ async fn apply(lock: &Lock<'_>) -> Result<Vec<Applied>, MigrateError> {
     Ok(applied)
 }
 
-/// Makes the keyspace and the two tables that all else is done with.
+/// Creates the keyspace and the two tables that the migration needs.
 ///
-/// Here nothing holds two processes apart. A keyspace is its name and nothing else, so that one made twice is one. A table
-/// has an id besides, which Cassandra draws anew at each of its nodes: here it is given, so that these too are the same
-/// whoever makes them. `ScyllaDB` makes one change after another and has no need of it.
+/// Here no lock excludes other processes. A keyspace is identified by its name, so creating it twice is safe. A table
+/// also has an id, which Cassandra chooses at random at each of its nodes: here the id is given, so that all processes
+/// create the same table. `ScyllaDB` serializes changes of the schema and needs no id.
 async fn bootstrap(
     session: &Session,
     keyspace: &str,
@@ -193,21 +195,22 @@ async fn bootstrap(
     datacenter: Option<&str>,
 ) -> Result<(), MigrateError> {
     let tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
-    let result = ask_rows(session, "tell its tables", tables, (keyspace,)).await?;
-    let rows = result.rows::<(String,)>().map_err(|error| MigrateError::cluster("tell its tables")(error.into()))?;
+    let result = ask_rows(session, "list its tables", tables, (keyspace,)).await?;
+    let rows = result.rows::<(String,)>().map_err(|error| MigrateError::cluster("list its tables")(error.into()))?;
     let there: Vec<String> = rows.flatten().map(|(name,)| name).collect();
     let features = supported_features(session).await?;
 
     if there.is_empty() {
-        // Looked for, not just made if missing: who may only make tables may not even ask to make a keyspace that is there.
+        // Checked first: a role that may only create tables may not send `CREATE KEYSPACE IF NOT EXISTS`, even if it
+        // exists.
         let keyspaces = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
-        if ask_rows(session, "tell its keyspaces", keyspaces, (keyspace,)).await?.rows_num() == 0 {
+        if ask_rows(session, "list its keyspaces", keyspaces, (keyspace,)).await?.rows_num() == 0 {
             let datacenter = match datacenter {
                 Some(name) => name.to_owned(),
                 None => own_datacenter(session).await?,
             };
             let statement = make_keyspace(keyspace, &datacenter, replication_factor, features.as_deref());
-            ask(session, "make the keyspace", &statement, ()).await?;
+            ask(session, "create the keyspace", &statement, ()).await?;
             agree(session).await?;
         }
     }
@@ -222,13 +225,13 @@ async fn bootstrap(
         if features.is_none() {
             statement = format!("{statement} WITH id = {}", table_id(keyspace, table));
         }
-        ask(session, "make the table of migrations", &statement, ()).await?;
+        ask(session, "create the table of migrations", &statement, ()).await?;
     }
-    // Another may have made them a moment ago, and not all nodes may know.
+    // Another process may have created them a moment ago, and not all nodes may know.
     agree(session).await
 }
 
-/// `features` are the engine's, where it tells them.
+/// `features` are those of the engine; `None` if it does not list them.
 fn make_keyspace(keyspace: &str, datacenter: &str, replication_factor: u32, features: Option<&str>) -> String {
     let has = |name: &str| features.is_some_and(|all| all.split(',').any(|feature| feature.trim() == name));
     let tablets = if has("TABLETS") && !has("LWT_WITH_TABLETS") { " AND tablets = {'enabled': false}" } else { "" };
@@ -239,7 +242,7 @@ fn make_keyspace(keyspace: &str, datacenter: &str, replication_factor: u32, feat
     )
 }
 
-/// An id for a table that is the same for all who make it, and another in each keyspace.
+/// The id of a table: the same for all processes, and different in each keyspace.
 fn table_id(keyspace: &str, table: &str) -> Uuid {
     let hash = digest(&SHA256, format!("signpost {keyspace}.{table}").as_bytes());
     let mut bytes = [0; 16];
@@ -247,9 +250,9 @@ fn table_id(keyspace: &str, table: &str) -> Uuid {
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// What the engine can do, between commas; none where it does not say: only `ScyllaDB` has this column.
+/// The features of the engine, separated by commas; `None` if it does not list them: only `ScyllaDB` has this column.
 async fn supported_features(session: &Session) -> Result<Option<String>, MigrateError> {
-    let task = "tell its features";
+    let task = "list its features";
     let column = "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'system' AND table_name = 'local' AND \
                   column_name = 'supported_features'";
     if ask_rows(session, task, column, ()).await?.rows_num() == 0 {
@@ -261,13 +264,13 @@ async fn supported_features(session: &Session) -> Result<Option<String>, Migrate
 }
 
 async fn own_datacenter(session: &Session) -> Result<String, MigrateError> {
-    let task = "tell its datacenter";
+    let task = "return its datacenter";
     let result = ask_rows(session, task, "SELECT data_center FROM system.local", ()).await?;
     let row = result.first_row::<(String,)>();
     row.map(|(name,)| name).map_err(|error| MigrateError::cluster(task)(error.into()))
 }
 
-/// Waits until all nodes know of the same schema.
+/// Waits until all nodes have the same schema.
 async fn agree(session: &Session) -> Result<(), MigrateError> {
     let agreed = session.await_schema_agreement().await;
     agreed.map(drop).map_err(|error| MigrateError::cluster("agree on its schema")(error.into()))
@@ -312,13 +315,13 @@ impl<'a> Lock<'a> {
 
     async fn release(&self) -> Result<(), MigrateError> {
         let statement = format!("DELETE FROM \"{}\".migration_lock WHERE name = 'schema' IF holder = ?", self.keyspace);
-        ask(self.session, "give the lock back", &statement, (self.holder,)).await.map(drop)
+        ask(self.session, "release the lock", &statement, (self.holder,)).await.map(drop)
     }
 
-    /// Whether the lock is this process's after a conditional write that was to make it so. One whose outcome is unknown is
-    /// sent again: if it had its effect after all, the row that stands in its way is this process's own.
+    /// Whether this process has the lock after a conditional write. A write with an unknown outcome is sent again: if
+    /// it was applied, the row that refuses the second one has this process as its holder.
     async fn is_mine(&self, statement: &str, values: impl SerializeRow) -> Result<bool, MigrateError> {
-        let task = "settle whose turn it is";
+        let task = "settle the lock";
         let result = ask_rows(self.session, task, statement, values).await?;
         let holder = result.column_specs().get_by_name("holder").map(|(place, _)| place);
         let row: Row = result.first_row().map_err(|error| MigrateError::cluster(task)(error.into()))?;
@@ -339,7 +342,7 @@ async fn ask_rows(
     result.into_rows_result().map_err(|error| MigrateError::cluster(task)(error.into()))
 }
 
-/// Asks what may be asked again, and does so a few times while the cluster has no clear answer.
+/// Sends a statement that may be repeated, with some retries while the cluster has no clear answer.
 async fn ask(
     session: &Session,
     task: &'static str,
@@ -357,7 +360,7 @@ async fn ask(
     }
 }
 
-/// Whether the same may be answered otherwise a moment later: not what is refused for what it says or who says it.
+/// Whether a retry may succeed: not after a refusal because of the statement itself or of permissions.
 fn may_pass(error: &ExecutionError) -> bool {
     let attempt = match error {
         ExecutionError::BadQuery(_) => return false,
@@ -368,7 +371,7 @@ fn may_pass(error: &ExecutionError) -> bool {
     !matches!(attempt, RequestAttemptError::DbError(DbError::SyntaxError | DbError::Unauthorized, _))
 }
 
-/// A statement that the driver sends once, to be sure what an error means.
+/// A statement that the driver sends once, so that the meaning of an error is certain.
 fn once(statement: &str) -> Statement {
     let mut statement = Statement::new(statement);
     statement.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
@@ -381,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tablets_are_off_only_where_they_would_stand_in_the_way() {
+    fn tablets_are_off_only_if_they_do_not_support_lwts() {
         for (features, is_off) in [
             (None, false),
             (Some(""), false),

@@ -1,8 +1,8 @@
 //! The store on a CQL cluster: `ScyllaDB`, or Cassandra. Many nodes of the service share it.
 //!
-//! What decides between nodes is written by LWTs, whose outcome is settled by reading where it is not known. All other
-//! writes are the same however often they are made, and carry timestamps that come from what they write, not from a
-//! clock: a position in the journal, a hit's time and the number of tries, a key's revision.
+//! What nodes compete for is written by LWTs; an unknown outcome is settled by reading. All other writes are
+//! idempotent: their timestamps are derived from their content and not from a clock (a position in the journal, a hit's
+//! time and the number of attempts, a key's revision).
 
 mod adoption;
 mod children;
@@ -11,8 +11,11 @@ mod deliveries;
 mod delivery_lists;
 mod delivery_quota;
 mod delivery_sums;
+mod delivery_timestamps;
+mod driver_counts;
 mod due;
 mod hits;
+mod in_use;
 mod keys;
 mod labels;
 mod lease;
@@ -28,6 +31,7 @@ mod reconnect;
 mod retries;
 pub mod session;
 mod statements;
+mod tables;
 pub mod transfer;
 mod watch;
 mod windows;
@@ -37,20 +41,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::future::try_join3;
-use scylla::errors::PrepareError;
-use thiserror::Error;
 use tokio::task::JoinHandle;
 
-use self::cluster::{ASK_AGAIN_AFTER, Cluster, forever};
-use self::deliveries::Deliveries;
-use self::delivery_quota::DeliveryQuotas;
-use self::hits::Hits;
-use self::keys::Keys;
-use self::lease::Leases;
-use self::links::Links;
-use self::names::Names;
-use self::session::{OpenSessionError, ScyllaSettings};
-use self::windows::Windows;
+use self::cluster::ASK_AGAIN_AFTER;
+pub use self::cluster::OpenError;
+use self::session::ScyllaSettings;
+use self::tables::CqlTables;
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
@@ -64,49 +60,23 @@ use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
-/// Requests of one operation that are under way at once: enough to keep a cluster busy, and not to flood it.
-const AT_ONCE: usize = 128;
 /// How long closing waits for creations under way.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a start, once it is connected, waits to open its queue on a cluster that can't do its part at the moment, because a
-/// node of it has just died: it takes some 20 s until the others no longer count on that one.
+/// How long a start waits after it is connected until it can open its queue. If a node of the cluster has just died, it
+/// takes some 20 s until the others treat it as down.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Why the store can't be opened.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    #[error(transparent)]
-    Session(#[from] OpenSessionError),
-    #[error("the schema is not what this release needs: {0}")]
-    Schema(#[from] PrepareError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// A store on a cluster, as one node of the service has it open.
 pub struct ScyllaStore {
-    tables: Arc<Tables>,
-    /// Keep the queues; they end when the store closes.
+    tables: Arc<CqlTables>,
+    /// Keep the queues; aborted when the store closes.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The tables, a field each.
-struct Tables {
-    cluster: Arc<Cluster>,
-    names: Arc<Names>,
-    links: Arc<Links>,
-    keys: Keys,
-    hits: Hits,
-    leases: Arc<Leases>,
-    deliveries: Arc<Deliveries>,
-    delivery_quotas: DeliveryQuotas,
-    windows: Windows,
-}
-
 impl ScyllaStore {
-    /// Opens the store for a node. Its schema has to be there.
+    /// Opens the store for a node. Its schema must exist.
     pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
-        let tables = Arc::new(Tables::connect(settings, node).await?);
+        let tables = Arc::new(CqlTables::connect(settings, node).await?);
         let began = Instant::now();
         while let Err(error) = tables.begin().await {
             match error {
@@ -121,14 +91,13 @@ impl ScyllaStore {
         Ok(Self { tables, tasks: Mutex::new(tasks) })
     }
 
-    /// What is known of the way to the cluster, by every answer.
+    /// Whether the cluster is reachable, updated by every answer.
     pub fn reach(&self) -> Arc<Reach> {
         Arc::clone(&self.tables.cluster.cql.reach)
     }
 
-    /// Does something to its end, also where its caller gives up in the middle: what is known here of what is there must
-    /// not fall behind.
-    async fn to_the_end<R, F>(&self, work: impl FnOnce(Arc<Tables>) -> F) -> Result<R, StoreError>
+    /// Completes an operation even if its caller is cancelled: the state in memory must not differ from the cluster's.
+    async fn to_the_end<R, F>(&self, work: impl FnOnce(Arc<CqlTables>) -> F) -> Result<R, StoreError>
     where
         R: Send + 'static,
         F: Future<Output = Result<R, StoreError>> + Send + 'static,
@@ -138,46 +107,9 @@ impl ScyllaStore {
     }
 
     /// The tables, unless the store is closed.
-    fn open_tables(&self) -> Result<&Arc<Tables>, StoreError> {
+    fn open_tables(&self) -> Result<&Arc<CqlTables>, StoreError> {
         self.tables.cluster.check_open()?;
         Ok(&self.tables)
-    }
-}
-
-impl Tables {
-    async fn connect(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
-        let cluster = Arc::new(Cluster::connect(settings).await?);
-        let names = Arc::new(Names::new(&cluster));
-        let leases = Arc::new(Leases::new(&cluster, node));
-        let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases));
-        Ok(Self {
-            links: Arc::new(Links::new(&cluster)),
-            keys: Keys::new(&cluster),
-            hits: Hits::new(&cluster, &deliveries),
-            delivery_quotas: DeliveryQuotas::new(&cluster, &deliveries),
-            windows: Windows::new(&cluster),
-            names,
-            leases,
-            deliveries,
-            cluster,
-        })
-    }
-
-    /// What has to be there before the first request; may be called again where it failed.
-    async fn begin(&self) -> Result<(), StoreError> {
-        self.deliveries.read_first_kept_day().await?;
-        self.leases.begin_queues().await
-    }
-
-    /// Starts what goes on for as long as the store is open: beats, takes over, counts; and the cluster in reach. Each is a
-    /// task of its own, so that a beat never waits for the others.
-    fn start_tasks(&self) -> Vec<JoinHandle<()>> {
-        vec![
-            forever(&self.leases, Leases::keep_beating),
-            forever(&self.deliveries, Deliveries::keep_adopting),
-            forever(&self.deliveries, Deliveries::keep_counting),
-            forever(&self.cluster, Cluster::keep_in_reach),
-        ]
     }
 }
 
@@ -196,7 +128,7 @@ impl Lifecycle for ScyllaStore {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             task.abort();
-            // It was cut off, or had ended.
+            // It was aborted, or had ended.
             let _ = task.await;
         }
         if !was_closed {
@@ -293,7 +225,7 @@ impl CountStore for ScyllaStore {
 
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
         let tables = self.open_tables()?;
-        let (links, hits) = (tables.links.links_used(key, month), tables.hits.hits_served(key, month));
+        let (links, hits) = (tables.links.quotas.used(key, month), tables.hits.hits_served(key, month));
         let (links_created, hits_served, webhook_deliveries) =
             try_join3(links, hits, tables.delivery_quotas.deliveries_used(key, month)).await?;
         Ok(MonthlyCounts { links_created, hits_served, webhook_deliveries })
@@ -347,7 +279,7 @@ impl DeliveryStore for ScyllaStore {
         self.open_tables()?.deliveries.drop_deliveries_before(before).await
     }
 
-    fn on_adoption(&self, tell: AdoptionHook) {
-        self.tables.leases.queues.on_adoption(tell);
+    fn on_adoption(&self, hook: AdoptionHook) {
+        self.tables.leases.queues.on_adoption(hook);
     }
 }

@@ -1,4 +1,4 @@
-//! Values by name, the first of which stays, and numbers that only grow.
+//! Values by name, of which the first is kept, and numbers that only grow.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::store::StoreError;
 use crate::store::records::columns::{bigint, number};
 
 /// Values and numbers by name.
-pub struct Names {
+pub struct CqlNames {
     cluster: Arc<Cluster>,
 }
 
-impl Names {
+impl CqlNames {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
         Self { cluster: Arc::clone(cluster) }
     }
@@ -24,7 +24,7 @@ impl Names {
             Ok::<_, CqlError>(row.map(|(value,)| value.unwrap_or_default()))
         };
         let attempt = || async { self.cluster.cql.lwt(&statements.put_name, (name, &value)).await };
-        // Whoever has written the same value: it is kept.
+        // The same value counts as ours, even if another process wrote it.
         let settle = || async { Ok(there().await?.map(|kept| kept == value)) };
         if self.cluster.cql.settled(attempt, settle).await? {
             return Ok(value);
@@ -38,13 +38,13 @@ impl Names {
         Ok(row.map(|(value,)| value.unwrap_or_default()))
     }
 
-    /// The number under a name; 0 where there is none.
+    /// The number under a name; 0 if there is none.
     pub(super) async fn mark(&self, name: &str) -> Result<u64, StoreError> {
         let row = self.cluster.cql.read_one::<(Option<i64>,)>(&self.cluster.statements.mark, (name,)).await?;
         Ok(number(row.and_then(|(value,)| value)))
     }
 
-    /// Raises the number under a name; one that is higher already stays.
+    /// Raises the number under a name; a higher one stays.
     pub(super) async fn raise_mark(&self, name: &str, value: u64) -> Result<(), StoreError> {
         let value = bigint(value);
         Ok(self.cluster.cql.write(&self.cluster.statements.raise_mark, (value, value, name)).await?)

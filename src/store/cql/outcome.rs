@@ -1,4 +1,4 @@
-//! What a failed request has done: the one question that matters of a driver's error.
+//! What a failed request has done, derived from the driver's error.
 
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
 use thiserror::Error;
@@ -11,10 +11,10 @@ pub enum CqlError {
     /// Nothing was changed, and nothing will be.
     #[error("{0}")]
     NotApplied(String),
-    /// It may have been done, or still be done: to be settled by reading, never by guessing.
+    /// It may have been applied, or may still be: settled by reading, never guessed.
     #[error("{0}")]
     Unknown(String),
-    /// The cluster refuses such a request, or answers what can't be read: trying again does not help.
+    /// The cluster refuses such a request, or its answer is unreadable: a retry does not help.
     #[error("{0}")]
     Unusable(String),
 }
@@ -29,7 +29,7 @@ impl From<CqlError> for StoreError {
 }
 
 impl CqlError {
-    /// What a request has done that ended with this error; `is_lwt`: one that writes on a condition.
+    /// The outcome of a request that ended with this error; `is_lwt`: a conditional write.
     pub fn of(error: &ExecutionError, is_lwt: bool) -> Self {
         let reason = error.to_string();
         match error {
@@ -41,7 +41,7 @@ impl CqlError {
         }
     }
 
-    /// Nothing is changed by a read, however it ends.
+    /// A read changes nothing, however it ends.
     pub fn of_read(self) -> Self {
         match self {
             Self::Unknown(reason) => Self::NotApplied(reason),
@@ -82,8 +82,8 @@ pub fn fate(error: &RequestAttemptError, is_lwt: bool) -> Fate {
 fn fate_of_answer(error: &DbError, is_lwt: bool) -> Fate {
     match error {
         DbError::IsBootstrapping | DbError::Unprepared { .. } => Fate::NotApplied,
-        // The coordinator looked whether it can be done before it did anything. An LWT has several rounds, each of which
-        // looks anew: it may be refused so after it was accepted.
+        // The coordinator checks whether enough replicas are alive before it does anything. An LWT has several rounds
+        // with such a check: it may be refused in a later one after it was accepted.
         DbError::Unavailable { .. }
         | DbError::Overloaded
         | DbError::RateLimitReached { rejected_by_coordinator: true, .. }
@@ -99,8 +99,8 @@ fn fate_of_answer(error: &DbError, is_lwt: bool) -> Fate {
         | DbError::Unauthorized
         | DbError::ConfigError
         | DbError::ProtocolError => Fate::Unusable,
-        // Time-outs and failures of replicas: some may have it, and hand it on. An LWT that ran out of time while it read
-        // may have completed another's proposal, or its own.
+        // Time-outs and failures of replicas: some may have the write, and propagate it. An LWT that timed out while it
+        // read may have completed the proposal of another, or its own.
         _ => Fate::Unknown,
     }
 }

@@ -1,9 +1,9 @@
-//! Which queues of deliveries this process works on: its own, and those it adopted.
+//! The queues of deliveries that this process works on: its own, and those it adopted.
 //!
-//! A queue belongs to one life of a node. Its holder moves the queue's beat on every few seconds; whoever sees a beat stand
-//! still for long enough takes the queue over, by LWT. A holder whose beats do not get through stops working on it well
-//! before, so that nobody works on a queue that another one holds. All of that is measured by each process' own monotonic
-//! clock: no two clocks are ever compared.
+//! A queue is created by one process of a node. Its holder increases the queue's beat every few seconds. A process that
+//! sees no new beat for long enough takes the queue over, by LWT. A holder whose beats fail stops working on the queue
+//! well before that, so that no two processes work on one queue. Each process measures this with its own monotonic
+//! clock: clocks are never compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use crate::domain::webhook::DeliveryId;
 use crate::store::records::columns::bigint;
 use crate::store::{AdoptionHook, StoreError};
 
-/// How often a holder moves the beat on.
+/// The interval of beats.
 pub const BEAT_EVERY: Duration = Duration::from_secs(3);
-/// Work on a queue is begun only so long after the last beat that got through.
+/// How long after the last successful beat work on a queue may begin.
 const SAFE_FOR: Duration = Duration::from_secs(9);
-/// How often a bucket is counted again, once a beat, that has rows whose state may be on its way.
+/// How often a bucket with rows whose state may still be written is counted again, once a beat.
 const MOST_RECOUNTS: u8 = 20;
-/// Due times are kept in stretches of so many milliseconds.
+/// The length of a bucket of due times, in milliseconds.
 const BUCKET_MS: u64 = 10_000;
 
-/// Gives every change of a bucket a number of its own.
+/// Numbers the changes of buckets.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
 
-/// The stretch of time that a due time lies in.
+/// The bucket of a due time.
 pub fn bucket_of(due_at: Timestamp) -> i64 {
     bigint(due_at.0 / BUCKET_MS)
 }
@@ -41,22 +41,22 @@ pub fn start_of(bucket: i64) -> Timestamp {
 }
 
 /// A place in a bucket: a due time and a delivery.
-pub type Place = (i64, [u8; 32]);
+pub type BucketPlace = (i64, [u8; 32]);
 
-/// What is known of a bucket of a queue that is held.
+/// A bucket of a held queue, in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Bucket {
-    /// Deliveries that are pending there, by the day of the hit; none where they were not counted yet.
+    /// Pending deliveries by the day of the hit; `None` until they are counted.
     pending: Option<BTreeMap<Day, i64>>,
-    /// Nothing up to here is pending any more.
-    dead_upto: Option<Place>,
-    /// Whether it is known to be written down that there is this bucket.
+    /// All deliveries up to this place are settled.
+    dead_upto: Option<BucketPlace>,
+    /// Whether the bucket's row is written.
     is_noted: bool,
-    /// Another one after every change, so that a count of a bucket that changed meanwhile is noticed.
+    /// Differs after every change, so that a count of a bucket that changed meanwhile is discarded.
     version: u64,
-    /// Writes under way that will put something there: what is counted meanwhile may miss it.
+    /// Writes under way that add deliveries: a count at the same time may miss them.
     writes: usize,
-    /// How often it was counted again since rows were found whose state may be on its way; 0 where there are none.
+    /// How often it was counted again since rows were found whose state may still be written; 0 if there are none.
     recounts: u8,
 }
 
@@ -74,13 +74,13 @@ impl Bucket {
     }
 }
 
-/// Where a queue stands when this process takes it.
+/// A queue when this process takes it.
 #[derive(Clone, Copy)]
 pub struct Hold {
     pub beat: i64,
-    /// Where its row says that there is nothing below.
+    /// The floor in its row: buckets below it are empty.
     pub floor: i64,
-    /// When the last beat was sent that got through, by [`uptime`].
+    /// When the last successful beat was sent, by [`uptime`].
     pub renewed_at: Duration,
 }
 
@@ -89,16 +89,16 @@ pub struct Hold {
 pub struct HeldBucket {
     pub number: i64,
     pub queue: Uuid,
-    /// Nothing up to here is pending any more.
-    pub dead_upto: Option<Place>,
+    /// All deliveries up to this place are settled.
+    pub dead_upto: Option<BucketPlace>,
 }
 
 /// A queue that this process holds.
 struct Queue {
     beat: i64,
-    /// Where its row says that there is nothing below.
+    /// The floor in its row: buckets below it are empty.
     floor: i64,
-    /// When the last beat was sent that got through, by [`uptime`].
+    /// When the last successful beat was sent, by [`uptime`].
     renewed_at: Duration,
     buckets: BTreeMap<i64, Bucket>,
     /// The highest bucket there ever was.
@@ -120,54 +120,35 @@ impl Queue {
     }
 }
 
-/// A queue as its row says.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueRow {
-    pub queue: Uuid,
-    pub node: Uuid,
-    /// The process that works on it; nil where it was handed back.
-    pub holder: Uuid,
-    pub holder_node: Uuid,
-    pub beat: i64,
-    pub floor: i64,
-}
-
-impl QueueRow {
-    /// Whether nobody works on it when this node starts: it was handed back, or its holder was an earlier life of the node.
-    pub fn is_left_by(&self, node: Uuid) -> bool {
-        self.holder.is_nil() || self.holder_node == node
-    }
-}
-
 /// The queues that this process holds.
 pub struct Queues {
     pub node: Uuid,
     held: Mutex<HeldQueue>,
     pub watch: Watch,
-    tell: Mutex<Option<AdoptionHook>>,
+    adoption_hook: Mutex<Option<AdoptionHook>>,
 }
 
 #[derive(Default)]
 struct HeldQueue {
-    /// Where this process puts what it enqueues.
+    /// The queue for new deliveries.
     own: Option<Uuid>,
     queues: BTreeMap<Uuid, Queue>,
-    /// Buckets to count: adopted, or where the answer to a write was lost.
+    /// Buckets to count: adopted, or after a write with an unknown outcome.
     doubtful: BTreeSet<(Uuid, i64)>,
     /// Those to count again after the next beat.
     doubtful_later: BTreeSet<(Uuid, i64)>,
-    /// How often queues came to this process.
+    /// How many queues this process has adopted.
     adoptions: u64,
 }
 
-/// Deliveries that are about to come into a queue.
+/// Deliveries that are about to be written into a queue.
 pub struct Expected<'a> {
     queues: &'a Queues,
     queue: Uuid,
     buckets: BTreeSet<i64>,
-    /// Buckets that are not known to be written down.
+    /// Buckets whose rows are not known to be written.
     pub unnoted: Vec<i64>,
-    /// A lower floor, where the queue's row says too high a one.
+    /// The new floor, if that in the queue's row is too high.
     pub floor: Option<i64>,
 }
 
@@ -185,7 +166,7 @@ impl Drop for Expected<'_> {
 
 impl Queues {
     pub fn new(node: Uuid) -> Self {
-        Self { node, held: Mutex::default(), watch: Watch::default(), tell: Mutex::default() }
+        Self { node, held: Mutex::default(), watch: Watch::default(), adoption_hook: Mutex::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, HeldQueue> {
@@ -193,44 +174,44 @@ impl Queues {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn on_adoption(&self, tell: AdoptionHook) {
-        *self.tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
+    pub fn on_adoption(&self, hook: AdoptionHook) {
+        *self.adoption_hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
     }
 
-    /// Tells whoever works on the queues that there is something due from `earliest` on.
-    pub fn tell(&self, earliest: Timestamp) {
-        if let Some(tell) = &*self.tell.lock().unwrap_or_else(PoisonError::into_inner) {
-            tell(earliest);
+    /// Reports that adopted deliveries are due from `earliest` on.
+    pub fn notify_due(&self, earliest: Timestamp) {
+        if let Some(hook) = &*self.adoption_hook.lock().unwrap_or_else(PoisonError::into_inner) {
+            hook(earliest);
         }
     }
 
-    /// How often queues came to this process: what it knows of claims is outdated when one has.
+    /// How many queues this process has adopted: claims in memory are outdated after an adoption.
     pub fn adoptions(&self) -> u64 {
         self.held().adoptions
     }
 
-    /// The queue for what is enqueued now.
+    /// The queue for new deliveries.
     ///
     /// # Errors
-    /// Where the last beat that got through is too old to begin anything.
+    /// If the last successful beat is too old to begin anything.
     pub fn own(&self) -> Result<Uuid, StoreError> {
         let held = self.held();
         let own = held.own.filter(|own| held.queues.get(own).is_some_and(Queue::is_safe));
         own.ok_or_else(|| StoreError::Unavailable("the cluster does not confirm this node's queue".into()))
     }
 
-    /// Whether nobody can have taken a queue over by now.
+    /// Whether no other process can have taken a queue over by now.
     pub fn is_held(&self, queue: Uuid) -> bool {
         self.held().queues.get(&queue).is_some_and(|queue| uptime().saturating_sub(queue.renewed_at) < STALE_AFTER)
     }
 
-    /// Whether this process works on a queue, as far as it knows.
+    /// Whether this process holds a queue, as far as it knows.
     pub fn has(&self, queue: Uuid) -> bool {
         self.held().queues.contains_key(&queue)
     }
 
-    /// Counts deliveries as pending in a queue, before their rows are written; until what this answers is dropped, that may
-    /// be under way.
+    /// Counts deliveries as pending in a queue, before their rows are written. Until the returned value is dropped,
+    /// they count as being written.
     pub fn expect(&self, id: Uuid, due: &[(Timestamp, DeliveryId)]) -> Expected<'_> {
         let mut expected =
             Expected { queues: self, queue: id, buckets: BTreeSet::new(), unnoted: Vec::new(), floor: None };
@@ -254,7 +235,7 @@ impl Queues {
         expected
     }
 
-    /// It is written down that there are these buckets, and a floor that is not above them.
+    /// The rows of these buckets are written, and a floor that is not above them.
     pub fn noted(&self, queue: Uuid, buckets: &[i64]) {
         let mut held = self.held();
         let Some(queue) = held.queues.get_mut(&queue) else { return };
@@ -265,7 +246,7 @@ impl Queues {
         }
     }
 
-    /// A delivery is no longer due when it was.
+    /// A delivery is no longer due at this time.
     pub fn settled(&self, queue: Uuid, due_at: Timestamp, id: DeliveryId) {
         let mut held = self.held();
         let Some(queue) = held.queues.get_mut(&queue) else { return };
@@ -274,18 +255,18 @@ impl Queues {
         }
     }
 
-    /// What a bucket holds is not certain.
+    /// The count of a bucket is uncertain.
     pub fn doubt_bucket(&self, queue: Uuid, bucket: i64) {
         self.held().doubtful.insert((queue, bucket));
     }
 
-    /// What these buckets hold is not certain: they are counted again soon.
+    /// The counts of the buckets of these due times are uncertain: they are counted again soon.
     pub fn doubt(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
         let mut held = self.held();
         held.doubtful.extend(due.into_iter().map(|due_at| (queue, bucket_of(due_at))));
     }
 
-    /// Deliveries of hits before a day are gone: counts what is left where there were some.
+    /// Deliveries of hits before a day are removed: counts the buckets that had any.
     pub fn dropped_before(&self, day: Day) {
         let mut held = self.held();
         let HeldQueue { queues, doubtful, .. } = &mut *held;
@@ -298,7 +279,7 @@ impl Queues {
         }
     }
 
-    /// What is pending, of hits from a day on; none where some buckets are still to be counted.
+    /// Pending deliveries of hits from a day on; `None` while some buckets are not counted.
     pub fn pending(&self, since: Day) -> Option<u64> {
         let held = self.held();
         let mut sum = 0;
@@ -308,7 +289,7 @@ impl Queues {
         Some(u64::try_from(sum).unwrap_or(0))
     }
 
-    /// The buckets of all queues that are held, from one on up to another, in order, that may have anything pending.
+    /// The buckets of all held queues between two numbers that may have pending deliveries, in order.
     pub fn buckets(&self, from: i64, upto: i64) -> Vec<HeldBucket> {
         let held = self.held();
         let mut buckets: Vec<_> = held
@@ -325,8 +306,8 @@ impl Queues {
         buckets
     }
 
-    /// Nothing in a bucket up to a place is pending any more, unless it was enqueued since `known`.
-    pub fn is_dead(&self, queue: Uuid, number: i64, known: Option<Place>, upto: Place) {
+    /// All deliveries of a bucket up to a place are settled, unless one was enqueued since `known`.
+    pub fn is_dead(&self, queue: Uuid, number: i64, known: Option<BucketPlace>, upto: BucketPlace) {
         let mut held = self.held();
         let bucket = held.queues.get_mut(&queue).and_then(|queue| queue.buckets.get_mut(&number));
         if let Some(bucket) = bucket.filter(|bucket| bucket.dead_upto == known) {
@@ -334,7 +315,7 @@ impl Queues {
         }
     }
 
-    /// The next bucket to count again, unless that was done already.
+    /// The next bucket to count.
     pub fn next_doubtful(&self) -> Option<(Uuid, i64)> {
         let mut held = self.held();
         let HeldQueue { queues, doubtful, .. } = &mut *held;
@@ -342,13 +323,13 @@ impl Queues {
         doubtful.pop_first()
     }
 
-    /// The version of a bucket before it is counted; none where nobody asks for it any more.
+    /// The version of a bucket before it is counted; `None` if the queue is not held any more.
     pub fn version(&self, queue: Uuid, number: i64) -> Option<u64> {
         Some(self.held().queues.get_mut(&queue)?.buckets.entry(number).or_default().version)
     }
 
-    /// Puts what was found in a bucket in the place of what was thought, unless it changed since `version`; answers whether
-    /// it did. `is_open`: there are rows whose state may be on its way, so it is counted once more later.
+    /// Replaces the count of a bucket by what was found, unless the bucket changed since `version`; returns whether it
+    /// was replaced. `is_open`: there are rows whose state may still be written, so the bucket is counted again later.
     pub fn recounted(&self, id: Uuid, number: i64, version: u64, found: BTreeMap<Day, i64>, is_open: bool) -> bool {
         let mut held = self.held();
         let HeldQueue { queues, doubtful_later, .. } = &mut *held;
@@ -365,14 +346,14 @@ impl Queues {
         true
     }
 
-    /// A queue that this process has opened is held from now on.
+    /// This process has opened a queue and holds it from now on.
     pub fn open(&self, id: Uuid, begin: Hold) {
         let mut held = self.held();
         held.queues.insert(id, Queue::new(begin));
         held.own = Some(id);
     }
 
-    /// A queue of another process is held from now on, with `buckets` that nobody here has counted.
+    /// This process holds the queue of another process from now on, with `buckets` that are not counted yet.
     pub fn adopt(&self, id: Uuid, begin: Hold, buckets: &[i64]) {
         let mut held = self.held();
         let mut queue = Queue::new(begin);
@@ -394,7 +375,7 @@ impl Queues {
         }
     }
 
-    /// Whether there is a queue for what is enqueued, safe or not.
+    /// Whether there is a queue for new deliveries, safe or not.
     pub fn has_own(&self) -> bool {
         self.held().own.is_some()
     }
@@ -403,8 +384,8 @@ impl Queues {
         self.held().queues.keys().copied().collect()
     }
 
-    /// The beat that a queue has now, and the floor to write down with the next one; forgets buckets in which nothing is
-    /// left. From then on, what comes below the floor lowers it first.
+    /// The current beat of a queue, and the floor to write with the next one; removes empty buckets from memory. From
+    /// then on, deliveries below the floor lower it first.
     pub fn next_beat(&self, queue: Uuid) -> Option<(i64, i64)> {
         let mut held = self.held();
         let later = std::mem::take(&mut held.doubtful_later);
@@ -416,7 +397,7 @@ impl Queues {
         Some((queue.beat, lowest))
     }
 
-    /// A beat got through that was sent at `sent_at`, with this floor.
+    /// A beat with this floor that was sent at `sent_at` succeeded.
     pub fn has_beaten(&self, queue: Uuid, beat: i64, floor: i64, sent_at: Duration) {
         if let Some(queue) = self.held().queues.get_mut(&queue) {
             queue.beat = beat;
@@ -425,19 +406,19 @@ impl Queues {
         }
     }
 
-    /// What a queue's row says of its beat, where the answer to one was lost.
+    /// The beat in a queue's row, after the answer to one was lost.
     pub fn beat_is(&self, queue: Uuid, beat: i64) {
         if let Some(queue) = self.held().queues.get_mut(&queue) {
             queue.beat = beat;
         }
     }
 
-    /// Whether nothing in a queue is pending, as far as it is known.
+    /// Whether a queue has no pending deliveries, as far as this process knows.
     pub fn is_drained(&self, queue: Uuid) -> bool {
         self.held().queues.get(&queue).is_some_and(|queue| !queue.buckets.values().any(Bucket::may_have_pending))
     }
 
-    /// Whether an adopted queue has nothing left, so that its row can go.
+    /// Whether an adopted queue is empty, so that its row can be removed.
     pub fn is_done(&self, queue: Uuid) -> bool {
         self.held().own != Some(queue) && self.is_drained(queue)
     }

@@ -1,8 +1,8 @@
-//! Connecting anew to a cluster that was out of reach.
+//! Reconnects to a cluster that was unreachable.
 //!
-//! The driver waits ever longer until it tries again to connect to a node that is gone, up to ten seconds, and longer still
-//! until it gives up a connection on which nothing comes any more. So a session of its own is tried while the cluster is out
-//! of reach, as soon as one of its nodes can be connected to, and takes the place of the other once it is answered.
+//! The driver waits up to ten seconds before it tries again to connect to a node that is gone, and longer before it
+//! closes a connection that receives nothing any more. So while the cluster is unreachable, a new session is opened as
+//! soon as one of its nodes accepts a connection, and replaces the old session once it gets an answer.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
@@ -14,27 +14,27 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::Cluster;
+use super::driver_counts::{counts_of, sum_of};
 use super::session::{Cql, in_keyspace};
-use crate::store::DriverCounts;
 
-/// How long to wait between two tries.
+/// The interval of attempts.
 const TRY_EVERY: Duration = Duration::from_millis(500);
-/// How long a node may take to let itself be connected to.
+/// The time limit of a connection attempt.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    /// Connects anew whenever the cluster is out of reach, for as long as the store is open.
+    /// Reconnects whenever the cluster is unreachable, for as long as the store is open.
     pub(super) async fn keep_in_reach(cluster: Weak<Self>) {
         loop {
             sleep(TRY_EVERY).await;
             let Some(cluster) = cluster.upgrade().filter(|cluster| cluster.check_open().is_ok()) else { return };
             if cluster.cql.reach.is_out() && cluster.cql.some_node_listens().await {
-                cluster.connect_anew().await;
+                cluster.reconnect().await;
             }
         }
     }
 
-    async fn connect_anew(&self) {
+    async fn reconnect(&self) {
         let session = match in_keyspace(&self.cql.settings, &self.cql.timestamps).await {
             Ok(session) => session,
             Err(error) => return tracing::debug!(%error, "can't open a new session to the cluster"),
@@ -47,7 +47,7 @@ impl Cluster {
 }
 
 impl Cql {
-    /// Whether any of the nodes to begin with can be connected to.
+    /// Whether any of the configured nodes accepts connections.
     async fn some_node_listens(&self) -> bool {
         let connect = |node: &String| timeout(CONNECTED_WITHIN, TcpStream::connect(node.clone()));
         let mut connecting: FuturesUnordered<_> = self.settings.nodes.iter().map(connect).collect();
@@ -59,26 +59,14 @@ impl Cql {
         false
     }
 
-    /// Sends everything through a session that was just answered. What is under way in the other one ends there.
+    /// Uses a session that just got an answer. Requests that are under way in the old session end there.
     fn take_session(&self, session: Session) {
         if self.reach.is_out() {
             let before = self.session.swap(Arc::new(session));
             let mut counts = self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
-            *counts = sum(*counts, super::session::counts_of(&before));
+            *counts = sum_of(*counts, counts_of(&before));
             tracing::info!("reconnected to the cluster");
         }
         self.reach.answered();
-    }
-}
-
-/// What sessions have counted one after the other; the connections are those of the last.
-pub fn sum(before: DriverCounts, now: DriverCounts) -> DriverCounts {
-    DriverCounts {
-        queries: before.queries + now.queries,
-        errors: before.errors + now.errors,
-        retries: before.retries + now.retries,
-        request_timeouts: before.request_timeouts + now.request_timeouts,
-        connection_timeouts: before.connection_timeouts + now.connection_timeouts,
-        connections: now.connections,
     }
 }

@@ -1,31 +1,31 @@
-//! When the driver itself sends a request again, as data.
+//! The rules by which the driver retries a request, as data.
 
 use scylla::policies::retry::{RequestInfo, RetryDecision, RetryPolicy, RetrySession};
 
 use super::outcome::{Fate, fate};
 
-/// How often one request is sent again to another node.
+/// How often one request is retried on another node.
 const MOST_RETRIES: usize = 2;
 
-/// What follows from the fate of an attempt.
+/// What to do after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retry {
     AnotherNode,
     Fail,
 }
 
-/// By the fate of the attempt, and whether doing the request twice is the same as once.
+/// By the fate of the attempt, and whether the request is idempotent.
 const RULES: [((Fate, bool), Retry); 6] = [
     ((Fate::NotApplied, true), Retry::AnotherNode),
     ((Fate::NotApplied, false), Retry::AnotherNode),
     ((Fate::Unknown, true), Retry::AnotherNode),
-    // Whether it was done is found out by reading, in the one place that knows how.
+    // Whether it was applied is settled by reading (`Cql::settled`).
     ((Fate::Unknown, false), Retry::Fail),
     ((Fate::Unusable, true), Retry::Fail),
     ((Fate::Unusable, false), Retry::Fail),
 ];
 
-/// Tries another node where that can't do a thing twice.
+/// Retries on another node if the request cannot be applied twice by that.
 #[derive(Debug)]
 pub struct Retries;
 

@@ -1,4 +1,4 @@
-//! The connection to the cluster: how requests are sent, and what is promised of each kind.
+//! The connection to the cluster: how requests are sent, and the guarantees of each kind.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -28,39 +28,39 @@ use scylla::value::{CqlValue, Row};
 use thiserror::Error;
 use tokio::time::Instant;
 
+use super::driver_counts::{counts_of, sum_of};
 use super::outcome::CqlError;
-use super::reconnect::sum;
 use super::retries::Retries;
 use crate::store::DriverCounts;
 use crate::store::reach::Reach;
 use crate::tls;
 
-/// How to reach a cluster, and what to ask of it.
+/// The settings of a connection.
 #[derive(Clone)]
 pub struct ScyllaSettings {
-    /// `host:port` of some of its nodes; the others are learnt from them.
+    /// `host:port` of some of its nodes; the driver discovers the others.
     pub nodes: Vec<String>,
     pub keyspace: String,
-    /// The datacenter whose nodes are asked; `None` is any.
+    /// The datacenter whose nodes are used; `None` is any.
     pub datacenter: Option<String>,
     pub consistency: Consistency,
     pub serial_consistency: SerialConsistency,
     /// Longest time for one request, retries included.
     pub request_timeout: Duration,
-    /// How long a read waits for an answer before it asks another replica too.
+    /// How long a read waits for an answer before it is also sent to another replica.
     pub speculative_after: Duration,
     pub credentials: Option<Credentials>,
     pub tls: Option<Tls>,
 }
 
-/// Who the service is to the cluster.
+/// The credentials of the service on the cluster.
 #[derive(Clone)]
 pub struct Credentials {
     pub username: String,
     pub password: String,
 }
 
-/// Whom to trust for a cluster.
+/// The certificate authorities that are trusted for a cluster.
 #[derive(Clone, Debug)]
 pub enum Tls {
     SystemRoots,
@@ -69,7 +69,7 @@ pub enum Tls {
 }
 
 impl ScyllaSettings {
-    /// With what is usual for all the rest.
+    /// With defaults for all other settings.
     pub fn new(nodes: Vec<String>, keyspace: String) -> Self {
         Self {
             nodes,
@@ -96,7 +96,7 @@ pub enum ConnectError {
     Tls(#[from] rustls::Error),
 }
 
-/// Connects to the cluster, whatever keyspaces it has.
+/// Connects to the cluster, without a keyspace.
 pub async fn connect(settings: &ScyllaSettings) -> Result<Session, ConnectError> {
     connect_with(settings, Arc::new(MonotonicTimestampGenerator::new())).await
 }
@@ -119,10 +119,10 @@ async fn connect_with(
     let mut builder = SessionBuilder::new()
         .known_nodes(&settings.nodes)
         .default_execution_profile_handle(profile.into_handle())
-        // For the few writes that say no timestamp: those of one process come in their order.
+        // For the few writes without a timestamp: those of one process are ordered.
         .timestamp_generator(timestamps)
         .connection_timeout(settings.request_timeout)
-        // What is needed to send a statement to a node that has its rows, and nothing of other keyspaces.
+        // Only what is needed to send a statement to a node that has its rows.
         .keyspaces_to_fetch([&settings.keyspace])
         .fetch_full_schema_metadata(false)
         .schema_agreement_interval(Duration::from_millis(50))
@@ -155,21 +155,20 @@ fn authority(path: &Path) -> Result<RootCertStore, ConnectError> {
     Ok(roots)
 }
 
-/// What a statement does, and with it what may be done where its answer is late or lost.
+/// What a statement does, which determines what happens if its answer is late or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Reads what was written and answered. Asked twice where the answer is late.
+pub enum StatementKind {
+    /// Reads what was written and acknowledged. Sent twice if the answer is late.
     Read,
-    /// Reads what LWTs have decided, completing one that hangs in the air: settles whether one was applied.
+    /// Reads what LWTs have decided, and completes one that is unfinished: settles whether it was applied.
     SettlingRead,
-    /// Writes what is the same however often it is written, as its timestamp is part of what is written, or as nobody else
-    /// writes that row.
+    /// An idempotent write: its timestamp is derived from its content, or no other process writes that row.
     Write,
-    /// A write on a condition. Doing it twice is not the same as once, so it is never sent again blindly.
+    /// A conditional write. It is not idempotent, so it is never sent again without settling its outcome.
     Lwt,
 }
 
-/// Connects, and stays with the keyspace of the settings, which has to be there.
+/// Connects, and uses the keyspace of the settings, which must exist.
 pub async fn in_keyspace(
     settings: &ScyllaSettings,
     timestamps: &Arc<MonotonicTimestampGenerator>,
@@ -180,31 +179,18 @@ pub async fn in_keyspace(
     Ok(session)
 }
 
-/// What the driver has counted in a session.
-pub fn counts_of(session: &Session) -> DriverCounts {
-    let counted = session.get_metrics();
-    DriverCounts {
-        queries: counted.get_requests_unpaged_num() + counted.get_requests_automatically_paged_num(),
-        errors: counted.get_errors_unpaged_num() + counted.get_errors_automatically_paged_num(),
-        retries: counted.get_retries_num(),
-        request_timeouts: counted.get_request_timeouts(),
-        connection_timeouts: counted.get_connection_timeouts(),
-        connections: counted.get_total_connections(),
-    }
-}
-
 /// A session in the service's keyspace.
 pub struct Cql {
-    /// Another one after the cluster was out of reach.
+    /// Replaced after the cluster was unreachable.
     pub(super) session: ArcSwap<Session>,
     pub(super) settings: ScyllaSettings,
-    /// Of all sessions, one after the other.
+    /// Shared by consecutive sessions.
     pub(super) timestamps: Arc<MonotonicTimestampGenerator>,
-    /// What the sessions before this one have counted.
+    /// The counts of the previous sessions.
     pub(super) counts_before: Mutex<DriverCounts>,
-    /// Is told of every answer.
+    /// Notified of every answer.
     pub(super) reach: Arc<Reach>,
-    /// For reads: where an answer is late, another replica is asked too.
+    /// For reads: if an answer is late, another replica is asked too.
     impatient: ExecutionProfileHandle,
 }
 
@@ -212,10 +198,10 @@ impl Cql {
     /// What the driver has counted.
     pub fn driver_counts(&self) -> DriverCounts {
         let before = *self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
-        sum(before, counts_of(&self.session()))
+        sum_of(before, counts_of(&self.session()))
     }
 
-    /// Connects, and stays with the keyspace of the settings, which has to be there.
+    /// Connects, and uses the keyspace of the settings, which must exist.
     pub async fn connect(settings: &ScyllaSettings) -> Result<Self, OpenSessionError> {
         let timestamps = Arc::new(MonotonicTimestampGenerator::new());
         let session = in_keyspace(settings, &timestamps).await?;
@@ -242,15 +228,19 @@ impl Cql {
     }
 
     /// Prepares a statement of a kind.
-    pub async fn prepare(&self, kind: Kind, text: impl Into<String>) -> Result<PreparedStatement, PrepareError> {
+    pub async fn prepare(
+        &self,
+        kind: StatementKind,
+        text: impl Into<String>,
+    ) -> Result<PreparedStatement, PrepareError> {
         let mut statement = Statement::new(text);
-        statement.set_is_idempotent(kind != Kind::Lwt);
+        statement.set_is_idempotent(kind != StatementKind::Lwt);
         let mut prepared = self.session().prepare(statement).await?;
-        prepared.set_is_idempotent(kind != Kind::Lwt);
-        if kind == Kind::Read {
+        prepared.set_is_idempotent(kind != StatementKind::Lwt);
+        if kind == StatementKind::Read {
             prepared.set_execution_profile_handle(Some(self.impatient.clone()));
         }
-        if kind == Kind::SettlingRead {
+        if kind == StatementKind::SettlingRead {
             prepared.set_consistency(match self.settings.serial_consistency {
                 SerialConsistency::LocalSerial => Consistency::LocalSerial,
                 SerialConsistency::Serial => Consistency::Serial,
@@ -259,23 +249,23 @@ impl Cql {
         Ok(prepared)
     }
 
-    /// How long to go on with what the cluster does not settle at once.
+    /// How long to retry what the cluster does not settle at once.
     pub fn patience(&self) -> Duration {
         self.settings.request_timeout * 2
     }
 
-    /// For what prepared statements can't do.
+    /// For statements that are not prepared.
     pub fn session(&self) -> Arc<Session> {
         self.session.load_full()
     }
 
-    /// Writes. `Ok` is durable on as many replicas as the consistency says.
+    /// Writes. `Ok` is durable on as many replicas as the consistency level requires.
     pub async fn write(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<(), CqlError> {
         let written = self.noted(self.session().execute_unpaged(statement, values).await);
         written.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
-    /// Writes rows of one partition at once. None of them can be seen without the others.
+    /// Writes rows of one partition atomically.
     pub async fn write_partition<V: SerializeRow>(
         &self,
         statement: &PreparedStatement,
@@ -290,7 +280,7 @@ impl Cql {
         written.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
-    /// Writes different things to one partition at once, as [`write_partition`](Self::write_partition) does.
+    /// Writes different rows of one partition atomically, like [`write_partition`](Self::write_partition).
     pub async fn write_together(
         &self,
         writes: Vec<(&PreparedStatement, Vec<Option<CqlValue>>)>,
@@ -316,7 +306,7 @@ impl Cql {
         Ok(all)
     }
 
-    /// Shows all rows, of which one page at a time is in memory.
+    /// Calls `each` with all rows, of which one page at a time is in memory.
     pub async fn read_each<R>(
         &self,
         statement: &PreparedStatement,
@@ -341,7 +331,7 @@ impl Cql {
         }
     }
 
-    /// The one row there may be.
+    /// The row, if there is one.
     pub async fn read_one<R>(
         &self,
         statement: &PreparedStatement,
@@ -356,15 +346,15 @@ impl Cql {
         rows.maybe_first_row::<R>().map_err(|error| CqlError::Unusable(error.to_string()))
     }
 
-    /// Writes on a condition; answers whether that held, and so it was done.
+    /// Sends an LWT; returns whether it was applied.
     pub async fn lwt(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<bool, CqlError> {
         let answer = self.noted(self.session().execute_unpaged(statement, values).await);
         applied(answer.map_err(|error| CqlError::of(&error, true))?)
     }
 
-    /// Has an LWT done for certain: `attempt` sends it, `settle` reads what is there.
+    /// Sends an LWT until its outcome is known: `attempt` sends it, `settle` reads the row.
     ///
-    /// `settle` answers whether it is ours; `None` where nothing is decided, so that it has to be sent again.
+    /// `settle` returns whether the row is ours; `None` if nothing is decided, so that the LWT is sent again.
     pub async fn settled<A, S>(
         &self,
         attempt: impl Fn() -> A + Send,
@@ -380,12 +370,12 @@ impl Cql {
                 Ok(true) => return Ok(true),
                 Err(error @ CqlError::Unusable(_)) => return Err(error),
                 Err(error @ CqlError::NotApplied(_)) => error,
-                // Refused by what is there, which may be what an earlier attempt of ours has left; or not known.
+                // Refused by the existing row, which an earlier attempt of ours may have written; or unknown.
                 outcome => match settle().await {
                     Ok(Some(is_ours)) => return Ok(is_ours),
-                    Ok(None) => {
-                        outcome.err().unwrap_or_else(|| CqlError::Unknown("an LWT was refused by nothing".into()))
-                    }
+                    Ok(None) => outcome
+                        .err()
+                        .unwrap_or_else(|| CqlError::Unknown("an LWT was refused without a conflicting row".into())),
                     Err(error) => CqlError::Unknown(error.to_string()),
                 },
             };
@@ -405,7 +395,7 @@ pub enum OpenSessionError {
     Keyspace(String),
 }
 
-/// Longer and longer waits between attempts, until there is no time left.
+/// Growing waits between attempts, until a deadline.
 pub struct Pause {
     next: Duration,
     end: Instant,
@@ -416,7 +406,7 @@ impl Pause {
         Self { next: Duration::from_millis(20), end: Instant::now() + patience }
     }
 
-    /// Breaks where the time is over.
+    /// Breaks if the next wait would end after the deadline.
     pub async fn wait(&mut self) -> ControlFlow<()> {
         if Instant::now() + self.next >= self.end {
             return ControlFlow::Break(());
@@ -427,7 +417,7 @@ impl Pause {
     }
 }
 
-/// The `[applied]` of an LWT's answer, whatever columns stand beside it.
+/// The `[applied]` of an LWT's answer, whatever other columns it has.
 fn applied(answer: QueryResult) -> Result<bool, CqlError> {
     let unreadable = |error: &dyn std::fmt::Display| CqlError::Unknown(format!("an LWT's answer: {error}"));
     let rows = answer.into_rows_result().map_err(|error| unreadable(&error))?;

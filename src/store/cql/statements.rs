@@ -1,9 +1,9 @@
-//! Every statement, prepared once, with what kind it is.
+//! Every statement, prepared once, with its kind.
 
 use scylla::errors::PrepareError;
 use scylla::statement::prepared::PreparedStatement;
 
-use super::session::{Cql, Kind};
+use super::session::{Cql, StatementKind};
 use crate::store::records::links::{LinkRow, NewLinkRow};
 
 macro_rules! statements {
@@ -16,7 +16,7 @@ macro_rules! statements {
         impl Statements {
             /// Prepares them all, at once.
             pub async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(Kind::$kind, $text),)*)?;
+                let ($($name,)*) = futures_util::try_join!($(cql.prepare(StatementKind::$kind, $text),)*)?;
                 Ok(Self { $($name,)* })
             }
         }
@@ -28,13 +28,13 @@ statements! {
     SettlingRead name: "SELECT value FROM names WHERE name = ?";
     Lwt put_name: "INSERT INTO names (name, value) VALUES (?, ?) IF NOT EXISTS";
     Read mark: "SELECT value FROM marks WHERE name = ?";
-    // Twice is the same: the value is the timestamp.
+    // Idempotent: the value is the timestamp.
     Write raise_mark: "UPDATE marks USING TIMESTAMP ? SET value = ? WHERE name = ?";
 
     Read link: format!("SELECT {} FROM links WHERE id = ?", LinkRow::COLUMNS);
     SettlingRead link_claim: "SELECT claim FROM links WHERE id = ?";
     Lwt create_link: NewLinkRow::insert();
-    // Not the row: it keeps out an insert of the same link that comes late.
+    // Not the row: it blocks a late insert of the same link.
     Lwt drop_link: format!("DELETE {} FROM links WHERE id = ? IF claim = ?", LinkRow::VALUES);
     Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";
@@ -44,13 +44,13 @@ statements! {
     SettlingRead key_settled: "SELECT record FROM keys WHERE id = ?";
     Lwt create_key: "INSERT INTO keys (id, revision, record) VALUES (?, ?, ?) IF NOT EXISTS";
     Lwt update_key: "UPDATE keys SET revision = ?, record = ? WHERE id = ? IF revision = ?";
-    // Only where no record is: no creation of this key can write one any more.
+    // Only if there is no record: no creation of this key can write one any more.
     Lwt bar_key: "INSERT INTO keys (id, revision) VALUES (?, 0) IF NOT EXISTS";
     SettlingRead child_list: "SELECT turn, keys, closed FROM key_children WHERE maker = ?";
     Lwt list_child: "UPDATE key_children SET turn = ?, keys = ? WHERE maker = ? IF turn = ?";
     Lwt close_list: "UPDATE key_children SET turn = ?, closed = true WHERE maker = ? IF turn = ?";
     Read key_of_secret: "SELECT key FROM key_secrets WHERE secret_hash = ?";
-    // Twice is the same, as is one after the other in any order: a key's revision is the timestamp.
+    // Idempotent and independent of the order: a key's revision is the timestamp.
     Write put_secret: "INSERT INTO key_secrets (secret_hash, key) VALUES (?, ?) USING TIMESTAMP ?";
     Write drop_secret: "DELETE FROM key_secrets USING TIMESTAMP ? WHERE secret_hash = ?";
     Write put_view: "INSERT INTO key_views (viewer, key) VALUES (?, ?) USING TIMESTAMP ?";
@@ -62,7 +62,8 @@ statements! {
     Read key_use: "SELECT used_at FROM key_uses WHERE key = ?";
 
     Read hit_cursor: "SELECT begun, counted FROM hit_cursors WHERE writer = ?";
-    // The position in the journal is the timestamp, and one node alone writes these rows: the same batch writes the same.
+    // The position in the journal is the timestamp, and only one node writes these rows: the same batch writes the same
+    // values.
     Write begin_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET begun = ? WHERE writer = ?";
     Write end_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET counted = ? WHERE writer = ?";
     Read own_day: "SELECT desktop, mobile, tablet, upto FROM link_days WHERE link = ? AND day = ? AND writer = ?";
@@ -81,14 +82,14 @@ statements! {
     Read served: "SELECT count FROM served_hits WHERE key = ? AND month = ?";
 
     Read delivery: "SELECT state, counted, queue FROM deliveries WHERE link = ? AND day = ? AND delivery = ?";
-    // The hit's time and the number of tries are the timestamp: a later try wins, the same one is the same.
+    // The hit's time and the number of the attempt are the timestamp: a later attempt wins, the same one is idempotent.
     Write put_delivery: "INSERT INTO deliveries (link, day, delivery, state, queue) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
-    // A process alone writes its sums, each with a later timestamp than the ones before.
+    // Only one process writes its sums, each time with a later timestamp.
     Write put_sums: "UPDATE deliveries USING TIMESTAMP ? SET sums[?] = ? WHERE link = ? AND day = ?";
     Read delivery_sums: "SELECT sums FROM deliveries WHERE link = ? AND day = ? LIMIT 1";
     Write mark_counted: "UPDATE deliveries USING TIMESTAMP ? SET counted = true WHERE link = ? AND day = ? AND delivery = ?";
     Read deliveries: "SELECT delivery, state, counted FROM deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
-    // Rows that are only ever added.
+    // These rows are only added.
     Write put_delivery_day: "INSERT INTO delivery_days (link, day) VALUES (?, ?)";
     Read delivery_days: "SELECT day FROM delivery_days WHERE link = ? AND day >= ?";
     Write put_failed: "INSERT INTO failed_deliveries (link, day, delivery) VALUES (?, ?, ?)";
@@ -98,7 +99,8 @@ statements! {
     Lwt claim_deliveries: "UPDATE delivery_quotas SET used = ?, claim = ?, deliveries = ? \
                            WHERE owner = ? AND month = ? AND process = ? IF used = ?";
 
-    // Who takes one over says in its LWT what it has seen: if that was outdated, it is refused.
+    // The LWT that takes a queue over has the row as it was read as its condition: it is refused if the row has
+    // changed.
     Read queues: "SELECT queue, node, holder, holder_node, beat, floor FROM queues WHERE part = 0";
     SettlingRead queue_holder: "SELECT holder FROM queues WHERE part = 0 AND queue = ?";
     Lwt open_queue: "INSERT INTO queues (part, queue, node, holder, holder_node, beat, floor) \
@@ -113,7 +115,7 @@ statements! {
     Read due: "SELECT due_at, delivery FROM due WHERE queue = ? AND bucket = ? \
                AND (due_at, delivery) > (?, ?) AND (due_at, delivery) < (?, ?) LIMIT ?";
 
-    // One process alone writes its rows. Nothing of it counts any more after a window and a second of grace.
+    // Only one process writes its rows. They expire after a window and a second of grace.
     Write put_window: "INSERT INTO windows (key, process, endpoint, admitted) VALUES (?, ?, ?, ?) \
                        USING TTL 61 AND TIMESTAMP ?";
     Read windows: "SELECT process, endpoint, admitted FROM windows WHERE key = ?";

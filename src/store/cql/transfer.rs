@@ -1,6 +1,6 @@
-//! Taking all that is kept out of the cluster, and filling an empty keyspace.
+//! Exports everything in the cluster except deliveries, and fills an empty keyspace.
 //!
-//! Tables are read in the order of their partitions' tokens, which is the only one that a cluster has. A place is a token.
+//! Tables are read in the order of their partitions' tokens, the only order that a cluster has. A place is a token.
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -14,9 +14,10 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
+use super::cluster::{AT_ONCE, OpenError};
 use super::outcome::CqlError;
-use super::session::{Cql, Kind, ScyllaSettings};
-use super::{AT_ONCE, OpenError, Tables};
+use super::session::{Cql, ScyllaSettings, StatementKind};
+use super::tables::CqlTables;
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::hit::{NodeId, Position};
 use crate::domain::key::KeyId;
@@ -28,19 +29,19 @@ use crate::store::records::columns::{
 };
 use crate::store::records::links::LinkRow;
 use crate::store::records::{corrupt, keys, links};
-use crate::store::transfer::{Metric, NAMES, Page, Record, Section, Sink, SinkError, Source};
+use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
-/// Partitions looked at for one page.
+/// Partitions read for one page.
 const PAGE: i32 = 1_000;
 
-/// Whose rows the counts are that were brought from elsewhere; no node has this id.
+/// The node of imported counts; no real node has this id.
 const IMPORTED: NodeId = NodeId(Uuid::from_u128(0x5167_6e70_6f73_8400_8000_696d_706f_7274));
-/// These rows never grow: whoever writes them writes the same.
+/// The timestamp of these rows, which never change after the import.
 const ONCE: i64 = 1;
 
-/// The tables of a cluster, for whoever carries all of them and serves nobody.
+/// The tables of a cluster, for exports and imports, which serve no requests.
 pub struct ScyllaTransfer {
-    tables: Tables,
+    tables: CqlTables,
     scans: Scans,
     links_settled: PreparedStatement,
     deliveries_settled: PreparedStatement,
@@ -48,14 +49,14 @@ pub struct ScyllaTransfer {
 
 macro_rules! scans {
     ($($name:ident: $text:expr;)*) => {
-        /// Statements that go through whole tables.
+        /// Statements that scan whole tables.
         struct Scans {
             $($name: PreparedStatement,)*
         }
 
         impl Scans {
             async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(Kind::Read, $text),)*)?;
+                let ($($name,)*) = futures_util::try_join!($(cql.prepare(StatementKind::Read, $text),)*)?;
                 Ok(Self { $($name,)* })
             }
         }
@@ -79,12 +80,13 @@ scans! {
 impl ScyllaTransfer {
     /// Opens the tables. The schema has to be there.
     pub async fn open(settings: &ScyllaSettings) -> Result<Self, OpenError> {
-        // A node of its own, which has no queue.
-        let tables = Box::pin(Tables::connect(settings, NodeId(Uuid::new_v4()))).await?;
+        // A new node id, which has no queue.
+        let tables = Box::pin(CqlTables::connect(settings, NodeId(Uuid::new_v4()))).await?;
         let scans = Box::pin(Scans::prepare(&tables.cluster.cql)).await?;
         let settled = |table: &str| format!("SELECT used FROM {table} WHERE owner = ? AND month = ? LIMIT 1");
-        let links_settled = tables.cluster.cql.prepare(Kind::SettlingRead, settled("link_quotas")).await?;
-        let deliveries_settled = tables.cluster.cql.prepare(Kind::SettlingRead, settled("delivery_quotas")).await?;
+        let links_settled = tables.cluster.cql.prepare(StatementKind::SettlingRead, settled("link_quotas")).await?;
+        let deliveries_settled =
+            tables.cluster.cql.prepare(StatementKind::SettlingRead, settled("delivery_quotas")).await?;
         Ok(Self { tables, scans, links_settled, deliveries_settled })
     }
 
@@ -92,7 +94,7 @@ impl ScyllaTransfer {
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
     {
-        // No partition has the least of all tokens.
+        // No partition has the lowest of all tokens.
         let from = from.map_or(Ok(i64::MIN), str::parse).map_err(|error| corrupt("places", &error))?;
         Ok(self.tables.cluster.cql.read(statement, (from, PAGE)).await?)
     }
@@ -129,7 +131,7 @@ impl ScyllaTransfer {
         Ok(records)
     }
 
-    /// The count of a month, which nothing was counted in before.
+    /// Writes the count of a month that has none yet.
     async fn put_usage(&self, metric: Metric, key: KeyId, month: Month, count: u64) -> Result<(), SinkError> {
         let (tables, month_row, used) = (&self.tables, month_column(month), bigint(count));
         let (statements, nothing) = (&tables.cluster.statements, None::<i64>);
@@ -165,7 +167,7 @@ impl ScyllaTransfer {
         match record {
             Record::Key(key) => {
                 tables.keys.put_new_key(&key).await?;
-                // What stays where one is there already has to be the same.
+                // An existing key is kept, and must be the same.
                 let is_same = tables.keys.read_key(key.id).await?.is_some_and(|there| there == *key);
                 if is_same { Ok(()) } else { Err(SinkError::Taken(format!("key {}", key.id))) }
             }
@@ -199,7 +201,7 @@ impl ScyllaTransfer {
     }
 
     async fn put_link(&self, link: &Link) -> Result<(), SinkError> {
-        // The same at every try, so that one whose answer was lost is known again.
+        // The same at every attempt, so that an attempt whose answer was lost is recognized.
         let hash = digest(&SHA256, links::to_json(link)?.as_bytes());
         let mut claim = [0; 16];
         claim.copy_from_slice(&hash.as_ref()[..16]);
@@ -212,7 +214,7 @@ impl ScyllaTransfer {
     }
 }
 
-/// The records of some rows, and the place behind the last of them.
+/// The records of some rows, and the place after the last of them.
 fn page<R>(
     rows: Vec<R>,
     token: impl Fn(&R) -> i64,
@@ -227,7 +229,7 @@ fn next_place(rows: usize, last: Option<i64>) -> Option<String> {
     last.filter(|_| is_full).map(|token| token.to_string())
 }
 
-/// A row behind the token of its partition.
+/// A row with the token of its partition.
 struct Placed<R> {
     token: i64,
     row: R,
@@ -248,88 +250,103 @@ impl<'frame, 'metadata, R: DeserializeRow<'frame, 'metadata>> DeserializeRow<'fr
     }
 }
 
+/// A page of each section, from the token `from` on.
+impl ScyllaTransfer {
+    async fn keys_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
+        let rows: Vec<(i64, Option<String>)> = self.scan(&self.scans.keys, from).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        // A row without a record is that of a key whose creation was interrupted.
+        let found = rows.into_iter().filter_map(|(_, record)| record);
+        let records = found.map(|record| Ok(Record::Key(Box::new(keys::from_json(&record)?))));
+        Ok(Page { records: records.collect::<Result<_, StoreError>>()?, next })
+    }
+
+    async fn key_uses_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
+        let rows: Vec<(i64, Uuid, Option<CqlTimestamp>)> = self.scan(&self.scans.key_uses, from).await?;
+        let at = |column: Option<CqlTimestamp>| column.map_or(Timestamp(0), timestamp_from);
+        page(rows, |row| row.0, |row| Ok(Record::KeyUse { key: KeyId(row.1), at: at(row.2) }))
+    }
+
+    async fn links_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
+        let rows: Vec<Placed<LinkRow>> = self.scan(&self.scans.links, from).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.token));
+        let links = rows.into_iter().filter_map(|placed| placed.row.into_link().transpose());
+        let records = links.map(|link| link.map(Record::Link));
+        Ok(Page { records: records.collect::<Result<_, _>>()?, next })
+    }
+
+    /// Counts that have a quota, and so a column.
+    async fn quotas_page(
+        &self,
+        metric: Metric,
+        statement: &PreparedStatement,
+        from: Option<&str>,
+    ) -> Result<Page, StoreError> {
+        let rows: Vec<(i64, Uuid, i32, Option<i64>)> = self.scan(statement, from).await?;
+        let record = |(_, key, month, used)| {
+            Ok(Record::Usage { metric, key: KeyId(key), month: month_from(month), count: number(used) })
+        };
+        page(rows, |row| row.0, record)
+    }
+
+    async fn hits_served_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
+        let rows: Vec<(i64, Uuid, i32)> = self.scan(&self.scans.served, from).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let record = |(_, key, month)| async move {
+            let (key, month) = (KeyId(key), month_from(month));
+            let count = self.tables.hits.hits_served(key, month).await?;
+            Ok::<_, StoreError>(Record::Usage { metric: Metric::HitsServed, key, month, count })
+        };
+        let records = stream::iter(rows).map(record).buffered(AT_ONCE).try_collect().await?;
+        Ok(Page { records, next })
+    }
+
+    async fn days_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
+        let rows: Vec<(i64, String)> = self.scan(&self.scans.days, from).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let of_link = |(_, link): (i64, String)| async move { self.days_of(short_id("links", &link)?).await };
+        let records: Vec<Vec<Record>> = stream::iter(rows).map(of_link).buffered(AT_ONCE).try_collect().await?;
+        Ok(Page { records: records.into_iter().flatten().collect(), next })
+    }
+
+    async fn labels_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
+        let rows: Vec<(i64, String, i32)> = self.scan(&self.scans.labels, from).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let of_month = |(_, link, month): (i64, String, i32)| async move {
+            self.labels_of(short_id("links", &link)?, month).await
+        };
+        let records: Vec<Vec<Record>> = stream::iter(rows).map(of_month).buffered(AT_ONCE).try_collect().await?;
+        Ok(Page { records: records.into_iter().flatten().collect(), next })
+    }
+
+    async fn cursors_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
+        let rows: Vec<(i64, Uuid, Option<i64>, Option<i64>)> = self.scan(&self.scans.cursors, from).await?;
+        let record = |(_, writer, begun, counted)| {
+            if number(begun) > number(counted) {
+                // A part of its rows is in the counts.
+                let reason = format!("node {writer} has not finished counting its hits: start and stop it");
+                return Err(StoreError::Unavailable(reason));
+            }
+            Ok(Record::Cursor { writer: NodeId(writer), counted: Position(number(counted)) })
+        };
+        page(rows, |row| row.0, record)
+    }
+}
+
 #[async_trait]
-impl Source for ScyllaTransfer {
+impl ExportSource for ScyllaTransfer {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
+        let scans = &self.scans;
         match section {
-            Section::Keys => {
-                let rows: Vec<(i64, Option<String>)> = self.scan(&self.scans.keys, from).await?;
-                let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                // A row without a record is that of a key whose creation was cut off.
-                let found = rows.into_iter().filter_map(|(_, record)| record);
-                let records = found.map(|record| Ok(Record::Key(Box::new(keys::from_json(&record)?))));
-                Ok(Page { records: records.collect::<Result<_, StoreError>>()?, next })
-            }
-            Section::KeyUses => {
-                let rows: Vec<(i64, Uuid, Option<CqlTimestamp>)> = self.scan(&self.scans.key_uses, from).await?;
-                let at = |column: Option<CqlTimestamp>| column.map_or(Timestamp(0), timestamp_from);
-                page(rows, |row| row.0, |row| Ok(Record::KeyUse { key: KeyId(row.1), at: at(row.2) }))
-            }
-            Section::Links => {
-                let rows: Vec<Placed<LinkRow>> = self.scan(&self.scans.links, from).await?;
-                let next = next_place(rows.len(), rows.last().map(|row| row.token));
-                let links = rows.into_iter().filter_map(|placed| placed.row.into_link().transpose());
-                let records = links.map(|link| link.map(Record::Link));
-                Ok(Page { records: records.collect::<Result<_, _>>()?, next })
-            }
-            Section::LinksCreated | Section::WebhookDeliveries => {
-                let (statement, metric) = match section {
-                    Section::LinksCreated => (&self.scans.links_created, Metric::LinksCreated),
-                    _ => (&self.scans.deliveries, Metric::WebhookDeliveries),
-                };
-                let rows: Vec<(i64, Uuid, i32, Option<i64>)> = self.scan(statement, from).await?;
-                page(
-                    rows,
-                    |row| row.0,
-                    |(_, key, month, used)| {
-                        Ok(Record::Usage { metric, key: KeyId(key), month: month_from(month), count: number(used) })
-                    },
-                )
-            }
-            Section::HitsServed => {
-                let rows: Vec<(i64, Uuid, i32)> = self.scan(&self.scans.served, from).await?;
-                let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                let record = |(_, key, month)| async move {
-                    let (key, month) = (KeyId(key), month_from(month));
-                    let count = self.tables.hits.hits_served(key, month).await?;
-                    Ok::<_, StoreError>(Record::Usage { metric: Metric::HitsServed, key, month, count })
-                };
-                let records = stream::iter(rows).map(record).buffered(AT_ONCE).try_collect().await?;
-                Ok(Page { records, next })
-            }
-            Section::Days => {
-                let rows: Vec<(i64, String)> = self.scan(&self.scans.days, from).await?;
-                let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                let of_link = |(_, link): (i64, String)| async move { self.days_of(short_id("links", &link)?).await };
-                let records: Vec<Vec<Record>> = stream::iter(rows).map(of_link).buffered(AT_ONCE).try_collect().await?;
-                Ok(Page { records: records.into_iter().flatten().collect(), next })
-            }
-            Section::Labels => {
-                let rows: Vec<(i64, String, i32)> = self.scan(&self.scans.labels, from).await?;
-                let next = next_place(rows.len(), rows.last().map(|row| row.0));
-                let of_month = |(_, link, month): (i64, String, i32)| async move {
-                    self.labels_of(short_id("links", &link)?, month).await
-                };
-                let records: Vec<Vec<Record>> =
-                    stream::iter(rows).map(of_month).buffered(AT_ONCE).try_collect().await?;
-                Ok(Page { records: records.into_iter().flatten().collect(), next })
-            }
-            Section::Cursors => {
-                let rows: Vec<(i64, Uuid, Option<i64>, Option<i64>)> = self.scan(&self.scans.cursors, from).await?;
-                page(
-                    rows,
-                    |row| row.0,
-                    |(_, writer, begun, counted)| {
-                        if number(begun) > number(counted) {
-                            // Its rows are in the counts in part.
-                            let reason =
-                                format!("node {writer} has not brought its counting to an end: start and stop it");
-                            return Err(StoreError::Unavailable(reason));
-                        }
-                        Ok(Record::Cursor { writer: NodeId(writer), counted: Position(number(counted)) })
-                    },
-                )
-            }
+            Section::Keys => self.keys_page(from).await,
+            Section::KeyUses => self.key_uses_page(from).await,
+            Section::Links => self.links_page(from).await,
+            Section::LinksCreated => self.quotas_page(Metric::LinksCreated, &scans.links_created, from).await,
+            Section::HitsServed => self.hits_served_page(from).await,
+            Section::WebhookDeliveries => self.quotas_page(Metric::WebhookDeliveries, &scans.deliveries, from).await,
+            Section::Days => self.days_page(from).await,
+            Section::Labels => self.labels_page(from).await,
+            Section::Cursors => self.cursors_page(from).await,
             Section::Names => Ok(Page { records: self.names().await?, next: None }),
         }
     }

@@ -1,4 +1,4 @@
-//! Telling by their beats which queues' holders are gone, by this machine's own clock alone.
+//! Detects by their beats which queues' holders are gone, with this machine's clock only.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,14 +7,13 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-use super::queue::QueueRow;
-
-/// A beat that stands still for so long belongs to a holder that is gone.
+/// A holder whose beat does not change for so long is gone.
 pub const STALE_AFTER: Duration = Duration::from_secs(15);
-/// Who watches a beat has to look at least so often: while nobody could look, nobody could beat either.
+/// The longest time between two reads of a beat: while this process could not read, the holder may not have been able
+/// to beat either.
 const LONGEST_GAP: Duration = Duration::from_secs(7);
 
-/// The time since this machine was started, that which it slept included: a holder that slept has lost its queues.
+/// The time since the start of this machine, including suspension: a holder that was suspended has lost its queues.
 pub fn uptime() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -22,11 +21,31 @@ pub fn uptime() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// The row of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueRow {
+    pub queue: Uuid,
+    pub node: Uuid,
+    /// The process that works on it; nil after it was released.
+    pub holder: Uuid,
+    pub holder_node: Uuid,
+    pub beat: i64,
+    pub floor: i64,
+}
+
+impl QueueRow {
+    /// Whether no process works on it when this node starts: it was released, or its holder was an earlier process of
+    /// the node.
+    pub fn is_left_by(&self, node: Uuid) -> bool {
+        self.holder.is_nil() || self.holder_node == node
+    }
+}
+
 /// A queue of another process.
 struct Watched {
     holder: Uuid,
     beat: i64,
-    /// Since when its beat stands still.
+    /// Since when its beat is unchanged.
     since: Duration,
     seen_at: Duration,
 }
@@ -36,22 +55,22 @@ struct Watched {
 pub struct Watch(Mutex<HashMap<Uuid, Watched>>);
 
 impl Watch {
-    /// Looks at a queue at the time `now`; answers whether its holder is gone.
+    /// Notes the row of a queue that was read at `now`; returns whether its holder is gone.
     pub fn look(&self, row: &QueueRow, now: Duration) -> bool {
         if row.holder.is_nil() {
-            // Handed back.
+            // Released.
             return true;
         }
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let anew = || Watched { holder: row.holder, beat: row.beat, since: now, seen_at: now };
-        let seen = watched.entry(row.queue).or_insert_with(anew);
+        let new = || Watched { holder: row.holder, beat: row.beat, since: now, seen_at: now };
+        let seen = watched.entry(row.queue).or_insert_with(new);
         let moved = (seen.holder, seen.beat) != (row.holder, row.beat);
         if moved || now.saturating_sub(seen.seen_at) > LONGEST_GAP {
-            *seen = anew();
+            *seen = new();
         }
         seen.seen_at = now;
         let is_gone = now.saturating_sub(seen.since) >= STALE_AFTER;
-        // Those whose row is gone are not looked at any more.
+        // Queues without a row any more are dropped.
         watched.retain(|_, watched| now.saturating_sub(watched.seen_at) <= LONGEST_GAP);
         is_gone
     }
@@ -71,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_gone_once_its_beat_stands_still_for_long_enough() {
+    fn a_holder_is_gone_once_its_beat_is_unchanged_for_long_enough() {
         let watch = Watch::default();
         assert!((0..15).step_by(3).all(|second| !watch.look(&row(7), at(second))));
         assert!(watch.look(&row(7), at(15)));
@@ -84,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nobody_could_look_no_beat_is_missed() {
+    fn no_beat_is_missed_while_this_process_could_not_read() {
         let watch = Watch::default();
         assert!(!watch.look(&row(7), at(0)));
         assert!(!watch.look(&row(7), at(60)), "the cluster was away");
@@ -93,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_was_handed_back_is_free_at_once() {
+    fn a_released_queue_is_free_at_once() {
         assert!(Watch::default().look(&QueueRow { holder: Uuid::nil(), ..row(7) }, at(0)));
     }
 }

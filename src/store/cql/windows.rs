@@ -1,9 +1,12 @@
-//! What each process has let in of a key at a rate limit of late, so that limits hold for all nodes together.
+//! The requests that each process has recently admitted for a key at a rate limit, so that limits hold over all nodes.
 //!
-//! A key is a partition, with a row for each process and rate limit. They are written and read with the store's consistency,
-//! not with that of one replica: where reads and writes meet in a replica, what was published is seen by the next that
-//! looks, though another replica is gone or far behind. One replica would do on a good day, and let in more than the two
-//! seconds' worth that is allowed on a bad one.
+//! A key is a partition, with a row for each process and rate limit. They are written and read with the store's
+//! consistency and not with that of one replica. Reads and writes then share a replica, so a published window is seen
+//! by the next read even if another replica is down or far behind. One replica would be enough in normal operation, but
+//! after a failure it would admit more than the allowed two seconds' worth of requests.
+//!
+//! These rows do not use `own_rows.rs`: a row has a log that each publication replaces, not a total that batches of the
+//! journal add to. So nothing is read before a write, and nothing is kept in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,13 +22,13 @@ use crate::domain::window::{WindowId, WindowLog};
 use crate::store::StoreError;
 use crate::store::records::columns::{self, times, times_from};
 
-/// Keys exchanged at once. Each shard of keys has an exchange of its own, beside all else that is asked of the cluster.
+/// Keys exchanged at once. Each key shard has an exchange of its own, besides all other requests to the cluster.
 const KEYS_AT_ONCE: usize = 64;
 
-/// What was let in, by process.
+/// Admitted requests, by process.
 pub struct Windows {
     cluster: Arc<Cluster>,
-    /// Later publications win over earlier ones that are late, whatever becomes of the clock.
+    /// Later publications win over delayed earlier ones, even if the clock is set back.
     timestamps: MonotonicTimestampGenerator,
 }
 
@@ -50,9 +53,9 @@ impl Windows {
         all_keys(by_key.into_iter().map(|(key, rate_limits)| self.read_windows_of(key, rate_limits))).await
     }
 
-    /// Published first and looked up then: of two that do so at once, one sees the other.
+    /// Publishes before it reads: of two processes that do so at once, one sees the other.
     async fn exchange_windows_of(&self, key: KeyId, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
-        // Only this process writes these rows, so its own order is all there is to keep.
+        // Only this process writes these rows, so only its own order matters.
         let row = |log: &WindowLog| {
             let at = self.timestamps.next_timestamp();
             (key.0, self.cluster.process, columns::rate_limit(log.rate_limit), times(&log.admitted_ms), at)
@@ -67,7 +70,7 @@ impl Windows {
             self.cluster.cql.read::<(Uuid, i8, Option<Vec<u8>>)>(&self.cluster.statements.windows, (key.0,)).await?;
         let mut others = Vec::new();
         for (process, number, admitted) in rows {
-            // A limit that only a later release has is none that was asked for.
+            // Rate limits that only a later release has are skipped.
             let asked = asked.iter().copied().find(|asked| columns::rate_limit(*asked) == number);
             if let Some(rate_limit) = asked.filter(|_| process != self.cluster.process) {
                 others.push(WindowLog {
@@ -81,14 +84,14 @@ impl Windows {
     }
 }
 
-/// Some keys' questions at a time, and all answers together.
+/// Sends the requests of some keys at a time and returns all answers together.
 async fn all_keys<F>(questions: impl Iterator<Item = F>) -> Result<Vec<WindowLog>, StoreError>
 where
     F: Future<Output = Result<Vec<WindowLog>, StoreError>>,
 {
     let mut answers = stream::iter(questions).buffer_unordered(KEYS_AT_ONCE);
     let (mut others, mut failed) = (Vec::new(), None);
-    // After a failure, too: the other keys' windows are to be seen all the same.
+    // A failure of one key does not hide the windows of the others.
     while let Some(answer) = answers.next().await {
         match answer {
             Ok(logs) => others.extend(logs),

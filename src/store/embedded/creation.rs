@@ -1,7 +1,7 @@
-//! The making of a new store, which a crash or a full disk may interrupt: what the engine leaves then, it can't open.
+//! The creation of a new store, which a crash or a full disk may interrupt: the engine can't open what is left then.
 //!
-//! A mark in the directory says that the store there is not whole yet. Where a start finds it, what is there was never used,
-//! and is made anew.
+//! A mark in the directory says that the store there is incomplete. A start that finds the mark deletes the store,
+//! which was never used, and creates it again.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use crate::store::StoreError;
 
 const MARK: &str = "not-whole";
 
-/// Has `make` make a store where there is none in `directory` yet, or one that is not whole.
+/// Calls `make` to create a store if `directory` has none yet, or an incomplete one.
 pub fn make_if_absent(directory: &Path, make: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
     let failed = |error: io::Error| StoreError::Unavailable(error.to_string());
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
@@ -21,15 +21,15 @@ pub fn make_if_absent(directory: &Path, make: impl FnOnce() -> Result<(), StoreE
     mark.remove().map_err(failed)
 }
 
-/// The mark of a directory in which this process, and no other, makes a store.
+/// The mark of a directory in which this process, and no other, creates a store.
 struct UnfinishedMark<'a> {
     directory: &'a Path,
-    /// Locked. The kernel drops that with the process, however that ends.
+    /// Locked. The kernel releases the lock when the process ends, however it ends.
     file: File,
 }
 
 impl<'a> UnfinishedMark<'a> {
-    /// `None` where there is a store already, or something else to make do with. Else nothing is in the directory but the mark.
+    /// `None` if the directory has a store already, or other files. Otherwise it has nothing but the mark.
     fn take(directory: &'a Path) -> io::Result<Option<Self>> {
         let path = directory.join(MARK);
         let is_empty = fs::read_dir(directory)?.next().is_none();
@@ -48,14 +48,14 @@ impl<'a> UnfinishedMark<'a> {
             TryLockError::Error(error) => error,
         })?;
         let mark = Self { directory, file };
-        // Whoever made a store here meanwhile has taken the mark away before letting go of the lock.
-        if !mark.is_there()? {
+        // A process that created a store here meanwhile has removed the mark before releasing the lock.
+        if !mark.exists()? {
             return Ok(None);
         }
         let all: Vec<_> = fs::read_dir(directory)?.collect::<io::Result<_>>()?;
         let mut others = all.iter().filter(|entry| entry.file_name() != MARK).peekable();
         if is_new && others.peek().is_some() {
-            // It was empty a moment ago: another process has made one and is done.
+            // It was empty a moment ago: another process has created a store.
             return mark.remove().map(|()| None);
         }
         for other in others {
@@ -66,8 +66,8 @@ impl<'a> UnfinishedMark<'a> {
         Ok(Some(mark))
     }
 
-    /// Whether the file that is locked is the one that is in the directory.
-    fn is_there(&self) -> io::Result<bool> {
+    /// Whether the locked file is the one in the directory.
+    fn exists(&self) -> io::Result<bool> {
         match fs::metadata(self.directory.join(MARK)) {
             Ok(there) => Ok(there.ino() == self.file.metadata()?.ino()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -75,7 +75,7 @@ impl<'a> UnfinishedMark<'a> {
         }
     }
 
-    /// The store is whole. For certain: a mark that came back after a power cut would have it made anew.
+    /// The store is complete. Synced: a mark that reappeared after a power cut would cause the store to be deleted.
     fn remove(self) -> io::Result<()> {
         fs::remove_file(self.directory.join(MARK))?;
         self.sync()
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_was_interrupted_in_the_making_is_made_anew_from_nothing() {
+    fn a_store_whose_creation_was_interrupted_is_created_again() {
         let root = tempfile::tempdir().unwrap();
         let store = root.path().join("store");
         let refused = make_if_absent(&store, || {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_make_it_at_once_do_not_disturb_each_other() {
+    fn two_processes_that_create_it_at_once_do_not_interfere() {
         let root = tempfile::tempdir().unwrap();
         let store = root.path().join("store");
         make_if_absent(&store, || {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_put_there_is_left_alone() {
+    fn other_files_are_left_alone() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("lost+found")).unwrap();
         make_if_absent(root.path(), || panic!("it is not empty")).unwrap();

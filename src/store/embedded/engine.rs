@@ -9,48 +9,48 @@ use fjall::{Database, Keyspace, PersistMode};
 use tokio::sync::oneshot;
 
 use super::creation;
-use super::known_links::{self, KnownLinks};
-use super::tables::{self, Tables};
-use super::transaction::durable_batch;
+use super::database::{durable_batch, engine_error};
+use super::keyspaces::{self, Keyspaces};
+use super::known_links::KnownLinks;
 use crate::store::StoreError;
 use crate::store::records::row_keys;
 use crate::threads::in_background;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Counted up when an older program would misread what this one writes.
+/// Incremented when an older program would misread what this one writes.
 const LAYOUT: u8 = 1;
 
-/// Opening replays the journals: all of the one that is written to, and the older ones that are not flushed from memory yet.
-/// So memory is flushed whenever this much was written since the last time, and an older journal at once; what is replayed
-/// is about one of this length after a clean end, and two at the most after a crash. The engine begins a new journal no
-/// earlier than this.
+/// Opening replays the journals: the current one, and older ones that are not flushed from memory yet. So memory is
+/// flushed whenever this much was written since the last flush, and an older journal at once. About one journal of this
+/// length is replayed after a clean end, and at most two after a crash. The engine begins a new journal no earlier than
+/// this.
 const JOURNAL: u64 = 64 * MIB;
-/// Less than this is not worth flushing at a clean end: it is replayed in no time.
+/// Less than this is not flushed at a clean end: its replay takes negligible time.
 const FEW_BYTES: u64 = 8 * MIB;
-/// Its first thread only flushes, and as long as a merging is asked for that no other thread has taken up, it asks and looks again
-/// without a pause. With one other thread that was so in every merging: four parts of ten of what the two took, in a profile of wide
-/// redirects (2026-11-22). With three it is so while all of them merge.
+/// The engine's first thread only flushes. While a compaction is requested that no other thread has taken, it
+/// busy-waits. With one other thread it did so during every compaction: 40 % of the CPU time of the two, in a profile
+/// of wide redirects (2026-11-22). With three others it does so only while all of them are compacting.
 const WORKERS: usize = 4;
 
-/// The database, and what is known of it.
+/// The open database.
 pub struct Engine {
-    pub tables: Tables,
+    pub keyspaces: Keyspaces,
     pub database: Database,
-    /// Which links there are.
+    /// The ids of all links, and what redirects need of them.
     pub known_links: Arc<KnownLinks>,
     /// Held by a transaction.
     pub writing: Mutex<()>,
-    /// Bytes that went to the journal since memory was flushed.
+    /// Bytes written to the journal since memory was flushed.
     unflushed: AtomicU64,
-    /// Dropped last: tells whoever waits for it that all is closed, and the directory free.
+    /// Dropped last: everything is closed then, and another process may open the directory.
     gone: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 /// Resolves, with an error, once the engine is closed.
 pub type Gone = oneshot::Receiver<()>;
 
-/// A database that is opened. Nothing was written to it, unless it was made just now.
+/// An open database. Nothing was written to it, unless it was created by this call.
 pub struct Opened {
     database: Database,
     meta: Keyspace,
@@ -68,7 +68,7 @@ impl Opened {
     fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let database =
             Database::builder(directory).cache_size(cache_bytes).max_journaling_size(JOURNAL).worker_threads(WORKERS);
-        // Its own threads, which flush and merge, stand back as the one does that starts them.
+        // The engine's threads, which flush and compact, inherit the low priority of the thread that starts them.
         let opened = in_background("store-opening", move || database.open())
             .map_err(|error| StoreError::Unavailable(error.to_string()))?
             .join();
@@ -77,14 +77,14 @@ impl Opened {
             fjall::Error::Locked => StoreError::Unavailable("another process has the store open".into()),
             error => engine_error(&error),
         })?;
-        // Its hits would not be seen. No release has written one.
+        // Its hits would not be found. No release has written such a store.
         if database.keyspace_exists("days") && !database.keyspace_exists("counts") {
             return Err(StoreError::Unavailable(
-                "a version before 0.1.0 has made it: export it with that version".into(),
+                "a version before 0.1.0 created it: export it with that version".into(),
             ));
         }
-        let meta = tables::open_meta(&database)?;
-        // Before anything is made in it.
+        let meta = keyspaces::open_meta(&database)?;
+        // Before any keyspace is created.
         check_layout(&database, &meta)?;
         Ok(Self { database, meta, directory: directory.to_owned() })
     }
@@ -100,19 +100,19 @@ impl Opened {
         let Self { database, meta: _, directory } = self;
         let directory = directory.as_path();
         let (sender, gone) = oneshot::channel();
-        // What was read from it is in memory again, and it goes on behind that.
+        // The content of the newest journal is in memory again, and new rows are appended to it.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
-        let tables = Tables::open(&database)?;
-        let known_links = Arc::new(known_links::open(&database, &tables.meta, &tables.links, directory)?);
+        let keyspaces = Keyspaces::open(&database)?;
+        let known_links = Arc::new(KnownLinks::open(&database, &keyspaces.meta, &keyspaces.links, directory)?);
         let engine = Engine {
-            tables,
+            keyspaces,
             known_links,
             database,
             writing: Mutex::default(),
             unflushed,
             gone: Mutex::new(Some(sender)),
         };
-        // The engine syncs what is in its directory; that the directory is there is for us to make sure.
+        // The engine syncs the content of its directory; the entry of the directory in its parent is synced here.
         let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = File::open(parent).and_then(|parent| parent.sync_all());
         synced.map_err(|error| StoreError::Unavailable(error.to_string()))?;
@@ -127,42 +127,42 @@ impl Engine {
         Opened::in_directory(directory, cache_bytes)?.into_engine()
     }
 
-    /// Whether commits still succeed: after an I/O error, or a panic of its own threads, the engine refuses all further ones
-    /// until it is opened anew.
+    /// Whether commits still succeed: after an I/O error, or a panic in one of its threads, the engine refuses all
+    /// further commits until it is opened again.
     pub fn probe(&self) -> Result<(), StoreError> {
         self.database.persist(PersistMode::Buffer).map_err(|error| engine_error(&error))
     }
 
-    /// Takes note of what was written, and has memory flushed in the background where that was enough.
+    /// Counts bytes that were written, and starts a flush of memory in the background once they reach [`JOURNAL`].
     pub fn wrote(&self, bytes: u64) {
         if self.unflushed.fetch_add(bytes, Ordering::Relaxed) + bytes < JOURNAL {
             return;
         }
         self.unflushed.store(0, Ordering::Relaxed);
-        for keyspace in self.tables.all() {
+        for keyspace in self.keyspaces.all() {
             if let Err(error) = keyspace.rotate_memtable() {
-                // Writes fail then too, and say more.
+                // Writes fail then too, and log the cause.
                 tracing::debug!(%error, "store: can't flush memory tables");
             }
         }
     }
 
-    /// Writes what is in memory to where it needs no replay.
+    /// Flushes memory, so that the next start has nothing to replay.
     pub fn flush(&self) -> Result<(), StoreError> {
         if self.unflushed.load(Ordering::Relaxed) < FEW_BYTES {
             return Ok(());
         }
-        // An engine that failed would never be done.
+        // A failed engine would never finish.
         self.probe()?;
-        self.tables
+        self.keyspaces
             .all()
             .into_iter()
             .try_for_each(Keyspace::rotate_memtable_and_wait)
             .map_err(|error| engine_error(&error))
     }
 
-    /// Leaves an engine that has failed as it is, to the end of the process. Closing it would write what it still has of the
-    /// commit that failed: where there is room again, the next start would find what was refused.
+    /// Leaks a failed engine until the process ends. Closing it would write the rest of the commit that failed: if the
+    /// disk has space again, the next start would find rows that were refused.
     pub fn leave(self: Arc<Self>) {
         drop(self.gone.lock().unwrap_or_else(PoisonError::into_inner).take());
         std::mem::forget(self);
@@ -173,7 +173,7 @@ impl Engine {
     }
 }
 
-/// Refuses what a later program has written, and marks what has no mark.
+/// Refuses a store that a later program has written, and writes the layout version of a new one.
 fn check_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> {
     let written = meta.get(row_keys::LAYOUT).map_err(|error| engine_error(&error))?;
     match written.as_deref() {
@@ -191,7 +191,7 @@ fn check_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> 
     }
 }
 
-/// The length of the journal that the engine writes to.
+/// The length of the journal that the engine appends to.
 fn newest_journal(directory: &Path) -> Option<u64> {
     let journals = std::fs::read_dir(directory).ok()?.flatten().filter_map(|file| {
         let path = file.path();
@@ -202,14 +202,6 @@ fn newest_journal(directory: &Path) -> Option<u64> {
     journals.max().map(|(_, length)| length)
 }
 
-pub fn engine_error(error: &fjall::Error) -> StoreError {
-    StoreError::Unavailable(match error {
-        fjall::Error::Locked => "another process has it open".into(),
-        fjall::Error::Io(error) => error.to_string(),
-        error => error.to_string(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -218,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_flushed_whenever_a_journal_is_full_whichever_tables_it_was_written_for() {
+    fn memory_is_flushed_whenever_a_journal_is_full_whichever_keyspaces_were_written() {
         let directory = tempfile::tempdir().unwrap();
         let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
         let put = |keyspace: &Keyspace| {
@@ -226,20 +218,20 @@ mod tests {
             transaction.insert(keyspace, "key", "value").unwrap();
             transaction.commit().unwrap();
         };
-        put(&engine.tables.links);
+        put(&engine.keyspaces.links);
         engine.wrote(JOURNAL - 1_000);
-        put(&engine.tables.usage);
-        assert_eq!((engine.tables.links.table_count(), engine.tables.usage.table_count()), (0, 0));
+        put(&engine.keyspaces.usage);
+        assert_eq!((engine.keyspaces.links.table_count(), engine.keyspaces.usage.table_count()), (0, 0));
         engine.wrote(1_000);
         let begun = Instant::now();
-        while [&engine.tables.links, &engine.tables.usage].iter().any(|keyspace| keyspace.table_count() == 0) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "what is in memory was not flushed");
-            // Who flushes stands back behind this thread.
+        while [&engine.keyspaces.links, &engine.keyspaces.usage].iter().any(|keyspace| keyspace.table_count() == 0) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "memory was not flushed");
+            // The flushing threads have a lower priority than this one.
             std::thread::sleep(Duration::from_millis(1));
         }
-        // And again only after as much more.
-        put(&engine.tables.links);
-        assert_eq!(engine.tables.links.table_count(), 1);
+        // The next flush comes only after as much more.
+        put(&engine.keyspaces.links);
+        assert_eq!(engine.keyspaces.links.table_count(), 1);
     }
 
     #[test]
@@ -248,7 +240,7 @@ mod tests {
         let path = directory.path().join("store");
         for written in [LAYOUT, LAYOUT + 1] {
             let engine = Engine::open(&path, 1 << 20).unwrap().0;
-            engine.tables.meta.insert(row_keys::LAYOUT, [written]).unwrap();
+            engine.keyspaces.meta.insert(row_keys::LAYOUT, [written]).unwrap();
         }
         let refused = Engine::open(&path, 1 << 20).err().unwrap().to_string();
         assert!(refused.contains("a later version has written it, in layout 02; this one knows 01"), "{refused}");

@@ -1,11 +1,14 @@
-//! Hit counters. One journal writes to an embedded store, so each counter is in one row, and the journal's cursor moves in
-//! the same transaction: a batch is counted wholly and once, or not at all.
+//! Batches of hits. One journal writes to an embedded store, so each counter is in one row, and the journal's cursor
+//! moves in the same transaction: a batch is counted completely and once, or not at all.
 
-use super::counts::Counting;
+use fjall::Keyspace;
+
+use super::counts::CountTable;
+use super::deliveries::DeliveryTable;
 use super::engine::Engine;
-use super::transaction::{Rows, Transaction};
-use super::{counts, deliveries, links};
-use crate::domain::hit::{DayCount, HitBatch, LabelCount, LinkHits, NodeId, Position};
+use super::transaction::{RowReader, Transaction};
+use super::usage::UsageTable;
+use crate::domain::hit::{DayCount, HitBatch, LabelCount, NodeId, Position};
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::store::records::{corrupt, counters, row_keys};
@@ -14,37 +17,65 @@ use crate::threads::give_way;
 
 const CURSOR: &str = "journal cursor";
 
-pub fn read_cursor(engine: &Engine, from: &impl Rows, writer: NodeId) -> Result<Position, StoreError> {
-    let row = from.row(&engine.tables.meta, row_keys::cursor(writer))?;
-    counters::decode::<1>(CURSOR, row.as_deref()).map(|[position]| Position(position))
+/// The journals' cursors, and the tables that a batch of hits changes.
+pub struct HitTable {
+    meta: Keyspace,
+    counts: CountTable,
+    usage: UsageTable,
+    deliveries: DeliveryTable,
 }
 
-pub fn cursor(engine: &Engine, writer: NodeId) -> Result<Position, StoreError> {
-    read_cursor(engine, &engine.database.snapshot(), writer)
+impl HitTable {
+    pub fn new(engine: &Engine, counts: &CountTable, usage: &UsageTable, deliveries: &DeliveryTable) -> Self {
+        Self {
+            meta: engine.keyspaces.meta.clone(),
+            counts: counts.clone(),
+            usage: usage.clone(),
+            deliveries: deliveries.clone(),
+        }
+    }
+
+    pub fn cursor(&self, from: &impl RowReader, writer: NodeId) -> Result<Position, StoreError> {
+        Self::read_cursor(from.row(&self.meta, row_keys::cursor(writer))?.as_deref())
+    }
+
+    pub fn set_cursor(
+        &self,
+        transaction: &mut Transaction<'_>,
+        writer: NodeId,
+        position: Position,
+    ) -> Result<(), StoreError> {
+        transaction.insert(&self.meta, row_keys::cursor(writer), counters::encode([position.0]))
+    }
+
+    /// Reads the row of a cursor.
+    pub fn read_cursor(row: Option<&[u8]>) -> Result<Position, StoreError> {
+        counters::decode::<1>(CURSOR, row).map(|[position]| Position(position))
+    }
+
+    pub fn apply(&self, transaction: &mut Transaction<'_>, batch: &HitBatch) -> Result<(), StoreError> {
+        let cursor = self.cursor(transaction, batch.writer)?;
+        if cursor >= batch.upto {
+            return Ok(());
+        }
+        if cursor != batch.from {
+            return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
+        }
+        let mut counter = self.counts.count_batch(transaction);
+        for (link, days, labels) in by_link(&batch.days, &batch.labels) {
+            give_way();
+            counter.add(link, days, labels)?;
+        }
+        for row in &batch.served {
+            let used = self.usage.used(transaction, row.key, row.month, Metric::HitsServed)?;
+            self.usage.set(transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
+        }
+        self.deliveries.enqueue(transaction, &batch.deliveries)?;
+        self.set_cursor(transaction, batch.writer, batch.upto)
+    }
 }
 
-pub fn apply(engine: &Engine, transaction: &mut Transaction<'_>, batch: &HitBatch) -> Result<(), StoreError> {
-    let cursor = read_cursor(engine, transaction, batch.writer)?;
-    if cursor >= batch.upto {
-        return Ok(());
-    }
-    if cursor != batch.from {
-        return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
-    }
-    let mut counting = Counting::of_batch(engine, transaction);
-    for (link, days, labels) in by_link(&batch.days, &batch.labels) {
-        give_way();
-        counting.add(link, days, labels)?;
-    }
-    for row in &batch.served {
-        let used = links::used(engine, transaction, row.key, row.month, Metric::HitsServed)?;
-        links::set_used(engine, transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
-    }
-    deliveries::enqueue(engine, transaction, &batch.deliveries)?;
-    transaction.insert(&engine.tables.meta, row_keys::cursor(batch.writer), counters::encode([batch.upto.0]))
-}
-
-/// The rows of each link, which stand together in both lists.
+/// The rows of each link, which are adjacent in both lists.
 pub(super) fn by_link<'a>(
     mut days: &'a [DayCount],
     mut labels: &'a [LabelCount],
@@ -59,8 +90,4 @@ pub(super) fn by_link<'a>(
         (days, labels) = (other_days, other_labels);
         Some((link, its_days, its_labels))
     })
-}
-
-pub fn of_link(engine: &Engine, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-    counts::of_link(engine, &engine.database.snapshot(), id, with_labels)
 }

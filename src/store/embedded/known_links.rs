@@ -1,92 +1,121 @@
-//! Which links there are, and what redirects need of them, told without waiting: neither a request for an id that is not there
-//! nor a redirect to a link that memory has takes a look-up in the engine, or another thread.
+//! The ids of all links, and what redirects need of them, available without waiting. Neither a request for an unknown
+//! id nor a redirect to a link that is in memory needs a look-up in the engine, or another thread.
 //!
-//! An index in memory knows all ids, and where in a file ([`records`]) each link's record is. What it does not know is not
-//! there. The file is the kernel's to keep in memory or not: a record that is there is read at once, and any other link is
-//! looked up. Links never change and are never deleted, so neither does a record.
+//! An index in memory has all ids, and for each the position of the link's record in a file ([`records`]). An id that
+//! is not in the index does not exist. The kernel decides which parts of the file are in memory: a record in memory is
+//! read at once, and any other link is looked up. Links never change and are never deleted, and so are their records.
 //!
-//! The index is written beside the store at a clean end and read at the next start. After a crash, or where it has come to be
-//! in more than two pieces, both are made anew from the links, in the background; until it has all of them it claims of no id
-//! that it is not there.
+//! The index is written beside the store at a clean end and read at the next start. After a crash, or when the index
+//! has more than two parts, index and records are rebuilt from the links in the background (`link_index.rs`). Until the
+//! index is complete, no id is reported as absent.
 
 mod index;
-mod kept;
-mod life;
+mod index_file;
 mod records;
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fjall::{Database, Keyspace};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use self::index::Index;
-pub use self::life::{complete, keep, open};
-use self::records::Records;
+use self::records::DestinationFile;
+use super::database::{durable_batch, engine_error};
 use crate::domain::link::{Destination, ShortId};
 use crate::store::StoreError;
-use crate::store::records::destinations;
+use crate::store::records::{destinations, row_keys};
 
-/// Ids that the first index has room for, at the least: 10 MiB, most of whose pages take no memory while ids are few.
-const FEWEST: u64 = 1 << 20;
-/// Each index has twice the room of the one before it: more than there are ids.
+/// The smallest capacity of the first index, in ids: 10 MiB, most of whose pages take no memory while ids are few.
+const MIN_CAPACITY: u64 = 1 << 20;
+/// Each index has twice the capacity of the one before: together more than there are ids.
 const INDICES: usize = 24;
-/// With more, one that is made anew is better.
-const MOST_KEPT: usize = 2;
+/// An index with more parts is rebuilt at the next start instead of being saved.
+const MAX_SAVED_INDICES: usize = 2;
+/// An index with fewer ids is not saved: rebuilding it takes negligible time.
+pub const MIN_SAVED_IDS: u64 = 100_000;
 
-/// Tells that a file was written by the last clean end of this very store.
-type Stamp = [u8; 16];
+/// Marks a file as written by the last clean end of this store.
+pub type Stamp = [u8; 16];
 
 /// All links.
 pub struct KnownLinks {
     path: PathBuf,
-    /// Nobody who chooses ids knows it.
+    /// Secret: clients who choose ids cannot make their hashes collide.
     seed: u64,
-    /// New ids go to the last one that is there.
+    /// New ids go to the last one that is set.
     indices: [OnceLock<Index>; INDICES],
     is_complete: AtomicBool,
-    records: Records,
+    records: DestinationFile,
 }
 
-/// A link that was written, to be known by its record once that is durable.
+/// A new link, whose record is appended once the link is durable.
 pub struct NewDestination {
     id: ShortId,
     record: Vec<u8>,
 }
 
 impl KnownLinks {
-    /// Of the store in this directory. Claims nothing yet.
+    /// The links that the files of the last clean end have, or none yet. Must be called before anything is written to
+    /// the store.
+    pub fn open(database: &Database, meta: &Keyspace, links: &Keyspace, directory: &Path) -> Result<Self, StoreError> {
+        let stamp = meta.get(row_keys::KNOWN_LINKS_STAMP).map_err(|e| engine_error(&e))?;
+        let saved = match &stamp {
+            Some(stamp) => {
+                // From now on there may be links that the files do not have.
+                let mut batch = durable_batch(database, 1);
+                batch.remove(meta, row_keys::KNOWN_LINKS_STAMP);
+                batch.commit().map_err(|e| engine_error(&e))?;
+                let discarded = |error: &_| tracing::info!(%error, "store: discarded the stale index of links");
+                Self::read(directory, stamp).inspect_err(discarded).ok()
+            }
+            None => None,
+        };
+        // They are or will be out of date. If this fails, they only use disk space: without its stamp a file is not
+        // read again.
+        for file in [path(directory), index_file::unfinished(&path(directory))] {
+            let _ = fs::remove_file(file);
+        }
+        // A quarter more than the estimated number of links.
+        let links = links.approximate_len() as u64;
+        saved.map_or_else(|| Self::new(directory, MIN_CAPACITY.max(links + links / 4)), Ok)
+    }
+
+    /// An empty index for the store in this directory.
     ///
     /// # Errors
-    /// When the system gives no randomness.
-    fn new(directory: &Path, room: u64) -> Result<Self, StoreError> {
+    /// When the operating system's random generator fails.
+    fn new(directory: &Path, capacity: u64) -> Result<Self, StoreError> {
         let indices = [const { OnceLock::new() }; INDICES];
-        let _ = indices[0].set(Index::new(room));
+        let _ = indices[0].set(Index::new(capacity));
         let seed = u64::from_le_bytes(random()?);
-        let records = Records::create(&records_path(directory), random()?);
+        let records = DestinationFile::create(&records_path(directory), random()?);
         Ok(Self { path: path(directory), seed, indices, is_complete: AtomicBool::new(false), records })
     }
 
     /// Whether there is certainly no link with this id.
     pub fn lacks(&self, id: ShortId) -> bool {
-        // Whoever was told of an id was told by the thread that has inserted it.
-        self.is_complete.load(Ordering::Acquire) && self.position(id).is_none()
+        // A caller that knows of a new id got it from the thread that inserted it, so it sees the insertion.
+        self.is_complete() && self.position(id).is_none()
     }
 
-    /// What a redirect needs of a link, if that is in memory.
+    /// What a redirect needs of a link, if it is in memory.
     pub fn get(&self, id: ShortId) -> Option<Destination> {
         let position = self.position(id).filter(|position| *position > 0)?;
         self.records.read(id, position)
     }
 
-    /// Is to be told of an id before its link is committed. Answers what [`place`](Self::place) is to be told after that,
-    /// where the link is not too long.
+    /// Adds an id; to be called before its link is committed. Returns what to pass to [`place`](Self::place) after the
+    /// commit, unless the link is too long for a record.
     pub fn insert(&self, link: &Destination) -> Option<NewDestination> {
         self.insert_id(link.id);
         destinations::encode(link).map(|record| NewDestination { id: link.id, record })
     }
 
-    /// Is to be told of links that are committed.
+    /// Adds the records of links that are committed.
     pub fn place(&self, links: &[NewDestination]) {
         if links.is_empty() {
             return;
@@ -100,19 +129,59 @@ impl KnownLinks {
         }
     }
 
+    /// Adds a link that was read from the store. `destination` is `None` for a link that is too long for a record.
+    pub fn insert_stored(&self, id: ShortId, destination: Option<&Destination>) -> Option<NewDestination> {
+        match destination {
+            // A link that was created meanwhile has its record already, or gets it with its commit.
+            Some(link) if self.position(id).is_none() => self.insert(link),
+            Some(_) => None,
+            None => {
+                self.insert_id(id);
+                None
+            }
+        }
+    }
+
+    /// Whether all links are in the index.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+
+    /// All links are in the index from now on.
+    pub fn set_complete(&self) {
+        self.is_complete.store(true, Ordering::Release);
+    }
+
+    /// Syncs the records, so that a clean end has less to sync.
+    pub fn sync_records(&self) -> io::Result<()> {
+        self.records.sync()
+    }
+
+    /// Writes the index's file for the next start if that is faster than a rebuild. Returns its stamp: once the store
+    /// has it, no link may be created any more.
+    pub fn save(&self) -> Result<Option<Stamp>, StoreError> {
+        let is_whole = self.is_complete() && self.records.are_whole();
+        if self.len() < MIN_SAVED_IDS || self.indices().count() > MAX_SAVED_INDICES || !is_whole {
+            return Ok(None);
+        }
+        let stamp: Stamp = random()?;
+        self.write(stamp).map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        Ok(Some(stamp))
+    }
+
     fn insert_id(&self, id: ShortId) {
         let hash = self.hash(id);
         if self.indices().any(|index| index.find(hash).is_some()) {
             return;
         }
         let mut indices = self.indices.iter().skip_while(|index| index.get().is_some_and(Index::is_full));
-        // All are full never: there are not so many ids.
+        // They are never all full: there are fewer ids.
         let Some(slot) = indices.next() else { return };
-        let index = slot.get_or_init(|| Index::new(2 * self.indices().last().map_or(FEWEST, Index::room)));
+        let index = slot.get_or_init(|| Index::new(2 * self.indices().last().map_or(MIN_CAPACITY, Index::capacity)));
         index.insert(hash);
     }
 
-    /// Where the record of an id is, 0 where that is not known; `None` where the id is not.
+    /// The position of an id's record, 0 if it has none yet; `None` for an unknown id.
     fn position(&self, id: ShortId) -> Option<u64> {
         let hash = self.hash(id);
         self.indices().find_map(|index| index.find(hash))
@@ -122,14 +191,14 @@ impl KnownLinks {
         self.indices.iter().map_while(OnceLock::get)
     }
 
-    fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.indices().map(Index::len).sum()
     }
 
     fn hash(&self, id: ShortId) -> u64 {
         let mut bytes = [0; 8];
         bytes[..id.0.len()].copy_from_slice(&id.0);
-        // The end of splitmix64: every bit of it depends on every bit of the id and the seed.
+        // The final steps of splitmix64: every bit of the hash depends on every bit of the id and the seed.
         let mut hash = u64::from_le_bytes(bytes) ^ self.seed;
         hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -137,7 +206,7 @@ impl KnownLinks {
     }
 }
 
-/// The files that are kept beside the store.
+/// The files beside the store's directory.
 pub fn files(directory: &Path) -> [PathBuf; 2] {
     [records_path(directory), path(directory)]
 }
@@ -158,60 +227,61 @@ fn random<const N: usize>() -> Result<[u8; N], StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::{Duration, Instant};
 
+    pub(crate) use super::records::reads_without_waiting;
     use super::*;
     use crate::domain::key::KeyId;
 
-    pub(super) fn id(number: u64) -> ShortId {
+    pub(crate) fn id(number: u64) -> ShortId {
         ShortId::parse(&format!("{number:07}")).unwrap()
     }
 
-    pub(super) fn destination(number: u64) -> Destination {
+    pub(crate) fn destination(number: u64) -> Destination {
         let owner = KeyId(uuid::Uuid::from_u128(7));
         let target = format!("https://example.com/{number}");
         Destination { id: id(number), owner, tracked: number.is_multiple_of(2), webhooks: 1, target }
     }
 
-    pub(super) fn known(directory: &Path, room: u64, links: u64) -> KnownLinks {
-        let known = KnownLinks::new(directory, room).unwrap();
+    pub(crate) fn known(directory: &Path, capacity: u64, links: u64) -> KnownLinks {
+        let known = KnownLinks::new(directory, capacity).unwrap();
         let new: Vec<NewDestination> = (0..links).filter_map(|number| known.insert(&destination(number))).collect();
         known.place(&new);
-        known.is_complete.store(true, Ordering::Release);
+        known.set_complete();
         known
     }
 
-    /// Whether the first so many links are told, and rightly: all but those few that chance has given another's place.
-    pub(super) fn tells_all(known: &KnownLinks, links: u64) -> bool {
+    /// Whether the first links are found with their records: all but the few whose tags collide by chance.
+    pub(crate) fn finds_all(known: &KnownLinks, links: u64) -> bool {
         const BY_CHANCE: usize = 10;
-        let is_untold = |number: &u64| {
-            let told = known.get(id(*number));
-            assert!(told.as_ref().is_none_or(|told| *told == destination(*number)), "{told:?}");
-            told.is_none()
+        let is_missing = |number: &u64| {
+            let found = known.get(id(*number));
+            assert!(found.as_ref().is_none_or(|found| *found == destination(*number)), "{found:?}");
+            found.is_none()
         };
-        let mut untold: Vec<u64> = (0..links).filter(is_untold).collect();
-        if !records::are_told_in(known.path.parent().unwrap()) {
+        let mut missing: Vec<u64> = (0..links).filter(is_missing).collect();
+        if !reads_without_waiting(known.path.parent().unwrap()) {
             return true;
         }
-        // What the kernel has dropped from memory it reads once it is asked for it.
+        // The kernel reads pages that it dropped from memory once they are requested.
         let began = Instant::now();
-        while untold.len() >= BY_CHANCE && began.elapsed() < Duration::from_secs(20) {
+        while missing.len() >= BY_CHANCE && began.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(10));
-            untold.retain(is_untold);
+            missing.retain(is_missing);
         }
-        untold.len() < BY_CHANCE
+        missing.len() < BY_CHANCE
     }
 
     #[test]
-    fn what_is_known_is_never_lacking_and_what_is_not_is() {
+    fn known_ids_are_never_lacking_and_unknown_ids_are() {
         let directory = tempfile::tempdir().unwrap();
-        // With room for all, and in indices that follow each other.
-        for room in [100_000, 20_000] {
-            let known = known(directory.path(), room, 100_000);
-            assert!(tells_all(&known, 100_000));
+        // In one index, and in several.
+        for capacity in [100_000, 20_000] {
+            let known = known(directory.path(), capacity, 100_000);
+            assert!(finds_all(&known, 100_000));
             assert!((0..100_000).all(|number| !known.lacks(id(number))));
-            // By chance there is one, seldom two.
+            // By chance there is one, rarely two.
             let wrong = (100_000..200_000).filter(|number| !known.lacks(id(*number))).count();
             assert!(wrong < 5, "{wrong} of 100,000");
             assert!((100_000..200_000).all(|number| known.get(id(number)).is_none()));
@@ -219,11 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_claimed_before_all_are_known() {
+    fn no_id_is_lacking_before_the_index_is_complete() {
         let directory = tempfile::tempdir().unwrap();
         let known = KnownLinks::new(directory.path(), 10).unwrap();
         assert!(!known.lacks(id(1)));
-        known.is_complete.store(true, Ordering::Release);
+        known.set_complete();
         assert!(known.lacks(id(1)));
     }
 }

@@ -1,59 +1,58 @@
-//! Look-ups of links, many at once: where they come thick, handing each to a thread of its own would cost more than it does.
+//! Look-ups of links, in groups: under load, handing each look-up to a thread of its own would cost more than the
+//! look-up.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::engine::Engine;
-use super::links;
-use super::readers::Pool;
+use super::readers::{LOOK_UP_THREADS, ThreadPool};
+use super::tables::EmbeddedTables;
 use crate::domain::link::{Link, ShortId};
 use crate::store::StoreError;
 
-/// Threads that read at once, at the most: a look-up that waits for the disk holds one.
-pub const MAX_READERS: usize = 16;
-/// Look-ups that wait for each reader before another one is called.
+/// Waiting look-ups for each reader before another reader is started.
 const FOR_EACH_READER: usize = 16;
 
-type Answer = Result<Option<Link>, StoreError>;
+type FoundLink = Result<Option<Link>, StoreError>;
 
-/// What waits to be looked up, and how many readers are at it.
+/// The waiting look-ups, and the readers at work.
 #[derive(Clone)]
 pub struct LookUps {
     queue: Arc<Mutex<LookUpQueue>>,
-    pool: Pool,
+    pool: ThreadPool,
 }
 
 #[derive(Default)]
 struct LookUpQueue {
-    waiting: Vec<(ShortId, oneshot::Sender<Answer>)>,
+    waiting: Vec<(ShortId, oneshot::Sender<FoundLink>)>,
     readers: usize,
 }
 
 impl LookUps {
-    pub fn new(pool: Pool) -> Self {
+    pub fn new(pool: ThreadPool) -> Self {
         Self { queue: Arc::default(), pool }
     }
 
-    /// Looks a link up on a thread that reads.
-    pub async fn link(&self, engine: Arc<Engine>, id: ShortId) -> Answer {
+    /// Looks a link up on a reading thread.
+    pub async fn link(&self, tables: Arc<EmbeddedTables>, id: ShortId) -> FoundLink {
         let (sender, answer) = oneshot::channel();
         let needs_reader = {
             let mut queue = self.queue();
             queue.waiting.push((id, sender));
-            let needs_reader = queue.readers < MAX_READERS && queue.waiting.len() > queue.readers * FOR_EACH_READER;
+            let needs_reader = queue.readers < LOOK_UP_THREADS && queue.waiting.len() > queue.readers * FOR_EACH_READER;
             queue.readers += usize::from(needs_reader);
             needs_reader
         };
         if needs_reader {
-            let call = LookUpCall { reader: Some(Reader { look_ups: self.clone(), is_counted: true }), engine };
-            // First come all the others that this turn of the event loop brings: that takes fewer calls, and a worker that
-            // shares its core with the reader is interrupted by it less often. It saves a fifth of the CPU of a redirect that
-            // is not in cache.
+            let reader = LookUpReader { look_ups: self.clone(), is_counted: true };
+            let start = StartOnDrop { reader: Some(reader), tables };
+            // First, the other look-ups of this turn of the event loop are queued. That takes fewer starts of readers,
+            // and a worker that shares its core with a reader is interrupted less often. It saves a fifth of the CPU
+            // time of a redirect that is not in a cache.
             tokio::task::yield_now().await;
-            drop(call);
+            drop(start);
         }
-        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("a look-up was given up".into())))
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("a look-up was aborted".into())))
     }
 
     fn queue(&self) -> MutexGuard<'_, LookUpQueue> {
@@ -62,39 +61,40 @@ impl LookUps {
     }
 }
 
-/// Calls a reader when it is dropped, also with an asker that goes away: others rely on the reader already.
-struct LookUpCall {
-    reader: Option<Reader>,
-    engine: Arc<Engine>,
+/// Starts a reader when it is dropped, also when its caller is cancelled: other callers rely on the reader already.
+struct StartOnDrop {
+    reader: Option<LookUpReader>,
+    tables: Arc<EmbeddedTables>,
 }
 
-impl Drop for LookUpCall {
+impl Drop for StartOnDrop {
     fn drop(&mut self) {
         if let Some(reader) = self.reader.take() {
-            let (engine, pool) = (Arc::clone(&self.engine), reader.look_ups.pool.clone());
-            // It ends by itself when nothing waits; whoever waits for an answer waits for it.
-            pool.begin(move || reader.read(&engine));
+            let (tables, pool) = (Arc::clone(&self.tables), reader.look_ups.pool.clone());
+            // It ends once no look-up waits.
+            pool.begin(move || reader.read(&tables));
         }
     }
 }
 
-struct Reader {
+struct LookUpReader {
     look_ups: LookUps,
     is_counted: bool,
 }
 
-impl Reader {
-    fn read(mut self, engine: &Engine) {
+impl LookUpReader {
+    fn read(mut self, tables: &EmbeddedTables) {
         while let Some(share) = self.next() {
-            for (id, asker) in share {
-                // Whoever has gone away needs no answer.
-                let _ = asker.send(links::get(engine, id));
+            for (id, caller) in share {
+                // A cancelled caller needs no answer.
+                let _ = caller.send(tables.links.get(id));
             }
         }
     }
 
-    /// This reader's share of what waits, the oldest first; `None` when there is nothing, and then it is no reader any more.
-    fn next(&mut self) -> Option<Vec<(ShortId, oneshot::Sender<Answer>)>> {
+    /// This reader's share of the waiting look-ups, the oldest first. `None` when none waits: the reader has ended
+    /// then.
+    fn next(&mut self) -> Option<Vec<(ShortId, oneshot::Sender<FoundLink>)>> {
         let mut queue = self.look_ups.queue();
         if queue.waiting.is_empty() {
             queue.readers -= 1;
@@ -106,8 +106,8 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
-    /// A reader that panics takes its share along. Nobody may wait for a reader that is not there.
+impl Drop for LookUpReader {
+    /// A reader that panics drops its share. If it was the last one, the waiting look-ups are dropped too.
     fn drop(&mut self) {
         if self.is_counted {
             let mut queue = self.look_ups.queue();
@@ -126,21 +126,21 @@ mod tests {
     use super::super::readers::Readers;
     use super::*;
 
-    /// What the first asker has begun (a reader is on its way) is not lost with it.
+    /// The reader that the first caller starts is not lost with it.
     #[tokio::test]
-    async fn askers_are_answered_also_when_the_one_goes_away_who_calls_the_reader() {
+    async fn callers_are_answered_if_the_caller_that_starts_the_reader_is_cancelled() {
         let directory = tempfile::tempdir().unwrap();
-        let engine = Arc::new(Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0);
+        let tables = Arc::new(EmbeddedTables::open(&directory.path().join("store")).0);
         let readers = Readers::start().unwrap();
         let look_ups = LookUps::new(readers.look_ups().clone());
         let id = ShortId::parse("Abc1234").unwrap();
-        let mut first = Box::pin(look_ups.link(Arc::clone(&engine), id));
+        let mut first = Box::pin(look_ups.link(Arc::clone(&tables), id));
         assert!(futures_util::poll!(&mut first).is_pending());
-        let mut second = Box::pin(look_ups.link(engine, id));
+        let mut second = Box::pin(look_ups.link(tables, id));
         assert!(futures_util::poll!(&mut second).is_pending());
         assert_eq!(look_ups.queue().readers, 1);
         drop(first);
-        let answer = tokio::time::timeout(Duration::from_secs(10), second).await.expect("nobody reads");
+        let answer = tokio::time::timeout(Duration::from_secs(10), second).await.expect("an answer");
         assert_eq!(answer.unwrap(), None);
     }
 }

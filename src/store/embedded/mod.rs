@@ -1,25 +1,36 @@
-//! The embedded store: everything on this machine's disk, nothing else to run.
+//! The embedded store: everything on this machine's disk, without another service.
 //!
-//! Writes go through one thread that commits them in groups (`writer.rs`); reads run on threads of the store's own
-//! (`readers.rs`), so that no event loop ever waits for the disk. What memory has of links is told at once (`known_links.rs`).
+//! One thread commits writes in groups (`writer.rs`); reads run on the store's own threads (`readers.rs`), so that no
+//! event loop waits for the disk. Links in memory are answered without a thread (`known_links.rs`).
+//!
+//! From bottom to top: the engine and its keyspaces (`engine.rs`, `keyspaces.rs`), transactions, one small type for
+//! each table, all of them (`tables.rs`), the threads, the store.
 
 mod children;
 mod counts;
 mod creation;
+mod database;
 mod days;
 mod deliveries;
+mod delivery_lists;
+mod delivery_sums;
 mod engine;
 mod hits;
+mod key_uses;
 mod keys;
+mod keyspaces;
 mod known_links;
 mod labels;
+mod link_index;
 mod links;
 mod look_ups;
+mod names;
 mod overflow;
 mod readers;
 mod tables;
 mod transaction;
 mod transfer;
+mod usage;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -27,15 +38,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use fjall::Snapshot;
 
+use self::database::closed;
+use self::delivery_lists::DeliveryListPage;
+use self::engine::Gone;
 pub use self::engine::Opened;
-use self::engine::{Engine, Gone};
 use self::known_links::KnownLinks;
 use self::look_ups::LookUps;
 use self::readers::Readers;
-use self::transaction::{Rows, Transaction};
-use self::writer::{Writer, closed};
-use super::records::row_keys;
+use self::tables::EmbeddedTables;
+use self::transaction::Transaction;
+use self::writer::Writer;
 use super::{
     CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, KeyStore, Lifecycle,
     LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
@@ -47,21 +61,21 @@ use crate::domain::link::{Destination, Link, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
-/// How long readiness waits for its turn among the writes.
+/// How long the readiness probe waits in the queue of writes.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long closing waits for reads and writes under way.
+/// How long closing waits for running reads and writes.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A store in a directory of this machine. One process at a time may have it open.
 pub struct EmbeddedStore {
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenStore>>,
     look_ups: LookUps,
     readers: Readers,
     known_links: Arc<KnownLinks>,
 }
 
-struct Open {
-    engine: Arc<Engine>,
+struct OpenStore {
+    tables: Arc<EmbeddedTables>,
     writer: Writer,
     gone: Gone,
 }
@@ -70,33 +84,33 @@ impl EmbeddedStore {
     /// Opens or creates the store in `directory`.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] where the directory can't be used or another process has it open.
+    /// [`StoreError::Unavailable`] if the directory can't be used or another process has it open.
     pub fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         Self::of(Opened::in_directory(directory, cache_bytes)?)
     }
 
-    /// The store of a database that is opened already, for use.
+    /// The store of an open database.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] where the database can't be used.
+    /// [`StoreError::Unavailable`] if the database can't be used.
     pub fn of(opened: Opened) -> Result<Self, StoreError> {
         let (engine, gone) = opened.into_engine()?;
-        let engine = Arc::new(engine);
-        known_links::complete(&engine);
-        let known_links = Arc::clone(&engine.known_links);
+        let tables = Arc::new(EmbeddedTables::new(engine));
+        link_index::rebuild(&tables.engine);
+        let known_links = Arc::clone(&tables.engine.known_links);
         let no_thread = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         let readers = Readers::start().map_err(no_thread)?;
-        let writer = Writer::start(Arc::clone(&engine)).map_err(no_thread)?;
+        let writer = Writer::start(Arc::clone(&tables)).map_err(no_thread)?;
         let look_ups = LookUps::new(readers.look_ups().clone());
-        Ok(Self { open: Mutex::new(Some(Open { engine, writer, gone })), look_ups, readers, known_links })
+        Ok(Self { open: Mutex::new(Some(OpenStore { tables, writer, gone })), look_ups, readers, known_links })
     }
 
-    /// The files that are kept beside the store's directory.
+    /// The files beside the store's directory.
     pub fn files_beside(directory: &Path) -> [PathBuf; 2] {
         known_links::files(directory)
     }
 
-    fn with_open<R>(&self, get: impl FnOnce(&Open) -> R) -> Result<R, StoreError> {
+    fn with_open<R>(&self, get: impl FnOnce(&OpenStore) -> R) -> Result<R, StoreError> {
         // Nothing panics while this lock is held.
         let open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         open.as_ref().map(get).ok_or_else(closed)
@@ -104,17 +118,17 @@ impl EmbeddedStore {
 
     async fn read<R: Send + 'static>(
         &self,
-        read: impl FnOnce(&Engine) -> Result<R, StoreError> + Send + 'static,
+        read: impl FnOnce(&EmbeddedTables, &Snapshot) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let engine = self.with_open(|open| Arc::clone(&open.engine))?;
-        self.readers.reads().read(move || read(&engine)).await
+        let tables = self.with_open(|open| Arc::clone(&open.tables))?;
+        self.readers.reads().read(move || read(&tables, &tables.snapshot())).await
     }
 
     async fn write<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
     where
         R: Send + 'static,
         E: Send + 'static,
-        W: FnMut(&Engine, &mut Transaction<'_>) -> Result<Result<R, E>, StoreError> + Send + 'static,
+        W: FnMut(&EmbeddedTables, &mut Transaction<'_>) -> Result<Result<R, E>, StoreError> + Send + 'static,
     {
         let writer = self.with_open(|open| open.writer.clone())?;
         writer.run(write).await
@@ -123,10 +137,10 @@ impl EmbeddedStore {
     /// A write that is never refused.
     async fn put<R: Send + 'static>(
         &self,
-        mut write: impl FnMut(&Engine, &mut Transaction<'_>) -> Result<R, StoreError> + Send + 'static,
+        mut write: impl FnMut(&EmbeddedTables, &mut Transaction<'_>) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         let outcome =
-            self.write(move |engine, transaction| write(engine, transaction).map(Ok::<R, std::convert::Infallible>));
+            self.write(move |tables, transaction| write(tables, transaction).map(Ok::<R, std::convert::Infallible>));
         outcome.await.map(|Ok(answer)| answer)
     }
 }
@@ -134,17 +148,17 @@ impl EmbeddedStore {
 #[async_trait]
 impl Lifecycle for EmbeddedStore {
     async fn ready(&self) -> Result<(), StoreError> {
-        // On the writing thread: a probe that gets through shows that writes do, and one that is stuck costs no thread.
-        let probed = self.put(|engine, _| engine.probe());
-        let late = |_| Err(StoreError::Unavailable("no write gets through".into()));
+        // On the writing thread: its success shows that writes succeed, and a blocked probe costs no thread.
+        let probed = self.put(|tables, _| tables.engine.probe());
+        let late = |_| Err(StoreError::Unavailable("writes time out".into()));
         tokio::time::timeout(PROBE_PATIENCE, probed).await.unwrap_or_else(late)
     }
 
     async fn close(&self) {
         let open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some(Open { engine, writer, gone }) = open else { return };
-        // The writing thread still has the engine: it ends with what was asked of it, so nothing is closed here.
-        drop((engine, writer));
+        let Some(OpenStore { tables, writer, gone }) = open else { return };
+        // The writing thread has the tables too, and finishes the queued writes: nothing is closed here.
+        drop((tables, writer));
         let ended = async {
             drop(gone.await);
             self.readers.end().await;
@@ -158,27 +172,19 @@ impl Lifecycle for EmbeddedStore {
 #[async_trait]
 impl SharedNode for EmbeddedStore {
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
-        self.put(move |engine, transaction| {
-            let key = row_keys::name(name);
-            if let Some(kept) = transaction.row(&engine.tables.meta, &key)? {
-                return Ok(kept.to_vec());
-            }
-            transaction.insert(&engine.tables.meta, key, value.as_slice())?;
-            Ok(value.clone())
-        })
-        .await
+        self.put(move |tables, transaction| tables.names.put_if_absent(transaction, name, &value)).await
     }
 }
 
 #[async_trait]
 impl LinkStore for EmbeddedStore {
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
-        self.write(move |engine, transaction| links::create(engine, transaction, &link, limit)).await?
+        self.write(move |tables, transaction| tables.links.create(transaction, &link, limit)).await?
     }
 
     async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
-        let engine = self.with_open(|open| Arc::clone(&open.engine))?;
-        self.look_ups.link(engine, id).await
+        let tables = self.with_open(|open| Arc::clone(&open.tables))?;
+        self.look_ups.link(tables, id).await
     }
 
     fn definitely_absent(&self, id: ShortId) -> bool {
@@ -193,55 +199,55 @@ impl LinkStore for EmbeddedStore {
 #[async_trait]
 impl KeyStore for EmbeddedStore {
     async fn create_key(&self, key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError> {
-        self.write(move |engine, transaction| keys::create(engine, transaction, &key, limit)).await?
+        self.write(move |tables, transaction| tables.children.create_key(transaction, &key, limit)).await?
     }
 
     async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError> {
-        self.put(move |engine, transaction| children::close(engine, transaction, maker)).await
+        self.put(move |tables, transaction| tables.children.close(transaction, maker)).await
     }
 
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError> {
-        self.write(move |engine, transaction| keys::update(engine, transaction, &key)).await?
+        self.write(move |tables, transaction| tables.keys.update(transaction, &key)).await?
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
-        self.read(move |engine| keys::get(engine, id)).await
+        self.read(move |tables, snapshot| tables.keys.get(snapshot, id)).await
     }
 
     async fn key_by_secret(&self, hash: SecretHash) -> Result<Option<ApiKey>, StoreError> {
-        self.read(move |engine| keys::by_secret(engine, &hash)).await
+        self.read(move |tables, snapshot| tables.keys.by_secret(snapshot, &hash)).await
     }
 
     async fn keys_seen_by(&self, viewer: KeyId, after: Option<KeyId>, limit: usize) -> Result<Vec<ApiKey>, StoreError> {
-        self.read(move |engine| keys::seen_by(engine, viewer, after, limit)).await
+        self.read(move |tables, snapshot| tables.keys.seen_by(snapshot, viewer, after, limit)).await
     }
 
     async fn note_key_use(&self, uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError> {
-        self.put(move |engine, transaction| keys::note_uses(engine, transaction, &uses)).await
+        self.put(move |tables, transaction| tables.key_uses.note(transaction, &uses)).await
     }
 
     async fn last_uses(&self, ids: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        self.read(move |engine| keys::last_uses(engine, &ids)).await
+        self.read(move |tables, snapshot| tables.key_uses.last_uses(snapshot, &ids)).await
     }
 }
 
 #[async_trait]
 impl CountStore for EmbeddedStore {
     async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
-        // A batch is counted in one transaction: none is ever begun and not counted.
-        self.read(move |engine| hits::cursor(engine, writer)).await.map(HitCursor::from)
+        // A batch is counted in one transaction: none is begun and not counted.
+        self.read(move |tables, snapshot| tables.hits.cursor(snapshot, writer)).await.map(HitCursor::from)
     }
 
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-        self.put(move |engine, transaction| hits::apply(engine, transaction, &batch)).await
+        self.put(move |tables, transaction| tables.hits.apply(transaction, &batch)).await
     }
 
     async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        self.read(move |engine| hits::of_link(engine, id, with_labels)).await
+        self.read(move |tables, snapshot| tables.counts.of_link(snapshot, id, with_labels)).await
     }
 
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
-        self.read(move |engine| links::monthly_counts(engine, key, month)).await
+        self.read(move |tables, snapshot| tables.usage.monthly_counts(snapshot, key, month)).await
     }
 }
 
@@ -253,34 +259,35 @@ impl DeliveryStore for EmbeddedStore {
         after: Option<DueDelivery>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
-        self.read(move |engine| deliveries::due(engine, now, after.as_ref(), limit)).await
+        self.read(move |tables, snapshot| tables.deliveries.due(snapshot, now, after.as_ref(), limit)).await
     }
 
     async fn pending_deliveries(&self) -> Result<u64, StoreError> {
-        self.read(|engine| deliveries::pending(engine, &engine.database.snapshot())).await
+        self.read(|tables, snapshot| tables.deliveries.sums.pending(snapshot)).await
     }
 
     async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
-        self.read(move |engine| deliveries::states(engine, &ids)).await
+        self.read(move |tables, snapshot| tables.deliveries.states(snapshot, &ids)).await
     }
 
     async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
-        self.put(move |engine, transaction| deliveries::claim_quota(engine, transaction, &claims)).await
+        self.put(move |tables, transaction| tables.deliveries.claim_quota(transaction, &claims)).await
     }
 
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        self.put(move |engine, transaction| deliveries::settle(engine, transaction, &settlements)).await
+        self.put(move |tables, transaction| tables.deliveries.settle(transaction, &settlements)).await
     }
 
     async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
-        self.read(move |engine| deliveries::summaries(engine, link, since)).await
+        self.read(move |tables, snapshot| tables.deliveries.sums.summaries(snapshot, link, since)).await
     }
 
     async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
-        self.read(move |engine| deliveries::list(engine, &query)).await
+        self.read(move |tables, snapshot| DeliveryListPage { table: &tables.deliveries, from: snapshot, query }.read())
+            .await
     }
 
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {
-        self.put(move |engine, transaction| deliveries::drop_before(engine, transaction, before)).await
+        self.put(move |tables, transaction| tables.deliveries.remove_before(transaction, before)).await
     }
 }

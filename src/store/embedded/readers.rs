@@ -1,7 +1,7 @@
-//! The threads that read. They are the store's own, so that nothing else can hold them, and their number is fixed.
+//! The reading threads. They belong to the store, so that nothing else can block them, and their number is fixed.
 //!
-//! They are started with the store and not when they are needed: a thread inherits the priority of the one that starts it, and
-//! some of those who read stand back.
+//! They are started with the store and not on demand: a thread inherits the priority of the one that starts it, and
+//! some callers have a low priority.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,29 +12,30 @@ use std::thread::{Builder, JoinHandle};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use super::look_ups::MAX_READERS;
-use super::writer::closed;
+use super::database::closed;
 use crate::store::StoreError;
 
-/// Reads under way at once, besides look-ups of links. One that takes long waits for the disk most of its time.
-const MOST_READS: usize = 16;
-/// Reads that are under way or wait for their turn; whoever comes then waits to be let in.
+/// Threads for look-ups of links: a look-up that waits for the disk blocks one.
+pub const LOOK_UP_THREADS: usize = 16;
+/// Threads for all other reads. A slow read mostly waits for the disk.
+const READ_THREADS: usize = 16;
+/// Reads that run or are queued; further callers wait until there is space in the queue.
 const QUEUE: usize = 1024;
 
-type Job = Box<dyn FnOnce() + Send>;
+type ReadJob = Box<dyn FnOnce() + Send>;
 
-/// The threads, and their end. Look-ups of links have their own, so that redirects do not wait for long reads.
+/// The threads. Look-ups of links have their own, so that redirects do not wait for slow reads.
 pub struct Readers {
-    reads: Pool,
-    look_ups: Pool,
+    reads: ThreadPool,
+    look_ups: ThreadPool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Fails when the last thread has nothing more to do.
+    /// Fails when the last thread ends.
     ended: Mutex<Option<oneshot::Receiver<Infallible>>>,
 }
 
-/// The way to some threads.
+/// A queue of jobs for some of the threads.
 #[derive(Clone)]
-pub struct Pool(Arc<SharedQueue>);
+pub struct ThreadPool(Arc<SharedQueue>);
 
 struct SharedQueue {
     queue: Mutex<ReadQueue>,
@@ -44,24 +45,24 @@ struct SharedQueue {
 
 #[derive(Default)]
 struct ReadQueue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<ReadJob>,
     is_closed: bool,
 }
 
 impl Readers {
     /// # Errors
-    /// When the system gives no thread.
+    /// When a thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let (sender, ended) = oneshot::channel();
         let readers = Self {
-            reads: Pool::new(),
-            look_ups: Pool::new(),
+            reads: ThreadPool::new(),
+            look_ups: ThreadPool::new(),
             threads: Mutex::default(),
             ended: Mutex::new(Some(ended)),
         };
         let sender = Arc::new(sender);
-        let reads = (0..MOST_READS).map(|_| ("store-reader", &readers.reads));
-        let look_ups = (0..MAX_READERS).map(|_| ("store-look-up", &readers.look_ups));
+        let reads = (0..READ_THREADS).map(|_| ("store-reader", &readers.reads));
+        let look_ups = (0..LOOK_UP_THREADS).map(|_| ("store-look-up", &readers.look_ups));
         for (name, pool) in reads.chain(look_ups) {
             let (pool, sender) = (pool.clone(), Arc::clone(&sender));
             let work = move || {
@@ -73,15 +74,15 @@ impl Readers {
         Ok(readers)
     }
 
-    pub fn reads(&self) -> &Pool {
+    pub fn reads(&self) -> &ThreadPool {
         &self.reads
     }
 
-    pub fn look_ups(&self) -> &Pool {
+    pub fn look_ups(&self) -> &ThreadPool {
         &self.look_ups
     }
 
-    /// Ends the threads, once they have done what was asked of them. Nothing is read after that.
+    /// Ends the threads once they have finished all queued jobs. Nothing is read afterwards.
     pub async fn end(&self) {
         self.close();
         let ended = lock(&self.ended).take();
@@ -89,7 +90,7 @@ impl Readers {
             drop(ended.await);
         }
         for thread in std::mem::take(&mut *lock(&self.threads)) {
-            // It has nothing more to do; what panicked in it was caught.
+            // It has ended; panics of its jobs were caught.
             drop(thread.join());
         }
     }
@@ -101,13 +102,13 @@ impl Readers {
 }
 
 impl Drop for Readers {
-    /// The threads end by themselves. Nobody can wait for them here.
+    /// The threads end later. This cannot wait for them.
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Pool {
+impl ThreadPool {
     fn new() -> Self {
         Self(Arc::new(SharedQueue {
             queue: Mutex::default(),
@@ -116,7 +117,7 @@ impl Pool {
         }))
     }
 
-    /// Reads when it is its turn; not where nobody waits for it any more by then. What has begun is read to its end.
+    /// Queues a read. It is skipped if the caller is cancelled before it begins, and finishes once it has begun.
     pub async fn read<R: Send + 'static>(
         &self,
         read: impl FnOnce() -> Result<R, StoreError> + Send + 'static,
@@ -129,10 +130,10 @@ impl Pool {
                 drop(sender.send(read()));
             }
         });
-        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was given up".into())))
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was aborted".into())))
     }
 
-    /// Has a thread do `job` as soon as one has nothing else to do. It is dropped where the store is closed.
+    /// Queues a job for the next idle thread. It is dropped if the store is closed.
     pub fn begin(&self, job: impl FnOnce() + Send + 'static) {
         let mut queue = lock(&self.0.queue);
         if !queue.is_closed {
@@ -144,13 +145,13 @@ impl Pool {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            // The panic is logged where it happens; whoever waits for the answer learns that there is none.
+            // The panic is logged where it happens; the caller gets an error.
             drop(catch_unwind(AssertUnwindSafe(job)));
         }
     }
 
-    /// Waits for a job; `None` when the store is closed and all are done.
-    fn next(&self) -> Option<Job> {
+    /// Waits for a job; `None` when the store is closed and all jobs are done.
+    fn next(&self) -> Option<ReadJob> {
         let mut queue = lock(&self.0.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
@@ -182,14 +183,14 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::poll;
-    // A task that polls so much in one go would else be made to wait for its next turn.
+    // Without it, a task that polls so often in one turn would have to yield.
     use tokio::task::unconstrained;
 
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// A read that waits until it is let go.
+    /// A read that waits until it is released.
     fn held() -> (mpsc::Sender<()>, impl FnOnce() -> Result<(), StoreError>) {
         let (release, wait) = mpsc::channel();
         (release, move || {
@@ -207,12 +208,12 @@ mod tests {
         for read in &mut under_way {
             assert!(poll!(read).is_pending());
         }
-        assert!((QUEUE - MOST_READS..=QUEUE).contains(&lock(&pool.0.queue).jobs.len()));
+        assert!((QUEUE - READ_THREADS..=QUEUE).contains(&lock(&pool.0.queue).jobs.len()));
         let mut last = Box::pin(unconstrained(pool.read(|| Ok("read"))));
         assert!(poll!(&mut last).is_pending());
-        // As many readers of look-ups as there may be, all at once.
-        let met = Arc::new(std::sync::Barrier::new(MAX_READERS + 1));
-        for _ in 0..MAX_READERS {
+        // As many readers of look-ups as there are threads, all at once.
+        let met = Arc::new(std::sync::Barrier::new(LOOK_UP_THREADS + 1));
+        for _ in 0..LOOK_UP_THREADS {
             let met = Arc::clone(&met);
             readers.look_ups().begin(move || {
                 met.wait();
@@ -227,10 +228,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_panics_is_told_and_holds_neither_thread_nor_place() {
+    async fn a_read_that_panics_returns_an_error_and_blocks_neither_thread_nor_queue() {
         let readers = Readers::start().unwrap();
         for _ in 0..2 * QUEUE {
-            // As a panic does it, without a line in the log for each.
+            // Unwinds like a panic, without a line in the log for each.
             let panic = || -> Result<(), StoreError> { std::panic::resume_unwind(Box::new("as the test wants it")) };
             let answer = readers.reads().read(panic).await;
             assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
@@ -239,10 +240,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_that_nobody_waits_for_is_not_begun() {
+    async fn a_read_without_a_caller_is_not_begun() {
         let readers = Readers::start().unwrap();
         let pool = readers.reads();
-        let (releases, reads): (Vec<_>, Vec<_>) = (0..MOST_READS).map(|_| held()).unzip();
+        let (releases, reads): (Vec<_>, Vec<_>) = (0..READ_THREADS).map(|_| held()).unzip();
         let mut under_way: Vec<_> = reads.into_iter().map(|read| Box::pin(unconstrained(pool.read(read)))).collect();
         for read in &mut under_way {
             assert!(poll!(read).is_pending());
@@ -254,8 +255,8 @@ mod tests {
                 begun.store(true, Ordering::SeqCst);
                 Ok(())
             });
-            let mut given_up = Box::pin(unconstrained(read));
-            assert!(poll!(&mut given_up).is_pending());
+            let mut cancelled = Box::pin(unconstrained(read));
+            assert!(poll!(&mut cancelled).is_pending());
         }
         assert_eq!(pool.0.admission.available_permits(), 0);
         drop((releases, under_way));
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_waits_for_what_was_asked_and_for_all_threads() {
+    async fn the_end_waits_for_queued_reads_and_for_all_threads() {
         let readers = Readers::start().unwrap();
         let (release, read) = held();
         let mut last = Box::pin(readers.reads().read(read));
@@ -276,7 +277,7 @@ mod tests {
         tokio::time::timeout(PATIENCE, end).await.expect("an end");
         last.await.unwrap();
         assert!(lock(&readers.threads).is_empty());
-        // The threads had the others.
+        // The threads had the other references.
         for pool in [readers.reads(), readers.look_ups()] {
             assert_eq!(Arc::strong_count(&pool.0), 1);
             assert!(matches!(pool.read(|| Ok(1)).await, Err(StoreError::Unavailable(_))));

@@ -1,45 +1,46 @@
-//! The one way to write rows, and the bound that every row keeps.
+//! The only way to write rows, and the bound on their length.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::{MutexGuard, PoisonError};
 
-use fjall::{Database, Guard, Keyspace, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
+use fjall::{Guard, Keyspace, Readable, Slice, Snapshot};
 
-use super::engine::{Engine, engine_error};
+use super::database::{durable_batch, engine_error};
+use super::engine::Engine;
 use super::known_links::NewDestination;
 use crate::store::StoreError;
 use crate::store::records::corrupt;
 
 /// Bytes of a row, key and value together.
 ///
-/// A power cut may leave any 4 KiB page of the engine's journal unwritten, as zeros. The engine sees that, and drops the
-/// unfinished transaction, when the page takes a row's head along. A page that lies wholly within one row is told only by
-/// the transaction's checksum, and then the engine refuses to open for good. So no row is as long as a page.
+/// A power cut may leave any 4 KiB page of the engine's journal unwritten, as zeros. If the page has the head of a row,
+/// the engine detects that and drops the unfinished transaction. A page that lies wholly within one row is detected
+/// only by the transaction's checksum, and then the engine refuses to open at all. So no row is as long as a page.
 pub const MAX_ROW: usize = 3_900;
 
-/// Where single rows are read: a moment of the store, or a transaction, which sees its own changes.
-pub trait Rows {
+/// Reads single rows: a snapshot, or a transaction, which sees its own changes.
+pub trait RowReader {
     fn row(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError>;
 }
 
-impl Rows for Snapshot {
+impl RowReader for Snapshot {
     fn row(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
         self.get(keyspace, key).map_err(|error| engine_error(&error))
     }
 }
 
-/// A transaction: what it changes is gathered here, and committed as one batch of the engine's. There is one at a time, so what it
-/// reads stays as it is until then.
+/// A transaction: collects changes and commits them as one batch of the engine. There is one at a time, so rows that it
+/// has read do not change before the commit.
 ///
-/// The engine has transactions too. Theirs gather changes in a table like the one that a commit fills, which costs each row that
-/// insertion twice.
+/// The engine's own transactions collect changes in a memory table like the one that a commit fills, which costs each
+/// row that insertion twice.
 pub struct Transaction<'a> {
     engine: &'a Engine,
-    /// Held to the end. There is nothing in it that a panic could leave half done.
+    /// Held until the end. It guards no data, so a panic cannot leave anything half done.
     _alone: MutexGuard<'a, ()>,
-    /// By keyspace, of which there are few: what each row comes to be, in the order of their keys, as ranges are read. `None`
-    /// where it is removed.
+    /// By keyspace, of which there are few: the new value of each row, ordered by key for reads of ranges. `None` for a
+    /// row that is removed.
     changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
     new_links: Vec<NewDestination>,
 }
@@ -48,7 +49,7 @@ pub struct Transaction<'a> {
 const ROW_HEAD: usize = 21;
 
 impl<'a> Transaction<'a> {
-    /// Waits for the end of the one before.
+    /// Waits for the end of the transaction before.
     pub fn begin(engine: &'a Engine) -> Self {
         let alone = engine.writing.lock().unwrap_or_else(PoisonError::into_inner);
         Self { engine, _alone: alone, changes: Vec::new(), new_links: Vec::new() }
@@ -57,7 +58,8 @@ impl<'a> Transaction<'a> {
     /// Writes a row.
     ///
     /// # Errors
-    /// When the row is longer than [`MAX_ROW`] or has no key, which the engine would not bear; nothing is written then.
+    /// When the row is longer than [`MAX_ROW`] or has no key, which the engine does not support; nothing is written
+    /// then.
     pub fn insert(
         &mut self,
         keyspace: &Keyspace,
@@ -79,7 +81,7 @@ impl<'a> Transaction<'a> {
 
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl Into<Slice>) {
         let key = key.into();
-        // Of no row, and the engine would not bear it.
+        // No row has such a key, and the engine does not support it.
         if !key.is_empty() && key.len() <= MAX_ROW {
             self.change(keyspace, key, None);
         }
@@ -93,7 +95,7 @@ impl<'a> Transaction<'a> {
         self.changes[at].1.insert(key, row);
     }
 
-    /// The first rows of a range, in the order of their keys, with what this transaction has made of them.
+    /// The first rows of a range, ordered by key, with the changes of this transaction.
     pub fn range(
         &self,
         keyspace: &Keyspace,
@@ -119,12 +121,12 @@ impl<'a> Transaction<'a> {
         self.changes.iter().find(|(known, _)| known == keyspace).map(|(_, rows)| rows)
     }
 
-    /// Has a link known once this is committed, and only then.
+    /// Adds the place of a link's record to the known links after the commit.
     pub fn makes_known(&mut self, link: Option<NewDestination>) {
         self.new_links.extend(link);
     }
 
-    /// Durable once it is answered.
+    /// The changes are durable once this returns.
     pub fn commit(self) -> Result<(), StoreError> {
         let rows = self.changes.iter().map(|(_, rows)| rows.len()).sum();
         let mut batch = durable_batch(&self.engine.database, rows);
@@ -145,16 +147,7 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Room for so many rows, which are durable once they are committed.
-///
-/// `fdatasync` is enough for that: it leaves out only what is not needed to read the data back (times, owner, mode),
-/// and a file's size and blocks are needed. The engine allots a new journal its size at once and syncs that file and
-/// its directory before the first use (`fsync`), so nothing else is pending when a batch is written.
-pub fn durable_batch(database: &Database, rows: usize) -> OwnedWriteBatch {
-    OwnedWriteBatch::with_capacity(database.clone(), rows).durability(Some(PersistMode::SyncData))
-}
-
-impl Rows for Transaction<'_> {
+impl RowReader for Transaction<'_> {
     fn row(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
         match self.changes_of(keyspace).and_then(|rows| rows.get(key.as_ref())) {
             Some(row) => Ok(row.clone()),
@@ -167,10 +160,10 @@ impl Rows for Transaction<'_> {
 mod tests {
     use super::*;
 
-    /// Rows of two tables, as they are to be.
-    type Model = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
+    /// The expected rows of two tables.
+    type ExpectedRows = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
 
-    fn agrees(
+    fn assert_range(
         transaction: &Transaction<'_>,
         table: &Keyspace,
         rows: &BTreeMap<Vec<u8>, Vec<u8>>,
@@ -183,7 +176,7 @@ mod tests {
         assert_eq!(read.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 
-    fn told(transaction: &Transaction<'_>, tables: [&Keyspace; 2], model: &Model) {
+    fn assert_reads(transaction: &Transaction<'_>, tables: [&Keyspace; 2], model: &ExpectedRows) {
         for (table, rows) in tables.into_iter().zip(model) {
             for key in 0..=u8::MAX {
                 let row = transaction.row(table, [b'k', key]).unwrap();
@@ -191,8 +184,8 @@ mod tests {
             }
             for (first, last, limit) in [(0, 255, usize::MAX), (10, 200, 7), (30, 29, 5), (250, 255, 0)] {
                 let (first, last) = (vec![b'k', first], vec![b'k', last.max(first)]);
-                agrees(transaction, table, rows, first.clone()..last.clone(), limit);
-                agrees(transaction, table, rows, first..=last, limit);
+                assert_range(transaction, table, rows, first.clone()..last.clone(), limit);
+                assert_range(transaction, table, rows, first..=last, limit);
             }
         }
     }
@@ -201,8 +194,8 @@ mod tests {
     fn a_transaction_reads_what_it_has_changed_and_only_a_commit_keeps_it() {
         let directory = tempfile::tempdir().unwrap();
         let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
-        let tables = [&engine.tables.days, &engine.tables.labels];
-        let mut model = Model::default();
+        let tables = [&engine.keyspaces.days, &engine.keyspaces.labels];
+        let mut model = ExpectedRows::default();
         for round in 0..8_u8 {
             let mut transaction = Transaction::begin(&engine);
             let mut changed = model.clone();
@@ -218,7 +211,7 @@ mod tests {
                     changed[at].insert(vec![b'k', number], vec![round, step]);
                 }
             }
-            told(&transaction, tables, &changed);
+            assert_reads(&transaction, tables, &changed);
             if round % 3 == 2 {
                 drop(transaction);
             } else {
@@ -227,9 +220,9 @@ mod tests {
             }
             if round % 4 == 1 {
                 // From memory to a table on disk.
-                engine.tables.days.rotate_memtable_and_wait().unwrap();
+                engine.keyspaces.days.rotate_memtable_and_wait().unwrap();
             }
-            told(&Transaction::begin(&engine), tables, &model);
+            assert_reads(&Transaction::begin(&engine), tables, &model);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The row of all that is counted of one link (`embedded/counts.rs`).
+//! The row with all counts of one link (`embedded/counts.rs`).
 //!
-//! It is read and written for each link of a batch. So the store works on the record itself: reading borrows the labels from
-//! the row, and writing allocates nothing.
+//! It is read and written for each link of a batch. So the store works on the record itself: reading borrows the labels
+//! from the row, and writing allocates nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,12 +25,12 @@ pub fn dimension_number(dimension: Dimension) -> u8 {
     DimensionV1::from(dimension) as u8
 }
 
-/// The dimension of a number; `None` where a later version has added it.
+/// The dimension of a number; `None` if a later version has added it.
 pub fn dimension_from_number(number: u8) -> Option<Dimension> {
     Dimension::ALL.into_iter().find(|dimension| dimension_number(*dimension) == number)
 }
 
-/// What the row of a link says. `W` is a [`WholeV1`] or a reference to one.
+/// The content of a row. `W` is a [`WholeV1`] or a reference to one.
 #[derive(Serialize, Deserialize)]
 pub enum CountsV1<W> {
     Inline(W),
@@ -38,7 +38,7 @@ pub enum CountsV1<W> {
     Spilled,
 }
 
-/// All that is counted of a link.
+/// All counts of a link.
 #[derive(Default, Serialize, Deserialize)]
 pub struct WholeV1<'a> {
     /// Hits by day (since 1970-01-01) and device, in the order in which they came.
@@ -52,9 +52,9 @@ pub fn encode(counts: &CountsV1<&WholeV1<'_>>) -> Result<Vec<u8>, StoreError> {
     super::encode(TABLE, VERSION, counts)
 }
 
-/// Writes the row into `room`; `None` where that is too short.
-pub fn encode_into<'a>(room: &'a mut [u8], counts: &CountsV1<&WholeV1<'_>>) -> Option<&'a [u8]> {
-    super::encode_into(room, VERSION, counts)
+/// Writes the row into `buffer`; `None` if the buffer is too short.
+pub fn encode_into<'a>(buffer: &'a mut [u8], counts: &CountsV1<&WholeV1<'_>>) -> Option<&'a [u8]> {
+    super::encode_into(buffer, VERSION, counts)
 }
 
 pub fn decode(row: &[u8]) -> Result<CountsV1<WholeV1<'_>>, StoreError> {

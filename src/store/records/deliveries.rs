@@ -1,4 +1,4 @@
-//! Deliveries of webhooks: their states, and how many of a link's day are in which.
+//! Deliveries of webhooks: their states, and how many of a link's day have which status.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ pub fn to_json(state: &DeliveryState) -> Result<String, StoreError> {
     super::to_json(TABLE, &DeliveryV1::from(state))
 }
 
-/// The state of a row on the cluster, where whether it is counted has a column of its own.
+/// The state of a row on the cluster, which has a column of its own for `counted`.
 pub fn from_columns(state: &str, counted: Option<bool>) -> Result<DeliveryState, StoreError> {
     let state = super::from_json::<DeliveryV1<'_>>(TABLE, state).map(DeliveryState::from)?;
     Ok(DeliveryState { counted: counted.unwrap_or(false), ..state })
@@ -160,15 +160,16 @@ pub fn decode_day(row: &[u8]) -> Result<UrlSummary, StoreError> {
     }
 }
 
-/// What one process has done with the deliveries of a link's day, by the place of the URL: an entry of the column `sums`.
+/// The changes that one process has made to the deliveries of a link's day, by the index of the URL: an entry of the
+/// column `sums`.
 ///
-/// The store on a cluster works on the record itself.
+/// The CQL store works on the record itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSumsV1 {
     pub urls: BTreeMap<u8, UrlSumsV1>,
 }
 
-/// What one process has done with the deliveries to a URL.
+/// The changes that one process has made to the deliveries to a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlSumsV1 {
     pub put: u64,
@@ -177,7 +178,7 @@ pub struct UrlSumsV1 {
     pub last_attempt_at: Option<Time>,
     pub last_status: Option<u16>,
     pub last_error: Option<String>,
-    /// When the last one changed, whose error is the last.
+    /// When the last one changed; `last_error` is its error.
     pub changed_at: Option<Time>,
 }
 

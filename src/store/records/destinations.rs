@@ -4,13 +4,14 @@
 //! 0   checksum of all behind it (CRC-32)
 //! 4   length of the target
 //! 6   whether it is tracked
-//! 7   how many webhooks a hit fires
+//! 7   number of webhooks
 //! 8   owner
 //! 24  short id
 //! 31  target
 //! ```
 //!
-//! The file's first bytes tell the layout. The file is derived from the links: one of another layout is made anew.
+//! The file's first bytes are the layout's version. The file is derived from the links: one with another layout is
+//! rebuilt.
 
 use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, ShortId};
@@ -20,7 +21,7 @@ pub const HEAD_BYTES: usize = 31;
 /// Longer records are not written.
 pub const MAX_BYTES: usize = 512;
 
-/// A record; `None` where it would be too long.
+/// A record; `None` if it would be too long.
 pub fn encode(link: &Destination) -> Option<Vec<u8>> {
     let Destination { id, owner, tracked, webhooks, target } = link;
     let target = target.as_bytes();
@@ -32,7 +33,7 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
     Some([&crc32fast::hash(&content).to_le_bytes()[..], &content].concat())
 }
 
-/// Bytes of the record that `bytes` begin with, as it says itself.
+/// The length of the record that `bytes` begin with, from its header.
 pub fn length(bytes: &[u8]) -> Option<usize> {
     Some(HEAD_BYTES + usize::from(u16::from_le_bytes(*bytes.get(4..)?.first_chunk()?)))
 }

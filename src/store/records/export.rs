@@ -1,4 +1,4 @@
-//! A record of an export: what a store gives and takes (`store/transfer.rs`), as a line of JSON.
+//! A record of an export (`store/transfer.rs`) as a line of JSON.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::counts::DimensionV1;
 use super::keys::{KeyV1, is_sealed};
 use super::links::LinkV1;
-use super::{Base62Id, Fault, Time, require};
+use super::{Base62Id, RecordFault, Time, require};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{NodeId, Position};
 use crate::domain::key::KeyId;
@@ -46,7 +46,7 @@ written_enum! {
     }
 }
 
-/// One piece of what a store keeps.
+/// One record of a store.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordV1<'a> {
@@ -110,10 +110,10 @@ impl<'a> From<&'a Record> for RecordV1<'a> {
 }
 
 impl RecordV1<'_> {
-    /// The record, where it is one that this service could have made: files come from elsewhere, and may have been changed.
+    /// The record, if this service could have written it: a file may have been changed.
     ///
     /// `root_key` is the one that the file's first line names. Times need no check: their text has been parsed.
-    pub fn checked(self, root_key: Option<&[u8]>) -> Result<Record, Fault> {
+    pub fn checked(self, root_key: Option<&[u8]>) -> Result<Record, RecordFault> {
         Ok(match self {
             Self::Key(key) => Record::Key(Box::new(key.checked(root_key)?)),
             Self::KeyUse { key, at } => Record::KeyUse { key: KeyId(key), at: at.0 },
@@ -152,7 +152,7 @@ impl RecordV1<'_> {
     }
 }
 
-fn check_name(name: &str, value: &[u8]) -> Result<(), Fault> {
+fn check_name(name: &str, value: &[u8]) -> Result<(), RecordFault> {
     match NAMES.iter().position(|known| *known == name) {
         Some(0) => require(value.len() == KEY_ID_BYTES, "root_key: is no id of a key"),
         Some(_) => require(is_sealed(value), "master_key_check: is no sealed secret"),
@@ -160,12 +160,12 @@ fn check_name(name: &str, value: &[u8]) -> Result<(), Fault> {
     }
 }
 
-fn checked_month(month: u32) -> Result<Month, Fault> {
+fn checked_month(month: u32) -> Result<Month, RecordFault> {
     let month = Month(month);
     let is_known = (Timestamp(0).month()..=LAST.month()).contains(&month);
     require(is_known, "month: must be from 1970 to 9999").map(|()| month)
 }
 
-fn checked_count(count: u64) -> Result<u64, Fault> {
+fn checked_count(count: u64) -> Result<u64, RecordFault> {
     require(count <= MAX_COUNT, "a count: must be at most 2^63-1").map(|()| count)
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Fault, Time, require, split_version, unknown_version};
+use super::{RecordFault, Time, require, split_version, unknown_version};
 use crate::domain::key::{ApiKey, KeyId, Retiring, ScopeSet, SealedSecret, SecretHash, Tier, fault_of_name};
 use crate::store::StoreError;
 
@@ -22,13 +22,13 @@ written_enum! {
     TierV1 for Tier { Free, Pro }
 }
 
-/// A key in rows, columns and exports. Secrets are hashed or sealed; it has no `Debug`, all the same.
+/// A key in rows, columns and exports. Secrets are hashed or sealed; still, it has no `Debug`.
 #[derive(Serialize, Deserialize)]
 pub struct KeyV1<'a> {
     id: Uuid,
     name: Cow<'a, str>,
     tier: TierV1,
-    /// A bit a scope.
+    /// One bit for each scope.
     scopes: u8,
     is_root: bool,
     prefix: Cow<'a, str>,
@@ -147,10 +147,10 @@ impl From<KeyV1<'_>> for ApiKey {
 }
 
 impl KeyV1<'_> {
-    /// The key of a record from a file, where it is one that this service could have made.
+    /// The key of a record from a file, if this service could have written it.
     ///
     /// `root_key` is the one that the file's first line names. Times need no check: their text has been parsed.
-    pub fn checked(self, root_key: Option<&[u8]>) -> Result<ApiKey, Fault> {
+    pub fn checked(self, root_key: Option<&[u8]>) -> Result<ApiKey, RecordFault> {
         let Self {
             id,
             name,
@@ -207,15 +207,15 @@ pub fn decode(row: &[u8]) -> Result<ApiKey, StoreError> {
 pub const CHILDREN_TABLE: &str = "children of keys";
 const CHILDREN_VERSION: u8 = 1;
 
-/// The keys that one key has made.
+/// The keys that one key has created.
 #[derive(Default)]
 pub struct Children {
-    /// No more are made.
+    /// The key creates no more keys.
     pub is_closed: bool,
     pub keys: Vec<KeyId>,
 }
 
-/// The list of a key's keys in the embedded store. On the cluster it has columns.
+/// The list of created keys in the embedded store. The cluster has columns for it.
 #[derive(Serialize, Deserialize)]
 struct ChildrenV1 {
     is_closed: bool,

@@ -1,4 +1,4 @@
-//! Rows of the lists of labels of links that are spread (`embedded/labels.rs`). The store works on the records themselves.
+//! Rows of the lists of labels of spilled links (`embedded/labels.rs`). The store works on the records themselves.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ const MONTHS_VERSION: u8 = 1;
 /// The first row of a list.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum HeadV1 {
-    /// All labels, in the order in which they came.
+    /// All labels, in the order of their first hits.
     Inline(Vec<(String, MonthsV1)>),
-    /// What is shown of them; each has a row of its own.
+    /// The top labels; each label has a row of its own.
     Split(TopV1),
 }
 
-/// What is shown of a list.
+/// The shown labels of a list.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopV1 {
     /// The first of its labels, in order.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::columns::{short_id, timestamp, timestamp_from};
-use super::{Base62Id, Fault, Time, corrupt, require, split_version, unknown_version};
+use super::{Base62Id, RecordFault, Time, corrupt, require, split_version, unknown_version};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkData, TargetUrl};
 use crate::domain::webhook_url::WebhookUrl;
@@ -65,8 +65,8 @@ impl From<LinkV1<'_>> for Link {
 }
 
 impl LinkV1<'_> {
-    /// The link of a record from a file, where it is one that this service could have made.
-    pub fn checked(self) -> Result<Link, Fault> {
+    /// The link of a record from a file, if this service could have written it.
+    pub fn checked(self) -> Result<Link, RecordFault> {
         let Self { id: _, target, data, webhooks, tracked: _, owner: _, created_at: _ } = &self;
         TargetUrl::parse_stored(target).map_err(|error| format!("target: {error}"))?;
         LinkData::parse_stored(data).map_err(|error| format!("data: {error}"))?;
@@ -115,7 +115,7 @@ macro_rules! row {
 }
 
 row! {
-    /// A link's row on the cluster. Of a link that was removed only the id is there.
+    /// A link's row on the cluster. Of a removed link only the id is left.
     #[derive(SerializeRow, DeserializeRow)]
     LinkRow {
         id: String,
@@ -144,7 +144,7 @@ impl From<&Link> for LinkRow {
 }
 
 impl LinkRow {
-    /// The link; `None` where it was removed.
+    /// The link; `None` if it was removed.
     pub fn into_link(self) -> Result<Option<Link>, StoreError> {
         let Self { id, owner, created_at, target, data, webhooks, tracked } = self;
         let Some(owner) = owner else { return Ok(None) };
@@ -153,7 +153,7 @@ impl LinkRow {
             id: short_id(TABLE, &id)?,
             target: TargetUrl::from_store(target.ok_or_else(|| missing("target"))?),
             data: LinkData::from_store(data.ok_or_else(|| missing("data"))?),
-            // The cluster keeps an empty list as none.
+            // The cluster stores an empty list as null.
             webhooks: webhooks.unwrap_or_default(),
             tracked: tracked.ok_or_else(|| missing("tracked"))?,
             owner: KeyId(owner),
@@ -162,7 +162,7 @@ impl LinkRow {
     }
 }
 
-/// A new link's row, with the claim of the request that makes it.
+/// A new link's row, with the claim of the request that creates it.
 #[derive(SerializeRow)]
 pub struct NewLinkRow {
     claim: Uuid,
@@ -171,7 +171,7 @@ pub struct NewLinkRow {
 }
 
 impl NewLinkRow {
-    /// The statement that writes it where no row is.
+    /// The statement that writes it if there is no row.
     pub fn insert() -> String {
         let marks = "?, ".repeat(LinkRow::COLUMNS.split(',').count());
         format!("INSERT INTO {TABLE} ({}, claim) VALUES ({marks}?) IF NOT EXISTS", LinkRow::COLUMNS)

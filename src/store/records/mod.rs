@@ -1,12 +1,14 @@
-//! How everything that the service keeps is written: rows of the embedded store, columns of the cluster, lines of an export.
+//! The format of everything that the service stores: rows of the embedded store, columns of the cluster, lines of an
+//! export.
 //!
-//! A record is a type of its own, named after its version: `LinkV1` is how a [`Link`](crate::domain::link::Link) is written.
-//! Serde is derived for records only, never for types of the domain, so that a change of the domain cannot change what is on
-//! disk. Conversions name every field, without `..`: a field that a conversion forgets does not compile.
+//! A record is a type of its own, named after its version: `LinkV1` is how a [`Link`](crate::domain::link::Link) is
+//! written. Serde is derived for records only, never for types of the domain, so that a change of the domain cannot
+//! change what is on disk. Conversions name every field, without `..`: a field that a conversion forgets does not
+//! compile.
 //!
-//! To change a record, leave the released type as it is. Add the next version beside it, with a conversion from the version
-//! before, and have `decode` read both. JSON names its fields: a new field of a JSON record needs a default and no new version.
-//! `tests/it/formats` holds what released versions have written.
+//! To change a record, leave the released type as it is. Add the next version beside it, with a conversion from the
+//! version before, and have `decode` read both. JSON names its fields: a new field of a JSON record needs a default and
+//! no new version. `tests/it/formats` reads fixtures of all released versions.
 
 #[macro_use]
 mod values;
@@ -42,12 +44,12 @@ fn encode<R: Serialize>(table: &'static str, version: u8, record: &R) -> Result<
     postcard::to_extend(record, vec![version]).map_err(|error| corrupt(table, &error))
 }
 
-/// Writes a row into `room`; `None` where that is too short.
-fn encode_into<'a, R: Serialize>(room: &'a mut [u8], version: u8, record: &R) -> Option<&'a [u8]> {
-    let (first, rest) = room.split_first_mut()?;
+/// Writes a row into `buffer`; `None` if the buffer is too short.
+fn encode_into<'a, R: Serialize>(buffer: &'a mut [u8], version: u8, record: &R) -> Option<&'a [u8]> {
+    let (first, rest) = buffer.split_first_mut()?;
     *first = version;
     let written = postcard::to_slice(record, rest).ok()?.len();
-    room.get(..=written)
+    buffer.get(..=written)
 }
 
 /// The version of a row's record, and the record itself.
@@ -81,11 +83,11 @@ fn from_json<R: DeserializeOwned>(table: &'static str, text: &str) -> Result<R, 
     serde_json::from_str(text).map_err(|error| corrupt(table, &error))
 }
 
-/// What is wrong with a record that comes from a file.
-pub type Fault = String;
+/// Why a record from a file is refused.
+pub type RecordFault = String;
 
 /// Refuses a record from a file, unless `holds`.
-fn require(holds: bool, fault: &str) -> Result<(), Fault> {
+fn require(holds: bool, fault: &str) -> Result<(), RecordFault> {
     if holds { Ok(()) } else { Err(fault.to_owned()) }
 }
 
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_a_later_version_is_told_from_a_damaged_one() {
+    fn a_row_of_a_later_version_and_a_damaged_row_have_different_errors() {
         let reason = |row: &[u8]| links::decode(row).unwrap_err().to_string();
         assert_eq!(reason(&[]), "unreadable row in links: empty row");
         assert_eq!(reason(&[0, 1, 2]), "unreadable row in links: unknown row version 0");
@@ -118,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_written_into_a_room_as_it_is_written_without_one() {
+    fn a_row_in_a_buffer_has_the_same_bytes() {
         let row = encode("rows", 3, &(1_u64, "text")).unwrap();
         assert_eq!(row[0], 3);
-        let mut room = [0; 32];
-        assert_eq!(encode_into(&mut room, 3, &(1_u64, "text")), Some(&row[..]));
-        assert_eq!(encode_into(&mut room[..row.len() - 1], 3, &(1_u64, "text")), None);
+        let mut buffer = [0; 32];
+        assert_eq!(encode_into(&mut buffer, 3, &(1_u64, "text")), Some(&row[..]));
+        assert_eq!(encode_into(&mut buffer[..row.len() - 1], 3, &(1_u64, "text")), None);
         assert_eq!(encode_into(&mut [], 3, &(1_u64, "text")), None);
     }
 }

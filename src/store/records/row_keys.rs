@@ -6,19 +6,27 @@ use super::corrupt;
 use super::counts::dimension_number;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{Dimension, NodeId};
-use crate::domain::key::KeyId;
+use crate::domain::key::{KeyId, SecretHash};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::DeliveryId;
 use crate::store::StoreError;
 use crate::store::transfer::Metric;
 
-/// Rows of `meta` that are alone: how many deliveries are pending, the layout, which file of known links is the store's own.
+/// Single rows of `meta`: the number of pending deliveries, the layout version, the stamp of the index of known links.
 pub const PENDING_DELIVERIES: &[u8] = b"d";
 pub const LAYOUT: &[u8] = b"l";
 pub const KNOWN_LINKS_STAMP: &[u8] = b"i";
-/// How keys of `meta` begin that are followed by a node, or by a name.
+/// Prefixes of `meta`, followed by a node, by a name, and by the id of a key.
 pub const CURSORS: &[u8] = b"c";
 pub const NAMES: &[u8] = b"n";
+pub const KEY_USES: &[u8] = b"u";
+/// Prefixes of `keys`: records by id, ids by secret hash, what a key sees, what a key has created.
+pub const KEYS: &[u8] = b"k";
+const KEY_SECRETS: &[u8] = b"s";
+const KEY_VIEWS: &[u8] = b"v";
+const KEY_CHILDREN: &[u8] = b"c";
+/// Bytes of the row key of a view before the key that is seen.
+pub const KEY_VIEW_PREFIX: usize = 17;
 
 /// The row of `meta` that says up to where a node's journal is counted.
 pub fn cursor(writer: NodeId) -> Vec<u8> {
@@ -28,6 +36,33 @@ pub fn cursor(writer: NodeId) -> Vec<u8> {
 /// The row of `meta` for a value that has a name.
 pub fn name(name: &str) -> Vec<u8> {
     [NAMES, name.as_bytes()].concat()
+}
+
+/// The row of `meta` with the last use of a key.
+pub fn key_use(id: KeyId) -> Vec<u8> {
+    [KEY_USES, id.0.as_bytes()].concat()
+}
+
+pub fn key(id: KeyId) -> Vec<u8> {
+    [KEYS, id.0.as_bytes()].concat()
+}
+
+pub fn key_secret(hash: &SecretHash) -> Vec<u8> {
+    [KEY_SECRETS, &hash.0].concat()
+}
+
+/// All views of `viewer`.
+pub fn key_views(viewer: KeyId) -> Vec<u8> {
+    [KEY_VIEWS, viewer.0.as_bytes()].concat()
+}
+
+/// That `viewer` sees a key. Ids grow with time, so scans for the newest first go backwards.
+pub fn key_view(viewer: KeyId, key: KeyId) -> Vec<u8> {
+    [KEY_VIEWS, viewer.0.as_bytes(), key.0.as_bytes()].concat()
+}
+
+pub fn key_children(maker: KeyId) -> Vec<u8> {
+    [KEY_CHILDREN, maker.0.as_bytes()].concat()
 }
 
 pub fn hex(bytes: &[u8]) -> String {
@@ -52,7 +87,7 @@ pub fn usage(key: KeyId, month: Month, metric: Metric) -> Vec<u8> {
     [key.0.as_bytes().as_slice(), &month.0.to_be_bytes(), &[metric_number(metric)]].concat()
 }
 
-/// What a row of `usage` counts, and whose and of which month it is.
+/// The owner, month and metric of a row of `usage`.
 pub fn usage_of(row_key: &[u8]) -> Option<(&[u8], Month, u8)> {
     let (metric, rest) = row_key.split_last()?;
     let (owner, month) = rest.split_last_chunk()?;
@@ -67,16 +102,11 @@ pub fn metric_number(metric: Metric) -> u8 {
     }
 }
 
-/// In the view of `viewer`; `Uuid::max` less the key's id would sort newest first, so scans go backwards instead.
-pub fn view(viewer: KeyId, key: KeyId) -> Vec<u8> {
-    [viewer.0.as_bytes().as_slice(), key.0.as_bytes()].concat()
-}
-
 pub fn day(link: ShortId, day: Day) -> Vec<u8> {
     [link.0.as_slice(), &day.0.to_be_bytes()].concat()
 }
 
-/// What a row says of a list of labels. All of a list stands together, in this order.
+/// The kinds of rows of a list of labels. All rows of a list are adjacent, in this order.
 #[derive(Clone, Copy)]
 pub enum LabelRow<'a> {
     Head,
@@ -94,7 +124,7 @@ pub fn label_row(link: ShortId, dimension: Dimension, row: LabelRow<'_>) -> Vec<
     }
 }
 
-/// Link, dimension and what the row says; `None` for further parts of a head.
+/// Link, dimension and kind of a row; `None` for the overflow rows of a head.
 pub fn label_row_of(key: &[u8]) -> Option<(ShortId, u8, LabelRow<'_>)> {
     let (link, rest) = key.split_first_chunk()?;
     let (dimension, row) = match rest {
@@ -110,11 +140,19 @@ pub fn due(due_at: Timestamp, id: DeliveryId) -> Vec<u8> {
     [due_at.0.to_be_bytes().as_slice(), &id.to_bytes()].concat()
 }
 
+/// The first and last possible row keys of a link's deliveries for hits in `[from, until)`, newest first.
+pub fn deliveries_between(link: ShortId, from: Timestamp, until: Timestamp) -> (Vec<u8>, Vec<u8>) {
+    // Times are stored inverted: the later one is the smaller key.
+    let bound = |time: u64| [link.0.as_slice(), &(!time).to_be_bytes()].concat();
+    (bound(until.0.saturating_sub(1)), [bound(from.0), vec![0xff; 18]].concat())
+}
+
+/// The sums of a day for one URL of a link.
 pub fn delivery_day(link: ShortId, url_index: u8, day: Day) -> Vec<u8> {
     [link.0.as_slice(), &day.0.to_be_bytes(), &[url_index]].concat()
 }
 
-/// That a link has deliveries on a day: found by the day, when they are to go.
+/// That a link has deliveries on a day: found by the day when they expire.
 pub fn expiry(day: Day, link: ShortId) -> Vec<u8> {
     [day.0.to_be_bytes().as_slice(), &link.0].concat()
 }

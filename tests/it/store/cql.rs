@@ -6,7 +6,7 @@ use scylla::routing::Token;
 use signpost::store::cql::session;
 use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::records::export::RecordV1;
-use signpost::store::transfer::{Section, Source};
+use signpost::store::transfer::{ExportSource, Section};
 use signpost::store::{CreateLinkError, Lifecycle, LinkStore};
 
 use super::samples::{key_id, link, node, short_id};

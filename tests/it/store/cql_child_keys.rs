@@ -7,7 +7,7 @@ use signpost::domain::key::{ApiKey, KeyId};
 use signpost::store::cql::ScyllaStore;
 use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::cql::transfer::ScyllaTransfer;
-use signpost::store::transfer::{Record, Section, Sink, Source};
+use signpost::store::transfer::{ExportSource, Record, Section, Sink};
 use signpost::store::{CreateKeyError, KeyStore, Lifecycle, StoreError};
 use tokio::time::timeout;
 

@@ -1,10 +1,10 @@
-//! The files of `schema/scylla`: built in, told apart by their hashes, and taken apart into statements.
+//! The files of `schema/scylla`: built in, identified by their hashes, and split into statements.
 
 use std::fmt::Write;
 
 use ring::digest::{SHA256, digest};
 
-/// A file of the schema. Once it was applied anywhere it must not change: what is to be other comes in a later file.
+/// A file of the schema. Once it was applied anywhere it must not change: changes go into a later file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaFile {
     pub name: &'static str,

@@ -1,31 +1,32 @@
-//! A hash table that many threads read and write at once, without locks: from an id's hash to where its record is.
+//! A hash table that many threads read and write at once, without locks: from an id's hash to the position of its
+//! record.
 
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The lower bits of a slot: where the record is. Above them are bits of the hash, which are never all zero. So a slot that is
-/// zero is empty.
+/// The lower bits of a slot: the position of the record. The bits above are of the hash and never all zero. So a slot
+/// that is zero is empty.
 const POSITION: u64 = (1 << 40) - 1;
 
-/// An index with room for so many ids; with more, look-ups take longer. Nothing is ever taken out.
+/// An index with capacity for a number of ids; with more ids, look-ups take longer. Ids are never removed.
 ///
-/// Of an id it keeps 24 bits beside the slot: one that is not there is taken for another about once in a million times. Of two that
-/// are there, as rarely, the one has the other's place, and its record is not found.
+/// Of an id's hash it keeps 24 bits beside the slot: about one unknown id in a million is taken for a known one. As
+/// rarely, two known ids share a slot, and the record of one of them is not found.
 pub struct Index {
     slots: Box<[AtomicU64]>,
-    room: u64,
+    capacity: u64,
     ids: AtomicU64,
 }
 
 impl Index {
-    pub fn new(room: u64) -> Self {
-        let slots = usize::try_from(slots_for(room)).expect("as many slots as there can be memory");
-        // Pages that nothing is written to take no memory: those of an index with few ids.
-        Self { slots: bytemuck::zeroed_slice_box(slots), room, ids: AtomicU64::new(0) }
+    pub fn new(capacity: u64) -> Self {
+        let slots = usize::try_from(slots_for(capacity)).expect("memory cannot hold more slots");
+        // Pages that are never written to take no memory: most of those of an index with few ids.
+        Self { slots: bytemuck::zeroed_slice_box(slots), capacity, ids: AtomicU64::new(0) }
     }
 
-    pub fn room(&self) -> u64 {
-        self.room
+    pub fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     /// How many ids were inserted.
@@ -34,10 +35,10 @@ impl Index {
     }
 
     pub fn is_full(&self) -> bool {
-        self.len() >= self.room
+        self.len() >= self.capacity
     }
 
-    /// Knows an id by its hash; where its record is, is told later.
+    /// Adds an id by its hash; [`place`](Self::place) adds the position of its record later.
     pub fn insert(&self, hash: u64) {
         let tag = tag_of(hash);
         for slot in self.slots_from(hash) {
@@ -52,18 +53,18 @@ impl Index {
         }
     }
 
-    /// Tells where the record of an id is, unless that was told before.
+    /// Sets the position of an id's record, unless it is set already.
     pub fn place(&self, hash: u64, position: u64) {
         let tag = tag_of(hash);
         if let Some(slot) = self.slot_of(hash)
             && position <= POSITION
         {
-            // Where another thread was faster, its record says the same.
+            // If another thread was faster, its record has the same content.
             let _ = slot.compare_exchange(tag, tag | position, Ordering::Release, Ordering::Relaxed);
         }
     }
 
-    /// Where the record of an id is, 0 where that was not told; `None` is certain to be an id that was not inserted.
+    /// The position of an id's record, 0 if it is not set; `None` for an id that was certainly not inserted.
     pub fn find(&self, hash: u64) -> Option<u64> {
         self.slot_of(hash).map(|slot| slot.load(Ordering::Acquire) & POSITION)
     }
@@ -86,19 +87,19 @@ impl Index {
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        out.write_all(&self.room.to_le_bytes())?;
+        out.write_all(&self.capacity.to_le_bytes())?;
         out.write_all(&self.len().to_le_bytes())?;
         self.slots.iter().try_for_each(|slot| out.write_all(&slot.load(Ordering::Acquire).to_le_bytes()))
     }
 
-    /// Reads one that was written, at most this long.
+    /// Reads an index that was written, at most this long.
     pub fn read(from: &mut impl Read, most_bytes: u64) -> io::Result<Self> {
-        let room = read_u64(from)?;
-        // More than the file can hold is not even allotted.
-        if room > most_bytes || slots_for(room) * size_of::<u64>() as u64 > most_bytes {
+        let capacity = read_u64(from)?;
+        // More than the file can hold is not allocated.
+        if capacity > most_bytes || slots_for(capacity) * size_of::<u64>() as u64 > most_bytes {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let index = Self { ids: AtomicU64::new(read_u64(from)?), ..Self::new(room) };
+        let index = Self { ids: AtomicU64::new(read_u64(from)?), ..Self::new(capacity) };
         for slot in &index.slots {
             let kept = read_u64(from)?;
             if kept != 0 {
@@ -109,12 +110,12 @@ impl Index {
     }
 }
 
-/// A fifth stays free: full tables are slow to look into.
-fn slots_for(room: u64) -> u64 {
-    room + room / 4 + 1
+/// A fifth stays free: look-ups in full tables are slow.
+fn slots_for(capacity: u64) -> u64 {
+    capacity + capacity / 4 + 1
 }
 
-/// The slot follows from the upper bits of the hash, this from the lower ones.
+/// The slot follows from the upper bits of the hash, the tag from the lower ones.
 fn tag_of(hash: u64) -> u64 {
     let tag = hash << POSITION.count_ones();
     if tag == 0 { POSITION + 1 } else { tag }
@@ -130,7 +131,7 @@ pub fn read_u64(from: &mut impl Read) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// Any hashes, each another one.
+    /// Distinct hashes.
     fn hash(number: u64) -> u64 {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -149,11 +150,11 @@ mod tests {
         index.place(hash(2_000), 1);
         assert_eq!(index.find(hash(2_000)), None, "one that was not inserted");
         index.place(hash(501), POSITION + 1);
-        assert_eq!(index.find(hash(501)), Some(0), "further than a position reaches");
+        assert_eq!(index.find(hash(501)), Some(0), "a position out of range");
     }
 
     #[test]
-    fn one_that_is_too_full_still_ends() {
+    fn look_ups_in_a_table_that_is_too_full_end() {
         let index = Index::new(4);
         (0..100).for_each(|number| index.insert(hash(number)));
         (0..100).for_each(|number| index.place(hash(number), 1));
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_without_lower_bits_are_known_too() {
+    fn hashes_without_lower_bits_are_found() {
         let index = Index::new(4);
         index.insert(1 << 63);
         assert_eq!((index.find(1 << 63), index.find(1 << 62)), (Some(0), None));

@@ -1,4 +1,4 @@
-//! The file of the index, from a clean end to the next start.
+//! The file of the index, written at a clean end and read at the next start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -8,30 +8,30 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use super::index::{Index, read_u64};
-use super::records::{Generation, Records};
-use super::{INDICES, KnownLinks, MOST_KEPT, Stamp, path, records_path};
+use super::records::{DestinationFile, Generation};
+use super::{INDICES, KnownLinks, MAX_SAVED_INDICES, Stamp, path, records_path};
 
 const MAGIC: [u8; 8] = *b"SP-IDS\x00\x02";
-/// Written and read at once.
+/// Bytes of one read or write.
 const BUFFER: usize = 1 << 20;
 
 impl KnownLinks {
-    /// Writes the index's file. What comes later is not in it.
+    /// Writes the index's file. Ids that are added later are not in it.
     pub fn write(&self, stamp: Stamp) -> io::Result<()> {
         let new = unfinished(&self.path);
         let written = self.write_to(&new, stamp).and_then(|()| fs::rename(&new, &self.path));
         if written.is_err() {
-            // It would hold blocks that the disk may be short of. If even this fails, the next start removes it.
+            // Frees disk space. If this fails too, the next start removes the file.
             let _ = fs::remove_file(new);
         }
         written
     }
 
     fn write_to(&self, path: &Path, stamp: Stamp) -> io::Result<()> {
-        // Their records first: an index that is there has them.
+        // The records first: every position in a saved index is valid.
         self.records.sync()?;
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        let mut out = BufWriter::with_capacity(BUFFER, Summed::new(file));
+        let mut out = BufWriter::with_capacity(BUFFER, Checksummed::new(file));
         out.write_all(&MAGIC)?;
         out.write_all(&stamp)?;
         out.write_all(&self.seed.to_le_bytes())?;
@@ -39,46 +39,46 @@ impl KnownLinks {
         out.write_all(&self.records.end().to_le_bytes())?;
         out.write_all(&(self.indices().count() as u64).to_le_bytes())?;
         self.indices().try_for_each(|index| index.write(&mut out))?;
-        let Summed { inner: mut file, sum } = out.into_inner()?;
+        let Checksummed { inner: mut file, sum } = out.into_inner()?;
         file.write_all(&sum.finalize().to_le_bytes())?;
         file.sync_all()
     }
 
-    /// What the files say, if they are whole and of this stamp, and are worth going on with.
+    /// Reads the files, if they are whole, have this stamp and not too many indices.
     pub fn read(directory: &Path, stamp: &[u8]) -> io::Result<Self> {
         let path = path(directory);
-        let no_use = || io::Error::from(io::ErrorKind::InvalidData);
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let file = File::open(&path)?;
         let length = file.metadata()?.len();
-        let content = length.checked_sub(size_of::<u32>() as u64).ok_or_else(no_use)?;
-        let mut from = BufReader::with_capacity(BUFFER, Summed::new(file).take(content));
+        let content = length.checked_sub(size_of::<u32>() as u64).ok_or_else(invalid)?;
+        let mut from = BufReader::with_capacity(BUFFER, Checksummed::new(file).take(content));
         let mut head = [0; MAGIC.len() + size_of::<Stamp>()];
         from.read_exact(&mut head)?;
         if head.strip_prefix(&MAGIC) != Some(stamp) {
-            return Err(no_use());
+            return Err(invalid());
         }
         let seed = read_u64(&mut from)?;
         let mut generation = Generation::default();
         from.read_exact(&mut generation)?;
         let (end, count) = (read_u64(&mut from)?, read_u64(&mut from)?);
-        if !(1..=MOST_KEPT as u64).contains(&count) {
-            return Err(no_use());
+        if !(1..=MAX_SAVED_INDICES as u64).contains(&count) {
+            return Err(invalid());
         }
         let indices = [const { OnceLock::new() }; INDICES];
         for (slot, _) in indices.iter().zip(0..count) {
             let _ = slot.set(Index::read(&mut from, length)?);
         }
         let is_over = from.read(&mut [0])? == 0;
-        let Summed { inner: mut file, sum } = from.into_inner().into_inner();
+        let Checksummed { inner: mut file, sum } = from.into_inner().into_inner();
         if !is_over || read_u32(&mut file)? != sum.finalize() {
-            return Err(no_use());
+            return Err(invalid());
         }
-        let records = Records::up_to(&records_path(directory), generation, end)?;
+        let records = DestinationFile::up_to(&records_path(directory), generation, end)?;
         Ok(Self { path, seed, indices, is_complete: AtomicBool::new(true), records })
     }
 }
 
-/// Where the file is until it is whole.
+/// The path of the file until it is whole.
 pub fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("ids.new")
 }
@@ -89,19 +89,19 @@ fn read_u32(from: &mut impl Read) -> io::Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Sums up what passes through it.
-struct Summed<T> {
+/// Computes the checksum of what is read or written through it.
+struct Checksummed<T> {
     inner: T,
     sum: crc32fast::Hasher,
 }
 
-impl<T> Summed<T> {
+impl<T> Checksummed<T> {
     fn new(inner: T) -> Self {
         Self { inner, sum: crc32fast::Hasher::new() }
     }
 }
 
-impl<W: Write> Write for Summed<W> {
+impl<W: Write> Write for Checksummed<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.sum.update(&bytes[..written]);
@@ -113,7 +113,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-impl<R: Read> Read for Summed<R> {
+impl<R: Read> Read for Checksummed<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(bytes)?;
         self.sum.update(&bytes[..read]);
@@ -123,7 +123,7 @@ impl<R: Read> Read for Summed<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{destination, id, known, tells_all};
+    use super::super::tests::{destination, finds_all, id, known};
     use super::*;
 
     #[test]
@@ -134,16 +134,16 @@ mod tests {
         let written = known(&store, 2_000, 5_000);
         written.write(stamp).unwrap();
         let read = KnownLinks::read(&store, &stamp).unwrap();
-        assert!(tells_all(&read, 5_000));
+        assert!(finds_all(&read, 5_000));
         assert!((0..100_000).all(|number| written.lacks(id(number)) == read.lacks(id(number))));
         let new = read.insert(&destination(70_000));
         read.place(&[new.unwrap()]);
-        assert!(!read.lacks(id(70_000)) && tells_all(&read, 5_000));
+        assert!(!read.lacks(id(70_000)) && finds_all(&read, 5_000));
 
-        let of_no_use = |stamp: &[u8]| KnownLinks::read(&store, stamp).is_err();
-        assert!(of_no_use(&[8; 16]) && of_no_use(&[]));
+        let is_invalid = |stamp: &[u8]| KnownLinks::read(&store, stamp).is_err();
+        assert!(is_invalid(&[8; 16]) && is_invalid(&[]));
         known(&store, 1_000, 5_000).write([9; 16]).unwrap();
-        assert!(of_no_use(&[9; 16]), "three indices");
+        assert!(is_invalid(&[9; 16]), "three indices");
         known(&store, 2_000, 5_000).write(stamp).unwrap();
         let path = path(&store);
         let bytes = fs::read(&path).unwrap();
@@ -151,25 +151,25 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             fs::write(&path, damaged).unwrap();
-            assert!(of_no_use(&stamp), "{at}");
+            assert!(is_invalid(&stamp), "{at}");
         }
         for other in [&bytes[..bytes.len() / 2], &[&bytes[..], b"more"].concat()] {
             fs::write(&path, other).unwrap();
-            assert!(of_no_use(&stamp));
+            assert!(is_invalid(&stamp));
         }
         fs::write(&path, bytes).unwrap();
-        assert!(!of_no_use(&stamp));
+        assert!(!is_invalid(&stamp));
         let records = fs::read(records_path(&store)).unwrap();
         fs::write(records_path(&store), &records[..100]).unwrap();
-        assert!(of_no_use(&stamp), "records are missing");
-        // Of another life, and longer.
+        assert!(is_invalid(&stamp), "records are missing");
+        // Records of another generation, and longer.
         drop(known(&store, 20_000, 20_000));
-        assert!(of_no_use(&stamp));
+        assert!(is_invalid(&stamp));
         fs::write(records_path(&store), records).unwrap();
-        assert!(!of_no_use(&stamp));
+        assert!(!is_invalid(&stamp));
     }
 
-    /// The fixtures are those of `tests/it/formats`, which tells how they are made.
+    /// The fixtures are those of `tests/it/formats`, which says how they are created.
     #[test]
     fn files_of_all_versions_are_read() {
         const STAMP: Stamp = [7; 16];
@@ -187,7 +187,7 @@ mod tests {
                 fs::copy(file.path(), directory.path().join(file.file_name())).unwrap();
             }
             let read = KnownLinks::read(&directory.path().join("store"), &STAMP).unwrap();
-            assert!(tells_all(&read, 60) && read.lacks(id(60)));
+            assert!(finds_all(&read, 60) && read.lacks(id(60)));
             versions += 1;
         }
         assert!(versions > 0);

@@ -1,0 +1,68 @@
+//! All tables of the store.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::cluster::{Cluster, OpenError, forever};
+use super::deliveries::Deliveries;
+use super::delivery_quota::DeliveryQuotas;
+use super::hits::Hits;
+use super::keys::CqlKeys;
+use super::lease::Leases;
+use super::links::CqlLinks;
+use super::names::CqlNames;
+use super::session::ScyllaSettings;
+use super::windows::Windows;
+use crate::domain::hit::NodeId;
+use crate::store::StoreError;
+
+/// The tables, a field each.
+pub struct CqlTables {
+    pub cluster: Arc<Cluster>,
+    pub names: Arc<CqlNames>,
+    pub links: Arc<CqlLinks>,
+    pub keys: CqlKeys,
+    pub hits: Hits,
+    pub leases: Arc<Leases>,
+    pub deliveries: Arc<Deliveries>,
+    pub delivery_quotas: DeliveryQuotas,
+    pub windows: Windows,
+}
+
+impl CqlTables {
+    pub async fn connect(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
+        let cluster = Arc::new(Cluster::connect(settings).await?);
+        let names = Arc::new(CqlNames::new(&cluster));
+        let leases = Arc::new(Leases::new(&cluster, node));
+        let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases));
+        Ok(Self {
+            links: Arc::new(CqlLinks::new(&cluster)),
+            keys: CqlKeys::new(&cluster),
+            hits: Hits::new(&cluster, &deliveries),
+            delivery_quotas: DeliveryQuotas::new(&cluster, &deliveries),
+            windows: Windows::new(&cluster),
+            names,
+            leases,
+            deliveries,
+            cluster,
+        })
+    }
+
+    /// Prepares the queues before the first request; may be called again after a failure.
+    pub async fn begin(&self) -> Result<(), StoreError> {
+        self.deliveries.read_first_kept_day().await?;
+        self.leases.begin_queues().await
+    }
+
+    /// Starts the tasks that run while the store is open: renew leases, take over queues, count buckets, reconnect.
+    /// They are separate, so that the renewal of a lease never waits for the others.
+    pub fn start_tasks(&self) -> Vec<JoinHandle<()>> {
+        vec![
+            forever(&self.leases, Leases::keep_beating),
+            forever(&self.deliveries, Deliveries::keep_adopting),
+            forever(&self.deliveries, Deliveries::keep_counting),
+            forever(&self.cluster, Cluster::keep_in_reach),
+        ]
+    }
+}
