@@ -12,7 +12,7 @@ use actix::{Actor, ArbiterHandle, AsyncContext, Context};
 use tokio::sync::{Mutex, watch};
 
 use super::failures::FailureLog;
-use super::in_flight::InFlightTable;
+use super::in_flight::{AttemptWorker, InFlightTable};
 use super::outcomes::OutcomeWriter;
 use super::poller::{Poller, PollerParts};
 use super::preparation::Preparation;
@@ -78,7 +78,8 @@ impl WebhookPool {
         let start_worker =
             |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), traces.clone(), on_restart);
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
-        in_flight.staff(workers.iter().map(Supervisor::handle).collect());
+        let attempt_workers = workers.iter().map(|worker| -> Box<dyn AttemptWorker> { Box::new(worker.handle()) });
+        in_flight.set_workers(attempt_workers.collect());
         let failures = Arc::<FailureLog>::default();
         let dispatching = Arc::new(Mutex::new(Dispatching {
             poller: Poller::new(PollerParts {
@@ -127,7 +128,7 @@ impl WebhookPool {
         if tokio::time::timeout(patience, finish).await.is_err() {
             tracing::info!("webhooks: tries that took too long are made again at the next start");
         }
-        self.failures.tell_all();
+        self.failures.write_all_lines();
     }
 
     /// Tries under way, for the metrics.
@@ -181,7 +182,7 @@ impl Dispatching {
         let Self { poller, outcomes, in_flight, store, meters, failures } = self;
         // An earlier life may have taken deliveries from the queue and not come to begin them.
         in_flight.clear_waiting(outcomes.open_entries());
-        tokio::join!(poller.run(), outcomes.run(), look_at_queue(&**store, meters), failures.keep_telling());
+        tokio::join!(poller.run(), outcomes.run(), look_at_queue(&**store, meters), failures.write_due_lines());
     }
 }
 

@@ -10,10 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 use super::preparation::Draft;
-use super::scheduler::{Bounds, Flow, Full, Host, Roomy, Scheduler};
+use super::scheduler::{Bounds, Flow, Full, Roomy, Scheduler};
 use super::sender::SendFailure;
-use super::worker::{AttemptDelivery, WebhookWorker};
-use crate::actors::supervisor::Handle;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::DeliveryId;
@@ -29,11 +27,26 @@ pub enum AttemptEnd {
     WorkerLost,
 }
 
+/// An attempt for a worker to make.
+pub struct AttemptDelivery {
+    pub draft: Draft,
+    pub ticket: AttemptTicket,
+}
+
+/// A worker makes one attempt at a time.
+pub trait AttemptWorker: Send + Sync {
+    /// Whether the worker can take an attempt now.
+    fn is_running(&self) -> bool;
+
+    /// Gives the worker an attempt. A worker that can't take it drops its ticket.
+    fn begin(&self, attempt: AttemptDelivery);
+}
+
 /// A try that has ended, to be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedAttempt {
-    /// Whom it was made to.
-    pub host: Host,
+    /// The key that owns the delivery, and the receiver.
+    pub flow: Flow,
     pub id: DeliveryId,
     /// Which try it was, from 1 on.
     pub attempt: u32,
@@ -88,7 +101,7 @@ struct TableState {
 /// The deliveries at hand.
 pub struct InFlightTable {
     state: Mutex<TableState>,
-    workers: OnceLock<Vec<Handle<WebhookWorker>>>,
+    workers: OnceLock<Vec<Box<dyn AttemptWorker>>>,
     /// Most deliveries at hand.
     capacity: usize,
     clock: Clock,
@@ -117,9 +130,9 @@ impl InFlightTable {
         Self { state: Mutex::new(state), workers: OnceLock::new(), capacity, clock, meters, ended, room }
     }
 
-    /// Who makes the tries: to be told once, before any begins.
-    pub fn staff(&self, workers: Vec<Handle<WebhookWorker>>) {
-        // A second call would be a fault of this file's only caller; the first staff stays.
+    /// Sets the workers, once, before any attempt begins.
+    pub fn set_workers(&self, workers: Vec<Box<dyn AttemptWorker>>) {
+        // The dispatcher calls this once; a second call would change nothing.
         drop(self.workers.set(workers));
     }
 
@@ -181,7 +194,7 @@ impl InFlightTable {
         }
         for (worker, attempt) in begun {
             // A worker that was lost just now drops the ticket, which tells that no try was begun. The lock is free for it.
-            let _ = workers[worker].try_send(attempt);
+            workers[worker].begin(attempt);
         }
     }
 
@@ -200,7 +213,7 @@ impl InFlightTable {
             };
             state.scheduler.ended(&flow, succeeded);
             if let Some(end) = end {
-                state.ended.push(EndedAttempt { host: flow.host, id, attempt: number, end, at });
+                state.ended.push(EndedAttempt { flow, id, attempt: number, end, at });
             } else {
                 // It is still due where it was.
                 let due_at = state.taken.remove(&id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::failures::FailureLog;
-use super::flow::Host;
+use super::flow::Flow;
 use super::in_flight::{AttemptEnd, EndedAttempt, InFlightTable};
 use crate::domain::retry::RetrySchedule;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId};
@@ -35,7 +35,7 @@ pub struct OutcomeWriter {
 /// What became of a try, and whom it was made to.
 struct Entry {
     settlement: Settlement,
-    host: Host,
+    flow: Flow,
 }
 
 impl OutcomeWriter {
@@ -99,11 +99,11 @@ impl OutcomeWriter {
 
     async fn write(&mut self) -> Result<(), StoreError> {
         self.store.settle_deliveries(self.writing.iter().map(|entry| entry.settlement.clone()).collect()).await?;
-        for Entry { settlement, host } in &self.writing {
+        for Entry { settlement, flow } in &self.writing {
             let (id, attempt, outcome) = (settlement.id, settlement.attempt, &settlement.outcome);
             tracing::debug!(hit = %id.hit.id.0, url = id.url_index, attempt, ?outcome, "webhook tried");
             if let AttemptOutcome::Failed { error, .. } = outcome {
-                self.failures.failed(host, error);
+                self.failures.failed(flow, error);
             }
             self.meters.attempted(match settlement.outcome {
                 AttemptOutcome::Delivered { .. } => AttemptResult::Delivered(settlement.at.since(settlement.id.hit.at)),
@@ -128,7 +128,7 @@ impl OutcomeWriter {
             AttemptEnd::WorkerLost => failed(None, "interrupted".into()),
         };
         let settlement = Settlement { id: ended.id, attempt: ended.attempt, outcome, at: ended.at };
-        Entry { settlement, host: ended.host }
+        Entry { settlement, flow: ended.flow }
     }
 
     /// A draw from 0 to 1 for the jitter; without randomness there is none.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::in_flight::{Events, InFlightTable, NotTaken};
 use super::preparation::{Owners, Preparation, PrepareError};
 use super::queue::{FoundDelivery, QueueScan, behind_all_until};
-use super::refusals::{Refusals, Refused, is_still_due};
+use super::refusals::{RefusalQueue, Refusals, Refused, is_still_due};
 use super::scheduler::{Flow, Full, Roomy};
 use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
@@ -30,8 +30,6 @@ const LOOK_FOR_STRANDED_EVERY: Duration = Duration::from_secs(1);
 /// Due deliveries looked at in one round: bounds how long those that were found wait to begin. The next round goes on
 /// behind them.
 const LOOK_AHEAD: usize = 5_000;
-/// Deliveries that are refused in one round: bounds how long others wait meanwhile.
-const REFUSED_AT_ONCE: usize = 1_024;
 /// Due deliveries read at a time: few at first, as room for few is the rule under load, then more and more.
 const FIRST_PAGE: usize = 64;
 const LONGEST_PAGE: usize = 1_024;
@@ -51,14 +49,6 @@ struct Taken {
     flow: Flow,
 }
 
-/// What a round has chosen.
-#[derive(Default)]
-struct Chosen {
-    taken: Vec<Taken>,
-    /// Those that are likely to be refused. They have no place.
-    refusable: Vec<DueDelivery>,
-}
-
 /// What an poller works with.
 pub struct PollerParts {
     pub store: Arc<dyn DeliveryStore>,
@@ -75,6 +65,8 @@ pub struct Poller {
     parts: PollerParts,
     scan: QueueScan,
     refusals: Refusals,
+    /// Due deliveries that are likely to be refused. They take no slot of the in-flight table.
+    refusal_queue: RefusalQueue,
     /// Whether any was refused that had taken a place, so that there is room for the next one.
     has_refused: bool,
     outage: OutageLog,
@@ -109,7 +101,19 @@ impl Poller {
             "webhooks are delivered again: the store answers",
         );
         let (has_refused, was_full) = (false, false);
-        Self { parts, scan, refusals, has_refused, outage, was_full, overdue_noted_at, last_round, stranded }
+        let refusal_queue = RefusalQueue::default();
+        Self {
+            parts,
+            scan,
+            refusals,
+            refusal_queue,
+            has_refused,
+            outage,
+            was_full,
+            overdue_noted_at,
+            last_round,
+            stranded,
+        }
     }
 
     /// Takes what is due, for ever.
@@ -117,7 +121,7 @@ impl Poller {
     /// It may be dropped at any await, and then begun anew: what it did not come to is still due in the store.
     pub async fn run(&mut self) {
         // An earlier run may have looked at deliveries and not come to begin them.
-        self.scan.reset();
+        self.restart_scan();
         loop {
             let outlook = match self.round().await {
                 Ok(outlook) => {
@@ -126,7 +130,7 @@ impl Poller {
                 }
                 Err(error) => {
                     self.outage.failed(&error);
-                    self.scan.reset();
+                    self.restart_scan();
                     tokio::time::sleep(REST).await;
                     Outlook::More
                 }
@@ -164,15 +168,21 @@ impl Poller {
         recalled > 0 || queued_from.is_some_and(|time| time < self.parts.clock.now().plus(PAUSE))
     }
 
+    /// Reads the queue again from its head.
+    fn restart_scan(&mut self) {
+        self.scan.reset();
+        self.refusal_queue.clear();
+    }
+
     async fn round(&mut self) -> Result<Outlook, StoreError> {
         self.hear_news();
         if let Some(earliest) = self.parts.wake.take_earliest() {
             self.scan.queued_from(earliest);
         }
         self.has_refused = false;
-        let mut chosen = Chosen::default();
-        let made = self.choose_and_make_ready(&mut chosen).await;
-        for Taken { due, flow } in chosen.taken {
+        let mut taken = Vec::new();
+        let made = self.choose_and_make_ready(&mut taken).await;
+        for Taken { due, flow } in taken {
             self.parts.in_flight.give_back(due.id, &flow);
         }
         self.parts.in_flight.dispatch();
@@ -181,21 +191,24 @@ impl Poller {
         Ok(if self.has_refused { Outlook::More } else { outlook })
     }
 
-    /// Leaves in `chosen` what was taken and does not begin.
-    async fn choose_and_make_ready(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
-        let outlook = self.choose(chosen).await?;
-        self.choose_stranded(&mut chosen.taken).await?;
-        self.make_ready(&mut chosen.taken).await?;
-        if chosen.refusable.is_empty() {
+    /// Leaves in `taken` what was taken and does not begin.
+    async fn choose_and_make_ready(&mut self, taken: &mut Vec<Taken>) -> Result<Outlook, StoreError> {
+        let outlook = self.choose(taken).await?;
+        self.choose_stranded(taken).await?;
+        self.make_ready(taken).await?;
+        if !self.refusal_queue.is_due(outlook != Outlook::More) {
             return Ok(outlook);
         }
-        // Those that begin do not wait for those that are refused.
+        // Deliveries that begin do not wait for those that are refused.
         self.parts.in_flight.dispatch();
-        let (refusable, now) = (std::mem::take(&mut chosen.refusable), self.parts.clock.now());
-        let to_send = self.refusals.refuse_expected(refusable, now).await?;
-        let mut taken = self.take_after_all(to_send);
-        let made = self.make_ready(&mut taken).await;
-        chosen.taken.append(&mut taken);
+        let (refusable, barred) = self.refusal_queue.take();
+        let to_send = self.refusals.refuse_expected(refusable, self.parts.clock.now()).await?;
+        for key in barred {
+            self.scan.key_has_room(key);
+        }
+        let mut taken_after_all = self.take_after_all(to_send);
+        let made = self.make_ready(&mut taken_after_all).await;
+        taken.append(&mut taken_after_all);
         made?;
         Ok(if self.scan.has_recalled() && !self.was_full { Outlook::More } else { outlook })
     }
@@ -230,7 +243,7 @@ impl Poller {
     }
 
     /// Takes from the queue what the in-flight table has room for.
-    async fn choose(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
+    async fn choose(&mut self, taken: &mut Vec<Taken>) -> Result<Outlook, StoreError> {
         let now = self.parts.clock.now();
         let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
         let mut outlook = Outlook::More;
@@ -238,7 +251,7 @@ impl Poller {
         self.was_full = false;
         if now < std::mem::replace(&mut self.last_round, now) {
             // The clock was set back: what had been looked at as due may not be due yet, and must be found again.
-            self.scan.reset();
+            self.restart_scan();
         }
         self.scan.begin_round();
         'pages: while looked_at < LOOK_AHEAD && !is_at_end {
@@ -257,16 +270,13 @@ impl Poller {
                 let flow = self.parts.preparation.flow(due.id).await?;
                 if self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
                     if self.refusals.expects(&flow, now.month()) {
-                        if chosen.refusable.len() >= REFUSED_AT_ONCE {
-                            (is_at_end, outlook) = (false, Outlook::More);
-                            break 'pages;
-                        }
-                        if !self.parts.in_flight.has(due.id) {
-                            chosen.refusable.push(due.clone());
+                        // A full list does not stop the scan: the key is passed over until the list has free slots.
+                        if !self.parts.in_flight.has(due.id) && !self.refusal_queue.push(&due, flow.owner) {
+                            self.scan.barred(flow.owner);
                         }
                     } else {
                         match self.parts.in_flight.take(&due, &flow) {
-                            Ok(()) => chosen.taken.push(Taken { due: due.clone(), flow }),
+                            Ok(()) => taken.push(Taken { due: due.clone(), flow }),
                             Err(NotTaken::AtHand) => {}
                             Err(NotTaken::Full(Full::Flow)) => self.scan.passed_over(&flow),
                             Err(NotTaken::Full(Full::Key)) => self.scan.barred(flow.owner),
@@ -365,3 +375,6 @@ impl Poller {
         self.refusals.refuse(refused, now).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Deliveries that are never sent. They are taken from the queue without a place in the in-flight table, a thousand at a time, so that
 //! they hold up nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::flow::Flow;
@@ -13,6 +13,11 @@ use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, Delivery
 use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
 
+/// Deliveries that are refused at once: bounds how long other deliveries wait meanwhile.
+const REFUSED_AT_ONCE: usize = 1_024;
+/// How many rounds the scan goes on while the list of deliveries to refuse is full. A key that is over its quota then delays
+/// the due deliveries behind its own by reading alone, and not by the writes that settle them.
+const ROUNDS_WHILE_FULL: u32 = 16;
 /// Keys of which it is known that their quota is used up.
 const MOST_SPENT: usize = 10_000;
 
@@ -39,6 +44,53 @@ impl Refused {
 /// Whether a delivery is still due as the queue said: what became of an earlier try may have been written down since.
 pub fn is_still_due(due: &DueDelivery, state: &DeliveryState) -> bool {
     state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(due.due_at)
+}
+
+/// Due deliveries that are likely to be refused, each once.
+#[derive(Default)]
+pub struct RefusalQueue {
+    deliveries: Vec<DueDelivery>,
+    ids: HashSet<DeliveryId>,
+    /// Keys with further such deliveries, which found the list full.
+    barred: HashSet<KeyId>,
+    /// Rounds of the scan since the list became full.
+    rounds_while_full: u32,
+}
+
+impl RefusalQueue {
+    /// Adds a delivery of the key `owner`; returns `false` if the list is full.
+    pub fn push(&mut self, due: &DueDelivery, owner: KeyId) -> bool {
+        if self.ids.contains(&due.id) {
+            return true;
+        }
+        if self.deliveries.len() >= REFUSED_AT_ONCE {
+            self.barred.insert(owner);
+            return false;
+        }
+        self.ids.insert(due.id);
+        self.deliveries.push(due.clone());
+        true
+    }
+
+    /// Whether to refuse the listed deliveries after this round. If the list is full, the scan goes on first for some rounds, or
+    /// until it `is_idle`: it has read all that is due, or the in-flight table is full.
+    pub fn is_due(&mut self, is_idle: bool) -> bool {
+        if self.barred.is_empty() || is_idle {
+            return !self.deliveries.is_empty();
+        }
+        self.rounds_while_full += 1;
+        self.rounds_while_full >= ROUNDS_WHILE_FULL
+    }
+
+    /// Empties the list; returns its deliveries, and the keys that found it full.
+    pub fn take(&mut self) -> (Vec<DueDelivery>, HashSet<KeyId>) {
+        let Self { deliveries, barred, .. } = std::mem::take(self);
+        (deliveries, barred)
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 /// Takes from the queue what is never sent.

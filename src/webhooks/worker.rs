@@ -6,17 +6,11 @@ use std::time::Instant;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, WrapFuture};
 
-use super::in_flight::{AttemptEnd, AttemptTicket};
+use super::in_flight::{AttemptDelivery, AttemptEnd, AttemptWorker};
 use super::preparation::{Draft, Preparation};
 use super::sender::{SendFailure, WebhookSender};
-use crate::actors::supervisor::{KeeperOptions, RestartHook, Supervisor};
+use crate::actors::supervisor::{Handle, KeeperOptions, RestartHook, Supervisor};
 use crate::telemetry::traces::{Traces, Tried};
-
-/// Asks for one try.
-pub struct AttemptDelivery {
-    pub draft: Draft,
-    pub ticket: AttemptTicket,
-}
 
 /// The actor. It is given the next try when the last one has ended.
 pub struct WebhookWorker {
@@ -49,6 +43,17 @@ impl WebhookWorker {
 
 impl Actor for WebhookWorker {
     type Context = Context<Self>;
+}
+
+impl AttemptWorker for Handle<WebhookWorker> {
+    fn is_running(&self) -> bool {
+        Handle::is_running(self)
+    }
+
+    fn begin(&self, attempt: AttemptDelivery) {
+        // If the worker was lost just now, the ticket reports that no attempt began.
+        let _ = self.try_send(attempt);
+    }
 }
 
 impl Message for AttemptDelivery {
