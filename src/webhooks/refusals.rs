@@ -1,5 +1,5 @@
-//! Deliveries that are never sent. They are taken from the queue without a place in the in-flight table, a thousand at a time, so that
-//! they hold up nothing.
+//! Deliveries that are never sent. They take no slot of the in-flight table and are settled a thousand at a time, so
+//! that they delay no other delivery.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, Delivery
 use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
 
-/// Deliveries that are refused at once: bounds how long other deliveries wait meanwhile.
+/// How many deliveries are refused at once: bounds how long other deliveries wait meanwhile.
 const REFUSED_AT_ONCE: usize = 1_024;
-/// How many rounds the scan goes on while the list of deliveries to refuse is full. A key that is over its quota then delays
-/// the due deliveries behind its own by reading alone, and not by the writes that settle them.
+/// How many rounds the scan goes on while the list of deliveries to refuse is full. So a key that is over its quota
+/// delays other keys' deliveries only by the time to read its own, and not by the time to settle them.
 const ROUNDS_WHILE_FULL: u32 = 16;
-/// Keys of which it is known that their quota is used up.
+/// The largest number of keys that are known to have used up their quotas.
 const MOST_SPENT: usize = 10_000;
 
 /// A delivery that is never sent.
@@ -26,7 +26,7 @@ pub struct Refused {
     pub id: DeliveryId,
     pub attempt: u32,
     pub why: NeverSent,
-    /// What its owner is told.
+    /// The error that the owner sees.
     pub reason: &'static str,
 }
 
@@ -35,13 +35,14 @@ impl Refused {
         Self { id, attempt: 0, why: NeverSent::QuotaExceeded, reason: "quota exceeded" }
     }
 
-    /// It may have been counted, and tried before.
+    /// The delivery may have been counted, and attempted before.
     pub fn unsendable(id: DeliveryId, state: &DeliveryState, reason: &'static str) -> Self {
         Self { id, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason }
     }
 }
 
-/// Whether a delivery is still due as the queue said: what became of an earlier try may have been written down since.
+/// Whether a delivery is still due as read from the queue: the outcome of an earlier attempt may have been written
+/// since.
 pub fn is_still_due(due: &DueDelivery, state: &DeliveryState) -> bool {
     state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(due.due_at)
 }
@@ -51,7 +52,7 @@ pub fn is_still_due(due: &DueDelivery, state: &DeliveryState) -> bool {
 pub struct RefusalQueue {
     deliveries: Vec<DueDelivery>,
     ids: HashSet<DeliveryId>,
-    /// Keys with further such deliveries, which found the list full.
+    /// Keys with further deliveries to refuse, which found the list full.
     barred: HashSet<KeyId>,
     /// Rounds of the scan since the list became full.
     rounds_while_full: u32,
@@ -93,15 +94,15 @@ impl RefusalQueue {
     }
 }
 
-/// Takes from the queue what is never sent.
+/// Refuses deliveries that are never sent.
 pub struct Refusals {
     store: Arc<dyn DeliveryStore>,
     preparation: Arc<Preparation>,
     meters: WebhookMeters,
-    /// By key: the month of which its quota is used up, and how large that was.
+    /// By key: the month whose quota is used up, and that quota.
     ///
-    /// What a key has used only grows, so nothing of that month is let in any more, unless the quota is made larger. The
-    /// store is asked all the same; this only tells which deliveries need no place.
+    /// Use only grows, so no further delivery of that month is admitted unless the quota is raised. The store still
+    /// decides; this only shows which deliveries need no slot.
     spent: HashMap<KeyId, (Month, MonthlyLimit)>,
 }
 
@@ -115,17 +116,17 @@ impl Refusals {
         flow.is_nowhere() || self.spent.get(&flow.owner).is_some_and(|(spent, _)| *spent == month)
     }
 
-    /// The quota was found to be used up. Answers whether that is news.
+    /// Notes that a key's quota is used up; returns whether that was not known.
     pub fn note_spent(&mut self, key: KeyId, month: Month, limit: MonthlyLimit) -> bool {
         if self.spent.len() >= MOST_SPENT && !self.spent.contains_key(&key) {
-            // They are found anew, each with the next of its deliveries.
+            // Each key is found again with its next delivery.
             self.spent.clear();
         }
         self.spent.insert(key, (month, limit)).is_none_or(|known| known != (month, limit))
     }
 
-    /// Refuses what was expected to be refused. Answers what is to be sent after all: what was counted before, or lets
-    /// itself be counted now.
+    /// Refuses the deliveries that were expected to be refused. Returns those to send: they were counted before, or the
+    /// quota admits them now.
     pub async fn refuse_expected(
         &mut self,
         expected: Vec<DueDelivery>,
@@ -168,7 +169,7 @@ impl Refusals {
         Ok(to_send)
     }
 
-    /// Writes down what is never sent.
+    /// Writes refusals to the store.
     pub async fn refuse(&self, refused: Vec<Refused>, now: Timestamp) -> Result<(), StoreError> {
         if refused.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Makes one try of one delivery at a time.
+//! The webhook worker makes one attempt at a time.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use actix::{Actor, AsyncContext, Context, Handler, Message, WrapFuture};
 use super::in_flight::{AttemptDelivery, AttemptEnd, AttemptWorker};
 use super::preparation::{Draft, Preparation};
 use super::sender::{SendFailure, WebhookSender};
-use crate::actors::supervisor::{Handle, KeeperOptions, RestartHook, Supervisor};
+use crate::actors::supervisor::{Handle, RestartHook, Supervisor, SupervisorOptions};
 use crate::telemetry::traces::{Traces, Tried};
 
-/// The actor. It is given the next try when the last one has ended.
+/// The actor. It gets the next attempt after the last one has ended.
 pub struct WebhookWorker {
     sender: WebhookSender,
     preparation: Arc<Preparation>,
@@ -27,9 +27,9 @@ impl WebhookWorker {
         traces: Option<Arc<Traces>>,
         on_restart: &RestartHook,
     ) -> Supervisor<Self> {
-        let options = KeeperOptions {
+        let options = SupervisorOptions {
             actor: "webhook_worker",
-            // One at a time; a second place lets it be handed over while the first is being put away.
+            // One attempt at a time; the second slot lets the next one arrive while the actor cleans up the first.
             mailbox_capacity: NonZeroUsize::MIN.saturating_add(1),
             on_restart: Arc::clone(on_restart),
         };
@@ -74,15 +74,15 @@ impl Handler<AttemptDelivery> for WebhookWorker {
                 Err(_) => AttemptEnd::Failed(SendFailure::Other),
             };
             if let Some(traces) = traces {
-                tell(&traces, &draft, end, began);
+                export_span(&traces, &draft, end, began);
             }
-            ticket.tell(end);
+            ticket.report(end);
         };
         context.spawn(sending.into_actor(self));
     }
 }
 
-fn tell(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
+fn export_span(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
     let id = draft.id();
     let (status, error) = match end {
         AttemptEnd::Answered(status) => (Some(status), None),

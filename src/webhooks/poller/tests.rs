@@ -86,7 +86,7 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
     let (other, sent_link) = new_link(&*store, &vault, 2, Tier::Pro).await;
     let refused = (0..OVER_QUOTA).map(|number| NewDelivery { id: delivery(refused_link, number), owner: over_quota });
     let last = NewDelivery { id: delivery(sent_link, OVER_QUOTA), owner: other };
-    enqueue(&*store, refused.chain(iter::once(last.clone())).collect()).await;
+    enqueue(&*store, refused.chain(iter::once(last)).collect()).await;
 
     let clock = Clock::standing_at(NOW);
     let none = Plan { webhook_deliveries_per_month: Some(0), ..Plan::UNLIMITED };
@@ -104,12 +104,12 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
     });
 
     while !in_flight.has(last.id) {
-        assert_eq!(poller.round().await.unwrap(), Outlook::More);
+        assert_eq!(poller.round().await.unwrap(), NextStep::Continue);
     }
     // The last delivery begins before most of those that are due earlier are refused.
     let pending = store.pending_deliveries().await.unwrap();
     assert!(pending > u64::from(OVER_QUOTA) / 2, "{pending} are pending");
-    while poller.round().await.unwrap() == Outlook::More {}
+    while poller.round().await.unwrap() == NextStep::Continue {}
     assert_eq!(store.pending_deliveries().await.unwrap(), 1, "all others are refused");
     let ids = (0..OVER_QUOTA).map(|number| delivery(refused_link, number));
     let states = store.delivery_states(ids.collect()).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use actix::System;
-use signpost::actors::key_shard::{AdmitRequest, Admitting, KeyShards, NoteLinksCreated, Panic, StartError};
+use signpost::actors::key_shard::{AdmitRequest, Admitting, KeyShards, NoteLinksCreated, Panic, ShardStartError};
 use signpost::actors::supervisor::{AskError, RestartHook};
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
@@ -203,7 +203,7 @@ fn the_number_of_shards_is_a_power_of_two() {
         let on_restart: RestartHook = Arc::new(|_| {});
         let three = NonZeroUsize::new(3).unwrap();
         let refused = KeyShards::start(three, None, &on_restart);
-        assert!(matches!(refused, Err(StartError::NotPowerOfTwo(_))));
+        assert!(matches!(refused, Err(ShardStartError::NotPowerOfTwo(_))));
     });
 }
 
@@ -224,5 +224,5 @@ fn asking_can_be_awaited_on_any_thread() {
 fn shards_need_an_actix_system() {
     let on_restart: RestartHook = Arc::new(|_| {});
     let refused = KeyShards::start(NonZeroUsize::MIN, None, &on_restart);
-    assert!(matches!(refused, Err(StartError::NoSystem)));
+    assert!(matches!(refused, Err(ShardStartError::NoSystem)));
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, Arbiter, AsyncContext, Context, Handler, Message, Running, System, WrapFuture};
 use signpost::actors::supervisor::{
-    ASK_TIMEOUT, AskError, Handle, KeeperOptions, Resend, Restart, SendError, Supervisor,
+    ASK_TIMEOUT, AskError, Handle, Resend, Restart, SendError, Supervisor, SupervisorOptions,
 };
 use tokio::sync::oneshot;
 
@@ -123,7 +123,7 @@ impl Kit {
         let arbiter = Arbiter::new();
         let count = Arc::new(AtomicU32::new(0));
         let restarts = Arc::new(Mutex::new(Vec::new()));
-        let options = KeeperOptions {
+        let options = SupervisorOptions {
             actor: "counter",
             mailbox_capacity: NonZeroUsize::new(mailbox_capacity).unwrap(),
             on_restart: Arc::new({

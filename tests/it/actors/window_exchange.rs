@@ -35,7 +35,7 @@ struct Meeting(Arc<Published>);
 struct Published {
     logs: Mutex<HashMap<(usize, KeyId, RateLimitId), Vec<u64>>>,
     exchanges: AtomicUsize,
-    hearings: AtomicUsize,
+    reads: AtomicUsize,
     fails: AtomicBool,
     panics: AtomicBool,
     /// While set, exchanges wait once they are written and before they read.
@@ -57,8 +57,8 @@ impl Meeting {
         self.0.logs.lock().unwrap().clear();
     }
 
-    fn hearings(&self) -> usize {
-        self.0.hearings.load(Ordering::SeqCst)
+    fn reads(&self) -> usize {
+        self.0.reads.load(Ordering::SeqCst)
     }
 
     async fn has_begun(&self, exchanges: usize) {
@@ -91,9 +91,9 @@ impl WindowExchange for Guest {
         Ok(self.others(&own.iter().map(|log| (log.key, log.rate_limit)).collect::<Vec<_>>()).await)
     }
 
-    async fn hear(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+    async fn read_others(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
         let published = &self.meeting.0;
-        published.hearings.fetch_add(1, Ordering::SeqCst);
+        published.reads.fetch_add(1, Ordering::SeqCst);
         if published.fails.load(Ordering::SeqCst) {
             return Err(StoreError::Unavailable("switched off by a test".into()));
         }
@@ -334,7 +334,8 @@ fn an_exchange_without_end_is_given_up() {
     System::new().block_on(async {
         let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
         let sharing = Node::sharing(0, &meeting, &clock);
-        let node = Node::start_with(Sharing { every: Duration::from_hours(1), patience: LONG / 1000, ..sharing });
+        let node =
+            Node::start_with(Sharing { every: Duration::from_hours(1), exchange_timeout: LONG / 1000, ..sharing });
         node.ask(1).await;
         meeting.0.holds.send_replace(true);
         node.exchange().await;
@@ -395,7 +396,7 @@ fn a_node_that_was_never_asked_for_a_key_knows_what_the_others_let_in() {
         assert_eq!(another.admitted(120, 26).await, 0);
         assert_eq!(another.ask(120).await, Admission::Refused { retry_after_seconds: 58 });
         // Each has looked once, whatever the number of requests.
-        assert_eq!(meeting.hearings(), 2);
+        assert_eq!(meeting.reads(), 2);
     });
 }
 
@@ -417,16 +418,16 @@ fn a_window_is_heard_of_for_a_minute_after_it_was_asked_last() {
         one.exchange().await;
         another.exchange().await;
         another.exchange().await;
-        let (exchanges, hearings) = (meeting.exchanges(), meeting.hearings());
+        let (exchanges, reads) = (meeting.exchanges(), meeting.reads());
         assert_eq!(another.admitted(10, 26).await, 0);
-        assert_eq!((meeting.exchanges(), meeting.hearings()), (exchanges, hearings), "that is at hand");
+        assert_eq!((meeting.exchanges(), meeting.reads()), (exchanges, reads), "that is at hand");
 
         clock.advance(Duration::from_mins(2));
         another.exchange().await;
         another.exchange().await;
-        let hearings = meeting.hearings();
+        let reads = meeting.reads();
         another.exchange().await;
-        assert_eq!(meeting.hearings(), hearings, "nobody asks for it any more");
+        assert_eq!(meeting.reads(), reads, "nobody asks for it any more");
         assert_eq!(one.admitted(10, 10).await, 10);
         one.exchange().await;
         assert_eq!(another.admitted(10, 26).await, 0, "it is heard of anew");
@@ -438,14 +439,14 @@ fn requests_at_once_hear_of_a_window_once_and_hold_up_no_others() {
     with_two_nodes(async |one, another, meeting, _| {
         one.admitted(20, 15).await;
         one.exchange().await;
-        let hearings = meeting.hearings();
+        let reads = meeting.reads();
         meeting.0.holds.send_replace(true);
         let asked: Vec<_> = (0..50)
             .map(|_| another.shards.shard(KEY).clone())
             .map(|shard| (shard, another.request(20)))
             .map(|(shard, request)| actix::spawn(async move { shard.ask(request).await }))
             .collect();
-        eventually("one of them hears", LONG, async || (meeting.hearings() > hearings).then_some(())).await;
+        eventually("one of them hears", LONG, async || (meeting.reads() > reads).then_some(())).await;
         let no_limit = AdmitRequest { limit: 0, ..another.request(20) };
         assert_eq!(another.shards.admit(no_limit).await.unwrap().admission, None);
         assert!(asked.iter().all(|asked| !asked.is_finished()));
@@ -454,7 +455,7 @@ fn requests_at_once_hear_of_a_window_once_and_hold_up_no_others() {
         for asked in asked {
             admitted += usize::from(asked.await.unwrap().unwrap().admission.unwrap().is_admitted());
         }
-        assert_eq!((admitted, meeting.hearings()), (5, hearings + 1));
+        assert_eq!((admitted, meeting.reads()), (5, reads + 1));
     });
 }
 
@@ -467,13 +468,13 @@ fn what_cannot_be_heard_of_is_counted_by_what_is_known_until_it_can() {
         one.exchange().await;
         for hangs in [false, true] {
             let node = 1 + usize::from(hangs);
-            let sharing = Sharing { heard_within: LONG / 1000, ..Node::sharing(node, &meeting, &clock) };
+            let sharing = Sharing { read_timeout: LONG / 1000, ..Node::sharing(node, &meeting, &clock) };
             let another = Node::start_with(Sharing { every: Duration::from_hours(1), ..sharing });
             meeting.0.fails.store(!hangs, Ordering::SeqCst);
             meeting.0.holds.send_replace(hangs);
-            let hearings = meeting.hearings();
+            let reads = meeting.reads();
             assert_eq!(another.admitted(10, 2).await, 2);
-            assert_eq!(meeting.hearings(), hearings + 1, "it is not asked for by every request");
+            assert_eq!(meeting.reads(), reads + 1, "it is not asked for by every request");
             meeting.0.fails.store(false, Ordering::SeqCst);
             meeting.0.holds.send_replace(false);
             another.exchange().await;
