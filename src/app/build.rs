@@ -23,8 +23,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::counting::aggregator::HitAggregator;
 use crate::counting::enrich::Enricher;
-use crate::counting::places::Places;
-use crate::dns::{Resolver, Settings as ResolverSettings};
+use crate::counting::places::PlaceDatabase;
+use crate::dns::{Resolver, ResolverSettings};
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
@@ -344,9 +344,9 @@ fn cache_settings(config: &Config) -> LinkCacheSettings {
     }
 }
 
-pub(super) fn open_places(config: &Config) -> Result<Option<Arc<Places>>, StartError> {
+pub(super) fn open_places(config: &Config) -> Result<Option<Arc<PlaceDatabase>>, StartError> {
     let Some(path) = &config.geo.database else { return Ok(None) };
-    let places = Places::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
+    let places = PlaceDatabase::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
     Ok(Some(Arc::new(places)))
 }
 

@@ -332,7 +332,7 @@ async fn a_file_that_is_cut_or_changed_is_refused_before_anything_is_written() {
     }
     fs::write(ground.file(), text.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
     let refused = import(&sink, &ground.file()).await;
-    assert!(matches!(refused, Err(TransferError::OtherForm { found: 2, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(TransferError::OtherFormat { found: 2, .. })), "{refused:?}");
     assert_eq!(all(&sink).await, Vec::<String>::new());
 }
 

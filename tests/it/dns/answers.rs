@@ -176,5 +176,5 @@ async fn what_is_too_long_for_a_datagram_is_asked_for_over_tcp() {
 async fn an_answer_over_tcp_that_is_truncated_too_is_none() {
     let server = NameServer::start(|_| Reply::Truncated);
     let resolver = Ground::new(&(server.line() + "options attempts:1")).resolver();
-    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::Silence));
+    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::NoAnswer));
 }

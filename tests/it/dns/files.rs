@@ -54,7 +54,7 @@ async fn after_a_search_domain_that_is_silent_the_name_is_looked_up_as_it_is() {
     let resolver = Ground::new(&conf).resolver();
     assert_eq!(addresses(&resolver, "a.b").await, ["192.0.2.1"]);
     assert_eq!(server.names(), ["a.b.silent.example", "a.b"]);
-    assert_eq!(look_up(&resolver, "c.silent.example").await, Err(LookUpError::Silence));
+    assert_eq!(look_up(&resolver, "c.silent.example").await, Err(LookUpError::NoAnswer));
     assert_eq!(server.names()[2..], ["c.silent.example"]);
 }
 
@@ -102,7 +102,8 @@ async fn without_a_resolv_conf_the_hosts_file_counts_all_the_same() {
 async fn files_that_change_are_followed() {
     let (first, second) = (server_of("first.example"), server_of("second.example"));
     let ground = Ground::new(&first.line());
-    let resolver = Resolver::new(Settings { look_at_files_every: Duration::from_millis(10), ..ground.settings() });
+    let resolver =
+        Resolver::new(ResolverSettings { check_files_every: Duration::from_millis(10), ..ground.settings() });
     assert_eq!(addresses(&resolver, "first.example").await, ["192.0.2.1"]);
     assert!(addresses(&resolver, "second.example").await.is_empty());
 
@@ -134,7 +135,7 @@ async fn files_that_change_are_followed() {
 async fn what_was_answered_is_kept_as_long_as_the_files_are_the_same() {
     let server = NameServer::start(|_| Reply::Addresses(vec!["192.0.2.1".parse().unwrap()], 60));
     let ground = Ground::new(&server.line());
-    let resolver = Resolver::new(Settings { look_at_files_every: Duration::ZERO, ..ground.settings() });
+    let resolver = Resolver::new(ResolverSettings { check_files_every: Duration::ZERO, ..ground.settings() });
     for _ in 0..5 {
         assert_eq!(addresses(&resolver, "a.example").await, ["192.0.2.1"]);
     }

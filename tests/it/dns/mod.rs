@@ -6,7 +6,7 @@ mod servers;
 
 use std::net::IpAddr;
 
-use signpost::dns::{LookUpError, Resolver, Settings};
+use signpost::dns::{LookUpError, Resolver, ResolverSettings};
 use tempfile::TempDir;
 
 use crate::support::SOON;
@@ -29,9 +29,9 @@ impl Ground {
         std::fs::write(self.directory.path().join(file), text).unwrap();
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> ResolverSettings {
         let hosts = self.directory.path().join("hosts");
-        Settings { hosts, ..Settings::new(self.directory.path().join("resolv.conf")) }
+        ResolverSettings { hosts, ..ResolverSettings::new(self.directory.path().join("resolv.conf")) }
     }
 
     fn resolver(&self) -> Resolver {

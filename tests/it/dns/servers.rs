@@ -65,7 +65,7 @@ async fn look_ups_begin_with_one_server_after_the_other_where_the_file_says_so()
 async fn a_server_that_is_not_there_is_told_at_once() {
     let (_closed, closed) = closed_port();
     let resolver = Ground::new(&(closed + "options timeout:30")).resolver();
-    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::Silence));
+    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::NoAnswer));
 }
 
 /// The clock jumps as soon as there is nothing to do but wait.
@@ -74,7 +74,7 @@ async fn a_silent_server_is_asked_as_often_as_the_file_says() {
     let server = NameServer::start(|_| Reply::Silence);
     let resolver = Ground::new(&(server.line() + "options timeout:7 attempts:3")).resolver();
     let began = tokio::time::Instant::now();
-    assert_eq!(resolver.look_up("a.example").await, Err(LookUpError::Silence));
+    assert_eq!(resolver.look_up("a.example").await, Err(LookUpError::NoAnswer));
     assert_eq!(began.elapsed().as_secs(), 21);
     eventually("three questions", SOON, async || (server.names().len() == 3).then_some(())).await;
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use signpost::dns::{Resolver, Settings as ResolverSettings};
+use signpost::dns::{Resolver, ResolverSettings};
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_url::WebhookUrl;
