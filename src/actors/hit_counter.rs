@@ -151,7 +151,7 @@ impl CountingState {
         let (began, now) = (Instant::now(), self.clock.now());
         if self.offered.is_none() {
             if self.cursor.begun > self.cursor.counted {
-                self.gather_begun();
+                self.gather_started();
             } else if self.gather() {
                 step = CountStep::CaughtUp;
             }
@@ -217,7 +217,7 @@ impl CountingState {
 
     /// Makes a batch again that an earlier process had started: of the same records, even if there are more behind them
     /// now.
-    fn gather_begun(&mut self) {
+    fn gather_started(&mut self) {
         let (tally, meters, HitCursor { counted, begun }) = (&mut self.tally, &self.meters, self.cursor);
         let recovery = &mut self.recovery;
         loop {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_holds_as_long_as_all_that_led_to_it() {
+    fn the_ttl_is_the_shortest_of_all_records_on_the_way() {
         let mut exchange = exchange();
         let packet = answer(&exchange).to_vec().unwrap();
         assert_eq!(exchange.receive(&packet), ReceivedPacket::Answer);

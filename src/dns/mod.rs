@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_kept_as_long_as_it_holds_and_no_longer_than_a_bound() {
+    fn an_answer_is_cached_for_its_ttl_up_to_a_bound() {
         let kept = |addresses: &[IpAddr], seconds| {
             let found = ResolvedAddresses { addresses: addresses.to_vec(), ttl: Duration::from_secs(seconds) };
             AnswerExpiry.expire_after_create(&String::new(), &found, Instant::now()).unwrap().as_secs()

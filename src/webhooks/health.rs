@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_came_late_come_to_hold_as_much_as_the_first() {
+    fn later_keys_come_to_have_as_many_slots_as_the_first() {
         let (share, mut held) = (FairShare::of(256), [0; 7]);
         fill(share, &mut held);
         assert_eq!(held, [224, 16, 8, 4, 2, 1, 1], "in the order in which they came");

@@ -88,13 +88,13 @@ impl QueueScan {
 
     /// A flow has free slots again. Returns whether one of its deliveries was passed over.
     pub fn recall_flow(&mut self, flow: &Flow) -> bool {
-        move_place(&mut self.passed_over, &mut self.recalled, flow);
+        move_position(&mut self.passed_over, &mut self.recalled, flow);
         self.recalled.contains_key(flow)
     }
 
     /// A key is no longer barred. Returns whether one of its deliveries was passed over.
     pub fn recall_key(&mut self, key: KeyId) -> bool {
-        move_place(&mut self.barred, &mut self.recalled_keys, &key);
+        move_position(&mut self.barred, &mut self.recalled_keys, &key);
         self.recalled_keys.contains_key(&key)
     }
 
@@ -204,7 +204,7 @@ impl QueueScan {
 }
 
 /// Moves a position from one map to the other; if both have one, the first position counts.
-fn move_place<K: Clone + Eq + Hash>(from: &mut HashMap<K, QueuePlace>, to: &mut HashMap<K, QueuePlace>, of: &K) {
+fn move_position<K: Clone + Eq + Hash>(from: &mut HashMap<K, QueuePlace>, to: &mut HashMap<K, QueuePlace>, of: &K) {
     if let Some(place) = from.remove(of) {
         lower(to, of, place);
     }

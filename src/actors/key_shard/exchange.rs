@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_windows_that_nobody_asks_those_asked_last_are_kept() {
+    fn of_the_windows_without_requests_those_with_the_latest_are_kept() {
         let mut schedule = ExchangeSchedule::default();
         let all = 3 * MOST_IDLE;
         (0..all).for_each(|number| schedule.note(window(number as u128), number as u64));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_a_time_before_the_clock_was_set_back_are_told_once_more_and_forgotten() {
+    fn windows_from_before_the_clock_was_set_back_are_published_once_more_and_forgotten() {
         let mut schedule = ExchangeSchedule::default();
         schedule.note(window(1), 10_000_000);
         assert_eq!(schedule.begin(1_000, |_| true), Some((vec![window(1)], vec![])));

@@ -66,7 +66,7 @@ fn keys_take_turns_and_so_do_the_receivers_of_a_key() {
 }
 
 #[test]
-fn however_many_of_one_key_hang_another_key_finds_a_worker_and_a_place_at_once() {
+fn however_many_of_one_key_hang_another_key_finds_a_worker_and_a_slot_at_once() {
     let mut scheduler = Scheduler::new(BOUNDS);
     // New receivers may use three quarters, and a single key leaves an eighth of them.
     assert_eq!(flood(&mut scheduler, 1, 0..1_000).len(), 10);
@@ -78,7 +78,7 @@ fn however_many_of_one_key_hang_another_key_finds_a_worker_and_a_place_at_once()
 }
 
 #[test]
-fn keys_whose_receivers_all_hang_come_to_hold_as_much_each() {
+fn keys_whose_receivers_all_hang_come_to_have_as_many_workers_each() {
     let mut scheduler = Scheduler::new(BOUNDS);
     let mut started = flood(&mut scheduler, 1, 0..1_000);
     // The receivers of the later keys are new: each hangs and then fails.
@@ -115,7 +115,7 @@ fn one_key_does_not_take_all_that_a_host_may_have() {
 }
 
 #[test]
-fn however_many_hang_a_sound_receiver_of_the_same_key_finds_a_worker() {
+fn however_many_hang_a_healthy_receiver_of_the_same_key_finds_a_worker() {
     let (mut scheduler, sound) = (Scheduler::new(BOUNDS), flow(1, 0));
     offer(&mut scheduler, &sound, 0).unwrap();
     scheduler.next().unwrap();
@@ -133,7 +133,7 @@ fn however_many_hang_a_sound_receiver_of_the_same_key_finds_a_worker() {
 }
 
 #[test]
-fn many_keys_with_one_slow_receiver_leave_places_to_others() {
+fn many_keys_with_one_slow_receiver_leave_slots_to_others() {
     let mut scheduler: Scheduler<u32> = Scheduler::new(BOUNDS);
     let taken = (0..200).filter(|of| scheduler.reserve(&flow(*of, 1)).is_ok()).count();
     assert_eq!(taken, 12, "half of the places, or four for each attempt that it may have");
@@ -145,7 +145,7 @@ fn many_keys_with_one_slow_receiver_leave_places_to_others() {
 }
 
 #[test]
-fn flows_that_were_refused_a_place_come_in_the_order_of_their_refusals() {
+fn refused_flows_are_recalled_in_the_order_of_their_refusals() {
     let mut scheduler: Scheduler<u32> = Scheduler::new(BOUNDS);
     let mut refused = Vec::new();
     for host in 0..60 {
@@ -241,7 +241,7 @@ proptest! {
     /// Whatever happens, no bound is exceeded, every delivery that can begin begins, and refused flows are recalled
     /// when there are free slots.
     #[test]
-    fn bounds_hold_and_nothing_is_left_lying(steps in prop::collection::vec((0_u8..8, 1_u8..5, 0_u32..12), 1..400)) {
+    fn bounds_hold_and_every_delivery_begins(steps in prop::collection::vec((0_u8..8, 1_u8..5, 0_u32..12), 1..400)) {
         let mut scheduler = Scheduler::with_memory(8, BOUNDS);
         let mut in_flight: Vec<Flow> = Vec::new();
         let mut refused: HashSet<Flow> = HashSet::new();

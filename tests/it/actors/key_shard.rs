@@ -1,4 +1,4 @@
-//! Requests admitted by the key shards: exactly, under load, and across panics.
+//! Requests admitted by the key shards: exact, under load, and across panics.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ async fn is_admitted(shards: &KeyShards, request: AdmitRequest) -> bool {
 
 type Answer = Result<Admitting, AskError>;
 
-/// Starts as many askers, none of which waits for another.
+/// Starts `times` concurrent requests.
 fn ask_at_once(shards: &Arc<KeyShards>, request: AdmitRequest, times: usize) -> Vec<JoinHandle<Answer>> {
     let ask = |_| {
         let shards = Arc::clone(shards);
@@ -70,7 +70,7 @@ async fn answers(asked: Vec<JoinHandle<Answer>>) -> Vec<Answer> {
     answers
 }
 
-/// How many were let in; every one must have been answered.
+/// The number of admitted requests; every request must have been answered.
 fn count_admitted(answers: &[Answer]) -> usize {
     let admission = |answer: &Answer| answer.unwrap().admission.unwrap();
     answers.iter().filter(|answer| admission(answer).is_admitted()).count()
@@ -180,7 +180,7 @@ fn what_the_store_counted_is_not_taken_for_another_month() {
         assert_eq!(links_at(month_end).await, Some(100));
         assert_eq!(links_at(next_month).await, None);
         shards.note_links_created(note(next_month, 1));
-        // Overtaken at the turn of the month.
+        // A late note of the month before.
         shards.note_links_created(note(month_end, 100));
         assert_eq!(links_at(next_month).await, Some(1));
         shards.stop().await;

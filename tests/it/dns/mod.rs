@@ -1,4 +1,4 @@
-//! Looking names up, by a real name server on the loopback network.
+//! Look-ups of names at a real name server on the loopback network.
 
 mod answers;
 mod files;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::SOON;
 
-/// How names are looked up, as it is written in files of the test.
+/// The configuration files of a test.
 struct Ground {
     directory: TempDir,
 }
@@ -43,7 +43,7 @@ async fn look_up(resolver: &Resolver, host: &str) -> Result<Vec<IpAddr>, LookUpE
     tokio::time::timeout(SOON, resolver.look_up(host)).await.expect("the look-up does not end")
 }
 
-/// The addresses as text, in their order.
+/// The addresses as text, in order.
 async fn addresses(resolver: &Resolver, host: &str) -> Vec<String> {
     let found = look_up(resolver, host).await.unwrap_or_else(|error| panic!("{host}: {error}"));
     found.iter().map(IpAddr::to_string).collect()

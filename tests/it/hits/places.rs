@@ -1,5 +1,5 @@
-//! Places, from real databases (`tests/fetch-geo` fetches them) and from small ones in the layouts
-//! that have no free database.
+//! Places from real databases (`tests/fetch-geo` fetches them) and from small ones in the layouts without a free
+//! database.
 
 use std::{
     env,
@@ -78,10 +78,10 @@ fn a_city_database_gives_all_three_labels() {
         &[
             ("8.8.8.8", Some(["US", "California, US", "Mountain View, California, US"])),
             ("::ffff:8.8.8.8", Some(["US", "California, US", "Mountain View, California, US"])),
-            // A city state: the database knows no region.
+            // A city state: the database has no region.
             ("13.228.0.1", Some(["SG", "-", "Singapore, SG"])),
             ("127.0.0.1", None),
-            // The database is of IPv4 addresses.
+            // The database has IPv4 addresses only.
             ("2001:4860:4860::8888", None),
         ],
     );
@@ -116,7 +116,7 @@ fn the_nested_layout_of_geoip2_is_read() {
         &places,
         &[
             ("8.8.8.8", Some(["US", "California, US", "San Francisco, California, US"])),
-            // Where an address is registered is not where its user is.
+            // The place where an address is registered is not the place of its user.
             ("200.160.2.3", None),
         ],
     );
@@ -171,7 +171,7 @@ fn a_database_cut_short_is_refused_or_read_without_harm() {
     let whole = std::fs::read(whole).expect("it was written");
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cut.mmdb");
     for at in 0..whole.len() {
-        // Both what is left when the end is lost, and when a byte is: neither may panic.
+        // A file without its end, and a file without one byte: neither may panic.
         for bytes in [whole[..at].to_vec(), [&whole[..at], &whole[at + 1..]].concat()] {
             std::fs::write(&path, bytes).expect("the tests' folder takes files");
             if let Ok(places) = PlaceDatabase::open(&path) {
