@@ -25,7 +25,7 @@ use actix_web::dev::{Server, ServerHandle};
 use thiserror::Error;
 
 use crate::actors::hit_counter::{CountAll, HitCounter};
-use crate::actors::key_shard::{KeyShards, StartError as ShardError};
+use crate::actors::key_shard::{KeyShards, ShardStartError};
 use crate::actors::supervisor::{Handle, Supervisor};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError, StoreKind};
@@ -95,7 +95,7 @@ pub enum StartError {
     #[error("can't send traces: {0}")]
     Traces(#[from] TracesError),
     #[error(transparent)]
-    Shards(#[from] ShardError),
+    Shards(#[from] ShardStartError),
     #[error("can't start a thread: {0}")]
     Thread(#[source] io::Error),
     #[error("the operating system's random generator failed")]

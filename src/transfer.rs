@@ -1,7 +1,8 @@
-//! Files that carry all a store keeps to another one: lines of JSON, between a line that says what it is and one that says
-//! that it is whole.
+//! Export files, which carry the content of a store to another one: lines of JSON between a header line and a line with
+//! the checksum.
 //!
-//! Between the records stand places: up to there the file is good, and from there its store can go on giving.
+//! Among the records there are positions: up to such a line the file is complete, and an interrupted export resumes
+//! from there.
 
 mod export;
 mod import;
@@ -24,7 +25,7 @@ use crate::store::transfer::{Section, SinkError};
 pub use self::export::export;
 pub use self::import::{Checked, Imported, check, fill, import};
 
-/// The form of the file. A release that changes it reads the older ones too.
+/// The format of the file. A release with a newer one reads the older ones too.
 const FORMAT: u32 = 1;
 
 /// Why a file was not written, or not read.
@@ -35,7 +36,7 @@ pub enum TransferError {
     #[error("{} is not a Signpost export", .0.display())]
     NotAnExport(PathBuf),
     #[error("{} has format {found}, this release reads {FORMAT}", path.display())]
-    OtherForm { path: PathBuf, found: u32 },
+    OtherFormat { path: PathBuf, found: u32 },
     #[error("{} is already complete: name another file, or delete it", .0.display())]
     Complete(PathBuf),
     #[error("{} is an export of another store: name another file, or delete it", .0.display())]
@@ -44,8 +45,8 @@ pub enum TransferError {
     Incomplete(PathBuf),
     #[error("{}, line {line}: {reason}", path.display())]
     Damaged { path: PathBuf, line: u64, reason: String },
-    #[error("{}: {} can't be imported, and nothing was:{}", path.display(), Records(*.count), Faults(.first))]
-    Faults { path: PathBuf, count: u64, first: Vec<Fault> },
+    #[error("{}: {} can't be imported, and nothing was:{}", path.display(), RecordCount(*.count), ImportFaults(.first))]
+    Faults { path: PathBuf, count: u64, first: Vec<ImportFault> },
     #[error("the store is not empty: only an empty store can be imported into")]
     NotEmpty,
     #[error("an import from another file is in progress: use that file, or an empty store")]
@@ -56,44 +57,44 @@ pub enum TransferError {
     Store(#[from] StoreError),
 }
 
-/// How many records with faults are told of.
-const FAULTS_TOLD: usize = 100;
+/// How many invalid records are listed.
+const MOST_FAULTS_LISTED: usize = 100;
 
-/// What is wrong with a record.
+/// An invalid record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ImportFault {
     pub line: u64,
     pub reason: String,
 }
 
-struct Records(u64);
+struct RecordCount(u64);
 
-impl fmt::Display for Records {
+impl fmt::Display for RecordCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.0, if self.0 == 1 { "record" } else { "records" })
     }
 }
 
-/// One behind the other, each with its line.
-struct Faults<'a>(&'a [Fault]);
+/// Displays invalid records in one line, with their line numbers.
+struct ImportFaults<'a>(&'a [ImportFault]);
 
-impl fmt::Display for Faults<'_> {
+impl fmt::Display for ImportFaults<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.0.iter().enumerate();
-        all.into_iter().try_for_each(|(index, Fault { line, reason })| {
+        all.into_iter().try_for_each(|(index, ImportFault { line, reason })| {
             write!(f, "{} line {line}: {reason}", if index == 0 { "" } else { ";" })
         })
     }
 }
 
-/// How many records of each kind a file has.
+/// The number of records of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub keys: u64,
     pub links: u64,
-    /// Of hits and of monthly use.
+    /// Counts of hits and of monthly use.
     pub counters: u64,
-    /// What the stores need besides.
+    /// Other records of the stores.
     pub others: u64,
 }
 
@@ -108,7 +109,7 @@ impl Counts {
     }
 }
 
-/// One line.
+/// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ExportLine<'a> {
@@ -122,16 +123,16 @@ enum ExportLine<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Header {
     format: u32,
-    /// Tells this export from all others.
+    /// Identifies this export.
     id: Uuid,
-    /// Of the program that wrote it.
+    /// The version of the program that wrote it.
     version: String,
     at: Time,
-    /// The root key of the store it is from, which tells that store from others.
+    /// The id of the root key, which identifies the exported store.
     root_key: Option<Vec<u8>>,
 }
 
-/// From where to go on.
+/// The position from which to resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct ExportPlace {
     section: SectionV1,
@@ -147,19 +148,19 @@ impl ExportPlace {
 #[derive(Debug, Serialize, Deserialize)]
 struct End {
     counts: Counts,
-    /// Of all bytes before this line, in hex.
+    /// The checksum of all bytes before this line, in hex.
     sha256: String,
 }
 
-/// Reads lines, and keeps account of what it has read.
+/// Reads lines, and tracks the position and the checksum.
 struct ExportLines<R> {
     path: PathBuf,
     from: R,
     text: Vec<u8>,
     hash: Context,
-    /// Bytes of the file before the next line.
+    /// The offset of the next line in the file.
     offset: u64,
-    /// Lines read.
+    /// The number of lines read.
     number: u64,
 }
 
@@ -168,7 +169,7 @@ impl<R: BufRead> ExportLines<R> {
         Self { path, from, text: Vec::new(), hash: Context::new(&SHA256), offset: 0, number: 0 }
     }
 
-    /// The next line; `None` at the end, and where the last line has no end.
+    /// The next line; `None` at the end, and if the last line is incomplete.
     fn next(&mut self) -> Result<Option<ExportLine<'static>>, TransferError> {
         self.text.clear();
         let read = self.from.read_until(b'\n', &mut self.text).map_err(|source| self.file_error(source))?;
@@ -189,7 +190,7 @@ impl<R: BufRead> ExportLines<R> {
         match self.next() {
             Ok(Some(ExportLine::SignpostExport(header))) if header.format == FORMAT => Ok(header),
             Ok(Some(ExportLine::SignpostExport(header))) => {
-                Err(TransferError::OtherForm { path: self.path.clone(), found: header.format })
+                Err(TransferError::OtherFormat { path: self.path.clone(), found: header.format })
             }
             Err(error @ TransferError::File { .. }) => Err(error),
             _ => Err(TransferError::NotAnExport(self.path.clone())),

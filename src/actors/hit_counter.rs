@@ -1,4 +1,4 @@
-//! Reads the hit journal and counts it in the store: what happens to a hit after its redirect was answered.
+//! The hit counter reads the hit journal and counts its records in the store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture};
 use tokio::sync::Mutex;
 
-use super::supervisor::{KeeperOptions, RestartHook, Supervisor};
+use super::supervisor::{RestartHook, Supervisor, SupervisorOptions};
 use super::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::counting::aggregator::HitAggregator;
@@ -18,51 +18,53 @@ use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::outage_log::OutageLog;
 use crate::threads::give_way;
 
-/// Rows in one batch, and deliveries: they bound the memory of the sums and the length of the store's transaction.
+/// The largest number of rows and of deliveries in one batch: they bound the memory of the sums and the length of the
+/// store's transaction.
 const BATCH_ROWS: usize = 50_000;
 const BATCH_DELIVERIES: usize = 10_000;
-/// Records in one batch, however few rows they come to: they bound how long it takes to make it.
+/// The largest number of records in one batch, even if they make few rows: bounds the time to make it.
 const BATCH_RECORDS: usize = 500_000;
-/// Records read before the batch is looked at again, and others may have the core.
+/// Records read before the counter checks the size of the batch and yields the core.
 const PAGE: usize = 100;
-/// How long to wait once the journal is read: each hit is counted a fraction of a second after its answer, and hits of
-/// that time share one write a row.
+/// How long to wait after the journal is read: a hit is counted a fraction of a second after its redirect, and the hits
+/// of that time share one write for each row.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The same where the last batch had at least [`MANY_ROWS`]: what a hit costs is mostly its share of the writing, which three
-/// times as many share then. What the last batch took is taken off, so that hits are seen within 2 s also where batches are
-/// long.
+/// The same if the last batch had at least [`MANY_ROWS`]. The cost of a hit is mostly its share of the write, and three
+/// times as many hits share it then. The duration of the last batch is subtracted, so that hits are visible within 2 s
+/// even if batches are slow.
 const LONG_PAUSE: Duration = Duration::from_millis(750);
 const MANY_ROWS: usize = 500;
-/// How long to wait instead once a hit came that fires webhooks: those that come right behind it share its write. Longer
-/// where batches take longer, up to [`PAUSE`], so that hits that come all the time don't have the same rows written anew a
+/// How long to wait after a hit that fires webhooks, so that the hits right behind it share its write. The wait grows
+/// with the duration of a batch, up to [`PAUSE`], so that a steady stream of hits does not rewrite the same rows a
 /// hundred times a second.
 const GATHER: Duration = Duration::from_millis(10);
-/// How long to wait before a batch that the store did not take is offered again.
+/// How long to wait before a batch that the store did not take is sent again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Where the counting stands. It outlives a panic of the actor.
-pub struct Counting {
+/// The state of the counting. It survives a panic of the actor.
+pub struct CountingState {
     store: Arc<dyn CountStore>,
     reader: JournalReader,
     tally: HitAggregator,
-    /// Up to where the store has counted, and up to where an earlier life had begun to count.
+    /// The position up to which the store has counted, and the position up to which an earlier process had started to
+    /// count.
     cursor: HitCursor,
-    /// A batch that was offered and may or may not be counted: it is offered again, the same, before any other.
+    /// A batch that was sent to the store and may or may not be counted. The same batch is sent again before any other.
     offered: Option<Arc<HitBatch>>,
     wakes: CounterWakes,
-    /// How many rows the last batch had, and how long it took.
+    /// The number of rows of the last batch, and its duration.
     last: (usize, Duration),
     meters: CountingMeters,
     clock: Clock,
     recovery: Option<Recovery>,
 }
 
-/// The counting of what earlier lives left in the journal, which the operator is told of once.
+/// The counting of hits that earlier processes left in the journal; it is logged once.
 struct Recovery {
-    /// The end of it.
+    /// The last position of those hits.
     upto: Position,
     began: Instant,
-    /// Hits of it in the batch that is made or offered.
+    /// How many of those hits are in the current batch.
     offered: u64,
     counted: u64,
 }
@@ -80,13 +82,13 @@ impl Recovery {
         }
     }
 
-    /// The store has the batch that was offered.
+    /// The store has counted the current batch.
     fn batch_counted(&mut self) {
         self.counted += std::mem::take(&mut self.offered);
     }
 
-    /// Nothing after a clean end, which leaves no hits.
-    fn tell(self) {
+    /// Logs nothing after a clean end, which leaves no hits.
+    fn log(self) {
         if self.counted > 0 {
             let seconds = (self.began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
             tracing::info!(hits = self.counted, seconds, "recovered hits that an earlier process left uncounted");
@@ -94,25 +96,25 @@ impl Recovery {
     }
 }
 
-/// Who wakes the counter, and whom it wakes.
+/// What wakes the counter, and what the counter wakes.
 #[derive(Clone, Debug)]
 pub struct CounterWakes {
-    /// Hits that fire webhooks.
+    /// Wakes the counter when a hit fires webhooks.
     pub notifier: Notifier,
-    /// Whom to tell of the deliveries that were put into the queue.
+    /// Is woken after deliveries were put into the queue.
     pub dispatcher: DispatcherWake,
 }
 
-/// What one step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CountStep {
-    /// There is more to read.
+    /// The journal may have more records.
     Counted,
     CaughtUp,
 }
 
-impl Counting {
-    /// `reader` and `cursor` begin where the store's cursor is.
+impl CountingState {
+    /// `reader` and `cursor` start at the store's cursor.
     pub fn new(
         store: Arc<dyn CountStore>,
         reader: JournalReader,
@@ -126,14 +128,14 @@ impl Counting {
         Self { store, reader, tally, cursor, offered: None, wakes, last, meters, clock, recovery }
     }
 
-    /// Has `meters` show how the counting fares, by this clock.
+    /// Reports progress to `meters`, with the time of this clock.
     #[must_use]
     pub fn shown_by(self, meters: CountingMeters, clock: Clock) -> Self {
         meters.counted_upto(clock.now().0);
         Self { meters, clock, ..self }
     }
 
-    /// Goes back to what the store has counted, as if just started: after a panic nothing else is certain.
+    /// Returns to what the store has counted, as after a start: after a panic nothing else is certain.
     fn resume(&mut self) {
         self.tally.clear();
         if let Some(recovery) = self.recovery.as_mut().filter(|_| self.offered.is_none()) {
@@ -149,7 +151,7 @@ impl Counting {
         let (began, now) = (Instant::now(), self.clock.now());
         if self.offered.is_none() {
             if self.cursor.begun > self.cursor.counted {
-                self.gather_begun();
+                self.gather_started();
             } else if self.gather() {
                 step = CountStep::CaughtUp;
             }
@@ -171,22 +173,22 @@ impl Counting {
         if step == CountStep::CaughtUp {
             self.meters.counted_upto(now.0);
         }
-        // Under load it may never be caught up, but is past what was left.
+        // Under constant load the counter may never catch up, but it passes the hits of earlier processes.
         let cursor = self.cursor.counted;
         if let Some(recovery) = self.recovery.take_if(|it| step == CountStep::CaughtUp || cursor > it.upto) {
-            recovery.tell();
+            recovery.log();
         }
         Ok(step)
     }
 
-    /// How long to wait for more hits, and how long for more of those that fire webhooks.
+    /// How long to wait for further hits, and for further hits that fire webhooks.
     fn pauses(&self) -> (Duration, Duration) {
         let (rows, took) = self.last;
         let pause = if rows < MANY_ROWS { PAUSE } else { LONG_PAUSE.saturating_sub(took).max(PAUSE) };
         (pause, (3 * took).clamp(GATHER, PAUSE))
     }
 
-    /// Makes the next batch of what there is; answers whether that is all there is.
+    /// Makes the next batch; returns whether the journal is read to its end.
     fn gather(&mut self) -> bool {
         let (tally, meters, recovery) = (&mut self.tally, &self.meters, &mut self.recovery);
         let mut read = self.reader.read(PAGE, &mut |position, hit| {
@@ -213,8 +215,9 @@ impl Counting {
         read.caught_up
     }
 
-    /// Makes the batch again that an earlier life had begun: the same records, whatever came behind them since.
-    fn gather_begun(&mut self) {
+    /// Makes a batch again that an earlier process had started: of the same records, even if there are more behind them
+    /// now.
+    fn gather_started(&mut self) {
         let (tally, meters, HitCursor { counted, begun }) = (&mut self.tally, &self.meters, self.cursor);
         let recovery = &mut self.recovery;
         loop {
@@ -237,18 +240,22 @@ impl Counting {
     }
 }
 
-/// The actor: one step after another, with a pause when there is nothing to do.
+/// The actor runs one step after another, and waits when there is nothing to count.
 pub struct HitCounter {
-    counting: Arc<Mutex<Counting>>,
+    counting: Arc<Mutex<CountingState>>,
 }
 
 impl HitCounter {
     /// Starts the counter under a supervisor.
-    pub fn start(arbiter: &actix::ArbiterHandle, counting: Counting, on_restart: &RestartHook) -> Supervisor<Self> {
+    pub fn start(
+        arbiter: &actix::ArbiterHandle,
+        counting: CountingState,
+        on_restart: &RestartHook,
+    ) -> Supervisor<Self> {
         let counting = Arc::new(Mutex::new(counting));
-        let options = KeeperOptions {
+        let options = SupervisorOptions {
             actor: "hit_counter",
-            // Only its own next step and the flush of a drain are ever sent to it.
+            // The actor receives only its own next step and the flush of a drain.
             mailbox_capacity: std::num::NonZeroUsize::MIN.saturating_add(15),
             on_restart: Arc::clone(on_restart),
         };
@@ -270,7 +277,7 @@ impl Actor for HitCounter {
             let mut outage =
                 OutageLog::new("the store did not take hits: they wait in the journal", "the store takes hits again");
             loop {
-                // The lock is free in between, for a flush.
+                // The lock is free between steps, for a flush.
                 let (step, (pause, gather)) = {
                     let mut counting = counting.lock().await;
                     (counting.step().await, counting.pauses())
@@ -295,7 +302,7 @@ impl Actor for HitCounter {
     }
 }
 
-/// Counts all that is in the journal now; answers whether that succeeded.
+/// Counts all hits that are in the journal now; returns whether that succeeded.
 pub struct CountAll;
 
 impl Message for CountAll {

@@ -1,15 +1,13 @@
-//! The actors that count requests per API key.
+//! The actors that count requests by API key.
 //!
-//! Every key belongs to one of a few shards, chosen by a hash of its id. A shard owns, for its
-//! keys, the sliding windows of all rate limits and what is known of the month's links, so that one
-//! message admits a request and no lock is shared between cores. What it owns outlives a panic of
-//! the actor, but not the process: a restarted process starts all windows anew.
+//! Each key belongs to one of a few shards, by a hash of its id. A shard owns, for its keys, the sliding windows of all
+//! rate limits and a note of the month's links. So one message admits a request, and cores share no lock. The state
+//! survives a panic of the actor, but not the process: a restarted process starts with empty windows.
 //!
-//! Where several nodes serve from one store, the shards of each tell those of the others what they
-//! have let in: see [`exchange`].
+//! If several nodes use one store, their shards exchange the requests that they admit: see [`exchange`].
 
 pub mod exchange;
-/// Public so that what a shard does for a message can be measured without its thread.
+/// Public so that benchmarks can measure a shard without its thread.
 #[doc(hidden)]
 pub mod state;
 
@@ -22,46 +20,44 @@ use actix::{Actor, Arbiter, AsyncContext, Context, Handler, Message, Response, R
 
 use self::exchange::Sharing;
 use self::state::ShardState;
-use super::supervisor::{AskError, Handle, KeeperOptions, Resend, RestartHook, Supervisor};
+use super::supervisor::{AskError, Handle, Resend, RestartHook, Supervisor, SupervisorOptions};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::window::Admission;
 use crate::telemetry::metrics::actors::ActorMeters;
 
-/// How many shards there are unless the configuration says otherwise.
+/// The default number of shards.
 ///
-/// One could carry the load: it admits some hundred thousand requests a second, far more than the
-/// store creates links. With four, a panic holds up a quarter of the keys for some milliseconds
-/// instead of all, and a core that is busy elsewhere delays a quarter of them. More would only be
-/// more threads that sleep.
-// Neither `unwrap` can fail at run time: constants are made by the compiler.
+/// One shard is enough for the load: it admits some hundred thousand requests a second, many more than the store
+/// creates links. With four, a panic delays a quarter of the keys by some milliseconds instead of all, and so does a
+/// busy core. More shards would only be more idle threads.
+// Neither `unwrap` can fail at run time: constants are evaluated by the compiler.
 pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
-/// How many messages wait for one shard before others are told that it is overloaded.
+/// How many messages may wait for one shard before it is overloaded.
 ///
-/// A message takes a few microseconds, so the last of these waits about 20 ms: long against any
-/// burst that clears by itself, short against the second after which its asker gives up. At some
-/// 200 bytes each, a full mailbox takes less than a megabyte.
+/// A message takes a few microseconds, so the last of these waits about 20 ms: long for a burst, short compared to the
+/// timeout of a second. At some 200 bytes each, a full mailbox takes less than a megabyte.
 const MAILBOX_CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// Asks for a request to be let in at a rate limit, and counts it if it is.
+/// Admits a request at a rate limit and counts it, or refuses it.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmitRequest {
     pub key: KeyId,
     pub rate_limit: RateLimitId,
-    /// How many requests a minute that is for the key; 0 for no limit.
+    /// The key's limit in requests a minute; 0 for no limit.
     pub limit: u32,
     pub now: Timestamp,
 }
 
-/// The answer to [`AdmitRequest`].
+/// The result of [`AdmitRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitting {
-    /// `None` where there is no limit: let in, and there is nothing to tell the client.
+    /// `None` without a limit: the request is admitted, and there are no values for the client.
     pub admission: Option<Admission>,
-    /// How many links the key has created in the month of `now`, as far as the shard was told in
-    /// the last minute. Where it reaches the quota, the store need not be asked.
+    /// How many links the key has created in the month of `now`, if the shard was notified of it within the last
+    /// minute. At the quota, the store need not be asked.
     pub links_created: Option<u64>,
 }
 
@@ -69,11 +65,11 @@ impl Message for AdmitRequest {
     type Result = Admitting;
 }
 
-/// A shard that counts a request answers it, so one that ended without answering has not counted
-/// it: what it does after counting can't panic.
+/// A shard that counts a request answers it, because nothing after the counting can panic. So a shard that ended
+/// without an answer has not counted the request.
 impl Resend for AdmitRequest {}
 
-/// Tells a shard how many links the store has counted for a key.
+/// Notes how many links the store has counted for a key.
 #[derive(Clone, Copy, Debug)]
 pub struct NoteLinksCreated {
     pub key: KeyId,
@@ -86,8 +82,8 @@ impl Message for NoteLinksCreated {
     type Result = ();
 }
 
-/// Makes a shard exchange windows with the other nodes, as it does by itself about once a second.
-/// Answered when that is done; at once where one is under way or there is nothing to tell.
+/// Exchanges windows with the other nodes at once, instead of at the next interval. The answer comes when the exchange
+/// is done; at once if one is in progress or there is nothing to exchange.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeWindows;
@@ -96,7 +92,7 @@ impl Message for ExchangeWindows {
     type Result = ();
 }
 
-/// Makes a shard panic in the middle of an update. For tests.
+/// Makes a shard panic while it holds the lock. For tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Panic;
@@ -105,15 +101,15 @@ impl Message for Panic {
     type Result = ();
 }
 
-/// One shard: the thread that alone touches its state.
+/// One shard. Only its thread uses its state.
 pub struct KeyShard {
     state: Arc<Mutex<ShardState>>,
     sharing: Option<Arc<Sharing>>,
 }
 
 fn lock(state: &Mutex<ShardState>) -> MutexGuard<'_, ShardState> {
-    // Poisoned by an actor that panicked. What it left is sound: whatever could panic in an
-    // update comes before its first change.
+    // The lock is poisoned by an actor that panicked. Its state is consistent: everything that can panic in an update
+    // comes before the first change.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -122,36 +118,37 @@ impl KeyShard {
         lock(&self.state)
     }
 
-    /// Tells the other nodes what was let in here, and counts what they tell, unless that is under way.
+    /// Publishes the requests that were admitted here and counts those of the other nodes, unless an exchange is in
+    /// progress.
     fn exchange(&self) -> impl Future<Output = ()> + use<> {
         let (state, sharing) = (Arc::clone(&self.state), self.sharing.clone());
         async move {
             let Some(sharing) = sharing else { return };
-            let begun = lock(&state).begin_exchange(sharing.clock.now());
-            if let Some(telling) = begun {
-                // The state is not held meanwhile: requests go on.
-                let answer = sharing.exchange(telling).await;
+            let request = lock(&state).begin_exchange(sharing.clock.now());
+            if let Some(request) = request {
+                // The lock is not held meanwhile, so requests are still admitted.
+                let answer = sharing.exchange(request).await;
                 lock(&state).end_exchange(answer, sharing.clock.now());
             }
         }
     }
 
-    /// Hears what the other nodes have let in at the window that `request` asks for, once for all who ask
-    /// meanwhile; then the request is answered.
-    fn hear_and_admit(&self, sharing: &Arc<Sharing>, request: AdmitRequest) -> Response<Admitting> {
-        let (mut hearing, reader) = self.state().join_hearing((request.key, request.rate_limit));
+    /// Reads the requests of the other nodes for the window of `request`, once for all concurrent requests, and then
+    /// admits or refuses the request.
+    fn read_others_and_admit(&self, sharing: &Arc<Sharing>, request: AdmitRequest) -> Response<Admitting> {
+        let (mut read, reader) = self.state().join_read((request.key, request.rate_limit));
         if let Some(reader) = reader {
             let (state, sharing) = (Arc::clone(&self.state), Arc::clone(sharing));
             actix::spawn(async move {
-                let answer = sharing.hear((request.key, request.rate_limit)).await;
-                lock(&state).end_hearing(&request, answer, sharing.clock.now());
+                let answer = sharing.read_others((request.key, request.rate_limit)).await;
+                lock(&state).end_read(&request, answer, sharing.clock.now());
                 drop(reader);
             });
         }
         let state = Arc::clone(&self.state);
         Response::fut(async move {
-            // It ends with an error: nothing is ever sent.
-            let _ = hearing.changed().await;
+            // This returns an error when the sender is dropped; no value is ever sent.
+            let _ = read.changed().await;
             lock(&state).admit(&request)
         })
     }
@@ -162,7 +159,7 @@ impl Actor for KeyShard {
 
     fn started(&mut self, context: &mut Self::Context) {
         let Some(sharing) = &self.sharing else { return };
-        // That of an earlier life ended with it.
+        // An exchange of the actor before this one ended with that actor.
         self.state().give_up_exchange();
         context.run_interval(sharing.every, |shard, context| {
             context.spawn(wrap_future(shard.exchange()));
@@ -176,9 +173,9 @@ impl Handler<AdmitRequest> for KeyShard {
     fn handle(&mut self, request: AdmitRequest, _: &mut Self::Context) -> Self::Result {
         let mut state = self.state();
         match &self.sharing {
-            Some(sharing) if !state.is_at_hand(&request) => {
+            Some(sharing) if !state.is_tracked(&request) => {
                 drop(state);
-                self.hear_and_admit(sharing, request)
+                self.read_others_and_admit(sharing, request)
             }
             _ => Response::reply(state.admit(&request)),
         }
@@ -212,7 +209,7 @@ impl Handler<Panic> for KeyShard {
 
 /// Why the shards could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ShardStartError {
     /// [`KeyShards::start`] was called outside an actix `System`.
     #[error("this thread has no actix system")]
     NoSystem,
@@ -224,10 +221,10 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
-/// All shards. Share it in an `Arc`.
+/// All shards. To be shared in an `Arc`.
 pub struct KeyShards {
     shards: Vec<Shard>,
-    /// Taken out when they are stopped.
+    /// Emptied by `stop`.
     arbiters: Mutex<Vec<Arbiter>>,
     meters: ActorMeters,
 }
@@ -238,17 +235,20 @@ struct Shard {
 }
 
 impl KeyShards {
-    /// Starts `count` shards, a power of two, each on a thread of its own.
+    /// Starts `count` shards, a power of two, each on its own thread.
     ///
-    /// They share their windows with other nodes where told how. `on_restart` is told the name
-    /// `key_shard`.
-    pub fn start(count: NonZeroUsize, sharing: Option<Sharing>, on_restart: &RestartHook) -> Result<Self, StartError> {
+    /// With `sharing` they share their windows with other nodes. `on_restart` gets the name `key_shard`.
+    pub fn start(
+        count: NonZeroUsize,
+        sharing: Option<Sharing>,
+        on_restart: &RestartHook,
+    ) -> Result<Self, ShardStartError> {
         if !count.is_power_of_two() {
-            return Err(StartError::NotPowerOfTwo(count));
+            return Err(ShardStartError::NotPowerOfTwo(count));
         }
-        // An arbiter panics without a system.
+        // `Arbiter::new` panics without a system.
         if System::try_current().is_none() {
-            return Err(StartError::NoSystem);
+            return Err(ShardStartError::NoSystem);
         }
         let mut arbiters = Vec::with_capacity(count.get());
         for _ in 0..count.get() {
@@ -258,7 +258,7 @@ impl KeyShards {
         let start_shard = |arbiter: &Arbiter| {
             let state = if sharing.is_some() { ShardState::sharing() } else { ShardState::default() };
             let (state, sharing) = (Arc::new(Mutex::new(state)), sharing.clone());
-            let options = KeeperOptions {
+            let options = SupervisorOptions {
                 actor: "key_shard",
                 mailbox_capacity: MAILBOX_CAPACITY,
                 on_restart: Arc::clone(on_restart),
@@ -273,32 +273,31 @@ impl KeyShards {
         Ok(Self { shards, arbiters: Mutex::new(arbiters), meters: ActorMeters::noop() })
     }
 
-    /// Has `meters` show how they answer.
+    /// Reports the durations of answers to `meters`.
     #[must_use]
     pub fn shown_by(self, meters: ActorMeters) -> Self {
         Self { meters, ..self }
     }
 
-    /// Asks for a request to be let in, and counts it if it is.
+    /// Admits a request at a rate limit and counts it, or refuses it.
     pub async fn admit(&self, request: AdmitRequest) -> Result<Admitting, AskError> {
         let _asked = self.meters.ask();
         self.shard(request.key).ask(request).await
     }
 
-    /// Passes on what the store has counted. It does not wait, and a note that does not arrive
-    /// costs no more than asking the store again.
+    /// Passes on what the store has counted. It does not wait; a lost note only costs another call of the store.
     pub fn note_links_created(&self, note: NoteLinksCreated) {
         let _ = self.shard(note.key).try_send(note);
     }
 
-    /// The shard that counts for a key.
+    /// The shard of a key.
     #[doc(hidden)]
     pub fn shard(&self, key: KeyId) -> &Handle<KeyShard> {
         &self.shards[shard_index(key, self.shards.len())].kept
     }
 
-    /// Stops every shard once it has answered what waits in its mailbox, and ends their threads.
-    /// Later requests are answered [`AskError::Unavailable`].
+    /// Stops every shard after it has answered the messages in its mailbox, and ends the threads. Later requests return
+    /// [`AskError::Unavailable`].
     pub async fn stop(&self) {
         for shard in &self.shards {
             shard.supervisor.stop().await;
@@ -306,19 +305,19 @@ impl KeyShards {
         let mut arbiters = self.arbiters.lock().unwrap_or_else(PoisonError::into_inner);
         for arbiter in arbiters.drain(..) {
             arbiter.stop();
-            // Nothing runs on it any more, so this takes no time; that it panicked changes nothing.
+            // The thread has nothing left to run, so this does not block; a panic of the thread changes nothing.
             let _ = arbiter.join();
         }
     }
 }
 
-/// Multiplies the folded id by 2^64 / φ and takes the highest bits, which depend on all of it: ids
-/// are UUIDs v7, whose first bits are alike.
+/// Multiplies the folded id by 2^64 / φ and takes the highest bits, which depend on all bits of the id: ids are UUIDs
+/// v7, whose first bits are alike.
 fn shard_index(key: KeyId, count: usize) -> usize {
     let (high, low) = key.0.as_u64_pair();
     let mixed = (high ^ low).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let bits = count.trailing_zeros();
-    // Fewer than 64 bits remain, and a single shard has none.
+    // Fewer than 64 bits remain; a single shard has none.
     let index = mixed.checked_shr(u64::BITS - bits).unwrap_or(0);
     usize::try_from(index).unwrap_or(0)
 }
@@ -330,7 +329,7 @@ mod tests {
     use super::*;
 
     fn key(number: u64) -> KeyId {
-        // The form of a UUID v7: alike in front, and here even behind.
+        // A UUID v7 with the same first bits, and here even the same last ones.
         KeyId(Uuid::from_u64_pair(0x0194_0000_0000_7000, number))
     }
 

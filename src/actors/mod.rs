@@ -1,5 +1,5 @@
-//! Actors, and what restarts them: rate windows and quota notes of keys, the counting of hits. With `webhooks`, the only user
-//! of actix.
+//! Actors and their supervisor: the rate windows and quota notes of keys, and the counting of hits. Only this part and
+//! `webhooks` use actix.
 
 pub mod hit_counter;
 pub mod key_shard;

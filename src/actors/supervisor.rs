@@ -1,9 +1,8 @@
 //! A supervisor restarts an actor whenever it ends.
 //!
-//! actix's own `Supervisor` lives inside the future of its actor, so a panic takes both: the mailbox
-//! is closed and stays so. A [`Supervisor`] holds what is needed to make the actor again, and watches
-//! its task from outside. State that must outlive a panic is owned by the supervisor's factory (an
-//! `Arc` in its closure), and every new actor is given it.
+//! actix's own `Supervisor` is part of the actor's future, so a panic ends both, and the mailbox stays closed. A
+//! [`Supervisor`] holds what is needed to create the actor again, and watches its task from outside. State that must
+//! survive a panic belongs to the supervisor's factory (an `Arc` in its closure), which passes it to every new actor.
 //!
 //! Panics are caught at the actor's task, so the program must not be built with `panic = "abort"`.
 
@@ -17,122 +16,122 @@ use actix::{Actor, ActorContext, Addr, ArbiterHandle, AsyncContext, Context, Han
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-/// How long an [`ask`](Handle::ask) waits, restarts of the actor included. A time in which the whole process stands still counts as
-/// a quarter of it at most.
+/// How long an [`ask`](Handle::ask) waits, including restarts of the actor. If the whole process is suspended, that
+/// uses up at most a quarter of this time.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A message that may be handled twice: where an actor ended without answering, the message is sent
-/// to the next one, though the first may have acted on it.
+/// A message that may be handled twice: if an actor ended without an answer, the message is sent to the next one, even
+/// if the first one may have acted on it.
 pub trait Resend: Message + Clone {}
 
 /// Why a message was not put into the actor's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// As many messages wait as the mailbox holds. Shed load.
+    /// The mailbox is full. The caller should shed load.
     #[error("the actor's mailbox is full")]
     Full,
-    /// The actor has ended and the next one is not there yet. Try again within about a second.
+    /// The actor has ended and the next one is not running yet. Retry within about a second.
     #[error("the actor is being restarted")]
     Restarting,
-    /// The supervisor was told to stop; there will be no next actor.
+    /// The supervisor was stopped; there is no next actor.
     #[error("the actor was stopped")]
     Closed,
 }
 
-/// Why a question was not answered.
+/// Why a message was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// As many messages wait as the mailbox holds; nothing was sent. Shed load.
+    /// The mailbox is full; nothing was sent. The caller should shed load.
     #[error("the actor's mailbox is full")]
     Overloaded,
-    /// The actor ended or was silent, and no answer came within [`ASK_TIMEOUT`]; or it was stopped
-    /// for good. Whether it acted on the message is not known.
+    /// The actor ended or did not answer within [`ASK_TIMEOUT`], or it was stopped. Whether it acted on the message is
+    /// not known.
     #[error("the actor did not answer")]
     Unavailable,
 }
 
-/// One restart, as told to a [`RestartHook`].
+/// One restart, as passed to a [`RestartHook`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
-    /// The name the supervisor was given.
+    /// The actor's name in [`SupervisorOptions`].
     pub actor: &'static str,
-    /// Whether it panicked; otherwise it stopped by itself.
+    /// Whether the actor panicked; otherwise it stopped its own context.
     pub panicked: bool,
-    /// How long the supervisor waits before it starts the next one.
+    /// How long the supervisor waits before the restart.
     pub pause: Duration,
 }
 
-/// Called at every restart, on the actor's arbiter; counts and logs it. It must not panic or block.
+/// Called at every restart, on the actor's arbiter, to count and log it. It must not panic or block.
 pub type RestartHook = Arc<dyn Fn(Restart) + Send + Sync>;
 
-/// What a [`Supervisor`] needs to know besides how to make the actor.
+/// The options of a [`Supervisor`].
 #[derive(Clone)]
-pub struct KeeperOptions {
-    /// Names the actor's role in metrics and logs.
+pub struct SupervisorOptions {
+    /// The actor's name in metrics and logs.
     pub actor: &'static str,
-    /// How many messages may wait.
+    /// The largest number of waiting messages.
     pub mailbox_capacity: NonZeroUsize,
     pub on_restart: RestartHook,
 }
 
-/// Whether a sender that filled the mailbox is held off until a message has been taken from it;
-/// without that the mailbox has no bound at all.
+/// Whether a sender that filled the mailbox is parked until a message is taken from it; otherwise the mailbox has no
+/// bound.
 const PARK_WHEN_FULL: bool = true;
 
-/// Where the life of an actor stands.
+/// The state of a supervised actor.
 enum Phase<A: Actor> {
     Running {
-        /// Counts the actors made before this one.
+        /// The number of earlier actors.
         generation: u64,
         mailbox: Arc<AddressSender<A>>,
     },
     Restarting,
-    /// The supervisor was told to stop; the actor may still be finishing.
+    /// `stop` was called; the actor may still be finishing.
     Stopping,
     Ended,
 }
 
-/// Keeps one actor running until it is [stopped](Self::stop) or dropped.
+/// Keeps one actor running until [`stop`](Self::stop) or drop.
 pub struct Supervisor<A: Actor> {
     phase: Arc<watch::Sender<Phase<A>>>,
     stop: watch::Sender<bool>,
 }
 
 impl<A: Actor<Context = Context<A>>> Supervisor<A> {
-    /// Starts the actor that `factory` makes on `arbiter`, and the next one whenever it ends.
+    /// Starts the actor that `factory` creates on `arbiter`, and the next one whenever it ends.
     ///
-    /// Messages may be sent at once. Those that wait in the mailbox of an actor that panics are
-    /// lost with it; [`Handle::ask`] sends its message again.
-    pub fn start<F>(arbiter: &ArbiterHandle, options: KeeperOptions, factory: F) -> Self
+    /// Messages may be sent at once. Messages in the mailbox of an actor that panics are lost with it; [`Handle::ask`]
+    /// sends its message again.
+    pub fn start<F>(arbiter: &ArbiterHandle, options: SupervisorOptions, factory: F) -> Self
     where
         F: Fn(&mut Context<A>) -> A + Send + Sync + 'static,
     {
         let (mailbox, receiver) = channel(options.mailbox_capacity.get());
         let phase = Arc::new(watch::Sender::new(Phase::Running { generation: 0, mailbox: Arc::new(mailbox) }));
         let (stop, stop_asked) = watch::channel(false);
-        let life = Life { options, factory: Arc::new(factory), phase: EndedOnDrop(Arc::clone(&phase)), stop_asked };
-        // A dead arbiter drops `life` unrun, and with it the phase becomes `Ended`.
+        let supervision =
+            Supervision { options, factory: Arc::new(factory), phase: EndedOnDrop(Arc::clone(&phase)), stop_asked };
+        // An arbiter that has ended drops `supervision` without running it, which sets the phase to `Ended`.
         arbiter.spawn_fn(move || {
-            actix::spawn(life.keep(receiver));
+            actix::spawn(supervision.run(receiver));
         });
         Self { phase, stop }
     }
 
-    /// A handle for those who send to the actor.
+    /// A handle to send messages to the actor.
     pub fn handle(&self) -> Handle<A> {
         Handle { phase: Arc::clone(&self.phase) }
     }
 
-    /// Ends the actor for good, and returns when it is gone.
+    /// Stops the actor without a restart, and returns when it has ended.
     ///
-    /// It takes no new messages, handles those that wait in its mailbox (unless it has paused the
-    /// mailbox with `Context::wait`), and is then told to stop. An actor with work to finish
-    /// returns `Running::Continue` from `stopping` and stops its context when done; there is no
-    /// time limit here. Any number of calls may wait.
+    /// The actor takes no new messages, handles those in its mailbox (unless it has paused the mailbox with
+    /// `Context::wait`), and then stops. An actor with work to finish returns `Running::Continue` from `stopping` and
+    /// stops its context when done; there is no time limit here. Any number of calls may wait.
     pub async fn stop(&self) {
         self.ask_to_stop();
         let ended = |phase: &Phase<A>| matches!(phase, Phase::Ended);
-        // It can't fail: `self` holds the sender.
+        // This can't fail: `self` holds the sender.
         let _ = self.phase.subscribe().wait_for(ended).await;
     }
 }
@@ -154,7 +153,7 @@ impl<A: Actor> Drop for Supervisor<A> {
     }
 }
 
-/// Sends to whichever actor its supervisor has running at the time.
+/// Sends messages to the actor that its supervisor is running.
 pub struct Handle<A: Actor> {
     phase: Arc<watch::Sender<Phase<A>>>,
 }
@@ -166,14 +165,14 @@ impl<A: Actor> Clone for Handle<A> {
 }
 
 impl<A: Actor<Context = Context<A>>> Handle<A> {
-    /// Whether an actor is there to take messages, as far as its supervisor knows.
+    /// Whether an actor can take messages, as far as its supervisor knows.
     pub fn is_running(&self) -> bool {
         matches!(&*self.phase.borrow(), Phase::Running { .. })
     }
 
-    /// Puts a message into the mailbox without waiting for anything. Its result is dropped.
+    /// Puts a message into the mailbox without waiting. Its result is dropped.
     ///
-    /// A message that was put there is still lost if the actor panics before it gets to it.
+    /// The message is lost if the actor panics before it handles it.
     pub fn try_send<M>(&self, message: M) -> Result<(), SendError>
     where
         A: Handler<M>,
@@ -191,10 +190,10 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
         })
     }
 
-    /// Sends a message and waits for its answer, through restarts of the actor, for at most
-    /// [`ASK_TIMEOUT`]; a full mailbox is told at once.
+    /// Sends a message and waits for its answer, through restarts of the actor, for at most [`ASK_TIMEOUT`]; a full
+    /// mailbox is an error at once.
     ///
-    /// If this future is dropped before the actor gets to the message, it is not handled.
+    /// If this future is dropped before the actor starts with the message, the message is not handled.
     pub async fn ask<M>(&self, message: M) -> Result<M::Result, AskError>
     where
         A: Handler<M>,
@@ -213,8 +212,8 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
         .await
     }
 
-    /// As [`ask`](Self::ask), for a message that must not be handled twice: it waits for an actor
-    /// to be running, but once sent it is not sent again.
+    /// As [`ask`](Self::ask), for a message that must not be handled twice: it waits for a running actor, but sends the
+    /// message only once.
     pub async fn ask_once<M>(&self, message: M) -> Result<M::Result, AskError>
     where
         A: Handler<M>,
@@ -228,8 +227,8 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
         .await
     }
 
-    /// Puts a message into the mailbox of the actor of `generation` or a later one, waiting for it
-    /// to be made. Leaves in `generation` the first one that has not been tried.
+    /// Waits for the actor of `generation` or a later one, and puts a message into its mailbox. Sets `generation` to
+    /// the first one that was not tried.
     async fn deliver<M>(&self, mut message: M, generation: &mut u64) -> Result<oneshot::Receiver<M::Result>, AskError>
     where
         A: Handler<M>,
@@ -241,7 +240,7 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
             match mailbox.send(message) {
                 Ok(answer) => return Ok(answer),
                 Err(MailboxError::Full(_)) => return Err(AskError::Overloaded),
-                // That actor has just ended, and its supervisor has yet to notice.
+                // That actor has just ended, and its supervisor has not noticed yet.
                 Err(MailboxError::Closed(unsent)) => message = unsent,
             }
         }
@@ -265,9 +264,9 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
 }
 
 async fn within_ask_timeout<T>(answered: impl Future<Output = Result<T, AskError>>) -> Result<T, AskError> {
-    // In parts: if the whole process stands still, as with its machine, that takes up one of them, and there is time left for
-    // who is asked to answer.
-    let patience = async {
+    // Four short waits: if the whole process is suspended, for example with its machine, that uses up one of them, and
+    // the actor still has time to answer.
+    let timeout = async {
         for _ in 0..4 {
             sleep(ASK_TIMEOUT / 4).await;
         }
@@ -275,37 +274,37 @@ async fn within_ask_timeout<T>(answered: impl Future<Output = Result<T, AskError
     tokio::select! {
         biased;
         answer = answered => answer,
-        () = patience => Err(AskError::Unavailable),
+        () = timeout => Err(AskError::Unavailable),
     }
 }
 
-/// The lives of one supervisor's actors, one after the other, on their arbiter.
-struct Life<A: Actor, F> {
-    options: KeeperOptions,
+/// Runs the actors of one supervisor, one after the other, on their arbiter.
+struct Supervision<A: Actor, F> {
+    options: SupervisorOptions,
     factory: Arc<F>,
     phase: EndedOnDrop<A>,
     stop_asked: watch::Receiver<bool>,
 }
 
-impl<A, F> Life<A, F>
+impl<A, F> Supervision<A, F>
 where
     A: Actor<Context = Context<A>>,
     F: Fn(&mut Context<A>) -> A + Send + Sync + 'static,
 {
-    async fn keep(mut self, first: AddressReceiver<A>) {
+    async fn run(mut self, first: AddressReceiver<A>) {
         let mut receiver = first;
         let mut backoff = Backoff::default();
         for generation in 1.. {
-            let born = Instant::now();
-            let life = live(Arc::clone(&self.factory), receiver, self.stop_asked.clone());
-            // A task of its own: a panic ends that task and not this one.
-            let panicked = actix::spawn(life).await.is_err();
+            let started = Instant::now();
+            let actor = run_actor(Arc::clone(&self.factory), receiver, self.stop_asked.clone());
+            // The actor has its own task: a panic ends that task and not this one.
+            let panicked = actix::spawn(actor).await.is_err();
 
             if *self.stop_asked.borrow() {
                 return;
             }
             self.phase.enter(Phase::Restarting);
-            let pause = backoff.next_pause(born.elapsed());
+            let pause = backoff.next_pause(started.elapsed());
             (self.options.on_restart)(Restart { actor: self.options.actor, panicked, pause });
             tokio::select! {
                 biased;
@@ -320,19 +319,19 @@ where
     }
 }
 
-/// One life of an actor, until it ends by itself or has been stopped.
-async fn live<A, F>(factory: Arc<F>, receiver: AddressReceiver<A>, mut stop_asked: watch::Receiver<bool>)
+/// Runs one actor until it ends or is stopped.
+async fn run_actor<A, F>(factory: Arc<F>, receiver: AddressReceiver<A>, mut stop_asked: watch::Receiver<bool>)
 where
     A: Actor<Context = Context<A>>,
     F: Fn(&mut Context<A>) -> A,
 {
     let mut context = Context::with_receiver(receiver);
-    // An actor that nobody can send to stops by itself; here only its supervisor decides that.
+    // actix stops an actor without an address; here only the supervisor decides that.
     let _address: Addr<A> = context.address();
     let actor = factory(&mut context);
     let mut running = TerminatedByPanic(context.into_future(actor));
     tokio::select! {
-        // The actor first: when it is asked to stop, it first handles what waits in its mailbox.
+        // The actor is polled first: when it is stopped, it first handles the messages in its mailbox.
         biased;
         () = &mut running.0 => return,
         _ = stop_asked.wait_for(|asked| *asked) => {}
@@ -341,8 +340,8 @@ where
     (&mut running.0).await;
 }
 
-/// Polls a dropped actor no more if it panicked: actix would otherwise run its `stopping`, and
-/// perhaps handlers, during unwinding, where a second panic aborts the process.
+/// Terminates an actor that is dropped by a panic: actix would otherwise run its `stopping`, and perhaps handlers,
+/// during unwinding, where a second panic aborts the process.
 struct TerminatedByPanic<A: Actor<Context = Context<A>>>(ContextFut<A, Context<A>>);
 
 impl<A: Actor<Context = Context<A>>> Drop for TerminatedByPanic<A> {
@@ -353,19 +352,18 @@ impl<A: Actor<Context = Context<A>>> Drop for TerminatedByPanic<A> {
     }
 }
 
-/// Says that there will be no more actors, however their supervisor's task ends: those who wait for an
-/// answer then need not wait for their time to be up.
+/// Sets the phase to `Ended` however the supervisor's task ends, so that callers don't wait for the timeout.
 struct EndedOnDrop<A: Actor>(Arc<watch::Sender<Phase<A>>>);
 
 impl<A: Actor> EndedOnDrop<A> {
-    /// Enters a phase, unless stopping has begun.
+    /// Enters a phase, unless the actor is being stopped.
     fn enter(&self, next: Phase<A>) {
         self.0.send_if_modified(|phase| {
-            let going_on = matches!(phase, Phase::Running { .. } | Phase::Restarting);
-            if going_on {
+            let is_active = matches!(phase, Phase::Running { .. } | Phase::Restarting);
+            if is_active {
                 *phase = next;
             }
-            going_on
+            is_active
         });
     }
 }
@@ -376,26 +374,26 @@ impl<A: Actor> Drop for EndedOnDrop<A> {
     }
 }
 
-/// How long to wait before the next restart, so that an actor that can't live costs little.
+/// How long to wait before the next restart, so that an actor that ends at once costs little.
 #[derive(Debug, Default)]
 struct Backoff {
-    short_lives: u32,
+    short_runs: u32,
 }
 
 impl Backoff {
-    /// The pause before the second of several restarts; it doubles from there.
+    /// The delay before the second of several restarts; it doubles from there.
     const SECOND: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(1);
-    /// An actor that has lived as long as this is sound: its end is the first again.
-    const SOUND: Duration = Duration::from_secs(10);
+    /// An actor that has run for this long is stable: its next restart counts as the first.
+    const STABLE: Duration = Duration::from_secs(10);
 
-    /// The pause after an actor that lived for `lived`: none after the first short life.
-    fn next_pause(&mut self, lived: Duration) -> Duration {
-        if lived >= Self::SOUND {
-            self.short_lives = 0;
+    /// The delay after an actor that ran for `ran_for`: none after the first short run.
+    fn next_pause(&mut self, ran_for: Duration) -> Duration {
+        if ran_for >= Self::STABLE {
+            self.short_runs = 0;
         }
-        let doublings = self.short_lives.checked_sub(1);
-        self.short_lives = self.short_lives.saturating_add(1);
+        let doublings = self.short_runs.checked_sub(1);
+        self.short_runs = self.short_runs.saturating_add(1);
         doublings.map_or(Duration::ZERO, |doublings| {
             let factor = 2_u32.saturating_pow(doublings);
             Self::SECOND.saturating_mul(factor).min(Self::LONGEST)
@@ -408,9 +406,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn restarts_come_at_once_then_ever_later_until_an_actor_has_lived() {
+    fn restarts_come_at_once_then_ever_later_until_an_actor_has_run_long() {
         let mut backoff = Backoff::default();
-        let mut pause_ms = |lived| backoff.next_pause(Duration::from_secs(lived)).as_millis();
+        let mut pause_ms = |ran_for| backoff.next_pause(Duration::from_secs(ran_for)).as_millis();
         let pauses: Vec<_> = (0..8).map(|_| pause_ms(0)).collect();
         assert_eq!(pauses, [0, 50, 100, 200, 400, 800, 1000, 1000]);
         assert_eq!(pause_ms(10), 0);

@@ -1,4 +1,5 @@
-//! How the hit counter wakes the webhook dispatcher. It is here, because the dispatcher uses actors and actors do not use it.
+//! Lets the hit counter wake the webhook dispatcher. It belongs to this part because `webhooks` uses `actors`, and not
+//! the other way round.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,14 +8,14 @@ use tokio::sync::Notify;
 
 use crate::domain::calendar::Timestamp;
 
-/// Wakes the dispatcher: there are new deliveries.
+/// Wakes the dispatcher when there are new deliveries.
 #[derive(Clone, Debug, Default)]
 pub struct DispatcherWake(Arc<Waking>);
 
 #[derive(Debug)]
 struct Waking {
     notify: Notify,
-    /// When the earliest of the new deliveries is due, in milliseconds.
+    /// The earliest due time of the new deliveries, in milliseconds.
     earliest: AtomicU64,
 }
 
@@ -25,7 +26,7 @@ impl Default for Waking {
 }
 
 impl DispatcherWake {
-    /// Tells that deliveries were put into the queue, the earliest due at `earliest`.
+    /// Notifies the dispatcher of new deliveries in the queue, the first due at `earliest`.
     pub fn wake(&self, earliest: Timestamp) {
         self.0.earliest.fetch_min(earliest.0, Ordering::AcqRel);
         self.0.notify.notify_one();
@@ -35,7 +36,7 @@ impl DispatcherWake {
         self.0.notify.notified().await;
     }
 
-    /// The earliest due time that was told since the last call.
+    /// The earliest due time of all notifications since the last call.
     pub fn take_earliest(&self) -> Option<Timestamp> {
         let earliest = self.0.earliest.swap(u64::MAX, Ordering::AcqRel);
         (earliest != u64::MAX).then_some(Timestamp(earliest))

@@ -13,7 +13,7 @@ use super::around_store::guarded_and_metered;
 use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
 use super::opening::{self, OpenedNode};
 use super::{App, Parts, StartError, Tell, meters, refused};
-use crate::actors::hit_counter::{CounterWakes, Counting, HitCounter};
+use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
 use crate::actors::supervisor::RestartHook;
@@ -23,8 +23,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::counting::aggregator::HitAggregator;
 use crate::counting::enrich::Enricher;
-use crate::counting::places::Places;
-use crate::dns::{Resolver, Settings as ResolverSettings};
+use crate::counting::places::PlaceDatabase;
+use crate::dns::{Resolver, ResolverSettings};
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
@@ -290,7 +290,7 @@ async fn start_counting(
     let upkeep = upkeep.start().map_err(StartError::Thread)?;
     let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
     arbiter.spawn_fn(stand_back);
-    let counting = Counting::new(store, reader, tally, cursor, wakes);
+    let counting = CountingState::new(store, reader, tally, cursor, wakes);
     let counting = counting.shown_by(meters.clone(), clock.clone());
     Ok((HitCounter::start(&arbiter.handle(), counting, on_restart), writer, upkeep, arbiter))
 }
@@ -344,9 +344,9 @@ fn cache_settings(config: &Config) -> LinkCacheSettings {
     }
 }
 
-pub(super) fn open_places(config: &Config) -> Result<Option<Arc<Places>>, StartError> {
+pub(super) fn open_places(config: &Config) -> Result<Option<Arc<PlaceDatabase>>, StartError> {
     let Some(path) = &config.geo.database else { return Ok(None) };
-    let places = Places::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
+    let places = PlaceDatabase::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
     Ok(Some(Arc::new(places)))
 }
 

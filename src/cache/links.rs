@@ -1,4 +1,4 @@
-//! Redirect look-ups in front of the store: found links, ids that are not there, and one load an id.
+//! The cache of redirect look-ups in front of the store: links, ids without a link, and one load at a time for each id.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, ShortId};
 use crate::store::{LinkStore, StoreError};
 
-/// What a redirect needs of a link, ready to be answered.
+/// What a redirect needs of a link.
 #[derive(Clone, Debug)]
 pub struct CachedLink {
     pub id: ShortId,
@@ -23,17 +23,17 @@ pub struct CachedLink {
     pub tracked: bool,
     /// How many webhooks a hit fires.
     pub webhooks: u8,
-    /// `Location`, made once a load and shared by every answer.
+    /// The `Location` header, built once for each load and shared by all answers.
     pub location: HeaderValue,
 }
 
 impl CachedLink {
-    /// Weight of an entry in the cache: 1, and 1 more for every 256 bytes of its target.
+    /// The weight of an entry: 1, plus 1 for every 256 bytes of its target.
     fn weight(&self) -> u32 {
         u32::try_from(1 + self.location.len() / 256).unwrap_or(u32::MAX)
     }
 
-    /// Whether its target is of ordinary length.
+    /// Whether the target has less than 256 bytes.
     pub(super) fn is_short(&self) -> bool {
         self.weight() == 1
     }
@@ -50,17 +50,18 @@ impl TryFrom<Destination> for CachedLink {
     }
 }
 
-/// Of so many links that the store has told without waiting, one is kept.
-const KNOWN_FOR_ONE_KEPT: u64 = 8;
+/// One of this many links that the store returned from memory is inserted into the cache.
+const INSERT_ONE_IN: u64 = 8;
 
-/// A link, or the knowledge that there is none.
+/// A link; `None` if the id has no link.
 pub type Entry = Option<Arc<CachedLink>>;
 type Load = Arc<OnceCell<Result<Entry, Arc<StoreError>>>>;
 
-/// How long entries live. Links never change, so the bound matters only for ids that are yet to be made elsewhere.
+/// How long entries are valid. Links never change, so the bound matters only for ids of which another node makes a link
+/// later.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkCacheSettings {
-    /// Entries kept at the most; a target counts one more for every 256 bytes it has.
+    /// The largest number of entries; a target adds one more for every 256 bytes.
     pub capacity: u64,
     pub found_for: Duration,
     pub missing_for: Duration,
@@ -68,14 +69,14 @@ pub struct LinkCacheSettings {
 
 /// The cache of redirect look-ups.
 ///
-/// Its hashes are keyed by chance, and nobody outside sees what a look-up takes by the nanosecond: nobody can choose ids that
-/// share a slot. The standard library's were 2 % of a redirect that is not in cache.
+/// Its hashes have a random key, and clients can't measure a look-up in nanoseconds, so that no client can choose ids
+/// that share a slot. The hashes of the standard library took 2 % of a redirect that is not in the cache.
 pub struct LinkCache {
     entries: Cache<ShortId, Entry, RandomState>,
-    /// Loads under way. The lock is held for map operations only, never across a load.
+    /// Loads in progress. The lock is held for operations on the map only, never across a load.
     loads: Mutex<HashMap<ShortId, Load, RandomState>>,
-    /// How many links the store has told without waiting.
-    taken: AtomicU64,
+    /// How many links the store returned from memory.
+    peeked: AtomicU64,
     store: Arc<dyn LinkStore>,
 }
 
@@ -84,53 +85,53 @@ impl LinkCache {
         let entries = Cache::builder()
             .max_capacity(settings.capacity)
             .weigher(|_, entry: &Entry| entry.as_ref().map_or(1, |link| link.weight()))
-            .expire_after(Lifetimes(settings))
+            .expire_after(EntryExpiry(settings))
             .build_with_hasher(RandomState::default());
-        Self { entries, loads: Mutex::default(), taken: AtomicU64::new(0), store }
+        Self { entries, loads: Mutex::default(), peeked: AtomicU64::new(0), store }
     }
 
-    /// What is known of `id` without waiting for the store; outer `None` is nothing.
+    /// The entry of `id`, without a call of the store; the outer `None` is an id that is not cached.
     ///
-    /// An id that the store knows not to be there takes no room here: a flood of such ids costs others nothing.
+    /// An id that is known to be absent takes no entry, so that a flood of such ids replaces no other entry.
     pub fn get(&self, id: ShortId) -> Option<Entry> {
         if self.store.definitely_absent(id) { Some(None) } else { self.entries.get(&id) }
     }
 
-    /// What the store tells of a link without waiting.
+    /// A link that the store has in memory.
     ///
-    /// One in eight is kept: that soon has those that are asked for over and over, and the others, which the
-    /// store tells again, do not cost what it takes to keep and to drop them.
+    /// One in eight is inserted: popular links soon are in the cache, and all others, which the store returns again,
+    /// don't cost an insertion and an eviction.
     pub fn take_known(&self, id: ShortId) -> Option<Arc<CachedLink>> {
-        // One that no answer can be made of is told as an error by `load`.
+        // `load` returns an error for a link that can't be answered.
         let link = CachedLink::try_from(self.store.peek(id)?).ok().map(Arc::new)?;
-        if self.taken.fetch_add(1, Ordering::Relaxed).is_multiple_of(KNOWN_FOR_ONE_KEPT) {
+        if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN) {
             self.insert(Arc::clone(&link));
         }
         Some(link)
     }
 
-    /// Asks the store, once however many ask at the same time.
+    /// Asks the store, once for all concurrent callers.
     ///
     /// # Errors
-    /// What the store answered, to all who asked.
+    /// The error of the store, for all callers.
     pub async fn load(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
         let load = Arc::clone(self.loads().entry(id).or_default());
-        // Also when the caller goes away in the middle: whoever still waits holds the load itself.
+        // If this caller is dropped, the others still hold the load.
         let shared = SharedLoad { cache: self, id, load };
         shared.load.get_or_init(|| self.ask_store(id)).await.clone()
     }
 
-    /// Knows a link that was just created.
+    /// Inserts a link that was just created.
     pub fn insert(&self, link: Arc<CachedLink>) {
         self.entries.insert(link.id, Some(link));
     }
 
-    /// Entries kept now.
+    /// The number of entries.
     pub fn len(&self) -> u64 {
         self.entries.entry_count()
     }
 
-    /// Whether nothing is kept now.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,12 +148,12 @@ impl LinkCache {
     }
 
     fn loads(&self) -> std::sync::MutexGuard<'_, HashMap<ShortId, Load, RandomState>> {
-        // Nothing panics while this lock is held.
+        // No code panics while it holds this lock.
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A load under way; its end takes it off the list, so that whoever comes then finds the entry or asks anew.
+/// A load in progress. Its drop removes it from the map, so that later callers find the entry or ask again.
 struct SharedLoad<'a> {
     cache: &'a LinkCache,
     id: ShortId,
@@ -168,15 +169,15 @@ impl Drop for SharedLoad<'_> {
     }
 }
 
-struct Lifetimes(LinkCacheSettings);
+struct EntryExpiry(LinkCacheSettings);
 
-impl Lifetimes {
+impl EntryExpiry {
     fn of(&self, entry: &Entry) -> Duration {
         if entry.is_some() { self.0.found_for } else { self.0.missing_for }
     }
 }
 
-impl Expiry<ShortId, Entry> for Lifetimes {
+impl Expiry<ShortId, Entry> for EntryExpiry {
     fn expire_after_create(&self, _: &ShortId, entry: &Entry, _: Instant) -> Option<Duration> {
         Some(self.of(entry))
     }

@@ -1,4 +1,4 @@
-//! What is kept in memory in front of the store.
+//! Caches of links in front of the store.
 
 pub mod links;
 pub mod near;

@@ -1,18 +1,19 @@
-//! What one worker has looked up lately, in front of the cache that all share.
+//! The worker cache: the links that one worker has looked up lately, in front of the shared cache.
 
 use std::sync::Arc;
 
 use super::links::CachedLink;
 use crate::domain::link::ShortId;
 
-/// Slots, one link each: what a worker redirects to within seconds, for 100 KB and the links.
+/// One link for each slot: about the links that a worker redirects to within seconds. The table takes 100 KB, plus the
+/// links.
 const SLOTS: usize = 4_096;
 
-/// A worker's own hot links. The shared cache notes every use where all workers write; nothing here is written when a link
-/// is found: 2 ns in the place of 104 (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
+/// The worker cache. The shared cache records every use in memory that all workers write; here a look-up writes nothing
+/// and takes 2 ns instead of 104 (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
 ///
-/// A link never changes, so nothing here can be out of date. A link's slot follows from its id, and the last one to come
-/// has it.
+/// Links never change, so no entry can be out of date. The id of a link determines its slot, and the last link with
+/// that slot is kept.
 pub struct NearLinks {
     slots: Box<[Option<Arc<CachedLink>>]>,
 }
@@ -28,7 +29,7 @@ impl NearLinks {
         self.slots[slot(id)].as_deref().filter(|link| link.id == id)
     }
 
-    /// Keeps a link, unless its target is so long that slots of its like would be a burden.
+    /// Keeps a link, unless its target is long.
     pub fn put(&mut self, link: &Arc<CachedLink>) {
         if link.is_short() {
             self.slots[slot(link.id)] = Some(Arc::clone(link));
@@ -36,7 +37,7 @@ impl NearLinks {
     }
 }
 
-/// Ids are random, so that any mixing will do.
+/// Ids are random, so that any mixing is good enough.
 fn slot(id: ShortId) -> usize {
     let mut bytes = [0; 8];
     bytes[..id.0.len()].copy_from_slice(&id.0);

@@ -1,4 +1,4 @@
-//! Folds records of the journal into what they add to the counters.
+//! The hit aggregator adds up records of the journal into rows for the store.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,12 +14,13 @@ use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, NewDelivery};
 use crate::journal::record::{HitRecord, hit_id};
 
-/// The maps' hashes are keyed by chance, and nobody outside can see what a look-up takes: no visitor can choose labels that
-/// share a slot. The standard library's hashes, which withstand even those who can, cost a third of the counting.
-type Sums<K, V> = HashMap<K, V, RandomState>;
+/// The hashes have a random key, and clients can't measure look-ups, so that no visitor can choose labels that share a
+/// slot. The hashes of the standard library, which resist even clients that can, took a third of the counting.
+type SumMap<K, V> = HashMap<K, V, RandomState>;
 
-/// Adds to a sum. Nearly always it is there: then a look-up costs less than `entry`, which makes room for another one each time.
-fn add_to<K: Eq + Hash, V: Default>(sums: &mut Sums<K, V>, key: K, add: impl FnOnce(&mut V)) {
+/// Adds to a sum. The key is nearly always present: then a look-up is cheaper than `entry`, which reserves space for
+/// another key each time.
+fn add_to<K: Eq + Hash, V: Default>(sums: &mut SumMap<K, V>, key: K, add: impl FnOnce(&mut V)) {
     match sums.get_mut(&key) {
         Some(sum) => add(sum),
         None => add(sums.entry(key).or_default()),
@@ -28,18 +29,18 @@ fn add_to<K: Eq + Hash, V: Default>(sums: &mut Sums<K, V>, key: K, add: impl FnO
 
 /// Sums of the records since the last [`take`](Self::take).
 ///
-/// Its size is bounded by how many [`rows`](Self::rows) it has come to: a record adds a day, four labels and a key at most,
-/// and its deliveries.
+/// The caller bounds its size by [`rows`](Self::rows): a record adds at most a day, four labels and a key, and its
+/// deliveries.
 #[derive(Debug)]
 pub struct HitAggregator {
     node: NodeId,
     enricher: Enricher,
-    /// The last day seen and its month: hits come in order of time.
+    /// The last day and its month: hits are in order of time.
     month: (Day, Month),
-    days: Sums<(ShortId, Day), [u64; 3]>,
-    labels: Sums<(ShortId, Month, Dimension, Arc<str>), u64>,
-    served: Sums<(KeyId, Month), u64>,
-    /// Hits of one key in a row, which are not in `served` yet: most nodes serve few keys.
+    days: SumMap<(ShortId, Day), [u64; 3]>,
+    labels: SumMap<(ShortId, Month, Dimension, Arc<str>), u64>,
+    served: SumMap<(KeyId, Month), u64>,
+    /// Consecutive hits of one key that are not in `served` yet: most nodes serve few keys.
     serving: Option<((KeyId, Month), u64)>,
     deliveries: Vec<NewDelivery>,
     records: u64,
@@ -51,31 +52,31 @@ impl HitAggregator {
             node,
             enricher,
             month: (Day(0), Day(0).month()),
-            days: Sums::default(),
-            labels: Sums::default(),
-            served: Sums::default(),
+            days: SumMap::default(),
+            labels: SumMap::default(),
+            served: SumMap::default(),
             serving: None,
             deliveries: Vec::new(),
             records: 0,
         }
     }
 
-    /// Whose journal it counts.
+    /// The node of the journal.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Deliveries that were added.
+    /// The number of deliveries.
     pub fn deliveries(&self) -> usize {
         self.deliveries.len()
     }
 
-    /// Records that were added.
+    /// The number of records.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Rows of counters that it has come to.
+    /// The number of rows of counters.
     pub fn rows(&self) -> usize {
         self.days.len() + self.labels.len() + self.served.len()
     }
@@ -126,7 +127,7 @@ impl HitAggregator {
         }
     }
 
-    /// Forgets what was added.
+    /// Drops all sums.
     pub fn clear(&mut self) {
         self.serving = None;
         self.days.clear();
@@ -136,7 +137,7 @@ impl HitAggregator {
         self.records = 0;
     }
 
-    /// What was added, the records in `(from, upto]`, as a batch for the store.
+    /// Takes the sums of the records in `(from, upto]` as a batch for the store.
     pub fn take(&mut self, from: Position, upto: Position) -> HitBatch {
         self.end_serving();
         self.records = 0;
@@ -158,7 +159,8 @@ impl HitAggregator {
             served: served.collect(),
             deliveries: std::mem::take(&mut self.deliveries),
         };
-        // Rows in key order: the store finds neighbours in the same block, and a batch is the same at every replay.
+        // Rows are in key order: the store finds adjacent rows in the same block, and a batch is the same at every
+        // replay.
         batch.days.sort_unstable_by_key(|row| (row.link, row.day));
         batch.labels.sort_unstable_by(|a, b| {
             (a.link, a.dimension, a.month, &*a.label).cmp(&(b.link, b.dimension, b.month, &*b.label))

@@ -1,75 +1,75 @@
-//! What a hit tells of its visitor: device, referrer, place.
+//! Determines device, referrer and place of a hit.
 //!
-//! Visitors repeat themselves, so each answer is remembered. A remembered hit costs a few hundred
-//! nanoseconds; a new user agent, referrer or address costs that much again.
+//! Visitors repeat themselves, so results are cached. A cached hit takes a few hundred nanoseconds; a new user agent,
+//! referrer or address takes that much again.
 
 use std::{hash::BuildHasher, net::IpAddr, sync::Arc};
 
 use foldhash::quality::RandomState;
 
-use super::places::{Place, Places};
+use super::places::{PlaceDatabase, VisitorPlace};
 use crate::domain::{
     device::{self, Device},
     referrer::{OwnHost, referrer_host},
 };
 
-/// Browsers in their current versions on the devices in use are some thousands.
+/// Current browsers on the devices in use have some thousand user agents.
 const USER_AGENTS: usize = 8_192;
-/// `Referer` headers: most are the bare address of a site.
+/// `Referer` headers: most are the origin of a site.
 const REFERRERS: usize = 4_096;
-/// Referring hosts, whose text all headers with them share.
+/// Referring hosts: headers with the same host share its text.
 const HOSTS: usize = 4_096;
-/// Addresses: enough that one visitor's clicks within minutes meet.
+/// Addresses: enough that clicks of one visitor within minutes share an entry.
 const ADDRESSES: usize = 16_384;
 /// Places, each with up to three labels.
 const PLACES: usize = 8_192;
 
-/// What is known of the visitor behind a hit.
+/// The properties of a hit's visitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enriched {
     pub device: Device,
-    /// The referring host; `None` where none is to be listed.
+    /// The referring host; `None` if none is counted.
     pub referrer: Option<Arc<str>>,
-    /// `None` without a database of places, and for addresses that it does not know.
-    pub place: Option<Arc<Place>>,
+    /// `None` without a database of places, and for addresses that are not in it.
+    pub place: Option<Arc<VisitorPlace>>,
 }
 
-/// Tells devices, referrers and places, and remembers what it told. Memory is bounded: under 10 MB,
-/// whatever visitors send.
+/// Determines devices, referrers and places, and caches the results. Memory is bounded: under 10 MB, whatever visitors
+/// send.
 #[derive(Debug)]
 pub struct Enricher {
     own_host: OwnHost,
-    places: Option<Arc<Places>>,
-    /// Keyed by chance, so that no visitor can choose what shares a slot or passes for another.
+    places: Option<Arc<PlaceDatabase>>,
+    /// Has a random key, so that no visitor can choose hashes that share a slot or collide.
     hasher: RandomState,
-    /// By the hash of user agent and hint: 64 bits are enough to tell some thousands apart.
-    devices: Cache<u64, Device>,
+    /// By the hash of user agent and hint: 64 bits distinguish some thousands of them.
+    devices: DirectMappedCache<u64, Device>,
     /// By the header's hash.
-    referrers: Cache<u64, Option<Arc<str>>>,
-    hosts: Cache<Arc<str>, ()>,
-    addresses: Cache<IpAddr, Option<Arc<Place>>>,
+    referrers: DirectMappedCache<u64, Option<Arc<str>>>,
+    hosts: DirectMappedCache<Arc<str>, ()>,
+    addresses: DirectMappedCache<IpAddr, Option<Arc<VisitorPlace>>>,
     /// By the record's offset in the database.
-    records: Cache<usize, Option<Arc<Place>>>,
+    records: DirectMappedCache<usize, Option<Arc<VisitorPlace>>>,
 }
 
 impl Enricher {
-    /// `places` is `None` where no database is configured.
-    pub fn new(own_host: OwnHost, places: Option<Arc<Places>>) -> Self {
-        // Nothing is ever looked up without a database.
+    /// `places` is `None` if no database is configured.
+    pub fn new(own_host: OwnHost, places: Option<Arc<PlaceDatabase>>) -> Self {
+        // Without a database there are no look-ups.
         let (addresses, records) = if places.is_some() { (ADDRESSES, PLACES) } else { (1, 1) };
         Self {
             own_host,
             places,
             hasher: RandomState::default(),
-            devices: Cache::with_slots(USER_AGENTS),
-            referrers: Cache::with_slots(REFERRERS),
-            hosts: Cache::with_slots(HOSTS),
-            addresses: Cache::with_slots(addresses),
-            records: Cache::with_slots(records),
+            devices: DirectMappedCache::with_slots(USER_AGENTS),
+            referrers: DirectMappedCache::with_slots(REFERRERS),
+            hosts: DirectMappedCache::with_slots(HOSTS),
+            addresses: DirectMappedCache::with_slots(addresses),
+            records: DirectMappedCache::with_slots(records),
         }
     }
 
-    /// Tells what the request's headers and the client's address say. `ch_ua_mobile` is
+    /// Determines the properties from the request's headers and the client's address. `ch_ua_mobile` is
     /// `Sec-CH-UA-Mobile`; headers that were not sent are empty.
     pub fn enrich(
         &mut self,
@@ -105,7 +105,7 @@ impl Enricher {
         self.referrers.get_or_insert_with(key, key, read).clone()
     }
 
-    fn place(&mut self, address: IpAddr) -> Option<Arc<Place>> {
+    fn place(&mut self, address: IpAddr) -> Option<Arc<VisitorPlace>> {
         let places = self.places.as_deref()?;
         let (records, hasher) = (&mut self.records, &self.hasher);
         let find = || {
@@ -117,15 +117,15 @@ impl Enricher {
     }
 }
 
-/// A cache of a fixed number of slots: an entry has one slot by its hash, and the newest one takes
-/// it. There is no bookkeeping of use, which would cost more than what is remembered.
+/// A direct-mapped cache: the hash of a key determines its only slot, and the newest entry replaces the one there. It
+/// does not track use, which would cost more than the cached results.
 #[derive(Debug)]
-struct Cache<K, V> {
-    /// A power of two of them.
+struct DirectMappedCache<K, V> {
+    /// Their number is a power of two.
     slots: Box<[Option<(K, V)>]>,
 }
 
-impl<K: PartialEq, V> Cache<K, V> {
+impl<K: PartialEq, V> DirectMappedCache<K, V> {
     fn with_slots(count: usize) -> Self {
         Self { slots: (0..count.next_power_of_two()).map(|_| None).collect() }
     }
@@ -145,8 +145,8 @@ impl<K: PartialEq, V> Cache<K, V> {
     }
 }
 
-impl Cache<Arc<str>, ()> {
-    /// The one copy of `text` that all hits with it share, while it keeps its slot.
+impl DirectMappedCache<Arc<str>, ()> {
+    /// Returns the shared copy of `text`, while it is cached.
     fn shared(&mut self, hash: u64, text: &str) -> Arc<str> {
         let slot = self.slot(hash);
         if slot.as_ref().is_none_or(|(held, ())| **held != *text) {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_slot_taken_by_another_gives_no_wrong_answer() {
-        let mut cache = Cache::with_slots(1);
+        let mut cache = DirectMappedCache::with_slots(1);
         for key in [1, 2, 1, 1, 2] {
             assert_eq!(*cache.get_or_insert_with(7, key, || key * 10), key * 10);
         }

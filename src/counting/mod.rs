@@ -1,4 +1,4 @@
-//! What is counted of hits: their visitors' devices, referrers and places, added up into rows for the store.
+//! Counts hits: determines their visitors' devices, referrers and places, and adds them up into rows for the store.
 
 pub mod aggregator;
 pub mod enrich;

@@ -1,4 +1,4 @@
-//! The two questions that are asked of a name, and what the answers say.
+//! The two DNS queries for a name, and the meaning of their responses.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
 use super::MOST_ADDRESSES;
 
-/// Names that lead to another one, in a row.
+/// The largest number of CNAME records in a row.
 const MOST_ALIASES: usize = 16;
 
-/// What a name has: nothing, where there are no addresses.
+/// The addresses of a name; empty if it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedAddresses {
     pub addresses: Vec<IpAddr>,
-    /// How long this holds, by those who answered.
-    pub holds_for: Duration,
+    /// How long the result is valid, by the TTLs of the records.
+    pub ttl: Duration,
 }
 
-/// Where a question stands.
+/// The state of a query.
 #[derive(Debug)]
 enum ExchangeState {
     Open,
-    Answered(Found),
-    /// The server could not or would not answer.
+    Answered(ResolvedAddresses),
+    /// The server failed, or refused the query.
     Failed,
 }
 
@@ -36,28 +36,28 @@ struct Question {
     state: ExchangeState,
 }
 
-/// What a packet was.
+/// The result of a received packet.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// No answer to an open question: it is ignored, for anybody may have sent it.
-    Nothing,
+pub enum ReceivedPacket {
+    /// Not a response to an open query: ignored, because anyone may have sent it.
+    Ignored,
     Answer,
-    /// The answer is too long for a datagram; this is to be sent again over TCP.
+    /// The response is too long for a datagram; send this query again over TCP.
     Truncated(Vec<u8>),
 }
 
-/// The questions for the IPv6 and the IPv4 addresses of one name.
+/// The queries for the IPv6 and the IPv4 addresses of one name.
 #[derive(Debug)]
 pub struct Exchange([Question; 2]);
 
 impl Exchange {
-    /// `None` where no name can be so.
+    /// `None` if the name is not valid.
     pub fn new(name: &str) -> Option<Self> {
         let name = Name::from_labels(name.split('.').map(str::as_bytes)).ok()?;
         Some(Self([Question::new(&name, RecordType::AAAA)?, Question::new(&name, RecordType::A)?]))
     }
 
-    /// The packets of all open questions. Those that failed before are open again.
+    /// The packets of all open queries. Failed queries are open again.
     pub fn ask(&mut self) -> impl Iterator<Item = &[u8]> {
         for question in &mut self.0 {
             if matches!(question.state, ExchangeState::Failed) {
@@ -67,25 +67,26 @@ impl Exchange {
         self.0.iter().filter(|question| question.is_open()).map(|question| &*question.packet)
     }
 
-    /// Takes a packet from the server that was asked.
-    pub fn hear(&mut self, packet: &[u8]) -> Heard {
-        let Ok(message) = Message::from_vec(packet) else { return Heard::Nothing };
+    /// Handles a packet from the server.
+    pub fn receive(&mut self, packet: &[u8]) -> ReceivedPacket {
+        let Ok(message) = Message::from_vec(packet) else { return ReceivedPacket::Ignored };
         let Some(index) = self.0.iter().position(|question| question.is_answered_by(&message)) else {
-            return Heard::Nothing;
+            return ReceivedPacket::Ignored;
         };
         let question = &mut self.0[index];
         if message.truncation {
-            return Heard::Truncated(question.packet.clone());
+            return ReceivedPacket::Truncated(question.packet.clone());
         }
         question.state = match message.response_code {
-            // Some servers say of a name that has only the other kind that it is not there (RFC 4074), so both are asked for.
+            // Some servers return NXDOMAIN for a name that has only addresses of the other family (RFC 4074), so the
+            // other query still counts.
             ResponseCode::NoError | ResponseCode::NXDomain => ExchangeState::Answered(found(&question.query, &message)),
             _ => ExchangeState::Failed,
         };
-        Heard::Answer
+        ReceivedPacket::Answer
     }
 
-    /// Takes note that the server answers none of the open questions.
+    /// Marks all open queries as failed: the server does not answer them.
     pub fn fail(&mut self) {
         for question in self.0.iter_mut().filter(|question| question.is_open()) {
             question.state = ExchangeState::Failed;
@@ -102,8 +103,8 @@ impl Exchange {
             .any(|question| matches!(&question.state, ExchangeState::Answered(found) if !found.addresses.is_empty()))
     }
 
-    /// What is known of the name: all that was answered, if that is an address or both are answered.
-    pub fn outcome(&self) -> Option<Found> {
+    /// The result: all addresses of answered queries, if there are any or if both queries are answered.
+    pub fn outcome(&self) -> Option<ResolvedAddresses> {
         let mut answered = self.0.iter().filter_map(|question| match &question.state {
             ExchangeState::Answered(found) => Some(found),
             ExchangeState::Open | ExchangeState::Failed => None,
@@ -113,13 +114,13 @@ impl Exchange {
             return None;
         }
         let with_addresses = [Some(first), second].into_iter().flatten().filter(|found| !found.addresses.is_empty());
-        let mut all = Found { addresses: Vec::new(), holds_for: Duration::MAX };
+        let mut all = ResolvedAddresses { addresses: Vec::new(), ttl: Duration::MAX };
         for found in with_addresses {
             all.addresses.extend(&found.addresses);
-            all.holds_for = all.holds_for.min(found.holds_for);
+            all.ttl = all.ttl.min(found.ttl);
         }
         if all.addresses.is_empty() {
-            all.holds_for = first.holds_for.min(second.map_or(Duration::MAX, |found| found.holds_for));
+            all.ttl = first.ttl.min(second.map_or(Duration::MAX, |found| found.ttl));
         }
         Some(all)
     }
@@ -128,7 +129,7 @@ impl Exchange {
 impl Question {
     fn new(name: &Name, record_type: RecordType) -> Option<Self> {
         let query = Query::query(name.clone(), record_type);
-        // With an id by chance.
+        // With a random id.
         let mut message = Message::query();
         message.metadata.recursion_desired = true;
         message.add_query(query.clone());
@@ -140,7 +141,7 @@ impl Question {
     }
 
     fn is_answered_by(&self, message: &Message) -> bool {
-        // A server that could not read the question does not repeat it.
+        // A server that could not parse the query does not repeat it.
         let answers = matches!(message.response_code, ResponseCode::NoError | ResponseCode::NXDomain);
         let is_refused = message.queries.is_empty() && !answers;
         self.is_open()
@@ -151,8 +152,8 @@ impl Question {
     }
 }
 
-/// The addresses to which the question's name leads. A server that resolves has put all names on the way into its answer.
-fn found(query: &Query, message: &Message) -> Found {
+/// The addresses of the queried name. A recursive server includes all CNAME records on the way.
+fn found(query: &Query, message: &Message) -> ResolvedAddresses {
     let of = |owner: &Name| {
         let owner = owner.clone();
         message.answers.iter().filter(move |record| record.name == owner && record.dns_class == DNSClass::IN)
@@ -175,10 +176,10 @@ fn found(query: &Query, message: &Message) -> Found {
     if addresses.is_empty() {
         seconds = message.authorities.iter().find_map(negative_ttl).unwrap_or_default();
     }
-    Found { addresses, holds_for: Duration::from_secs(u64::from(seconds)) }
+    ResolvedAddresses { addresses, ttl: Duration::from_secs(u64::from(seconds)) }
 }
 
-/// For how long nothing is there (RFC 2308).
+/// How long a negative response is valid (RFC 2308).
 fn negative_ttl(record: &Record) -> Option<u32> {
     match &record.data {
         RData::SOA(authority) => Some(record.ttl.min(authority.minimum)),
@@ -197,7 +198,7 @@ mod tests {
         Exchange::new("a.example").unwrap()
     }
 
-    /// A genuine answer to the question for IPv4 addresses.
+    /// A genuine response to the query for IPv4 addresses.
     fn answer(exchange: &Exchange) -> Message {
         let Exchange([_, question]) = exchange;
         let mut answer = Message::response(question.id, OpCode::Query);
@@ -209,15 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_holds_as_long_as_all_that_led_to_it() {
+    fn the_ttl_is_the_shortest_of_all_records_on_the_way() {
         let mut exchange = exchange();
         let packet = answer(&exchange).to_vec().unwrap();
-        assert_eq!(exchange.hear(&packet), Heard::Answer);
+        assert_eq!(exchange.receive(&packet), ReceivedPacket::Answer);
         assert!(exchange.has_open() && exchange.has_addresses());
-        let found = Found { addresses: vec![[192, 0, 2, 1].into()], holds_for: Duration::from_secs(30) };
+        let found = ResolvedAddresses { addresses: vec![[192, 0, 2, 1].into()], ttl: Duration::from_secs(30) };
         assert_eq!(exchange.outcome(), Some(found));
-        // It was answered.
-        assert_eq!(exchange.hear(&packet), Heard::Nothing);
+        // The query was answered already.
+        assert_eq!(exchange.receive(&packet), ReceivedPacket::Ignored);
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         #[test]
         fn no_packet_does_harm(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let mut exchange = exchange();
-            exchange.hear(&bytes);
+            exchange.receive(&bytes);
             prop_assert!(!exchange.has_addresses());
         }
 
@@ -243,7 +244,7 @@ mod tests {
                 let place = place.index(packet.len());
                 packet[place] = byte;
             }
-            exchange.hear(&packet);
+            exchange.receive(&packet);
             prop_assert!(exchange.outcome().is_none_or(|found| found.addresses.len() <= 1));
         }
     }

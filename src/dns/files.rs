@@ -1,4 +1,4 @@
-//! The two files that say how names are looked up, and whether they have changed.
+//! The files that configure name look-ups, and whether they have changed.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -11,17 +11,17 @@ use super::resolv_conf::{NameServer, ResolvConf};
 
 /// How much of a `resolv.conf` is read, in bytes.
 const MOST_OF_RESOLV_CONF: u64 = 64 * 1024;
-/// How much of a `hosts` file is read, in bytes: lists of blocked names have up to some 6 MiB.
+/// How much of a `hosts` file is read, in bytes: blocklists have up to some 6 MiB.
 const MOST_OF_HOSTS: u64 = 8 * 1024 * 1024;
 
-/// Where the files are.
+/// The paths of the files.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct ResolverFiles {
     pub resolv_conf: PathBuf,
     pub hosts: PathBuf,
 }
 
-/// What changes when a file is written to, or another one is put in its place. `None` is no file.
+/// Changes when a file is written or replaced. `None` if there is no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp(Option<[i64; 5]>);
 
@@ -35,12 +35,12 @@ impl FileStamp {
     }
 }
 
-impl Files {
+impl ResolverFiles {
     pub fn stamps(&self) -> [FileStamp; 2] {
         [FileStamp::of(&self.resolv_conf), FileStamp::of(&self.hosts)]
     }
 
-    /// Reads both. One that is not there, or can't be read, is as an empty one.
+    /// Reads both. A missing or unreadable file counts as empty.
     pub fn read(&self) -> (ResolvConf, Hosts) {
         let resolv_conf = ResolvConf::parse(&read_text(&self.resolv_conf, MOST_OF_RESOLV_CONF));
         (resolv_conf, Hosts::parse(&read_text(&self.hosts, MOST_OF_HOSTS)))
@@ -51,7 +51,7 @@ fn read_text(path: &Path, most: u64) -> String {
     match read_bytes(path, most) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
-            // Called when the file has changed, and not for each look-up.
+            // Logged when the file has changed, not at each look-up.
             tracing::warn!(path = %path.display(), %error, "can't read this file: webhook hosts are looked up without it");
             String::new()
         }
@@ -59,7 +59,7 @@ fn read_text(path: &Path, most: u64) -> String {
 }
 
 fn read_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Opening a named pipe would wait for somebody who writes to it.
+    // Opening a named pipe would block until another process writes to it.
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -73,7 +73,7 @@ fn read_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where a server is asked; `None` where the interface of its address is not there.
+/// The address of a server; `None` if its network interface does not exist.
 pub fn socket_address(server: &NameServer) -> Option<SocketAddr> {
     match (server.address, &server.zone) {
         (IpAddr::V6(address), Some(zone)) => {
@@ -105,7 +105,7 @@ mod tests {
         let ask = |address, zone| socket_address(&server(address, zone)).map(|address| address.to_string());
         assert_eq!(ask("192.0.2.1", None).unwrap(), "192.0.2.1:53");
         assert_eq!(ask("fe80::1", Some("7")).unwrap(), "[fe80::1%7]:53");
-        // The loopback interface is the first of every Linux.
+        // The loopback interface is the first one on Linux.
         assert_eq!(ask("fe80::1", Some("lo")).unwrap(), "[fe80::1%1]:53");
         for zone in ["", "no-such-interface", "../../../etc", ".."] {
             assert_eq!(ask("fe80::1", Some(zone)), None, "{zone}");

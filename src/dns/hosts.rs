@@ -1,4 +1,4 @@
-//! What a `hosts` file says: the addresses of names, without asking anybody.
+//! The addresses of names in a `hosts` file.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::MOST_ADDRESSES;
 pub struct Hosts(HashMap<Box<str>, Vec<IpAddr>>);
 
 impl Hosts {
-    /// Reads the lines of `hosts(5)`; what is not understood is passed over.
+    /// Parses the lines of `hosts(5)`; invalid ones are skipped.
     pub fn parse(text: &str) -> Self {
         let mut hosts = Self::default();
         for line in text.lines() {
@@ -26,7 +26,7 @@ impl Hosts {
         hosts
     }
 
-    /// The addresses of a name in lower case, without a dot at its end.
+    /// The addresses of a name in lower case, without a trailing dot.
     pub fn get(&self, name: &str) -> Option<&[IpAddr]> {
         self.0.get(name).map(Vec::as_slice)
     }

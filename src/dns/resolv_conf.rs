@@ -1,24 +1,24 @@
-//! What a `resolv.conf` says: which servers are asked, for how long, and under which names.
+//! The settings in a `resolv.conf`: servers, timeouts and search domains.
 //!
-//! The file has the form of `resolv.conf(5)`. What is not named here is ignored.
+//! The file has the format of `resolv.conf(5)`. Other settings are ignored.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// Servers that are asked at the most, as with the C library.
+/// The largest number of servers, as in the C library.
 const MOST_SERVERS: usize = 3;
-/// Search domains at the most, as many as Kubernetes allows.
+/// The largest number of search domains, as many as Kubernetes allows.
 const MOST_SEARCH_DOMAINS: usize = 32;
 const MOST_NDOTS: usize = 15;
 const MOST_SECONDS: u64 = 30;
 const MOST_ATTEMPTS: u32 = 5;
-const USUAL_PORT: u16 = 53;
+const DEFAULT_PORT: u16 = 53;
 
-/// How long a server is waited for, where the file does not say. The C library's 5 s would leave no time for a second server
-/// within a try of a webhook.
-const USUAL_SECONDS: u64 = 3;
+/// The default timeout of a server. The C library's 5 s would leave no time for a second server within a webhook
+/// attempt.
+const DEFAULT_SECONDS: u64 = 3;
 
-/// A server, as the file names it.
+/// A name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameServer {
     pub address: IpAddr,
@@ -32,22 +32,22 @@ pub struct NameServer {
 pub struct ResolvConf {
     /// At least one, in the order in which they are asked.
     pub servers: Vec<NameServer>,
-    /// How long one server is waited for before the next is asked.
+    /// The timeout of one server, after which the next one is asked.
     pub timeout: Duration,
     /// How often all servers are asked in turn.
     pub attempts: u32,
-    /// Whether look-ups begin with another server each.
+    /// Whether each look-up starts with the next server.
     pub rotates: bool,
     search: Vec<String>,
     ndots: usize,
 }
 
-/// As for an empty file: the server of this machine is asked, as the C library does it.
+/// The settings of an empty file: the name server on this machine is asked, as by the C library.
 impl Default for ResolvConf {
     fn default() -> Self {
         Self {
-            servers: vec![NameServer { address: Ipv4Addr::LOCALHOST.into(), zone: None, port: USUAL_PORT }],
-            timeout: Duration::from_secs(USUAL_SECONDS),
+            servers: vec![NameServer { address: Ipv4Addr::LOCALHOST.into(), zone: None, port: DEFAULT_PORT }],
+            timeout: Duration::from_secs(DEFAULT_SECONDS),
             attempts: 2,
             rotates: false,
             search: Vec::new(),
@@ -57,7 +57,7 @@ impl Default for ResolvConf {
 }
 
 impl ResolvConf {
-    /// Reads what it can: a line or a value that is not understood is passed over.
+    /// Parses what it can: an invalid line or value is skipped.
     pub fn parse(text: &str) -> Self {
         let mut conf = Self::default();
         let mut servers = Vec::new();
@@ -90,39 +90,39 @@ impl ResolvConf {
         }
     }
 
-    /// The full names under which a host is looked up, in order.
+    /// The full names under which to look up a host, in order.
     ///
-    /// A host with a dot at its end has no other name. One with fewer dots than `ndots` is first looked up in the search
-    /// domains, all others first as they are.
-    pub fn names(&self, host: &str) -> Names {
+    /// A host with a trailing dot has no other name. A host with fewer dots than `ndots` is first looked up in the
+    /// search domains, all others first as they are.
+    pub fn names(&self, host: &str) -> SearchNames {
         if let Some(full) = host.strip_suffix('.') {
-            return Names { in_order: vec![full.to_owned()], as_given: 0 };
+            return SearchNames { in_order: vec![full.to_owned()], as_given: 0 };
         }
         let in_domains = self.search.iter().map(|domain| format!("{host}.{domain}"));
         let as_given = std::iter::once(host.to_owned());
         if host.matches('.').count() >= self.ndots {
-            Names { in_order: as_given.chain(in_domains).collect(), as_given: 0 }
+            SearchNames { in_order: as_given.chain(in_domains).collect(), as_given: 0 }
         } else {
-            Names { in_order: in_domains.chain(as_given).collect(), as_given: self.search.len() }
+            SearchNames { in_order: in_domains.chain(as_given).collect(), as_given: self.search.len() }
         }
     }
 }
 
-/// The names of a host.
+/// The full names of a host.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Names {
-    /// At least one, without a dot at the end.
+pub struct SearchNames {
+    /// At least one, without a trailing dot.
     pub in_order: Vec<String>,
-    /// Which of them is the host as it was given.
+    /// The index of the host as it was given.
     pub as_given: usize,
 }
 
 impl NameServer {
-    /// An address, or an address in brackets with a colon and a port (the form of OpenBSD). An address may name its interface
-    /// behind a `%`.
+    /// Parses an address, or an address in brackets with a colon and a port (the syntax of OpenBSD). An address may
+    /// have an interface behind a `%`.
     fn parse(word: &str) -> Option<Self> {
         let (address, port) = match word.strip_prefix('[') {
-            None => (word, USUAL_PORT),
+            None => (word, DEFAULT_PORT),
             Some(bracketed) => {
                 let (address, port) = bracketed.split_once("]:")?;
                 (address, port.parse().ok().filter(|port| *port > 0)?)
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn names_are_completed_as_the_c_library_does_it() {
         let names = |conf: &str, host: &str| {
-            let Names { in_order, as_given } = ResolvConf::parse(conf).names(host);
+            let SearchNames { in_order, as_given } = ResolvConf::parse(conf).names(host);
             (in_order.join(" "), as_given)
         };
         let search = "search x.example y.example";

@@ -1,39 +1,37 @@
-//! The limit per client of the endpoints that ask for no key: redirects and QR codes.
+//! The limit by client of endpoints without an API key: redirects and QR codes.
 //!
-//! A client's window is an estimate over two buckets, the *sliding window counter*: what it sent
-//! in this minute, plus the share of the minute before that still lies within the last 60 s. The
-//! first minute begins with the client's first request, so a burst of a whole limit is let in and
-//! the next request is let in 60 s after the burst began.
+//! A client's window is an estimate over two buckets, the *sliding window counter*: the requests of the current minute,
+//! plus the share of the previous minute that is within the last 60 s. The first minute starts with the client's first
+//! request, so a burst up to the limit is admitted, and the next request 60 s after the burst began.
 //!
-//! What the estimate guarantees, for a limit of L:
+//! The guarantees for a limit of L:
 //!
-//! - a client that sent fewer than L requests in the last two minutes is never refused;
-//! - in any n minutes at most (n + 1) · L requests are admitted, so 2 · L in any 60 s. It takes a
-//!   burst at the end of one minute and steady sending in the next one to get there;
-//! - a refused request takes nothing, and the wait it is told is exact.
+//! - A client that sent fewer than L requests in the last two minutes is never refused.
+//! - In any n minutes at most (n + 1) · L requests are admitted, so 2 · L in any 60 s. That takes a burst at the end of
+//!   one minute and steady requests in the next one.
+//! - A refused request is not counted, and its `Retry-After` is exact.
 //!
-//! Windows are in a table of fixed size that is never locked. See [`ClientLimiter`] for what
-//! happens when it is full.
+//! The windows are in a lock-free table of fixed size. See [`ClientLimiter`] for what happens when it is full.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-// Apart, so that a model checker can put its own in the place of the standard library's.
+// A separate module, so that a model checker can replace the standard library's type.
 use super::atomics::{AtomicU64, zeros};
 
-/// Length of the window, in milliseconds.
+/// The length of the window, in milliseconds.
 const WINDOW_MS: u64 = 60_000;
 
-/// The highest limit per minute; a higher one works as this one does.
+/// The highest limit per minute; a higher one is reduced to this.
 pub const MAX_LIMIT_PER_MINUTE: u32 = (1 << 20) - 1;
 
-/// Whom a request is counted for: an IPv4 address, or the /64 of an IPv6 address, because one
-/// subscriber has at least a /64 to choose addresses from.
+/// What requests are counted by: an IPv4 address, or the /64 network of an IPv6 address, because a subscriber has at
+/// least a /64 of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientKey(u64);
 
 impl ClientKey {
-    /// IPv4 addresses stand among the /64s as `0:ffff::/32`, in a block that is never assigned.
+    /// IPv4 addresses are mapped to the /64 networks of `0:ffff::/32`, a block that is never assigned.
     const IPV4_PREFIX: u64 = 0x0000_ffff_0000_0000;
 }
 
@@ -47,32 +45,31 @@ impl From<IpAddr> for ClientKey {
     }
 }
 
-/// The request is over the limit; the whole seconds (1 to 120) after which it is let in, if nobody
-/// else sends for the same client meanwhile. One second earlier it is not.
+/// The request is over the limit. The value is the number of whole seconds (1 to 120) after which the client's next
+/// request is admitted, if it sends no other meanwhile; one second earlier it is refused.
 ///
-/// More than 60 is only told when the clock has been set back.
+/// Values above 60 occur only after the clock was set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("over the limit of requests per minute; retry after {0} s")]
 pub struct RetryAfter(pub u32);
 
 /// Admits each client up to a limit in a sliding minute.
 ///
-/// The memory is given by the number of cells, 16 bytes each; pages of it that no client has taken a cell in take none. Nothing is
-/// locked or allocated: a request takes 35 ns where its client's cell is at hand, of which 27 are the clock's, and about 100 where it is not
-/// (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
-/// A client takes a cell when it is first seen and keeps it until another one needs it. When all
-/// cells that a new client may take (the four of one cache line, chosen by a keyed hash) are in
-/// use, it takes the one whose minute began first, and that cell's client begins a new window if
-/// it comes again. Until that happens the counts are exact, whatever the number of threads; only a
-/// request that is under way in the instant in which its client's cell is taken may be counted for
-/// the new owner.
+/// The memory is 16 bytes for each cell; pages without used cells take none. There are no locks and no allocations: a
+/// request takes 35 ns if its client's cell is in the CPU cache, of which the clock takes 27, and about 100 ns if not
+/// (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23). A client takes a cell at its first request and
+/// keeps it until another client needs it. A new client may take one of the four cells of one cache line, which a keyed
+/// hash selects. If all four are in use, it takes the one whose minute began first, and the previous client of that
+/// cell starts a new window at its next request. Until that happens the counts are exact, whatever the number of
+/// threads; only a request in progress at the moment in which its client's cell is taken may be counted for the new
+/// client.
 ///
-/// Two clients of one cache line whose 15-bit tags are equal share a window: with every cell
-/// taken, one client in 11,000 has such a companion.
+/// Two clients of one cache line with equal 15-bit tags share a window: if all cells are in use, that affects one
+/// client in 11,000.
 pub struct ClientLimiter {
-    /// `None` where nothing is limited.
+    /// `None` without a limit.
     windows: Option<WindowRule>,
-    /// The lines, from the first word on that begins a cache line.
+    /// The lines, from the first word that is aligned to a cache line.
     words: Box<[AtomicU64]>,
     first: usize,
     lines: usize,
@@ -80,11 +77,11 @@ pub struct ClientLimiter {
 }
 
 impl ClientLimiter {
-    /// A limiter with room for `cells` clients (rounded up to a multiple of four, and to at least
-    /// four); a limit of 0 admits all and needs no memory.
+    /// A limiter for `cells` clients (rounded up to a multiple of four, and to at least four); a limit of 0 admits all
+    /// requests and takes no memory.
     ///
-    /// `seed` has to be random and secret: who knows it can choose addresses that push a given
-    /// client out of the table.
+    /// `seed` must be random and secret: a client that knows it can choose addresses that evict another client from the
+    /// table.
     pub fn new(limit_per_minute: u32, cells: usize, seed: u64) -> Self {
         let windows = WindowRule::new(limit_per_minute);
         let lines = match windows {
@@ -96,12 +93,10 @@ impl ClientLimiter {
         Self { windows, words, first, lines, hash_keys: split_mix(seed) }
     }
 
-    /// Counts a request of `client`, or says when it would be let in; a refused request is not
-    /// counted.
+    /// Counts a request of `client`, or returns when it would be admitted; a refused request is not counted.
     ///
-    /// `now_ms` is a time in milliseconds since any fixed moment. Threads may read slightly
-    /// different times, and the clock may be set back: by up to a minute the windows stay, by more
-    /// they begin anew.
+    /// `now_ms` is a time in milliseconds since any fixed moment. Threads may read slightly different times, and the
+    /// clock may be set back: by up to a minute the windows stay, by more they start again.
     pub fn admit(&self, client: ClientKey, now_ms: u64) -> Result<(), RetryAfter> {
         let Some(rule) = self.windows else {
             return Ok(());
@@ -110,7 +105,7 @@ impl ClientLimiter {
         line.admit(tag, rule, now_ms)
     }
 
-    /// The line that holds the client's window, and the tag that tells it from the others there.
+    /// The line of the client's window, and the tag that identifies the client in it.
     fn place(&self, client: ClientKey) -> (CellLine<'_>, u16) {
         let [mask_1, factor_1, mask_2, factor_2] = self.hash_keys;
         let hash = folded_product(client.0 ^ mask_1, factor_1);
@@ -124,7 +119,7 @@ impl ClientLimiter {
     }
 }
 
-/// Both halves of the 128-bit product, folded into one: the mixing step of wyhash.
+/// Folds both halves of the 128-bit product into one: the mixing step of wyhash.
 fn folded_product(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     #[expect(clippy::cast_possible_truncation, reason = "the halves are meant")]
@@ -132,7 +127,7 @@ fn folded_product(a: u64, b: u64) -> u64 {
     high ^ low
 }
 
-/// Four hash keys from one seed, by the `SplitMix64` generator; odd, so that none is zero.
+/// Four hash keys from one seed, by the `SplitMix64` generator. They are odd, so that none is zero.
 fn split_mix(seed: u64) -> [u64; 4] {
     let mut state = seed;
     std::array::from_fn(|_| {
@@ -148,18 +143,18 @@ const CELLS_PER_LINE: usize = 4;
 const LINE_BYTES: usize = 64;
 const WORDS_PER_LINE: usize = LINE_BYTES / size_of::<u64>();
 
-/// Bits of the directory that belong to one cell: 15 of its client's tag, and the mark `NEW`.
+/// Bits of the directory for each cell: 15 of its client's tag, and the mark `NEW`.
 const ENTRY_BITS: usize = 16;
 const TAG: u16 = 0x7fff;
-/// The cell is being taken or emptied: nobody else takes it, though its window may look free.
+/// The cell is being taken or emptied: no other thread takes it, even if its window looks free.
 const NEW: u16 = 0x8000;
 
-/// One cache line of the table: four windows, and one word that says whose they are.
+/// One cache line of the table: four windows, and one word that identifies their clients.
 ///
-/// As all four entries are in one word, taking a cell is one compare-and-swap, which fails if
-/// anyone else took a cell of the line meanwhile. So a client never gets two cells.
+/// All four entries are in one word, so taking a cell is one compare-and-swap, which fails if another thread took a
+/// cell of the line meanwhile. So a client never gets two cells.
 struct CellLine<'a> {
-    /// Four entries; 0 is a cell that nobody has taken yet.
+    /// Four entries; 0 is an unused cell.
     directory: &'a AtomicU64,
     /// Packed by [`WindowRule`].
     windows: [&'a AtomicU64; CELLS_PER_LINE],
@@ -172,7 +167,7 @@ impl<'a> CellLine<'a> {
 
     /// Counts a request of the client with this tag, which takes a cell if it has none.
     fn admit(&self, tag: u16, rule: WindowRule, now: u64) -> Result<(), RetryAfter> {
-        // Each turn but the last means that another thread has taken or used a cell.
+        // Each iteration but the last one means that another thread has taken or used a cell.
         loop {
             let directory = self.directory.load(Acquire);
             if let Some(index) = position(directory, tag) {
@@ -186,22 +181,23 @@ impl<'a> CellLine<'a> {
                         return answer;
                     }
                 }
-                // Its owner goes first, which fails if anything changed since the look: a window is never emptied
-                // that its client, maybe this one, has only just begun. Then the cell is there for the next turn.
+                // The previous client is removed first, which fails if anything changed since the read: so a window
+                // that its client, maybe this one, has just started is never emptied. The next iteration takes the
+                // cell.
                 Some((index, Cell::Live)) => {
                     if self.replace(index, NEW, directory) {
                         self.windows[index].store(0, Relaxed);
                         self.directory.fetch_and(!entry(index, NEW), Release);
                     }
                 }
-                // All four are being taken in this very moment.
+                // All four cells are being taken right now.
                 None => std::hint::spin_loop(),
             }
         }
     }
 
-    /// The cell to take: one whose window is over or was never used, else the one whose minute began first; `None` if
-    /// others are taking all four.
+    /// The cell to take: one whose window has ended or was never used, else the one whose minute began first; `None` if
+    /// other threads are taking all four.
     fn oldest(&self, directory: u64, rule: WindowRule, now: u64) -> Option<(usize, Cell)> {
         let mut oldest: Option<(u64, usize)> = None;
         for (index, window) in self.windows.iter().enumerate() {
@@ -218,25 +214,25 @@ impl<'a> CellLine<'a> {
         oldest.map(|(_, index)| (index, Cell::Live))
     }
 
-    /// Puts `bits` in a cell's place; false if the directory is no longer the one seen.
+    /// Sets a cell's entry to `bits`; returns false if the directory has changed since it was `seen`.
     fn replace(&self, index: usize, bits: u16, seen: u64) -> bool {
         let replaced = seen & !entry(index, u16::MAX) | entry(index, bits);
         self.directory.compare_exchange(seen, replaced, Release, Relaxed).is_ok()
     }
 }
 
-/// Whether a cell that is to be taken counts for somebody.
+/// Whether a cell to be taken has a live window.
 enum Cell {
     Over,
     Live,
 }
 
-/// Where in the directory a client's tag stands.
+/// The index of a client's tag in the directory.
 fn position(directory: u64, tag: u16) -> Option<usize> {
     (0..CELLS_PER_LINE).find(|&index| directory & entry(index, TAG) == entry(index, tag))
 }
 
-/// An entry's bits at its place in the directory.
+/// An entry's bits, shifted to its position in the directory.
 fn entry(index: usize, bits: u16) -> u64 {
     u64::from(bits) << (index * ENTRY_BITS)
 }
@@ -253,25 +249,24 @@ fn count(cell: &AtomicU64, rule: WindowRule, now: u64) -> Result<(), RetryAfter>
     }
 }
 
-/// How a window is packed into a word, read, and decided upon. Pure.
+/// How a window is packed into a word, read, and decided. Pure.
 ///
-/// A word is, from the top: the start of the current minute, the count of the minute before, the
-/// count of the current one. The counts are as wide as the limit needs and the start has the rest:
-/// 50 bits at a limit of 100, 24 at the highest. It is in milliseconds and wraps around: a window
-/// that nobody touches counts again for three minutes after 4.7 hours at the highest limit, after
-/// 35,000 years at 100. A live window has counted something, so 0 is an empty cell.
+/// From the top, a word has the start of the current minute, the count of the previous minute and the count of the
+/// current one. The counts are as wide as the limit needs and the start has the rest: 50 bits at a limit of 100, 24 at
+/// the highest limit. It is in milliseconds and wraps around: an idle window counts again for three minutes after 4.7
+/// hours at the highest limit, after 35,000 years at 100. A live window has counted a request, so 0 is an empty cell.
 #[derive(Clone, Copy)]
 struct WindowRule {
     limit: u64,
     count_bits: u32,
 }
 
-/// A window with something in it that still counts.
+/// A window with requests that still count.
 #[derive(Clone, Copy)]
 struct Window {
-    /// Milliseconds since the current minute's start.
+    /// Milliseconds since the start of the current minute.
     age: u64,
-    /// Milliseconds until the current minute's start, where the clock has been set back.
+    /// Milliseconds until the start of the current minute, if the clock was set back.
     ahead: u64,
     previous: u64,
     current: u64,
@@ -290,17 +285,18 @@ impl WindowRule {
             return Ok(self.pack(now, 0, 1));
         };
         let window = read.rolled();
-        // In units of a request / WINDOW_MS, so that nothing is rounded. The last 60 s are the
-        // millisecond `now` and the 59,999 before it.
+        // The unit is a request / WINDOW_MS, so that nothing is rounded. The last 60 s are the millisecond `now` and
+        // the 59,999 before it.
         let counted = window.previous * (WINDOW_MS - 1 - window.age) + window.current * WINDOW_MS;
         if counted < self.limit * WINDOW_MS {
             let start = now.wrapping_sub(window.age).wrapping_add(window.ahead);
             return Ok(self.pack(start, window.previous, window.current + 1));
         }
         let opens_at = if window.current < self.limit {
-            // Refused below the limit: so the minute before counts, and `previous` is not 0.
-            let room = (self.limit - window.current) * WINDOW_MS - 1;
-            WINDOW_MS - 1 - room / window.previous
+            // The request is refused although the current count is below the limit, so the previous minute counts and
+            // `previous` is not 0.
+            let free = (self.limit - window.current) * WINDOW_MS - 1;
+            WINDOW_MS - 1 - free / window.previous
         } else {
             WINDOW_MS
         };
@@ -309,7 +305,7 @@ impl WindowRule {
         Err(RetryAfter(wait_ms.div_ceil(1000) as u32))
     }
 
-    /// The window in a word, or `None` where it is over or empty.
+    /// The window in a word; `None` if it is empty or has ended.
     fn read(self, word: u64, now: u64) -> Option<Window> {
         let counts = (1 << self.count_bits) - 1;
         let current = word & counts;
@@ -335,7 +331,7 @@ impl WindowRule {
 }
 
 impl Window {
-    /// The window as of its age: in the second minute, the first one's count is the previous one.
+    /// The window at its age: in the second minute, the count of the first one becomes the previous count.
     fn rolled(self) -> Self {
         if self.age < WINDOW_MS {
             return self;

@@ -1,11 +1,11 @@
-//! Limits that are not per key.
+//! The limit of requests by client.
 
 pub mod client;
 
 mod atomics {
     pub use std::sync::atomic::AtomicU64;
 
-    /// So many that are zero. Pages of memory that nothing is written to take none.
+    /// `count` zeros. Pages of memory that are never written take no memory.
     pub fn zeros(count: usize) -> Box<[AtomicU64]> {
         bytemuck::zeroed_slice_box(count)
     }

@@ -1,4 +1,4 @@
-//! Writing the file.
+//! Writes an export file.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -15,33 +15,33 @@ use crate::store::records::Time;
 use crate::store::records::export::RecordV1;
 use crate::store::transfer::{ExportSource, ROOT_KEY, Record, Section};
 
-/// Writes all that a store has to a file that only its owner can read. Goes on with a file that was begun.
+/// Exports a store to a file that only its owner can read. Resumes an incomplete export.
 pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> Result<Counts, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let root_key = root_key(source).await?;
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-    let begun = match begun(path, &file)? {
-        Some(begun) if begun.header.root_key == root_key => begun,
+    let partial = match partial(path, &file)? {
+        Some(partial) if partial.header.root_key == root_key => partial,
         Some(_) => return Err(TransferError::OtherStore(path.to_owned())),
         None => {
             let version = env!("CARGO_PKG_VERSION").to_owned();
             let header = Header { format: FORMAT, id: Uuid::new_v4(), version, at: Time(now), root_key };
-            Begun { header, place: None, length: 0, counts: Counts::default(), hash: Context::new(&SHA256) }
+            PartialExport { header, place: None, length: 0, counts: Counts::default(), hash: Context::new(&SHA256) }
         }
     };
-    // It is this store's own from here on: one that is not is left as it was.
+    // The file belongs to this store from here on; before this check it is left unchanged.
     file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
-    file.set_len(begun.length).map_err(failed)?;
-    let mut out = Output { file: BufWriter::new(&file), hash: begun.hash };
-    out.file.seek(SeekFrom::Start(begun.length)).map_err(failed)?;
-    if begun.length == 0 {
-        out.line(&ExportLine::SignpostExport(begun.header)).map_err(failed)?;
+    file.set_len(partial.length).map_err(failed)?;
+    let mut out = ExportWriter { file: BufWriter::new(&file), hash: partial.hash };
+    out.file.seek(SeekFrom::Start(partial.length)).map_err(failed)?;
+    if partial.length == 0 {
+        out.line(&ExportLine::SignpostExport(partial.header)).map_err(failed)?;
     }
 
-    let mut counts = begun.counts;
+    let mut counts = partial.counts;
     let mut progress = Progress::of_records("exported");
-    let mut place = begun.place.unwrap_or_else(|| ExportPlace::new(Section::ALL[0], None));
+    let mut place = partial.place.unwrap_or_else(|| ExportPlace::new(Section::ALL[0], None));
     loop {
         let section = Section::from(place.section);
         let page = source.read_page(section, place.from.as_deref()).await?;
@@ -74,18 +74,18 @@ async fn root_key(source: &dyn ExportSource) -> Result<Option<Vec<u8>>, Transfer
     }))
 }
 
-/// What is good of a file that was begun.
-struct Begun {
+/// The complete part of an interrupted export.
+struct PartialExport {
     header: Header,
-    /// None where nothing of it says.
+    /// `None` if there is no position yet.
     place: Option<ExportPlace>,
     length: u64,
     counts: Counts,
     hash: Context,
 }
 
-/// What an earlier try left; `None` where it left nothing.
-fn begun(path: &Path, file: &File) -> Result<Option<Begun>, TransferError> {
+/// Reads what an interrupted export left; `None` for an empty file.
+fn partial(path: &Path, file: &File) -> Result<Option<PartialExport>, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     if file.metadata().map_err(failed)?.len() == 0 {
         return Ok(None);
@@ -93,8 +93,8 @@ fn begun(path: &Path, file: &File) -> Result<Option<Begun>, TransferError> {
     let mut lines = ExportLines::new(path.to_owned(), BufReader::new(file));
     let header = lines.header()?;
     let (mut counts, mut good) = (Counts::default(), None);
-    let mut best = Begun { header, place: None, length: lines.offset, counts, hash: lines.hash.clone() };
-    // What can't be read is what a crash has torn, behind the last place.
+    let mut best = PartialExport { header, place: None, length: lines.offset, counts, hash: lines.hash.clone() };
+    // An unreadable line is what a crash left behind the last position.
     while let Ok(Some(line)) = lines.next() {
         match line {
             ExportLine::SignpostExport(_) => return Err(TransferError::NotAnExport(path.to_owned())),
@@ -104,17 +104,17 @@ fn begun(path: &Path, file: &File) -> Result<Option<Begun>, TransferError> {
         }
     }
     if let Some((place, length, counts, hash)) = good {
-        best = Begun { place: Some(place), length, counts, hash, ..best };
+        best = PartialExport { place: Some(place), length, counts, hash, ..best };
     }
     Ok(Some(best))
 }
 
-struct Output<W: Write> {
+struct ExportWriter<W: Write> {
     file: BufWriter<W>,
     hash: Context,
 }
 
-impl<W: Write> Output<W> {
+impl<W: Write> ExportWriter<W> {
     fn line(&mut self, line: &ExportLine<'_>) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');

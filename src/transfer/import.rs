@@ -1,4 +1,4 @@
-//! Reading the file into an empty store.
+//! Imports an export file into an empty store.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Seek, SeekFrom};
@@ -8,41 +8,41 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::progress::Progress;
-use super::{Counts, ExportLine, ExportLines, FAULTS_TOLD, Fault, Header, TransferError, hex};
+use super::{Counts, ExportLine, ExportLines, Header, ImportFault, MOST_FAULTS_LISTED, TransferError, hex};
 use crate::domain::key::SealedSecret;
 use crate::store::transfer::{FILLED, FILLED_FROM, MASTER_KEY_CHECK, NAMES, Record, Sink};
 
-/// Records that are given to the store at once.
+/// How many records are written to the store at once.
 const BATCH: usize = 1_000;
 
-/// What an import has done.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imported {
     Now(Counts),
-    /// An earlier one has done all of it.
+    /// An earlier import was complete.
     Before,
 }
 
-/// How far an import has come, kept beside the file.
+/// The progress of an import, in a file beside the export.
 #[derive(Debug, Serialize, Deserialize)]
 struct ImportPosition {
-    /// Which filling of which store this is.
+    /// Identifies the import into this store.
     run: Uuid,
     offset: u64,
 }
 
-/// Fills a store. One that ended early goes on where it was; what comes twice changes nothing.
+/// Fills a store. An interrupted import resumes; records that are written twice change nothing.
 pub async fn import(sink: &dyn Sink, path: &Path) -> Result<Imported, TransferError> {
     fill(sink, check(path)?).await
 }
 
-/// A file that was read to its end, and can be read in.
+/// A file that was checked and can be imported.
 pub struct Checked {
     path: PathBuf,
     header: Header,
     counts: Counts,
     length: u64,
-    /// What tells the master key of the store that the file is from; `None` where that had none yet.
+    /// Identifies the master key of the exported store; `None` if it had none yet.
     pub master_key_check: Option<SealedSecret>,
 }
 
@@ -67,7 +67,7 @@ pub async fn fill(sink: &dyn Sink, file: Checked) -> Result<Imported, TransferEr
         let line = lines.next()?;
         let is_last = matches!(line, None | Some(ExportLine::End(_)));
         if let Some(ExportLine::Record(record)) = line {
-            // The file may have changed since.
+            // The file may have changed since the check.
             let record = record.checked(header.root_key.as_deref());
             batch.push(record.map_err(|reason| lines.damaged(&reason))?);
         }
@@ -82,13 +82,13 @@ pub async fn fill(sink: &dyn Sink, file: Checked) -> Result<Imported, TransferEr
         }
     }
     sink.write(vec![Record::Name { name: FILLED.to_owned(), value: header.id.as_bytes().to_vec() }]).await?;
-    // It says nothing any more.
+    // The progress is no longer needed.
     let _ = fs::remove_file(&reached_path);
     progress.end();
     Ok(Imported::Now(counts))
 }
 
-/// Reads the whole file before anything of it is written. Every record has to be one that the service could have made.
+/// Checks the whole file before anything is written. Every record must be one that the service could have made.
 pub fn check(path: &Path) -> Result<Checked, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
@@ -110,7 +110,7 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
                 }
             }
             Ok(Some(ExportLine::Place(_))) => progress.at(lines.offset),
-            Ok(Some(ExportLine::SignpostExport(_))) => return Err(lines.damaged(&"a second beginning")),
+            Ok(Some(ExportLine::SignpostExport(_))) => return Err(lines.damaged(&"a second header")),
             Ok(Some(ExportLine::End(end))) => break end,
             Ok(None) => return Err(TransferError::Incomplete(path.to_owned())),
             Err(TransferError::Damaged { line, reason, .. }) => found.note(line, reason),
@@ -122,38 +122,39 @@ pub fn check(path: &Path) -> Result<Checked, TransferError> {
         return Err(TransferError::Faults { path: path.to_owned(), count: found.count, first: found.first });
     }
     if end.counts != counts || end.sha256 != hex(lines.hash.clone()) {
-        return Err(lines.damaged(&"the file is not as it was written"));
+        return Err(lines.damaged(&"the checksum does not match: the file was changed"));
     }
     if lines.offset != length {
-        return Err(lines.damaged(&"there is more behind the end"));
+        return Err(lines.damaged(&"there is data after the end line"));
     }
     Ok(Checked { path: path.to_owned(), header, counts, length, master_key_check })
 }
 
-/// The records with faults.
+/// The invalid records.
 #[derive(Default)]
 struct FoundFaults {
     count: u64,
-    first: Vec<Fault>,
+    first: Vec<ImportFault>,
 }
 
 impl FoundFaults {
     fn note(&mut self, line: u64, reason: String) {
         self.count += 1;
-        if self.first.len() < FAULTS_TOLD {
-            self.first.push(Fault { line, reason });
+        if self.first.len() < MOST_FAULTS_LISTED {
+            self.first.push(ImportFault { line, reason });
         }
     }
 }
 
-/// Makes sure that the store is empty but for what this file has brought, and answers which filling this is.
+/// Makes sure that the store has only records of this file, and returns the id of the import.
 async fn begin(sink: &dyn Sink, header: &Header) -> Result<Uuid, TransferError> {
     if let Some(mark) = sink.kept(FILLED_FROM).await? {
         let (id, run) = mark.split_at_checked(16).ok_or(TransferError::OtherFile)?;
         let run = Uuid::from_slice(run).map_err(|_| TransferError::OtherFile)?;
         return if id == header.id.as_bytes() { Ok(run) } else { Err(TransferError::OtherFile) };
     }
-    // Also by a first start that was cut off: what the file has under these names would be refused at its end.
+    // An interrupted first start may have left these names too: the import would fail at its end, where the file has
+    // them.
     for name in NAMES {
         if sink.kept(name).await?.is_some() {
             return Err(TransferError::NotEmpty);
@@ -171,7 +172,7 @@ fn reached_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// One that can't be read is none: then all comes again, which changes nothing.
+/// An unreadable file counts as none: then all records are written again, which changes nothing.
 fn reached(path: &Path) -> Option<ImportPosition> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }

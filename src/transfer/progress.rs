@@ -1,4 +1,4 @@
-//! How far it has come: a bar on a terminal, elsewhere a line now and then. Where there is a log, the line is one of the log's.
+//! Shows progress: a bar on a terminal, otherwise a line from time to time, in the log if there is one.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ pub struct Progress {
     doing: &'static str,
     bar: Option<ProgressBar>,
     total: Option<u64>,
-    told: Instant,
+    reported_at: Instant,
 }
 
 impl Progress {
-    /// Where nobody knows how many there are.
+    /// For an unknown number of records.
     pub fn of_records(doing: &'static str) -> Self {
         Self::new(doing, None, "{spinner} {msg} {human_pos} records, {per_sec}")
     }
@@ -29,18 +29,18 @@ impl Progress {
         let is_for_people = io::stderr().is_terminal() && !dispatcher::has_been_set();
         let bar = is_for_people.then(|| {
             let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new).with_message(doing);
-            // The templates above are well formed; the usual one would do too.
+            // The templates above are valid; the default style would do as well.
             bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { doing, bar, total, told: Instant::now() }
+        Self { doing, bar, total, reported_at: Instant::now() }
     }
 
     pub fn at(&mut self, position: u64) {
         match &self.bar {
             Some(bar) => bar.set_position(position),
-            None if self.told.elapsed() >= LINE_EVERY => {
-                self.told = Instant::now();
+            None if self.reported_at.elapsed() >= LINE_EVERY => {
+                self.reported_at = Instant::now();
                 let done = match self.total {
                     Some(total) => format!("{} of 100", position * 100 / total.max(1)),
                     None => format!("{position} records"),
@@ -48,7 +48,7 @@ impl Progress {
                 if dispatcher::has_been_set() {
                     tracing::info!(%done, "{}", self.doing);
                 } else {
-                    // Nobody may be there to read it.
+                    // Standard error may be closed.
                     let _ = writeln!(io::stderr(), "{}: {done}", self.doing);
                 }
             }

@@ -1,7 +1,7 @@
-//! The pool that delivers webhooks: an poller that takes due deliveries from the store's queue, workers that make the
-//! tries, and a outcomes that writes down what became of them.
+//! Delivers webhooks. The poller takes due deliveries from the store's queue, workers make the attempts, and the
+//! outcome writer writes their outcomes to the store.
 //!
-//! The queue is in the store; in memory is only a bounded number of deliveries at hand. One that is not settled when the
+//! The queue is in the store; memory has a bounded number of deliveries. A delivery that is not settled when the
 //! process ends is still due at the next start.
 
 use std::num::NonZeroUsize;
@@ -12,13 +12,13 @@ use actix::{Actor, ArbiterHandle, AsyncContext, Context};
 use tokio::sync::{Mutex, watch};
 
 use super::failures::FailureLog;
-use super::in_flight::InFlightTable;
+use super::in_flight::{AttemptWorker, InFlightTable};
 use super::outcomes::OutcomeWriter;
 use super::poller::{Poller, PollerParts};
 use super::preparation::Preparation;
 use super::sender::WebhookSender;
 use super::worker::WebhookWorker;
-use crate::actors::supervisor::{Handle, KeeperOptions, RestartHook, Supervisor};
+use crate::actors::supervisor::{Handle, RestartHook, Supervisor, SupervisorOptions};
 use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::domain::plan::Plans;
@@ -28,10 +28,10 @@ use crate::store::{DeliveryStore, Store};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 use crate::telemetry::traces::Traces;
 
-/// How often the queue is asked for how much waits there.
-const LOOK_AT_QUEUE_EVERY: Duration = Duration::from_secs(1);
+/// How often to read the length of the queue for the metrics.
+const WATCH_QUEUE_EVERY: Duration = Duration::from_secs(1);
 
-/// What a dispatcher needs to know.
+/// The settings and parts of a dispatcher.
 pub struct DispatcherParts {
     pub store: Arc<dyn Store>,
     pub vault: Arc<Vault>,
@@ -39,23 +39,23 @@ pub struct DispatcherParts {
     pub clock: Clock,
     pub sender: WebhookSender,
     pub retries: RetrySchedule,
-    /// Tries under way at the most.
+    /// The largest number of attempts in flight.
     pub workers: NonZeroUsize,
-    /// Tries under way to one host and port at the most, so that a slow one does not hold all workers.
+    /// The largest number of attempts in flight to one host and port, so that a slow host does not occupy all workers.
     pub in_flight_per_host: usize,
-    /// Deliveries in memory at the most.
+    /// The largest number of deliveries in memory.
     pub buffer: usize,
     pub wake: DispatcherWake,
     pub meters: WebhookMeters,
-    /// Told of each try.
+    /// Exports a span for each attempt.
     pub traces: Option<Arc<Traces>>,
 }
 
-/// The running pool.
+/// The running dispatcher with its workers.
 pub struct WebhookPool {
     dispatcher: Supervisor<WebhookDispatcher>,
     workers: Vec<Supervisor<WebhookWorker>>,
-    dispatching: Arc<Mutex<Dispatching>>,
+    state: Arc<Mutex<DispatcherState>>,
     in_flight: Arc<InFlightTable>,
     failures: Arc<FailureLog>,
     stop: watch::Sender<bool>,
@@ -78,9 +78,10 @@ impl WebhookPool {
         let start_worker =
             |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), traces.clone(), on_restart);
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
-        in_flight.staff(workers.iter().map(Supervisor::handle).collect());
+        let attempt_workers = workers.iter().map(|worker| -> Box<dyn AttemptWorker> { Box::new(worker.handle()) });
+        in_flight.set_workers(attempt_workers.collect());
         let failures = Arc::<FailureLog>::default();
-        let dispatching = Arc::new(Mutex::new(Dispatching {
+        let state = Arc::new(Mutex::new(DispatcherState {
             poller: Poller::new(PollerParts {
                 store: store.clone(),
                 preparation,
@@ -103,34 +104,34 @@ impl WebhookPool {
             failures: Arc::clone(&failures),
         }));
         let stop = watch::Sender::new(false);
-        let options = KeeperOptions {
+        let options = SupervisorOptions {
             actor: "webhook_dispatcher",
-            // Nothing is ever sent to it: it is woken.
+            // The actor receives no messages: `DispatcherWake` wakes it.
             mailbox_capacity: NonZeroUsize::MIN,
             on_restart: Arc::clone(on_restart),
         };
-        let (state, stopping) = (Arc::clone(&dispatching), stop.subscribe());
+        let (actor_state, stopping) = (Arc::clone(&state), stop.subscribe());
         let dispatcher = Supervisor::start(arbiter, options, move |_| WebhookDispatcher {
-            dispatching: Arc::clone(&state),
+            state: Arc::clone(&actor_state),
             stopping: stopping.clone(),
         });
-        Self { dispatcher, workers, dispatching, in_flight, failures, stop }
+        Self { dispatcher, workers, state, in_flight, failures, stop }
     }
 
-    /// Begins no new try, waits for those under way for at most `patience`, and writes down what became of them. The
-    /// others stay due in the store.
+    /// Stops new attempts, waits for those in flight for at most `patience`, and writes their outcomes. All other
+    /// deliveries stay due in the store.
     pub async fn stop(&self, patience: Duration) {
         self.in_flight.close();
         self.stop.send_replace(true);
         self.dispatcher.stop().await;
-        let finish = async { self.dispatching.lock().await.outcomes.finish().await };
+        let finish = async { self.state.lock().await.outcomes.finish().await };
         if tokio::time::timeout(patience, finish).await.is_err() {
-            tracing::info!("webhooks: tries that took too long are made again at the next start");
+            tracing::info!("webhook attempts did not end in time: they are repeated at the next start");
         }
-        self.failures.tell_all();
+        self.failures.write_all_lines();
     }
 
-    /// Tries under way, for the metrics.
+    /// The number of attempts in flight, for the metrics.
     pub fn under_way(&self) -> impl Fn() -> u64 + Send + 'static {
         let in_flight = Arc::clone(&self.in_flight);
         move || u64::try_from(in_flight.under_way()).unwrap_or(u64::MAX)
@@ -143,9 +144,9 @@ impl WebhookPool {
     }
 }
 
-/// The actor: poller and outcomes, side by side.
+/// The actor runs the poller and the outcome writer concurrently.
 struct WebhookDispatcher {
-    dispatching: Arc<Mutex<Dispatching>>,
+    state: Arc<Mutex<DispatcherState>>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -153,20 +154,20 @@ impl Actor for WebhookDispatcher {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Context<Self>) {
-        let (dispatching, mut stopping) = (Arc::clone(&self.dispatching), self.stopping.clone());
+        let (state, mut stopping) = (Arc::clone(&self.state), self.stopping.clone());
         context.spawn(actix::fut::wrap_future::<_, Self>(async move {
-            // Nobody else wants the lock before this actor has ended.
-            let mut dispatching = dispatching.lock().await;
+            // The lock is free: only the actor before this one held it, and that has ended.
+            let mut state = state.lock().await;
             tokio::select! {
                 _ = stopping.wait_for(|stopping| *stopping) => {}
-                () = dispatching.run() => {}
+                () = state.run() => {}
             }
         }));
     }
 }
 
-/// Where the dispatching stands. It outlives a panic of the actor.
-struct Dispatching {
+/// The dispatcher's state. It survives a panic of the actor.
+struct DispatcherState {
     poller: Poller,
     outcomes: OutcomeWriter,
     in_flight: Arc<InFlightTable>,
@@ -175,23 +176,23 @@ struct Dispatching {
     failures: Arc<FailureLog>,
 }
 
-impl Dispatching {
-    /// For ever; it may be dropped at any await, and then begun anew.
+impl DispatcherState {
+    /// Runs for ever. The future may be dropped at any await and started again.
     async fn run(&mut self) {
         let Self { poller, outcomes, in_flight, store, meters, failures } = self;
-        // An earlier life may have taken deliveries from the queue and not come to begin them.
-        in_flight.clear_waiting(outcomes.open_entries());
-        tokio::join!(poller.run(), outcomes.run(), look_at_queue(&**store, meters), failures.keep_telling());
+        // An earlier actor may have taken deliveries from the queue without starting their attempts.
+        in_flight.clear_waiting(outcomes.unwritten_ids());
+        tokio::join!(poller.run(), outcomes.run(), watch_queue(&**store, meters), failures.write_due_lines());
     }
 }
 
-/// Shows how much waits.
-async fn look_at_queue(store: &dyn DeliveryStore, meters: &WebhookMeters) {
+/// Reports the number of pending deliveries to the metrics.
+async fn watch_queue(store: &dyn DeliveryStore, meters: &WebhookMeters) {
     loop {
-        // Where the store is out of reach, the last number stays; that it is, others tell.
+        // If the store is out of reach, the metric keeps its last value; the poller logs the outage.
         if let Ok(pending) = store.pending_deliveries().await {
             meters.pending_are(pending);
         }
-        tokio::time::sleep(LOOK_AT_QUEUE_EVERY).await;
+        tokio::time::sleep(WATCH_QUEUE_EVERY).await;
     }
 }

@@ -1,8 +1,8 @@
-//! The deliveries at hand: taken from the queue, under way, or ended and not yet written down.
+//! The in-flight table: deliveries in memory, from the queue until their outcomes are written.
 //!
-//! The poller puts deliveries here, workers are given them as soon as their receivers have room, and the outcomes takes away
-//! what has ended. All three run on one thread; the lock is for the tests' and the metrics' sake, and is never held across
-//! an await.
+//! The poller adds deliveries, idle workers get them as soon as their receivers may have another attempt, and the
+//! outcome writer removes them. All three run on one thread. The lock is needed for the metrics and for tests, and is
+//! never held across an await.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,32 +10,45 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 use super::preparation::Draft;
-use super::scheduler::{Bounds, Flow, Full, Host, Roomy, Scheduler};
+use super::scheduler::{Bounds, Flow, FreedCapacity, NoCapacity, Scheduler};
 use super::sender::SendFailure;
-use super::worker::{AttemptDelivery, WebhookWorker};
-use crate::actors::supervisor::Handle;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::DeliveryId;
 use crate::store::{DueDelivery, Settlement};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 
-/// How a try ended.
+/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptEnd {
     Answered(u16),
     Failed(SendFailure),
-    /// The worker was lost in the middle. Whether the request went out is not known; it counts as a try.
+    /// The worker ended during the attempt. Whether the request was sent is not known, so the attempt counts.
     WorkerLost,
 }
 
-/// A try that has ended, to be written down.
+/// An attempt for a worker to make.
+pub struct AttemptDelivery {
+    pub draft: Draft,
+    pub ticket: AttemptTicket,
+}
+
+/// A worker makes one attempt at a time.
+pub trait AttemptWorker: Send + Sync {
+    /// Whether the worker can take an attempt now.
+    fn is_running(&self) -> bool;
+
+    /// Gives the worker an attempt. A worker that can't take it drops its ticket.
+    fn begin(&self, attempt: AttemptDelivery);
+}
+
+/// An attempt that has ended; its outcome is not written yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedAttempt {
-    /// Whom it was made to.
-    pub host: Host,
+    /// The key that owns the delivery, and the receiver.
+    pub flow: Flow,
     pub id: DeliveryId,
-    /// Which try it was, from 1 on.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     pub end: AttemptEnd,
     pub at: Timestamp,
@@ -44,28 +57,28 @@ pub struct EndedAttempt {
 /// Why a delivery is not taken from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// It is here already.
-    AtHand,
-    Full(Full),
+    /// The delivery is in the table already.
+    AlreadyTaken,
+    NoCapacity(NoCapacity),
 }
 
-/// What the poller should know.
+/// Changes that the poller has to know.
 #[derive(Debug, Default)]
-pub struct Events {
-    /// Who may have room.
-    pub roomy: Roomy,
-    /// When the earliest is due of those that were put into the queue, or left there.
+pub struct TableEvents {
+    /// Flows and keys that may have free slots.
+    pub freed: FreedCapacity,
+    /// The earliest due time of deliveries that were put into the queue, or left in it.
     pub queued_from: Option<Timestamp>,
 }
 
-impl Events {
-    /// Deliveries are in the queue that are due at these times.
+impl TableEvents {
+    /// Adds the due times of deliveries that are in the queue.
     fn queued(&mut self, times: impl IntoIterator<Item = Timestamp>) {
         self.queued_from = self.queued_from.into_iter().chain(times).min();
     }
 }
 
-/// A try under way.
+/// An attempt in flight.
 struct Attempt {
     flow: Flow,
     worker: usize,
@@ -74,35 +87,35 @@ struct Attempt {
 
 struct TableState {
     scheduler: Scheduler<Draft>,
-    /// All deliveries at hand, and when they are due.
+    /// All deliveries in the table, with their due times.
     taken: HashMap<DeliveryId, Timestamp>,
     under_way: HashMap<DeliveryId, Attempt>,
-    /// Workers without a try; the one that was busy longest ago comes first.
+    /// Workers without an attempt, the least recently busy one first.
     idle: VecDeque<usize>,
     ended: Vec<EndedAttempt>,
-    news: Events,
-    /// No more tries are begun.
+    events: TableEvents,
+    /// Whether new attempts are stopped.
     closed: bool,
 }
 
-/// The deliveries at hand.
+/// The deliveries in memory.
 pub struct InFlightTable {
     state: Mutex<TableState>,
-    workers: OnceLock<Vec<Handle<WebhookWorker>>>,
-    /// Most deliveries at hand.
+    workers: OnceLock<Vec<Box<dyn AttemptWorker>>>,
+    /// The largest number of deliveries.
     capacity: usize,
     clock: Clock,
     meters: WebhookMeters,
-    /// Told when tries have ended.
+    /// Notified when attempts have ended.
     pub ended: Notify,
-    /// Told when there may be room for more deliveries.
-    pub room: Notify,
+    /// Notified when there may be slots for more deliveries.
+    pub capacity_freed: Notify,
 }
 
 impl InFlightTable {
-    /// For at most `capacity` deliveries, `workers` of them under way, `per_host` of these to one receiver.
+    /// A table of at most `capacity` deliveries, with `workers` attempts in flight, `per_host` of them to one receiver.
     pub fn new(workers: usize, per_host: usize, capacity: usize, clock: Clock, meters: WebhookMeters) -> Self {
-        // The rest of the capacity is for what has ended while the store is slow to write it down.
+        // The rest of the capacity is for ended attempts whose outcomes wait for a slow store.
         let bounds = Bounds { workers, per_host, waiting: capacity / 2 };
         let state = TableState {
             scheduler: Scheduler::new(bounds),
@@ -110,61 +123,61 @@ impl InFlightTable {
             under_way: HashMap::new(),
             idle: (0..workers).collect(),
             ended: Vec::new(),
-            news: Events::default(),
+            events: TableEvents::default(),
             closed: false,
         };
-        let (ended, room) = (Notify::new(), Notify::new());
-        Self { state: Mutex::new(state), workers: OnceLock::new(), capacity, clock, meters, ended, room }
+        let (ended, capacity_freed) = (Notify::new(), Notify::new());
+        Self { state: Mutex::new(state), workers: OnceLock::new(), capacity, clock, meters, ended, capacity_freed }
     }
 
-    /// Who makes the tries: to be told once, before any begins.
-    pub fn staff(&self, workers: Vec<Handle<WebhookWorker>>) {
-        // A second call would be a fault of this file's only caller; the first staff stays.
+    /// Sets the workers, once, before any attempt begins.
+    pub fn set_workers(&self, workers: Vec<Box<dyn AttemptWorker>>) {
+        // The dispatcher calls this once; a second call would change nothing.
         drop(self.workers.set(workers));
     }
 
     fn state(&self) -> MutexGuard<'_, TableState> {
-        // Nothing in here is left half-done by a panic.
+        // A panic leaves no half-done change here.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a delivery, if there is room: [`put`](Self::put) or [`give_back`](Self::give_back) has to follow.
+    /// Takes a delivery, if there is a free slot: [`put`](Self::put) or [`give_back`](Self::give_back) must follow.
     pub fn take(&self, due: &DueDelivery, flow: &Flow) -> Result<(), NotTaken> {
         let mut state = self.state();
         if state.taken.contains_key(&due.id) {
-            return Err(NotTaken::AtHand);
+            return Err(NotTaken::AlreadyTaken);
         }
         if state.taken.len() >= self.capacity {
-            return Err(NotTaken::Full(Full::All));
+            return Err(NotTaken::NoCapacity(NoCapacity::All));
         }
-        state.scheduler.promise(flow).map_err(NotTaken::Full)?;
+        state.scheduler.reserve(flow).map_err(NotTaken::NoCapacity)?;
         state.taken.insert(due.id, due.due_at);
         Ok(())
     }
 
-    /// Whether a delivery is at hand.
+    /// Whether a delivery is in the table.
     pub fn has(&self, id: DeliveryId) -> bool {
         self.state().taken.contains_key(&id)
     }
 
-    /// A delivery that was taken can begin.
+    /// Makes a taken delivery ready to begin.
     pub fn put(&self, draft: Draft) {
         let mut state = self.state();
         let flow = draft.flow().clone();
         state.scheduler.put(&flow, draft);
     }
 
-    /// A delivery that was taken does not begin.
+    /// Removes a taken delivery that does not begin.
     pub fn give_back(&self, id: DeliveryId, flow: &Flow) {
         let mut state = self.state();
         state.taken.remove(&id);
         state.scheduler.give_back(flow);
     }
 
-    /// Gives idle workers what may begin.
+    /// Gives ready deliveries to idle workers.
     pub fn dispatch(self: &Arc<Self>) {
         let Some(workers) = self.workers.get() else { return };
-        let mut begun = Vec::new();
+        let mut started = Vec::new();
         {
             let state = &mut *self.state();
             while !state.closed
@@ -174,18 +187,24 @@ impl InFlightTable {
             {
                 let (id, number) = (draft.id(), draft.attempts_before() + 1);
                 state.under_way.insert(id, Attempt { flow, worker, number });
-                let ticket =
-                    AttemptTicket { in_flight: Arc::clone(self), id, is_first: number == 1, begun: false, told: false };
-                begun.push((worker, AttemptDelivery { draft, ticket }));
+                let ticket = AttemptTicket {
+                    in_flight: Arc::clone(self),
+                    id,
+                    is_first: number == 1,
+                    has_begun: false,
+                    reported: false,
+                };
+                started.push((worker, AttemptDelivery { draft, ticket }));
             }
         }
-        for (worker, attempt) in begun {
-            // A worker that was lost just now drops the ticket, which tells that no try was begun. The lock is free for it.
-            let _ = workers[worker].try_send(attempt);
+        for (worker, attempt) in started {
+            // A worker that was just lost drops the ticket, which reports that no attempt began. The lock must be free
+            // for that.
+            workers[worker].begin(attempt);
         }
     }
 
-    /// A try has ended; `end` is nothing where the worker was lost before it came to the request, so that none was made.
+    /// Ends an attempt; `end` is `None` if the worker was lost before it sent the request, so that no attempt was made.
     fn end(self: &Arc<Self>, id: DeliveryId, end: Option<AttemptEnd>) {
         let at = self.clock.now();
         {
@@ -195,57 +214,58 @@ impl InFlightTable {
             let succeeded = match end {
                 Some(AttemptEnd::Answered(_)) => Some(true),
                 Some(AttemptEnd::Failed(_)) => Some(false),
-                // That is no fault of the receiver.
+                // The receiver is not at fault.
                 Some(AttemptEnd::WorkerLost) | None => None,
             };
             state.scheduler.ended(&flow, succeeded);
             if let Some(end) = end {
-                state.ended.push(EndedAttempt { host: flow.host, id, attempt: number, end, at });
+                state.ended.push(EndedAttempt { flow, id, attempt: number, end, at });
             } else {
-                // It is still due where it was.
+                // The delivery is still due in the queue.
                 let due_at = state.taken.remove(&id);
-                state.news.queued(due_at);
+                state.events.queued(due_at);
             }
         }
         self.ended.notify_one();
-        self.room.notify_one();
-        // A worker that was lost just now would lose the next one too. The poller comes by in a moment.
+        self.capacity_freed.notify_one();
+        // A worker that was just lost would lose the next delivery too. The poller dispatches again after its next
+        // round.
         if end.is_some() {
             self.dispatch();
         }
     }
 
-    /// The tries that have ended; [`settled`](Self::settled) has to follow for each.
+    /// The attempts that have ended; [`settled`](Self::settled) must follow for each.
     pub fn take_ended(&self) -> Vec<EndedAttempt> {
         std::mem::take(&mut self.state().ended)
     }
 
-    /// What became of these is written down.
+    /// The outcomes of these attempts are written.
     pub fn settled<'s>(&self, settlements: impl Iterator<Item = &'s Settlement> + Clone) {
         {
             let state = &mut *self.state();
             for settlement in settlements.clone() {
                 state.taken.remove(&settlement.id);
             }
-            state.news.queued(settlements.filter_map(Settlement::retry_at));
+            state.events.queued(settlements.filter_map(Settlement::retry_at));
         }
-        self.room.notify_one();
+        self.capacity_freed.notify_one();
     }
 
-    /// What has happened since this was last asked.
-    pub fn take_news(&self) -> Events {
+    /// The changes since the last call.
+    pub fn take_events(&self) -> TableEvents {
         let state = &mut *self.state();
-        state.news.roomy = state.scheduler.take_roomy();
-        std::mem::take(&mut state.news)
+        state.events.freed = state.scheduler.take_freed();
+        std::mem::take(&mut state.events)
     }
 
-    /// Whether any delivery can be taken.
-    pub fn has_room(&self) -> bool {
+    /// Whether the table can take any delivery.
+    pub fn has_capacity(&self) -> bool {
         let state = self.state();
-        state.taken.len() < self.capacity && state.scheduler.has_room()
+        state.taken.len() < self.capacity && state.scheduler.has_capacity()
     }
 
-    /// Gives back all that has not begun, but for what is `kept`.
+    /// Removes all deliveries that are not started, except `kept`.
     pub fn clear_waiting(&self, kept: impl IntoIterator<Item = DeliveryId>) {
         let state = &mut *self.state();
         state.scheduler.clear_waiting();
@@ -254,50 +274,50 @@ impl InFlightTable {
         state.taken.retain(|id, _| kept.contains(id));
     }
 
-    /// Begins no more tries.
+    /// Stops new attempts.
     pub fn close(&self) {
         self.state().closed = true;
     }
 
-    /// When the delivery at hand was due that is overdue longest.
+    /// The earliest due time of the deliveries in the table.
     pub fn first_due(&self) -> Option<Timestamp> {
         self.state().taken.values().min().copied()
     }
 
-    /// How many tries are under way.
+    /// The number of attempts in flight.
     pub fn under_way(&self) -> usize {
         self.state().scheduler.in_flight()
     }
 }
 
-/// Tells how a try ended, also when its worker panics or its mailbox goes: then dropping it tells.
+/// Reports how an attempt ended. If the worker panics or its mailbox is dropped, dropping the ticket reports that.
 pub struct AttemptTicket {
     in_flight: Arc<InFlightTable>,
     id: DeliveryId,
     is_first: bool,
-    begun: bool,
-    told: bool,
+    has_begun: bool,
+    reported: bool,
 }
 
 impl AttemptTicket {
-    /// From here on the request may have gone out.
+    /// The request may be sent from here on.
     pub fn begin(&mut self) {
-        self.begun = true;
+        self.has_begun = true;
         if self.is_first {
             self.in_flight.meters.first_tried(self.in_flight.clock.now().since(self.id.hit.at));
         }
     }
 
-    pub fn tell(mut self, end: AttemptEnd) {
-        self.told = true;
+    pub fn report(mut self, end: AttemptEnd) {
+        self.reported = true;
         self.in_flight.end(self.id, Some(end));
     }
 }
 
 impl Drop for AttemptTicket {
     fn drop(&mut self) {
-        if !self.told {
-            self.in_flight.end(self.id, self.begun.then_some(AttemptEnd::WorkerLost));
+        if !self.reported {
+            self.in_flight.end(self.id, self.has_begun.then_some(AttemptEnd::WorkerLost));
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Delivery of hits to the webhooks of links: which delivery is next, its attempts, and what became of them.
+//! Delivery of hits to the webhooks of links: scheduling, attempts and outcomes.
 
 pub mod dispatcher;
 mod failures;
 mod flow;
+mod health;
 mod in_flight;
 mod outcomes;
 mod poller;
@@ -11,5 +12,4 @@ mod queue;
 mod refusals;
 mod scheduler;
 pub mod sender;
-mod standing;
 pub mod worker;

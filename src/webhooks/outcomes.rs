@@ -1,4 +1,4 @@
-//! Writes down what became of tries, many at a time, and has failures told.
+//! Writes the outcomes of attempts to the store, many in one write, and logs failures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::failures::FailureLog;
-use super::flow::Host;
+use super::flow::Flow;
 use super::in_flight::{AttemptEnd, EndedAttempt, InFlightTable};
 use crate::domain::retry::RetrySchedule;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId};
@@ -14,11 +14,11 @@ use crate::store::{DeliveryStore, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{AttemptResult, WebhookMeters};
 use crate::telemetry::outage_log::OutageLog;
 
-/// How long to wait for more once a try has ended: they share one write. Nobody waits for it, but a crash meanwhile has
-/// these tries repeated.
+/// How long to wait after an attempt ends, so that several outcomes share one write. Nothing waits for the write; a
+/// crash within this time repeats the attempts.
 const GATHER: Duration = Duration::from_millis(3);
-/// How long to wait where the store does not answer.
-const REST: Duration = Duration::from_millis(250);
+/// How long to wait after a failed call of the store.
+const STORE_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 pub struct OutcomeWriter {
     store: Arc<dyn DeliveryStore>,
@@ -27,15 +27,15 @@ pub struct OutcomeWriter {
     random: SystemRandom,
     meters: WebhookMeters,
     failures: Arc<FailureLog>,
-    /// What is being written down. It outlives a write whose answer did not come: writing it again changes nothing.
-    writing: Vec<Entry>,
+    /// The outcomes being written. They are kept after a write without an answer: writing them again changes nothing.
+    writing: Vec<PendingOutcome>,
     outage: OutageLog,
 }
 
-/// What became of a try, and whom it was made to.
-struct Entry {
+/// The outcome of an attempt, and its key and receiver.
+struct PendingOutcome {
     settlement: Settlement,
-    host: Host,
+    flow: Flow,
 }
 
 impl OutcomeWriter {
@@ -53,12 +53,12 @@ impl OutcomeWriter {
         Self { store, in_flight, retries, random: SystemRandom::new(), meters, failures, writing: Vec::new(), outage }
     }
 
-    /// What is not known to be written down.
-    pub fn open_entries(&self) -> impl Iterator<Item = DeliveryId> {
+    /// The deliveries whose outcomes may not be written yet.
+    pub fn unwritten_ids(&self) -> impl Iterator<Item = DeliveryId> {
         self.writing.iter().map(|entry| entry.settlement.id)
     }
 
-    /// Writes down what ends, for ever. It may be dropped at any await, and then begun anew.
+    /// Writes outcomes, for ever. The future may be dropped at any await and started again.
     pub async fn run(&mut self) {
         loop {
             self.write_all().await;
@@ -67,12 +67,12 @@ impl OutcomeWriter {
         }
     }
 
-    /// Waits for the tries under way, and writes down what becomes of them.
+    /// Waits for the attempts in flight, and writes their outcomes.
     pub async fn finish(&mut self) {
         loop {
             self.write_all().await;
             if self.in_flight.under_way() == 0 {
-                // What has ended since is written down too.
+                // Attempts may have ended since the last write.
                 return self.write_all().await;
             }
             self.in_flight.ended.notified().await;
@@ -91,7 +91,7 @@ impl OutcomeWriter {
                 Ok(()) => self.outage.succeeded(),
                 Err(error) => {
                     self.outage.failed(&error);
-                    tokio::time::sleep(REST).await;
+                    tokio::time::sleep(STORE_RETRY_DELAY).await;
                 }
             }
         }
@@ -99,11 +99,11 @@ impl OutcomeWriter {
 
     async fn write(&mut self) -> Result<(), StoreError> {
         self.store.settle_deliveries(self.writing.iter().map(|entry| entry.settlement.clone()).collect()).await?;
-        for Entry { settlement, host } in &self.writing {
+        for PendingOutcome { settlement, flow } in &self.writing {
             let (id, attempt, outcome) = (settlement.id, settlement.attempt, &settlement.outcome);
-            tracing::debug!(hit = %id.hit.id.0, url = id.url_index, attempt, ?outcome, "webhook tried");
+            tracing::debug!(hit = %id.hit.id.0, url = id.url_index, attempt, ?outcome, "webhook attempt ended");
             if let AttemptOutcome::Failed { error, .. } = outcome {
-                self.failures.failed(host, error);
+                self.failures.failed(flow, error);
             }
             self.meters.attempted(match settlement.outcome {
                 AttemptOutcome::Delivered { .. } => AttemptResult::Delivered(settlement.at.since(settlement.id.hit.at)),
@@ -116,7 +116,7 @@ impl OutcomeWriter {
         Ok(())
     }
 
-    fn entry(&self, ended: EndedAttempt) -> Entry {
+    fn entry(&self, ended: EndedAttempt) -> PendingOutcome {
         let failed = |response_status, error: String| AttemptOutcome::Failed {
             response_status,
             error,
@@ -128,10 +128,10 @@ impl OutcomeWriter {
             AttemptEnd::WorkerLost => failed(None, "interrupted".into()),
         };
         let settlement = Settlement { id: ended.id, attempt: ended.attempt, outcome, at: ended.at };
-        Entry { settlement, host: ended.host }
+        PendingOutcome { settlement, flow: ended.flow }
     }
 
-    /// A draw from 0 to 1 for the jitter; without randomness there is none.
+    /// A random number from 0 to 1 for the jitter; 0.5 if the random generator fails.
     fn random_unit(&self) -> f64 {
         let mut bytes = [0; 4];
         self.random.fill(&mut bytes).map_or(0.5, |()| f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX))

@@ -1,15 +1,15 @@
-//! Takes due deliveries from the store's queue and makes them ready for a worker: prepared, and counted in their owners'
-//! quotas.
+//! Takes due deliveries from the store's queue, prepares them for the workers and counts them in the quotas of their
+//! keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::in_flight::{Events, InFlightTable, NotTaken};
+use super::in_flight::{InFlightTable, NotTaken, TableEvents};
 use super::preparation::{Owners, Preparation, PrepareError};
 use super::queue::{FoundDelivery, QueueScan, behind_all_until};
-use super::refusals::{Refusals, Refused, is_still_due};
-use super::scheduler::{Flow, Full, Roomy};
+use super::refusals::{RefusalQueue, Refusals, Refused, is_still_due};
+use super::scheduler::{Flow, FreedCapacity, NoCapacity};
 use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
@@ -17,56 +17,46 @@ use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, StoreError};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 use crate::telemetry::outage_log::OutageLog;
 
-/// How long to sleep when nothing wakes the poller; retries due sooner wake it in time.
+/// How long to wait if nothing wakes the poller; an earlier retry ends the wait in time.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait for more room once there is some: what is taken from the queue together shares the price of that.
+/// How long to wait after a slot becomes free, so that several deliveries share one read of the queue.
 const GATHER: Duration = Duration::from_millis(2);
-/// How long to wait where the store does not answer.
-const REST: Duration = Duration::from_millis(250);
-/// How often it is shown since when deliveries wait.
+/// How long to wait after a failed call of the store.
+const STORE_RETRY_DELAY: Duration = Duration::from_millis(250);
+/// How often to update the metric of the most overdue delivery.
 const NOTE_OVERDUE_EVERY: Duration = Duration::from_millis(500);
-/// How often it is looked for deliveries that were made due by a clock which was ahead, while none are found.
+/// How often to look for stranded deliveries while none are found.
 const LOOK_FOR_STRANDED_EVERY: Duration = Duration::from_secs(1);
-/// Due deliveries looked at in one round: bounds how long those that were found wait to begin. The next round goes on
-/// behind them.
+/// How many due deliveries a round reads: bounds how long the deliveries found by it wait to begin. The next round goes
+/// on behind them.
 const LOOK_AHEAD: usize = 5_000;
-/// Deliveries that are refused in one round: bounds how long others wait meanwhile.
-const REFUSED_AT_ONCE: usize = 1_024;
-/// Due deliveries read at a time: few at first, as room for few is the rule under load, then more and more.
+/// Due deliveries read at a time: few at first, because few slots are free under load, then more.
 const FIRST_PAGE: usize = 64;
 const LONGEST_PAGE: usize = 1_024;
 
-/// What there is to do after a round.
+/// What the poller does after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outlook {
-    /// There may be more that is due now.
-    More,
-    /// All receivers, or the in-flight table, have as many as they may have, or nothing is due; for this long.
-    Nothing(Duration),
+enum NextStep {
+    /// Start the next round: more may be due now.
+    Continue,
+    /// Wait for at most this long: nothing is due, or no due delivery has a free slot.
+    Wait(Duration),
 }
 
-/// A due delivery that has a place in the in-flight table.
-struct Taken {
+/// A due delivery with a slot of the in-flight table.
+struct TakenDelivery {
     due: DueDelivery,
     flow: Flow,
 }
 
-/// What a round has chosen.
-#[derive(Default)]
-struct Chosen {
-    taken: Vec<Taken>,
-    /// Those that are likely to be refused. They have no place.
-    refusable: Vec<DueDelivery>,
-}
-
-/// What an poller works with.
+/// The parts of a poller.
 pub struct PollerParts {
     pub store: Arc<dyn DeliveryStore>,
     pub preparation: Arc<Preparation>,
     pub clock: Clock,
     pub in_flight: Arc<InFlightTable>,
     pub wake: DispatcherWake,
-    /// The longest that a delivery can have to wait before its next try.
+    /// The longest delay before a retry.
     pub longest_wait: Duration,
     pub meters: WebhookMeters,
 }
@@ -75,7 +65,9 @@ pub struct Poller {
     parts: PollerParts,
     scan: QueueScan,
     refusals: Refusals,
-    /// Whether any was refused that had taken a place, so that there is room for the next one.
+    /// Due deliveries that are likely to be refused. They take no slot of the in-flight table.
+    refusal_queue: RefusalQueue,
+    /// Whether a delivery with a slot was refused, so that its slot is free again.
     has_refused: bool,
     outage: OutageLog,
     /// Whether the last round ended because the in-flight table was full.
@@ -83,25 +75,25 @@ pub struct Poller {
     overdue_noted_at: Timestamp,
     /// The time of the last round.
     last_round: Timestamp,
-    stranded: Stranded,
+    stranded: StrandedScan,
 }
 
-/// Where the look for stranded deliveries stands: those that are due later than any can be, for the clock was ahead when they
-/// were put into the queue, and was set back. They are begun now and not when the clock comes there.
+/// The scan for stranded deliveries. They are due later than any retry can be, because the clock was ahead when they
+/// were queued and was set back since. They begin now instead of at their due time.
 #[derive(Default)]
-struct Stranded {
-    /// Behind which of them the next look begins; at the first where there is none.
+struct StrandedScan {
+    /// The delivery behind which the next page begins; `None` for the first page.
     after: Option<DueDelivery>,
-    /// When there is to be another look; at once where there is none.
+    /// When to read the next page; `None` for at once.
     next_look: Option<Instant>,
-    /// Whether any was found since the look at the first one.
+    /// Whether any was found since the first page.
     found_any: bool,
 }
 
 impl Poller {
     pub fn new(parts: PollerParts) -> Self {
         let (overdue_noted_at, last_round) = (Timestamp(0), Timestamp(0));
-        let (scan, stranded) = (QueueScan::default(), Stranded::default());
+        let (scan, stranded) = (QueueScan::default(), StrandedScan::default());
         let (store, preparation) = (Arc::clone(&parts.store), Arc::clone(&parts.preparation));
         let refusals = Refusals::new(store, preparation, parts.meters.clone());
         let outage = OutageLog::new(
@@ -109,43 +101,55 @@ impl Poller {
             "webhooks are delivered again: the store answers",
         );
         let (has_refused, was_full) = (false, false);
-        Self { parts, scan, refusals, has_refused, outage, was_full, overdue_noted_at, last_round, stranded }
+        let refusal_queue = RefusalQueue::default();
+        Self {
+            parts,
+            scan,
+            refusals,
+            refusal_queue,
+            has_refused,
+            outage,
+            was_full,
+            overdue_noted_at,
+            last_round,
+            stranded,
+        }
     }
 
-    /// Takes what is due, for ever.
+    /// Takes due deliveries, for ever.
     ///
-    /// It may be dropped at any await, and then begun anew: what it did not come to is still due in the store.
+    /// The future may be dropped at any await and started again: what it has not started is still due in the store.
     pub async fn run(&mut self) {
-        // An earlier run may have looked at deliveries and not come to begin them.
-        self.scan.reset();
+        // An earlier run may have read deliveries without beginning them.
+        self.restart_scan();
         loop {
-            let outlook = match self.round().await {
-                Ok(outlook) => {
+            let next_step = match self.round().await {
+                Ok(next_step) => {
                     self.outage.succeeded();
-                    outlook
+                    next_step
                 }
                 Err(error) => {
                     self.outage.failed(&error);
-                    self.scan.reset();
-                    tokio::time::sleep(REST).await;
-                    Outlook::More
+                    self.restart_scan();
+                    tokio::time::sleep(STORE_RETRY_DELAY).await;
+                    NextStep::Continue
                 }
             };
-            if let Outlook::Nothing(pause) = outlook {
-                // In time for the next that is due, whatever else wakes this.
+            if let NextStep::Wait(pause) = next_step {
+                // The wait ends when the next delivery is due.
                 let _ = tokio::time::timeout(pause, self.something_new()).await;
             }
         }
     }
 
-    /// Waits for new deliveries, or for room for those that were passed over.
+    /// Waits for new deliveries, or for free slots for deliveries that were passed over.
     async fn something_new(&mut self) {
         loop {
             tokio::select! {
                 () = self.parts.wake.woken() => return,
-                () = self.parts.in_flight.room.notified() => {
-                    if self.hear_news() || (self.was_full && self.parts.in_flight.has_room()) {
-                        // Where one place falls free, more will.
+                () = self.parts.in_flight.capacity_freed.notified() => {
+                    if self.apply_events() || (self.was_full && self.parts.in_flight.has_capacity()) {
+                        // When one slot becomes free, others soon follow.
                         return tokio::time::sleep(GATHER).await;
                     }
                 }
@@ -153,63 +157,72 @@ impl Poller {
         }
     }
 
-    /// Answers whether there is reason to look at the queue.
-    fn hear_news(&mut self) -> bool {
-        let Events { roomy: Roomy { flows, keys }, queued_from } = self.parts.in_flight.take_news();
+    /// Applies the changes in the in-flight table to the scan; returns whether to read the queue.
+    fn apply_events(&mut self) -> bool {
+        let TableEvents { freed: FreedCapacity { flows, keys }, queued_from } = self.parts.in_flight.take_events();
         if let Some(time) = queued_from {
             self.scan.queued_from(time);
         }
-        let recalled = flows.iter().filter(|flow| self.scan.has_room(flow)).count();
-        let recalled = recalled + keys.into_iter().filter(|key| self.scan.key_has_room(*key)).count();
+        let recalled = flows.iter().filter(|flow| self.scan.recall_flow(flow)).count();
+        let recalled = recalled + keys.into_iter().filter(|key| self.scan.recall_key(*key)).count();
         recalled > 0 || queued_from.is_some_and(|time| time < self.parts.clock.now().plus(PAUSE))
     }
 
-    async fn round(&mut self) -> Result<Outlook, StoreError> {
-        self.hear_news();
+    /// Reads the queue again from its head.
+    fn restart_scan(&mut self) {
+        self.scan.reset();
+        self.refusal_queue.clear();
+    }
+
+    async fn round(&mut self) -> Result<NextStep, StoreError> {
+        self.apply_events();
         if let Some(earliest) = self.parts.wake.take_earliest() {
             self.scan.queued_from(earliest);
         }
         self.has_refused = false;
-        let mut chosen = Chosen::default();
-        let made = self.choose_and_make_ready(&mut chosen).await;
-        for Taken { due, flow } in chosen.taken {
+        let mut taken = Vec::new();
+        let made = self.choose_and_make_ready(&mut taken).await;
+        for TakenDelivery { due, flow } in taken {
             self.parts.in_flight.give_back(due.id, &flow);
         }
         self.parts.in_flight.dispatch();
         self.note_overdue();
-        let outlook = made?;
-        Ok(if self.has_refused { Outlook::More } else { outlook })
+        let next_step = made?;
+        Ok(if self.has_refused { NextStep::Continue } else { next_step })
     }
 
-    /// Leaves in `chosen` what was taken and does not begin.
-    async fn choose_and_make_ready(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
-        let outlook = self.choose(chosen).await?;
-        self.choose_stranded(&mut chosen.taken).await?;
-        self.make_ready(&mut chosen.taken).await?;
-        if chosen.refusable.is_empty() {
-            return Ok(outlook);
+    /// Leaves in `taken` the deliveries that do not begin.
+    async fn choose_and_make_ready(&mut self, taken: &mut Vec<TakenDelivery>) -> Result<NextStep, StoreError> {
+        let next_step = self.choose(taken).await?;
+        self.choose_stranded(taken).await?;
+        self.make_ready(taken).await?;
+        if !self.refusal_queue.is_due(next_step != NextStep::Continue) {
+            return Ok(next_step);
         }
-        // Those that begin do not wait for those that are refused.
+        // Deliveries that begin do not wait for those that are refused.
         self.parts.in_flight.dispatch();
-        let (refusable, now) = (std::mem::take(&mut chosen.refusable), self.parts.clock.now());
-        let to_send = self.refusals.refuse_expected(refusable, now).await?;
-        let mut taken = self.take_after_all(to_send);
-        let made = self.make_ready(&mut taken).await;
-        chosen.taken.append(&mut taken);
+        let (refusable, barred) = self.refusal_queue.take();
+        let to_send = self.refusals.refuse_expected(refusable, self.parts.clock.now()).await?;
+        for key in barred {
+            self.scan.recall_key(key);
+        }
+        let mut taken_after_all = self.take_after_all(to_send);
+        let made = self.make_ready(&mut taken_after_all).await;
+        taken.append(&mut taken_after_all);
         made?;
-        Ok(if self.scan.has_recalled() && !self.was_full { Outlook::More } else { outlook })
+        Ok(if self.scan.has_recalled() && !self.was_full { NextStep::Continue } else { next_step })
     }
 
-    /// Takes what was expected to be refused and is not, as far as there is room.
-    fn take_after_all(&mut self, to_send: Vec<(DueDelivery, Flow)>) -> Vec<Taken> {
+    /// Takes deliveries that were expected to be refused and are sent, if there are free slots.
+    fn take_after_all(&mut self, to_send: Vec<(DueDelivery, Flow)>) -> Vec<TakenDelivery> {
         let mut taken = Vec::new();
         for (due, flow) in to_send {
             match self.parts.in_flight.take(&due, &flow) {
-                Ok(()) => taken.push(Taken { due, flow }),
-                Err(NotTaken::AtHand) => {}
-                Err(NotTaken::Full(Full::Flow)) => self.scan.passed_over_at(&due, &flow),
-                Err(NotTaken::Full(Full::Key)) => self.scan.barred_at(&due, flow.owner),
-                Err(NotTaken::Full(Full::All)) => {
+                Ok(()) => taken.push(TakenDelivery { due, flow }),
+                Err(NotTaken::AlreadyTaken) => {}
+                Err(NotTaken::NoCapacity(NoCapacity::Flow)) => self.scan.passed_over_at(&due, &flow),
+                Err(NotTaken::NoCapacity(NoCapacity::Key)) => self.scan.barred_at(&due, flow.owner),
+                Err(NotTaken::NoCapacity(NoCapacity::All)) => {
                     self.was_full = true;
                     self.scan.queued_from(due.due_at);
                 }
@@ -218,10 +231,10 @@ impl Poller {
         taken
     }
 
-    /// Shows since when deliveries wait, from time to time.
+    /// Updates the metric of the most overdue delivery from time to time.
     fn note_overdue(&mut self) {
         let now = self.parts.clock.now();
-        // The clock may have been set back since.
+        // The clock may have been set back.
         if now < self.overdue_noted_at || now.since(self.overdue_noted_at) >= NOTE_OVERDUE_EVERY {
             self.overdue_noted_at = now;
             let first = self.parts.in_flight.first_due().into_iter().chain(self.scan.first_passed_over()).min();
@@ -229,50 +242,47 @@ impl Poller {
         }
     }
 
-    /// Takes from the queue what the in-flight table has room for.
-    async fn choose(&mut self, chosen: &mut Chosen) -> Result<Outlook, StoreError> {
+    /// Takes deliveries from the queue while the in-flight table has slots.
+    async fn choose(&mut self, taken: &mut Vec<TakenDelivery>) -> Result<NextStep, StoreError> {
         let now = self.parts.clock.now();
         let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
-        let mut outlook = Outlook::More;
+        let mut next_step = NextStep::Continue;
         let mut is_at_end = false;
         self.was_full = false;
         if now < std::mem::replace(&mut self.last_round, now) {
-            // The clock was set back: what had been looked at as due may not be due yet, and must be found again.
-            self.scan.reset();
+            // The clock was set back: deliveries that were read as due may not be due yet, and must be found again.
+            self.restart_scan();
         }
         self.scan.begin_round();
         'pages: while looked_at < LOOK_AHEAD && !is_at_end {
             let page = self.parts.store.due_deliveries(now.plus(PAUSE), self.scan.next_page(), page_size).await?;
             if page.len() < page_size {
-                (is_at_end, outlook) = (true, Outlook::Nothing(PAUSE));
+                (is_at_end, next_step) = (true, NextStep::Wait(PAUSE));
             }
             looked_at += page.len();
             page_size = (2 * page_size).min(LONGEST_PAGE);
             for due in page {
                 if due.due_at > now {
                     let pause = Duration::from_millis(due.due_at.0 - now.0);
-                    (is_at_end, outlook) = (true, Outlook::Nothing(PAUSE.min(pause)));
+                    (is_at_end, next_step) = (true, NextStep::Wait(PAUSE.min(pause)));
                     break 'pages;
                 }
                 let flow = self.parts.preparation.flow(due.id).await?;
                 if self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
                     if self.refusals.expects(&flow, now.month()) {
-                        if chosen.refusable.len() >= REFUSED_AT_ONCE {
-                            (is_at_end, outlook) = (false, Outlook::More);
-                            break 'pages;
-                        }
-                        if !self.parts.in_flight.has(due.id) {
-                            chosen.refusable.push(due.clone());
+                        // A full list does not stop the scan: the key is barred until the list is empty again.
+                        if !self.parts.in_flight.has(due.id) && !self.refusal_queue.push(&due, flow.owner) {
+                            self.scan.barred(flow.owner);
                         }
                     } else {
                         match self.parts.in_flight.take(&due, &flow) {
-                            Ok(()) => chosen.taken.push(Taken { due: due.clone(), flow }),
-                            Err(NotTaken::AtHand) => {}
-                            Err(NotTaken::Full(Full::Flow)) => self.scan.passed_over(&flow),
-                            Err(NotTaken::Full(Full::Key)) => self.scan.barred(flow.owner),
-                            Err(NotTaken::Full(Full::All)) => {
+                            Ok(()) => taken.push(TakenDelivery { due: due.clone(), flow }),
+                            Err(NotTaken::AlreadyTaken) => {}
+                            Err(NotTaken::NoCapacity(NoCapacity::Flow)) => self.scan.passed_over(&flow),
+                            Err(NotTaken::NoCapacity(NoCapacity::Key)) => self.scan.barred(flow.owner),
+                            Err(NotTaken::NoCapacity(NoCapacity::All)) => {
                                 self.was_full = true;
-                                (is_at_end, outlook) = (false, Outlook::Nothing(PAUSE));
+                                (is_at_end, next_step) = (false, NextStep::Wait(PAUSE));
                                 break 'pages;
                             }
                         }
@@ -280,20 +290,20 @@ impl Poller {
                 }
                 self.scan.step(&due);
                 if self.scan.skips_on() {
-                    (is_at_end, outlook, page_size) = (false, Outlook::More, FIRST_PAGE);
+                    (is_at_end, next_step, page_size) = (false, NextStep::Continue, FIRST_PAGE);
                     continue 'pages;
                 }
             }
         }
         self.scan.end_round(is_at_end);
         if self.scan.has_recalled() && !self.was_full {
-            outlook = Outlook::More;
+            next_step = NextStep::Continue;
         }
-        Ok(outlook)
+        Ok(next_step)
     }
 
-    /// Takes what is stranded, as far as the in-flight table has room; a page of it in a round.
-    async fn choose_stranded(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
+    /// Takes stranded deliveries while the in-flight table has slots, one page in a round.
+    async fn choose_stranded(&mut self, taken: &mut Vec<TakenDelivery>) -> Result<(), StoreError> {
         if self.was_full || self.stranded.next_look.is_some_and(|at| Instant::now() < at) {
             return Ok(());
         }
@@ -306,23 +316,23 @@ impl Poller {
         for due in page {
             let flow = self.parts.preparation.flow(due.id).await?;
             match self.parts.in_flight.take(&due, &flow) {
-                Ok(()) => taken.push(Taken { due: due.clone(), flow }),
-                Err(NotTaken::AtHand | NotTaken::Full(Full::Flow | Full::Key)) => {}
-                // From here on in the next round.
-                Err(NotTaken::Full(Full::All)) => return Ok(()),
+                Ok(()) => taken.push(TakenDelivery { due: due.clone(), flow }),
+                Err(NotTaken::AlreadyTaken | NotTaken::NoCapacity(NoCapacity::Flow | NoCapacity::Key)) => {}
+                // The next round goes on from here.
+                Err(NotTaken::NoCapacity(NoCapacity::All)) => return Ok(()),
             }
             self.stranded.after = Some(due);
         }
         if is_last {
             let pause = if self.stranded.found_any { PAUSE } else { LOOK_FOR_STRANDED_EVERY };
-            self.stranded = Stranded { next_look: Some(Instant::now() + pause), ..Stranded::default() };
+            self.stranded = StrandedScan { next_look: Some(Instant::now() + pause), ..StrandedScan::default() };
         }
         Ok(())
     }
 
-    /// Prepares what was taken, counts it in its owners' quotas, and puts it into the in-flight table; leaves in `taken` what does not
-    /// begin.
-    async fn make_ready(&mut self, taken: &mut Vec<Taken>) -> Result<(), StoreError> {
+    /// Prepares the taken deliveries, counts them in the quotas of their keys, and puts them into the in-flight table.
+    /// Leaves in `taken` those that do not begin.
+    async fn make_ready(&mut self, taken: &mut Vec<TakenDelivery>) -> Result<(), StoreError> {
         if taken.is_empty() {
             return Ok(());
         }
@@ -355,7 +365,7 @@ impl Poller {
                 refused.push(Refused::quota_exceeded(draft.id()));
                 let (owner, limit) = (draft.flow().owner, draft.limit());
                 if limit.is_some() && self.refusals.note_spent(owner, now.month(), limit) {
-                    // All that wait for a place are refused without one.
+                    // Deliveries of this key that wait for a slot are refused without one.
                     self.scan.recall_all_of(owner);
                 }
             }
@@ -365,3 +375,6 @@ impl Poller {
         self.refusals.refuse(refused, now).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! From a delivery to the signed request that makes it.
+//! Makes the signed request of a delivery.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,9 +24,9 @@ use crate::domain::webhook_event::hit_event_body;
 use crate::domain::webhook_url::WebhookUrl;
 use crate::store::{KeyStore, LinkStore, Store, StoreError};
 
-/// Links kept at hand, in bytes; they never change.
-const LINKS_AT_HAND: u64 = 32 * 1024 * 1024;
-/// How long secrets that were read sign tries: a delivery may wait for its turn while its owner rotates them.
+/// The size of the cache of links, in bytes. Links never change.
+const LINK_CACHE_BYTES: u64 = 32 * 1024 * 1024;
+/// How long secrets may be used after they were read: the owner may rotate them while a delivery waits.
 const SECRETS_TRUSTED: Duration = Duration::from_secs(1);
 
 /// Why a delivery can't be sent as it is stored.
@@ -38,20 +38,20 @@ pub enum PrepareError {
     Unsendable(&'static str),
 }
 
-/// A link and where its webhooks go.
-struct LinkAtHand {
+/// A link with its parsed webhook URLs.
+struct CachedWebhookLink {
     link: Link,
-    /// In the order of the link's webhooks; `None` where this release can't parse one.
+    /// In the order of the link's webhooks; `None` for a URL that this release can't parse.
     urls: Vec<Option<(WebhookUrl, Host)>>,
 }
 
-impl LinkAtHand {
+impl CachedWebhookLink {
     fn flow(&self, id: DeliveryId) -> Option<Flow> {
         let (_, host) = self.urls.get(usize::from(id.url_index))?.as_ref()?;
         Some(Flow { owner: self.link.owner, host: Arc::clone(host) })
     }
 
-    /// About how much memory it takes.
+    /// The approximate memory use.
     fn bytes(&self) -> u32 {
         let urls: usize = self.link.webhooks.iter().map(|url| 3 * url.len() + 256).sum();
         let texts = self.link.target.as_str().len() + self.link.data.as_json().len();
@@ -59,26 +59,26 @@ impl LinkAtHand {
     }
 }
 
-/// What signs the deliveries of a key, and the key's quota.
+/// The secrets that sign a key's deliveries, and its quota.
 struct Owner {
     secret: WebhookSecret,
-    /// Signs too until then: the secret before the last rotation.
+    /// The secret before the last rotation, which also signs until this time.
     retiring: Option<(WebhookSecret, Timestamp)>,
     deliveries_per_month: MonthlyLimit,
     read_at: Timestamp,
 }
 
-/// The owners of the deliveries that are prepared together. They are read anew for each such group, so that a webhook
-/// secret that was just rotated signs at once.
+/// The owners of deliveries that are prepared together. They are read again for each group, so that a rotated webhook
+/// secret is used at once.
 #[derive(Default)]
 pub struct Owners(HashMap<KeyId, Option<Arc<Owner>>>);
 
-/// A delivery that can be sent once it is signed.
+/// A delivery that can be signed and sent.
 pub struct Draft {
     id: DeliveryId,
     attempts_before: u32,
     owner_id: KeyId,
-    at_hand: Arc<LinkAtHand>,
+    link: Arc<CachedWebhookLink>,
     url: WebhookUrl,
     flow: Flow,
     owner: Arc<Owner>,
@@ -93,7 +93,7 @@ impl Draft {
         &self.flow
     }
 
-    /// Tries made before this one.
+    /// The number of earlier attempts.
     pub fn attempts_before(&self) -> u32 {
         self.attempts_before
     }
@@ -104,53 +104,55 @@ impl Draft {
     }
 }
 
-/// Makes requests of deliveries.
+/// Makes requests from deliveries.
 pub struct Preparation {
     link_store: Arc<dyn LinkStore>,
     keys: Arc<dyn KeyStore>,
     vault: Arc<Vault>,
     plans: Plans,
     clock: Clock,
-    links: Cache<ShortId, Arc<LinkAtHand>>,
+    links: Cache<ShortId, Arc<CachedWebhookLink>>,
 }
 
 impl Preparation {
     pub fn new(store: &Arc<dyn Store>, vault: Arc<Vault>, plans: Plans, clock: Clock) -> Self {
-        let links =
-            Cache::builder().max_capacity(LINKS_AT_HAND).weigher(|_, link: &Arc<LinkAtHand>| link.bytes()).build();
+        let links = Cache::builder()
+            .max_capacity(LINK_CACHE_BYTES)
+            .weigher(|_, link: &Arc<CachedWebhookLink>| link.bytes())
+            .build();
         Self { link_store: store.clone(), keys: store.clone(), vault, plans, clock, links }
     }
 
-    /// Whose a delivery is, and who receives it.
+    /// The flow of a delivery: its key and receiver.
     pub async fn flow(&self, id: DeliveryId) -> Result<Flow, StoreError> {
         let link = self.link(id.link).await?;
         let flow = link.as_deref().and_then(|link| link.flow(id));
         Ok(flow.unwrap_or_else(Flow::nowhere))
     }
 
-    /// All that is needed to send a delivery.
+    /// Reads everything needed to send a delivery.
     pub async fn draft(
         &self,
         id: DeliveryId,
         state: &DeliveryState,
         owners: &mut Owners,
     ) -> Result<Draft, PrepareError> {
-        let at_hand = self.link(id.link).await?.ok_or(PrepareError::Unsendable("link not found"))?;
+        let link = self.link(id.link).await?.ok_or(PrepareError::Unsendable("link not found"))?;
         if let Entry::Vacant(unread) = owners.0.entry(state.owner) {
             unread.insert(self.owner(state.owner).await?);
         }
         let owner = owners.0.get(&state.owner).and_then(Option::as_ref).map(Arc::clone);
         let owner = owner.ok_or(PrepareError::Unsendable("webhook secret unreadable"))?;
-        let url = at_hand.urls.get(usize::from(id.url_index)).and_then(Option::as_ref);
+        let url = link.urls.get(usize::from(id.url_index)).and_then(Option::as_ref);
         let (url, host) = url.cloned().ok_or(PrepareError::Unsendable("malformed url"))?;
-        let flow = Flow { owner: at_hand.link.owner, host };
-        Ok(Draft { id, attempts_before: state.attempts, owner_id: state.owner, at_hand, url, flow, owner })
+        let flow = Flow { owner: link.link.owner, host };
+        Ok(Draft { id, attempts_before: state.attempts, owner_id: state.owner, link, url, flow, owner })
     }
 
-    /// The request of a try that is made now.
+    /// Signs the request of an attempt that is made now.
     ///
     /// # Errors
-    /// When the delivery's id can't stand in a header.
+    /// If a header can't carry the delivery's id.
     pub async fn request(&self, draft: &Draft) -> Result<SignedRequest, InvalidHeaderValue> {
         let now = self.clock.now();
         let mut owner = Arc::clone(&draft.owner);
@@ -159,7 +161,7 @@ impl Preparation {
         {
             owner = newer;
         }
-        let (link, hit) = (&draft.at_hand.link, draft.id.hit);
+        let (link, hit) = (&draft.link.link, draft.id.hit);
         let body = hit_event_body(
             link.id.as_str(),
             link.target.as_str(),
@@ -172,7 +174,7 @@ impl Preparation {
         SignedRequest::sign(draft.url.clone(), body.into(), &draft.id.to_string(), seconds, &owner.secret, retiring)
     }
 
-    /// Reads a key and opens its secrets; `None` where there is no such key, or they can't be read.
+    /// Reads a key and decrypts its secrets; `None` if the key does not exist or its secrets can't be decrypted.
     async fn owner(&self, id: KeyId) -> Result<Option<Arc<Owner>>, StoreError> {
         let Some(key) = readable(self.keys.key(id).await)? else { return Ok(None) };
         let Some(secret) = self.open(&key, &key.webhook_secret) else { return Ok(None) };
@@ -187,7 +189,7 @@ impl Preparation {
         WebhookSecret::parse(&text).ok()
     }
 
-    async fn link(&self, id: ShortId) -> Result<Option<Arc<LinkAtHand>>, StoreError> {
+    async fn link(&self, id: ShortId) -> Result<Option<Arc<CachedWebhookLink>>, StoreError> {
         if let Some(link) = self.links.get(&id).await {
             return Ok(Some(link));
         }
@@ -197,13 +199,13 @@ impl Preparation {
             let host = host_of(&url);
             Some((url, host))
         };
-        let link = Arc::new(LinkAtHand { urls: link.webhooks.iter().map(parse).collect(), link });
+        let link = Arc::new(CachedWebhookLink { urls: link.webhooks.iter().map(parse).collect(), link });
         self.links.insert(id, Arc::clone(&link)).await;
         Ok(Some(link))
     }
 }
 
-/// A row that can't be read is as if it were not there: one such must not hold up all other deliveries.
+/// Treats an unreadable row as absent: it must not stop all other deliveries.
 fn readable<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Err(error @ StoreError::Corrupt { .. }) => {
@@ -214,7 +216,7 @@ fn readable<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreEr
     }
 }
 
-/// Host and port: what a receiver is told apart by.
+/// Host and port, which identify a receiver.
 fn host_of(url: &WebhookUrl) -> Host {
     let target = url.target();
     format!("{}:{}", target.host_str().unwrap_or_default(), target.port_or_known_default().unwrap_or_default()).into()

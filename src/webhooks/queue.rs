@@ -1,9 +1,9 @@
-//! Where the look through the queue of due deliveries stands.
+//! The position of the poller in the queue of due deliveries.
 //!
-//! The queue is in the store, in the order of due times. A delivery whose flow has no room is passed over, and the flow's
-//! place is remembered, so that a flow's backlog is not read again and again to get at the deliveries behind it: each round
-//! goes on where the last one stopped, and goes back only for flows that have room again. Of a key that is barred only the
-//! first place is remembered.
+//! The store has the queue, ordered by due time. A delivery without a free slot is passed over, and the position of its
+//! flow's first one is remembered, so that a flow's backlog is not read again and again to reach the deliveries behind
+//! it. Each round goes on where the last one stopped, and goes back only for flows that have free slots again. For a
+//! barred key only the first position is remembered.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use crate::domain::link::ShortId;
 use crate::domain::webhook::DeliveryId;
 use crate::store::DueDelivery;
 
-/// A place in the queue: right behind a delivery, or the queue's head.
+/// A position in the queue: behind a delivery, or the head of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePlace(Option<(Timestamp, [u8; 32])>);
 
@@ -25,7 +25,7 @@ impl QueuePlace {
         Self(Some((due.due_at, due.id.to_bytes())))
     }
 
-    /// In front of everything that is due at `time` or later.
+    /// The position before all deliveries that are due at `time` or later.
     fn before(time: Timestamp) -> Self {
         let last = DeliveryId {
             link: ShortId([b'z'; ShortId::LENGTH]),
@@ -42,84 +42,84 @@ impl QueuePlace {
     }
 }
 
-/// A place in the queue behind everything that is due at `time` or earlier, as [`QueueScan::next_page`] tells places.
+/// The position behind all deliveries that are due at `time` or earlier, in the form of [`QueueScan::next_page`].
 pub fn behind_all_until(time: Timestamp) -> Option<DueDelivery> {
     QueuePlace::before(Timestamp(time.0.saturating_add(1))).as_due()
 }
 
-/// What is to be done with a delivery that was found due.
+/// What to do with a due delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundDelivery {
-    /// Begin it, if its flow has room; tell [`QueueScan::passed_over`] or [`QueueScan::barred`] if not.
+    /// Begin it, if there is a free slot; otherwise call [`QueueScan::passed_over`] or [`QueueScan::barred`].
     Consider,
-    /// It was passed over before, and its flow has no room since.
+    /// It was passed over before, and there was no free slot for it since.
     StillBusy,
 }
 
-/// Where the look through the queue stands.
+/// The position of the poller in the queue.
 #[derive(Debug, Default)]
 pub struct QueueScan {
-    /// Everything in front of here was looked at: it is under way, or was passed over.
+    /// All deliveries before this position were read: they are in flight, or were passed over.
     seen: QueuePlace,
-    /// By flow: the place in front of its first delivery that was passed over.
+    /// By flow: the position before its first delivery that was passed over.
     passed_over: HashMap<Flow, QueuePlace>,
-    /// Those of them that have room again, and where to look for theirs.
+    /// The flows of them that may have free slots again, and the position from which to look for their deliveries.
     recalled: HashMap<Flow, QueuePlace>,
-    /// By key: the place in front of the first delivery that was passed over since the key was barred.
+    /// By key: the position before the first delivery that was passed over since the key was barred.
     barred: HashMap<KeyId, QueuePlace>,
-    /// Those of them that are not barred any more, and where to look for theirs.
+    /// The keys of them that are no longer barred, and the position from which to look for their deliveries.
     recalled_keys: HashMap<KeyId, QueuePlace>,
-    /// Where the first delivery may be that can be begun: the first of these places.
+    /// The first of these positions: no delivery before it can begin.
     goal: QueuePlace,
-    /// Where this round reads.
+    /// The position of this round.
     at: QueuePlace,
 }
 
 impl QueueScan {
-    /// Begins anew at the queue's head: what was taken from the queue may not have been begun.
+    /// Starts again at the head of the queue: deliveries that were taken may not have started.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// There are deliveries that were put into the queue after it was looked at, due at `time` or later.
+    /// Deliveries that are due at `time` or later were put into the queue after it was read.
     pub fn queued_from(&mut self, time: Timestamp) {
         self.seen = self.seen.min(QueuePlace::before(time));
     }
 
-    /// A flow has room again. Answers whether one of its deliveries was passed over.
-    pub fn has_room(&mut self, flow: &Flow) -> bool {
-        move_place(&mut self.passed_over, &mut self.recalled, flow);
+    /// A flow has free slots again. Returns whether one of its deliveries was passed over.
+    pub fn recall_flow(&mut self, flow: &Flow) -> bool {
+        move_position(&mut self.passed_over, &mut self.recalled, flow);
         self.recalled.contains_key(flow)
     }
 
-    /// A key is not barred any more. Answers whether one of its deliveries was passed over.
-    pub fn key_has_room(&mut self, key: KeyId) -> bool {
-        move_place(&mut self.barred, &mut self.recalled_keys, &key);
+    /// A key is no longer barred. Returns whether one of its deliveries was passed over.
+    pub fn recall_key(&mut self, key: KeyId) -> bool {
+        move_position(&mut self.barred, &mut self.recalled_keys, &key);
         self.recalled_keys.contains_key(&key)
     }
 
-    /// All deliveries of a key that were passed over are to be looked at again.
+    /// All deliveries of a key that were passed over are read again.
     pub fn recall_all_of(&mut self, key: KeyId) {
         let flows: Vec<Flow> = self.passed_over.keys().filter(|flow| flow.owner == key).cloned().collect();
         for flow in flows {
-            self.has_room(&flow);
+            self.recall_flow(&flow);
         }
-        self.key_has_room(key);
+        self.recall_key(key);
     }
 
     fn find_goal(&mut self) {
         self.goal = self.recalled.values().chain(self.recalled_keys.values()).copied().fold(self.seen, QueuePlace::min);
     }
 
-    /// Begins a round, where the first delivery is that might be begun now.
+    /// Starts a round at the first delivery that may be able to begin.
     pub fn begin_round(&mut self) {
         self.find_goal();
         self.at = self.goal;
     }
 
-    /// Behind which delivery to read on.
+    /// The position from which to read the next page.
     pub fn next_page(&mut self) -> Option<DueDelivery> {
-        // Between here and there nothing has changed.
+        // Between the two positions nothing has changed.
         self.at = self.at.max(self.goal);
         self.at.as_due()
     }
@@ -129,17 +129,17 @@ impl QueueScan {
         self.at < self.goal
     }
 
-    /// Looks at the next delivery in the queue.
+    /// Decides about the next delivery in the queue.
     pub fn look_at(&self, due: &DueDelivery, flow: &Flow) -> FoundDelivery {
         let is_new = || QueuePlace::behind(due) > self.seen;
-        // What its flow was passed over for is no matter of its key.
+        // Deliveries behind the first passed-over one of a flow wait for that flow, even if the key is recalled.
         let is_of_key = || self.passed_over.get(flow).is_none_or(|place| *place > self.at);
         let is_recalled =
             || self.recalled.contains_key(flow) || (self.recalled_keys.contains_key(&flow.owner) && is_of_key());
         if is_new() || is_recalled() { FoundDelivery::Consider } else { FoundDelivery::StillBusy }
     }
 
-    /// The delivery that is looked at is not begun now: its flow has no room.
+    /// The current delivery does not begin now: its flow has no free slot.
     pub fn passed_over(&mut self, flow: &Flow) {
         lower(&mut self.passed_over, flow, self.at);
         if self.recalled.remove(flow).is_some() {
@@ -147,14 +147,14 @@ impl QueueScan {
         }
     }
 
-    /// As [`passed_over`](Self::passed_over), of one that was looked at in this round or before.
+    /// As [`passed_over`](Self::passed_over), for a delivery that was read in this round or before.
     pub fn passed_over_at(&mut self, due: &DueDelivery, flow: &Flow) {
         let place = QueuePlace::before(due.due_at);
         let place = self.recalled.remove(flow).map_or(place, |recalled| recalled.min(place));
         lower(&mut self.passed_over, flow, place);
     }
 
-    /// The delivery that is looked at is not begun now: its key is barred.
+    /// The current delivery does not begin now: its key is barred.
     pub fn barred(&mut self, key: KeyId) {
         lower(&mut self.barred, &key, self.at);
         if self.recalled_keys.remove(&key).is_some() {
@@ -162,25 +162,25 @@ impl QueueScan {
         }
     }
 
-    /// As [`barred`](Self::barred), of one that was looked at in this round or before.
+    /// As [`barred`](Self::barred), for a delivery that was read in this round or before.
     pub fn barred_at(&mut self, due: &DueDelivery, key: KeyId) {
         let place = QueuePlace::before(due.due_at);
         let place = self.recalled_keys.remove(&key).map_or(place, |recalled| recalled.min(place));
         lower(&mut self.barred, &key, place);
     }
 
-    /// Goes on behind `due`.
+    /// Moves behind `due`.
     pub fn step(&mut self, due: &DueDelivery) {
         self.at = QueuePlace::behind(due);
     }
 
-    /// Ends a round; `is_at_end` where nothing more is due now.
+    /// Ends a round; `is_at_end` if nothing more is due now.
     pub fn end_round(&mut self, is_at_end: bool) {
         if is_at_end {
             self.at = self.at.max(self.seen);
         }
         if self.at < self.seen {
-            // Stopped on the way: those who were looked for are looked for again from here.
+            // The round stopped before the end: the next one looks for recalled flows and keys from here.
             for place in self.recalled.values_mut().chain(self.recalled_keys.values_mut()) {
                 *place = self.at.max(*place);
             }
@@ -191,20 +191,20 @@ impl QueueScan {
         }
     }
 
-    /// About when the first delivery was due that was passed over.
+    /// The approximate due time of the first delivery that was passed over.
     pub fn first_passed_over(&self) -> Option<Timestamp> {
         let places = self.passed_over.values().chain(self.barred.values());
         places.filter_map(|place| place.0.map(|(due_at, _)| due_at)).min()
     }
 
-    /// Whether deliveries that were passed over can be begun.
+    /// Whether deliveries that were passed over can begin.
     pub fn has_recalled(&self) -> bool {
         !self.recalled.is_empty() || !self.recalled_keys.is_empty()
     }
 }
 
-/// Moves a place from one map to the other; where both have one, the first counts.
-fn move_place<K: Clone + Eq + Hash>(from: &mut HashMap<K, QueuePlace>, to: &mut HashMap<K, QueuePlace>, of: &K) {
+/// Moves a position from one map to the other; if both have one, the first position counts.
+fn move_position<K: Clone + Eq + Hash>(from: &mut HashMap<K, QueuePlace>, to: &mut HashMap<K, QueuePlace>, of: &K) {
     if let Some(place) = from.remove(of) {
         lower(to, of, place);
     }

@@ -1,7 +1,7 @@
-//! Deliveries that are never sent. They are taken from the queue without a place in the in-flight table, a thousand at a time, so that
-//! they hold up nothing.
+//! Deliveries that are never sent. They take no slot of the in-flight table and are settled a thousand at a time, so
+//! that they delay no other delivery.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::flow::Flow;
@@ -13,7 +13,12 @@ use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, Delivery
 use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{NeverSent, WebhookMeters};
 
-/// Keys of which it is known that their quota is used up.
+/// How many deliveries are refused at once: bounds how long other deliveries wait meanwhile.
+const REFUSED_AT_ONCE: usize = 1_024;
+/// How many rounds the scan goes on while the list of deliveries to refuse is full. So a key that is over its quota
+/// delays other keys' deliveries only by the time to read its own, and not by the time to settle them.
+const ROUNDS_WHILE_FULL: u32 = 16;
+/// The largest number of keys that are known to have used up their quotas.
 const MOST_SPENT: usize = 10_000;
 
 /// A delivery that is never sent.
@@ -21,7 +26,7 @@ pub struct Refused {
     pub id: DeliveryId,
     pub attempt: u32,
     pub why: NeverSent,
-    /// What its owner is told.
+    /// The error that the owner sees.
     pub reason: &'static str,
 }
 
@@ -30,26 +35,74 @@ impl Refused {
         Self { id, attempt: 0, why: NeverSent::QuotaExceeded, reason: "quota exceeded" }
     }
 
-    /// It may have been counted, and tried before.
+    /// The delivery may have been counted, and attempted before.
     pub fn unsendable(id: DeliveryId, state: &DeliveryState, reason: &'static str) -> Self {
         Self { id, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason }
     }
 }
 
-/// Whether a delivery is still due as the queue said: what became of an earlier try may have been written down since.
+/// Whether a delivery is still due as read from the queue: the outcome of an earlier attempt may have been written
+/// since.
 pub fn is_still_due(due: &DueDelivery, state: &DeliveryState) -> bool {
     state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(due.due_at)
 }
 
-/// Takes from the queue what is never sent.
+/// Due deliveries that are likely to be refused, each once.
+#[derive(Default)]
+pub struct RefusalQueue {
+    deliveries: Vec<DueDelivery>,
+    ids: HashSet<DeliveryId>,
+    /// Keys with further deliveries to refuse, which found the list full.
+    barred: HashSet<KeyId>,
+    /// Rounds of the scan since the list became full.
+    rounds_while_full: u32,
+}
+
+impl RefusalQueue {
+    /// Adds a delivery of the key `owner`; returns `false` if the list is full.
+    pub fn push(&mut self, due: &DueDelivery, owner: KeyId) -> bool {
+        if self.ids.contains(&due.id) {
+            return true;
+        }
+        if self.deliveries.len() >= REFUSED_AT_ONCE {
+            self.barred.insert(owner);
+            return false;
+        }
+        self.ids.insert(due.id);
+        self.deliveries.push(due.clone());
+        true
+    }
+
+    /// Whether to refuse the listed deliveries after this round. If the list is full, the scan goes on first for some rounds, or
+    /// until it `is_idle`: it has read all that is due, or the in-flight table is full.
+    pub fn is_due(&mut self, is_idle: bool) -> bool {
+        if self.barred.is_empty() || is_idle {
+            return !self.deliveries.is_empty();
+        }
+        self.rounds_while_full += 1;
+        self.rounds_while_full >= ROUNDS_WHILE_FULL
+    }
+
+    /// Empties the list; returns its deliveries, and the keys that found it full.
+    pub fn take(&mut self) -> (Vec<DueDelivery>, HashSet<KeyId>) {
+        let Self { deliveries, barred, .. } = std::mem::take(self);
+        (deliveries, barred)
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Refuses deliveries that are never sent.
 pub struct Refusals {
     store: Arc<dyn DeliveryStore>,
     preparation: Arc<Preparation>,
     meters: WebhookMeters,
-    /// By key: the month of which its quota is used up, and how large that was.
+    /// By key: the month whose quota is used up, and that quota.
     ///
-    /// What a key has used only grows, so nothing of that month is let in any more, unless the quota is made larger. The
-    /// store is asked all the same; this only tells which deliveries need no place.
+    /// Use only grows, so no further delivery of that month is admitted unless the quota is raised. The store still
+    /// decides; this only shows which deliveries need no slot.
     spent: HashMap<KeyId, (Month, MonthlyLimit)>,
 }
 
@@ -63,17 +116,17 @@ impl Refusals {
         flow.is_nowhere() || self.spent.get(&flow.owner).is_some_and(|(spent, _)| *spent == month)
     }
 
-    /// The quota was found to be used up. Answers whether that is news.
+    /// Notes that a key's quota is used up; returns whether that was not known.
     pub fn note_spent(&mut self, key: KeyId, month: Month, limit: MonthlyLimit) -> bool {
         if self.spent.len() >= MOST_SPENT && !self.spent.contains_key(&key) {
-            // They are found anew, each with the next of its deliveries.
+            // Each key is found again with its next delivery.
             self.spent.clear();
         }
         self.spent.insert(key, (month, limit)).is_none_or(|known| known != (month, limit))
     }
 
-    /// Refuses what was expected to be refused. Answers what is to be sent after all: what was counted before, or lets
-    /// itself be counted now.
+    /// Refuses the deliveries that were expected to be refused. Returns those to send: they were counted before, or the
+    /// quota admits them now.
     pub async fn refuse_expected(
         &mut self,
         expected: Vec<DueDelivery>,
@@ -116,7 +169,7 @@ impl Refusals {
         Ok(to_send)
     }
 
-    /// Writes down what is never sent.
+    /// Writes refusals to the store.
     pub async fn refuse(&self, refused: Vec<Refused>, now: Timestamp) -> Result<(), StoreError> {
         if refused.is_empty() {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Sends one signed webhook request, and names what went wrong.
+//! Sends one signed webhook request and classifies its failure.
 //!
-//! Plain async code without an actor: the workers that own the deliveries call it.
+//! This is plain async code without an actor; the workers call it.
 
 use std::error::Error;
 use std::io;
@@ -23,12 +23,12 @@ use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_url::WebhookUrl;
 use crate::tls;
 
-/// How much of an answer's body is read (and dropped) so that its connection can be used again; a
-/// longer one costs its connection. In bytes.
+/// How many bytes of a response body are read and dropped so that the connection can be used again. A longer body
+/// closes the connection.
 const DRAINED_BODY_LIMIT: usize = 64 * 1024;
 
-/// Shorter than the 5 s after which Node.js, Apache and actix close an idle connection, so that a
-/// request is seldom written into one that the receiver is just closing.
+/// Shorter than the 5 s after which Node.js, Apache and actix close an idle connection, so that a request is seldom
+/// sent on a connection that the receiver is closing.
 const IDLE_CONNECTION_LIFETIME: Duration = Duration::from_secs(4);
 
 const X_WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("x-webhook-signature");
@@ -38,13 +38,13 @@ const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature
 
 /// How webhook requests are sent.
 pub struct SenderSettings {
-    /// Judges every address before it is dialled.
+    /// Checks every address before a connection.
     pub guard: AddressGuard,
     /// Finds the addresses of a host name.
     pub lookup: Arc<dyn Lookup>,
-    /// For the name look-up, the connection, the request and the answer's head together.
+    /// For the name look-up, the connection, the request and the response head together.
     pub timeout: Duration,
-    /// For reading the rest of an answer, once its head has settled the outcome.
+    /// For reading the response body, after the head has decided the outcome.
     pub drain_timeout: Duration,
     /// The value of `User-Agent`.
     pub user_agent: String,
@@ -55,7 +55,7 @@ pub struct SenderSettings {
 }
 
 impl SenderSettings {
-    /// The API contract's settings: 10 s up to the answer's head.
+    /// The defaults of the API: 10 s up to the response head.
     pub fn new(guard: AddressGuard, lookup: Arc<dyn Lookup>) -> Self {
         Self {
             guard,
@@ -69,7 +69,7 @@ impl SenderSettings {
     }
 }
 
-/// Why no sender could be made; all of them are faults of the settings or the system.
+/// Why the sender could not be created: an error of the settings or of the system.
 #[derive(Debug, Error)]
 pub enum SenderError {
     #[error("can't load the certificate authorities, or can't set TLS up")]
@@ -78,8 +78,7 @@ pub enum SenderError {
     Client(#[from] reqwest::Error),
 }
 
-/// A webhook request, ready to send. A try later than the first needs one of its own: the timestamp
-/// is signed.
+/// A webhook request, ready to send. Each attempt needs a new one, because the timestamp is signed.
 #[derive(Debug, Clone)]
 pub struct SignedRequest {
     url: WebhookUrl,
@@ -88,14 +87,13 @@ pub struct SignedRequest {
 }
 
 impl SignedRequest {
-    /// Signs `body` with the key's secret and, in the grace after a rotation, with the `previous`
-    /// one too.
+    /// Signs `body` with the key's secret and, in the grace period after a rotation, also with the `previous` one.
     ///
-    /// `webhook_id` names the delivery and stays the same on retries; `timestamp` is the time of
-    /// this try, in seconds since the Unix epoch.
+    /// `webhook_id` identifies the delivery and stays the same on retries; `timestamp` is the time of this attempt, in
+    /// seconds since the Unix epoch.
     ///
     /// # Errors
-    /// When `webhook_id` has characters that no header can carry.
+    /// If a header can't carry `webhook_id`.
     pub fn sign(
         url: WebhookUrl,
         body: Bytes,
@@ -117,32 +115,32 @@ impl SignedRequest {
     }
 }
 
-/// Why a delivery's try failed. `Display` is the text that the webhook's owner sees.
+/// Why an attempt failed. `Display` is the text that the webhook's owner sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum SendFailure {
-    /// The receiver answered with a status that is not 2xx; a redirect is one of them.
+    /// The receiver answered with a status that is not 2xx, such as a redirect.
     #[error("http {0}")]
     Status(u16),
     #[error("timed out")]
     TimedOut,
     #[error("connection refused")]
     ConnectionRefused,
-    /// The receiver ended the connection before it had answered.
+    /// The receiver closed the connection before it answered.
     #[error("connection reset")]
     ConnectionReset,
-    /// There is no way to the receiver's network or host.
+    /// There is no route to the receiver's network or host.
     #[error("unreachable")]
     Unreachable,
     /// The host name has no address, or could not be looked up.
     #[error("dns")]
     Dns,
-    /// No trusted TLS connection came about.
+    /// The TLS handshake failed, or the certificate is not trusted.
     #[error("tls")]
     Tls,
     /// The guard permits none of the receiver's addresses.
     #[error("blocked address")]
     BlockedAddress,
-    /// The answer is not HTTP.
+    /// The response is not HTTP.
     #[error("invalid response")]
     InvalidResponse,
     #[error("connection failed")]
@@ -150,7 +148,7 @@ pub enum SendFailure {
 }
 
 impl SendFailure {
-    /// The status that the receiver answered with, if it answered.
+    /// The status of the receiver's response, if there was one.
     pub fn response_status(self) -> Option<u16> {
         match self {
             Self::Status(status) => Some(status),
@@ -159,10 +157,10 @@ impl SendFailure {
     }
 }
 
-/// Sends webhook requests over connections that are kept and used again.
+/// Sends webhook requests over pooled connections.
 ///
-/// Cheap to clone; clones share their connections. A connection lives on the runtime that opened
-/// it, so each runtime should have a sender of its own.
+/// Cheap to clone; clones share their connections. A connection is bound to the runtime that opened it, so each runtime
+/// needs its own sender.
 #[derive(Clone)]
 pub struct WebhookSender {
     client: Client,
@@ -179,11 +177,11 @@ impl WebhookSender {
             .dns_resolver(GuardedResolver { lookup: settings.lookup, guard: Arc::clone(&guard) })
             .no_proxy()
             .redirect(redirect::Policy::none())
-            // Tries are counted and shown to the owner, so none may happen unseen.
+            // Attempts are counted and shown to the owner, so the client must not retry on its own.
             .retry(retry::never())
             .http1_only()
             .user_agent(settings.user_agent)
-            // A connection that a timed-out request leaves behind must not be dialled on for ever.
+            // Bounds the connection attempt that a timed-out request leaves behind.
             .connect_timeout(settings.timeout)
             .pool_idle_timeout(IDLE_CONNECTION_LIFETIME)
             .pool_max_idle_per_host(settings.max_idle_per_host)
@@ -191,10 +189,10 @@ impl WebhookSender {
         Ok(Self { client, guard, timeout: settings.timeout, drain_timeout: settings.drain_timeout })
     }
 
-    /// Sends the request once, and answers the receiver's status if that is 2xx.
+    /// Sends the request once; returns the receiver's status if that is 2xx.
     pub async fn send(&self, request: SignedRequest) -> Result<u16, SendFailure> {
-        // A literal address never passes the resolver. A name always does, at every new connection:
-        // what is judged there is what is dialled.
+        // A literal address never reaches the resolver. A name reaches it at every new connection, so the checked
+        // addresses are the ones that are connected to.
         if let Some(address) = request.url.literal_address()
             && !self.guard.permits(address)
         {
@@ -209,14 +207,14 @@ impl WebhookSender {
             .map_err(|error| classify(&error, is_https))?;
 
         let status = response.status();
-        // The head has settled the outcome, whatever becomes of the body.
+        // The head has decided the outcome, so an error of the body does not matter.
         let _ = tokio::time::timeout(self.drain_timeout, drain(response)).await;
         if status.is_success() { Ok(status.as_u16()) } else { Err(SendFailure::Status(status.as_u16())) }
     }
 }
 
-/// Reads the body to its end, so that the connection can be used again, but gives up (and by that
-/// closes it) past [`DRAINED_BODY_LIMIT`].
+/// Reads the body to its end, so that the connection can be used again. A body longer than [`DRAINED_BODY_LIMIT`]
+/// closes the connection.
 async fn drain(mut response: Response) {
     if response.content_length().is_some_and(|announced| announced > DRAINED_BODY_LIMIT as u64) {
         return;
@@ -230,8 +228,8 @@ async fn drain(mut response: Response) {
     }
 }
 
-/// TLS 1.2 and 1.3 with ring, trusting the system's certificate authorities, or Mozilla's where the
-/// system has none (as in a bare container).
+/// TLS 1.2 and 1.3 with ring. It trusts the system's certificate authorities, or Mozilla's if the system has none (as
+/// in a bare container).
 fn tls_config(extra_roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
     let mut roots = tls::web_roots();
     for root in extra_roots {
@@ -240,10 +238,10 @@ fn tls_config(extra_roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig,
     tls::client_config(roots)
 }
 
-/// The addresses of a host, when they are found.
+/// The addresses of a host.
 pub type LookupFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Finds the addresses of a host name. A try that is given up drops the future, which must end the look-up.
+/// Finds the addresses of a host name. An abandoned attempt drops the future, which must end the look-up.
 pub trait Lookup: Send + Sync {
     fn lookup(&self, host: &str) -> LookupFuture;
 }
@@ -255,8 +253,8 @@ impl Lookup for Resolver {
     }
 }
 
-/// Hands on only the addresses that the guard permits. The connector asks it at every dial and has
-/// no other source, so an answer that changes in between (DNS rebinding) is judged anew.
+/// Returns only the addresses that the guard permits. The connector calls it at every connection and has no other
+/// source, so a response that changes in between (DNS rebinding) is checked again.
 struct GuardedResolver {
     lookup: Arc<dyn Lookup>,
     guard: Arc<AddressGuard>,
@@ -278,7 +276,7 @@ impl Resolve for GuardedResolver {
         let guard = Arc::clone(&self.guard);
         Box::pin(async move {
             let permitted = permitted(lookup.await, &guard)?;
-            // The connector replaces port 0 by the URL's.
+            // The connector replaces port 0 by the port of the URL.
             Ok(Box::new(permitted.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs)
         })
     }
@@ -296,12 +294,12 @@ fn permitted(found: io::Result<Vec<IpAddr>>, guard: &AddressGuard) -> Result<Vec
     Ok(addresses)
 }
 
-/// The first cause that says enough, from the outermost error inwards.
+/// The first cause that can be classified, from the outermost error inwards.
 fn classify(error: &reqwest::Error, is_https: bool) -> SendFailure {
     if error.is_timeout() {
         return SendFailure::TimedOut;
     }
-    // A TCP connection that is being made is refused, never cut: a cut is one of the handshake.
+    // A TCP connection that is being made is refused, never closed: if it is closed, that was in the handshake.
     let cut = if is_https && error.is_connect() { SendFailure::Tls } else { SendFailure::ConnectionReset };
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(cause) = next {
@@ -313,7 +311,7 @@ fn classify(error: &reqwest::Error, is_https: bool) -> SendFailure {
     SendFailure::Other
 }
 
-/// What `error` wraps. `source()` of an [`io::Error`] steps over the error that it was made of.
+/// The error inside `error`. `source()` of an [`io::Error`] skips the error that it was made from.
 fn inner_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),

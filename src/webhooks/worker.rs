@@ -1,4 +1,4 @@
-//! Makes one try of one delivery at a time.
+//! The webhook worker makes one attempt at a time.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -6,19 +6,13 @@ use std::time::Instant;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, WrapFuture};
 
-use super::in_flight::{AttemptEnd, AttemptTicket};
+use super::in_flight::{AttemptDelivery, AttemptEnd, AttemptWorker};
 use super::preparation::{Draft, Preparation};
 use super::sender::{SendFailure, WebhookSender};
-use crate::actors::supervisor::{KeeperOptions, RestartHook, Supervisor};
+use crate::actors::supervisor::{Handle, RestartHook, Supervisor, SupervisorOptions};
 use crate::telemetry::traces::{Traces, Tried};
 
-/// Asks for one try.
-pub struct AttemptDelivery {
-    pub draft: Draft,
-    pub ticket: AttemptTicket,
-}
-
-/// The actor. It is given the next try when the last one has ended.
+/// The actor. It gets the next attempt after the last one has ended.
 pub struct WebhookWorker {
     sender: WebhookSender,
     preparation: Arc<Preparation>,
@@ -33,9 +27,9 @@ impl WebhookWorker {
         traces: Option<Arc<Traces>>,
         on_restart: &RestartHook,
     ) -> Supervisor<Self> {
-        let options = KeeperOptions {
+        let options = SupervisorOptions {
             actor: "webhook_worker",
-            // One at a time; a second place lets it be handed over while the first is being put away.
+            // One attempt at a time; the second slot lets the next one arrive while the actor cleans up the first.
             mailbox_capacity: NonZeroUsize::MIN.saturating_add(1),
             on_restart: Arc::clone(on_restart),
         };
@@ -49,6 +43,17 @@ impl WebhookWorker {
 
 impl Actor for WebhookWorker {
     type Context = Context<Self>;
+}
+
+impl AttemptWorker for Handle<WebhookWorker> {
+    fn is_running(&self) -> bool {
+        Handle::is_running(self)
+    }
+
+    fn begin(&self, attempt: AttemptDelivery) {
+        // If the worker was lost just now, the ticket reports that no attempt began.
+        let _ = self.try_send(attempt);
+    }
 }
 
 impl Message for AttemptDelivery {
@@ -69,15 +74,15 @@ impl Handler<AttemptDelivery> for WebhookWorker {
                 Err(_) => AttemptEnd::Failed(SendFailure::Other),
             };
             if let Some(traces) = traces {
-                tell(&traces, &draft, end, began);
+                export_span(&traces, &draft, end, began);
             }
-            ticket.tell(end);
+            ticket.report(end);
         };
         context.spawn(sending.into_actor(self));
     }
 }
 
-fn tell(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
+fn export_span(traces: &Traces, draft: &Draft, end: AttemptEnd, began: Instant) {
     let id = draft.id();
     let (status, error) = match end {
         AttemptEnd::Answered(status) => (Some(status), None),

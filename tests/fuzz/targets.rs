@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use signpost::counting::places::Places;
+use signpost::counting::places::PlaceDatabase;
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::hit::{HitCursor, NodeId};
 use signpost::domain::link::{BaseUrl, LinkData, ShortId, TargetUrl};
@@ -147,7 +147,7 @@ pub fn places(bytes: &[u8]) {
     let directory = in_memory();
     let path = directory.path().join("places.mmdb");
     std::fs::write(&path, bytes).unwrap();
-    let Ok(places) = Places::open(&path) else { return };
+    let Ok(places) = PlaceDatabase::open(&path) else { return };
     for address in ["1.1.1.1", "203.0.113.7", "2001:db8::1", "::", "255.255.255.255"] {
         let _ = places.lookup(address.parse::<IpAddr>().unwrap());
     }

@@ -43,9 +43,9 @@ async fn cache() -> (tempfile::TempDir, LinkCache, FaultSwitch, ShortId) {
     (directory, LinkCache::new(store, settings()), switch, id)
 }
 
-/// The faulty store of the other tests tells nothing without being asked.
+/// The faulty store of the other tests has no links in memory.
 #[tokio::test]
-async fn a_link_that_the_store_tells_at_once_needs_no_load() {
+async fn a_link_in_the_memory_of_the_store_needs_no_load() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 1 << 20).unwrap());
     store.create_link(link(), None).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_link_that_the_store_tells_at_once_needs_no_load() {
     assert_eq!((found.id, found.owner, found.tracked, found.webhooks), (link().id, link().owner, true, 0));
     assert_eq!(found.location, "https://example.com/");
     assert!(Arc::ptr_eq(&found, &cache.get(link().id).flatten().unwrap()));
-    // Not each one is kept, but one that is asked for often soon is.
+    // Not every link is inserted, but a popular one soon is.
     let other = Link { id: ShortId::parse("abcdefh").unwrap(), ..link() };
     store.create_link(other.clone(), None).await.unwrap();
     let asked = (1..=8).find(|_| cache.take_known(other.id).is_some() && cache.get(other.id).is_some());
@@ -71,7 +71,7 @@ async fn one_load_serves_all_who_ask_at_the_same_time() {
     switch.holds_calls(true);
     let asks = futures_util::future::join_all((0..10).map(|_| cache.load(id)));
     tokio::pin!(asks);
-    // Polled once, all ten have asked.
+    // All ten have asked once they were polled.
     assert!(futures_util::poll!(&mut asks).is_pending());
     switch.held(1).await;
     assert!(tokio::time::timeout(Duration::ZERO, switch.held(2)).await.is_err(), "the store is asked once");
@@ -84,7 +84,7 @@ async fn one_load_serves_all_who_ask_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn an_error_is_told_to_all_who_asked_and_the_next_one_asks_anew() {
+async fn an_error_goes_to_all_callers_and_the_next_caller_asks_again() {
     let (_directory, cache, switch, id) = cache().await;
     switch.out_of_reach(true);
     let answers = futures_util::future::join_all((0..3).map(|_| cache.load(id))).await;

@@ -252,7 +252,7 @@ fn a_request_can_be_followed_through_the_journal_to_its_deliveries() {
         || -> Vec<Value> { process.stderr().lines().filter_map(|line| serde_json::from_str(line).ok()).collect() };
     let began = Instant::now();
     let tried = loop {
-        let tried: Vec<Value> = lines().into_iter().filter(|line| line["message"] == "webhook tried").collect();
+        let tried: Vec<Value> = lines().into_iter().filter(|line| line["message"] == "webhook attempt ended").collect();
         if !tried.is_empty() {
             break tried;
         }

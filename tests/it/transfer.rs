@@ -1,4 +1,4 @@
-//! Carrying all that a store keeps to a file and into another store.
+//! Exports of a store to a file, and imports into another store.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
@@ -55,7 +55,7 @@ impl Ground {
     }
 }
 
-/// Something of everything that is carried.
+/// Writes at least one record of each kind.
 async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(store);
     store.put_if_absent("root_key", key_id(1).0.as_bytes().to_vec()).await.unwrap();
@@ -98,7 +98,7 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
     store
 }
 
-/// All that a store gives, in an order that is the same for all stores.
+/// All records of a store, in an order that is the same for all stores.
 async fn all(source: &dyn ExportSource) -> Vec<String> {
     let mut found = Vec::new();
     for section in Section::ALL {
@@ -116,13 +116,13 @@ async fn all(source: &dyn ExportSource) -> Vec<String> {
     found
 }
 
-/// A store that is filled, and is to be taken from.
+/// A filled store to export.
 async fn filled(ground: &Ground) -> EmbeddedStore {
     fill(ground.store("filled")).await.close().await;
     ground.store("filled")
 }
 
-/// A keyspace that is empty.
+/// An empty keyspace.
 async fn keyspace() -> ScyllaTransfer {
     let cluster = cluster(1).await;
     let settings = ScyllaSettings::new(cluster.contact_points().to_vec(), fresh_keyspace_name());
@@ -132,7 +132,7 @@ async fn keyspace() -> ScyllaTransfer {
     ScyllaTransfer::open(&settings).await.unwrap()
 }
 
-/// A store that ends early, after so many more writes.
+/// A store that fails after a number of writes.
 struct Ending<'a>(&'a dyn Sink, AtomicUsize);
 
 #[async_trait]
@@ -148,7 +148,7 @@ impl Sink for Ending<'_> {
     }
 }
 
-/// As [`Ending`], for what is taken.
+/// As [`Ending`], for reads.
 struct Torn<'a>(&'a dyn ExportSource, AtomicUsize);
 
 #[async_trait]
@@ -176,7 +176,7 @@ async fn an_embedded_store_comes_over_whole() {
     assert_eq!(import(&sink, &ground.file()).await.unwrap(), Imported::Now(counts));
     let (before, after) = (all(&source).await, all(&sink).await);
     assert_eq!(before, after);
-    // What these must be, so that two stores can't be the same by having nothing.
+    // Expected values, so that two stores are not equal because both are empty.
     let usage = |metric, count| {
         let record = Record::Usage { metric, key: key_id(1), month: month("2026-11"), count };
         serde_json::to_string(&RecordV1::from(&record)).unwrap()
@@ -195,7 +195,7 @@ async fn what_came_over_goes_on_being_counted() {
     let sink = ground.store("sink");
     import(&sink, &ground.file()).await.unwrap();
 
-    // The journal's hits that are in the counts are not counted again, those behind them are.
+    // The journal's hits that are in the counts are not counted again; later ones are.
     assert_eq!(sink.hit_cursor(node(1)).await.unwrap(), source.hit_cursor(node(1)).await.unwrap());
     let again = HitBatch { days: vec![day(20, noon(), [100, 0, 0])], ..batch(0, 70) };
     sink.apply_hits(Arc::new(again)).await.unwrap();
@@ -261,12 +261,12 @@ async fn an_import_that_ended_early_goes_on_where_it_was() {
     let sink = ground.store("sink");
     import(&Ending(&sink, AtomicUsize::new(3)), &ground.file()).await.unwrap_err();
     assert!(sink.kept("root_key").await.unwrap().is_none(), "a store that is not whole has a root key");
-    // Five writes do not do for all of it: it must have gone on, and not begun anew.
+    // Five writes are not enough for the whole file: so the import resumed.
     import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap_err();
     import(&Ending(&sink, AtomicUsize::new(4)), &ground.file()).await.unwrap();
     assert_eq!(all(&sink).await, all(&source).await);
 
-    // What one store has reached says nothing of another.
+    // The progress of one store does not apply to another.
     let other = ground.store("other");
     import(&Ending(&other, AtomicUsize::new(3)), &ground.file()).await.unwrap_err();
     let third = ground.store("third");
@@ -286,7 +286,7 @@ async fn what_comes_twice_changes_nothing() {
     assert_eq!(all(&sink).await, all(&source).await);
 }
 
-/// What counts them is not carried: it is found out anew.
+/// The number of child keys is not exported: the import counts them.
 #[tokio::test]
 async fn keys_that_were_carried_count_against_the_limit_of_the_key_that_created_them() {
     let ground = Ground::new();
@@ -332,11 +332,11 @@ async fn a_file_that_is_cut_or_changed_is_refused_before_anything_is_written() {
     }
     fs::write(ground.file(), text.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
     let refused = import(&sink, &ground.file()).await;
-    assert!(matches!(refused, Err(TransferError::OtherForm { found: 2, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(TransferError::OtherFormat { found: 2, .. })), "{refused:?}");
     assert_eq!(all(&sink).await, Vec::<String>::new());
 }
 
-/// The file as somebody writes it who changes it and knows how it is summed up.
+/// A changed file with a matching checksum.
 fn summed_up(text: &str) -> String {
     let (lines, end) = text.trim_end().rsplit_once('\n').unwrap();
     let lines = format!("{lines}\n");
@@ -349,7 +349,7 @@ fn summed_up(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn records_that_the_service_could_not_have_made_are_told_with_their_lines_and_nothing_is_kept() {
+async fn invalid_records_are_listed_with_their_lines_and_nothing_is_imported() {
     let ground = Ground::new();
     let source = filled(&ground).await;
     export(&source, &ground.file(), noon()).await.unwrap();
@@ -380,7 +380,7 @@ async fn records_that_the_service_could_not_have_made_are_told_with_their_lines_
         assert_eq!(first[0].line, line, "{refused}");
         assert!(reason == "short id" || first[0].reason.contains(reason), "{reason}: {refused}");
     }
-    // Another key made the operator's.
+    // Another key becomes the operator's.
     let second = whole.lines().find(|line| line.contains("\"key 2\"")).unwrap();
     let raised = second.replace("\"is_root\":false", "\"is_root\":true");
     let both = whole.replace(second, &raised).replacen("https://example.com/some", "ftp://example.com", 1);
@@ -404,7 +404,7 @@ async fn a_store_that_is_in_use_is_not_filled() {
     assert!(matches!(refused, Err(TransferError::NotEmpty)), "{refused:?}");
     assert_eq!(all(&used).await.len(), 1);
 
-    // Nor one that another file was begun with.
+    // Nor a store with an unfinished import of another file.
     let sink = ground.store("sink");
     import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap_err();
     fs::remove_file(ground.file()).unwrap();
@@ -443,7 +443,7 @@ async fn a_store_comes_over_to_a_cluster_and_back() {
 
     let cluster = keyspace().await;
     import(&Ending(&cluster, AtomicUsize::new(4)), &ground.file()).await.unwrap_err();
-    // Some of it comes twice.
+    // Some records are imported twice.
     fs::remove_file(ground.directory.path().join("all.jsonl.progress")).unwrap();
     import(&cluster, &ground.file()).await.unwrap();
     assert_eq!(all(&cluster).await, there);

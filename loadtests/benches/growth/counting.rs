@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use loadtests::measure;
-use signpost::actors::hit_counter::{CountAll, CounterWakes, Counting, HitCounter};
+use signpost::actors::hit_counter::{CountAll, CounterWakes, CountingState, HitCounter};
 use signpost::actors::supervisor::{Restart, RestartHook};
 use signpost::actors::wake::DispatcherWake;
 use signpost::counting::aggregator::HitAggregator;
@@ -97,7 +97,7 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     let upkeep = upkeep.start().unwrap();
     let tally = HitAggregator::new(NODE, Enricher::new(OwnHost::of_base_url("https://sho.rt"), None));
     let wakes = CounterWakes { notifier: Notifier::default(), dispatcher: DispatcherWake::default() };
-    let counting = Counting::new(store.clone(), reader, tally, HitCursor::default(), wakes);
+    let counting = CountingState::new(store.clone(), reader, tally, HitCursor::default(), wakes);
     let arbiter = actix::Arbiter::new();
     let on_restart: RestartHook = Arc::new(no_restart);
     let counter = HitCounter::start(&arbiter.handle(), counting, &on_restart);

@@ -1,10 +1,9 @@
-//! How the shards of several nodes tell each other what they have let in.
+//! The exchange of rate windows between the shards of several nodes.
 //!
-//! About once a second a shard tells of the windows that were asked since the last time, and hears
-//! what the other nodes have let in at these and at all others that were asked in the last minute:
-//! those are at hand. A request for one that is not at hand waits until the shard has heard of it,
-//! for a short time at most; then it is answered by what is known. Windows that nobody has asked for
-//! a minute cost nothing.
+//! About once a second a shard publishes the windows that had requests since the last exchange, and reads what the
+//! other nodes admitted at these and at all other windows that had requests within the last minute: those windows are
+//! *tracked*. A request at a window that is not tracked first waits until the shard has read it from the other nodes,
+//! for a short time at most; then it is decided by what is known. A window without requests for a minute costs nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,47 +18,46 @@ use crate::clock::Clock;
 use crate::domain::window::{WindowId, WindowLog};
 use crate::store::{SharedNode, StoreError};
 
-/// How long a shard waits from one exchange to the next.
+/// The interval between two exchanges.
 ///
-/// What is let in here is told within this time, and heard elsewhere within this time after that, and
-/// what it takes to write and to read comes on top. Half a second is left for those before more
-/// than what comes in during two seconds is let in past a limit.
+/// A request admitted here is published within this interval, and other nodes read it within one more interval, plus
+/// the time to write and to read. That leaves half a second for writing and reading before a limit is exceeded by more
+/// than the requests of two seconds.
 const EXCHANGE_EVERY: Duration = Duration::from_millis(750);
 
-/// How long an exchange may take before it is given up and begun anew.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of an exchange.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a request waits for what the others have let in at a window that is not at hand.
+/// How long a request waits for a window that is not tracked.
 ///
-/// A store that is well answers in milliseconds, also where one of its nodes is dead. One that takes
-/// longer holds up the request's own work as well; that request is let in by what is known here,
-/// rather than refused for something that nobody knows, and the next exchange hears of the rest.
-const HEARD_WITHIN: Duration = Duration::from_millis(500);
+/// A healthy store answers in milliseconds, even if one of its nodes is down. A slower one delays the request's own
+/// work as well. Such a request is decided by what is known here, instead of being refused, and the next exchange reads
+/// the rest.
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How many windows are read at once for requests that wait for them, over all shards of a node.
-const HEARINGS_AT_ONCE: usize = 256;
+/// How many windows are read at once for waiting requests, over all shards of a node.
+const READS_AT_ONCE: usize = 256;
 
-/// How long a window stays at hand after it was asked last, in milliseconds.
-const AT_HAND_MS: u64 = 60_000;
+/// How long a window stays tracked after its last request, in milliseconds.
+const TRACKED_MS: u64 = 60_000;
 
-/// How many windows a shard keeps at hand that were not asked since the last exchange: those asked
-/// last. It bounds what windows cost the store that nobody asks: at most so many reads each
-/// [`EXCHANGE_EVERY`]. The others are heard of again when they are asked.
+/// How many tracked windows without requests since the last exchange a shard keeps: those with the latest requests. It
+/// bounds the reads for idle windows to this number each [`EXCHANGE_EVERY`]. The others are read again at their next
+/// request.
 const MOST_IDLE: usize = 512;
 
-/// Of how many failures in a row one is logged as a warning. One a minute.
+/// One of this many failures in a row is logged as a warning: one a minute.
 const WARN_ONCE_IN: u32 = 80;
 
-/// Where shards meet those of other nodes.
+/// Publishes the windows of this node and reads those of the others.
 #[async_trait]
 pub trait WindowExchange: Send + Sync + 'static {
-    /// Publishes what this node has let in, for each window in the place of what it published of that
-    /// one before, and answers what the other nodes have of the same windows: a log for each node that
-    /// has something.
+    /// Publishes the windows of this node, each in place of its last version. Returns the same windows of the other
+    /// nodes: one log for each node that has one.
     async fn exchange(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError>;
 
-    /// What the other nodes have of these windows, likewise. Publishes nothing.
-    async fn hear(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError>;
+    /// Returns these windows of the other nodes. Publishes nothing.
+    async fn read_others(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError>;
 }
 
 #[async_trait]
@@ -68,7 +66,7 @@ impl WindowExchange for Arc<dyn SharedNode> {
         self.share_windows(own).await
     }
 
-    async fn hear(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+    async fn read_others(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
         self.windows_elsewhere(windows).await
     }
 }
@@ -77,14 +75,14 @@ impl WindowExchange for Arc<dyn SharedNode> {
 pub struct Sharing {
     pub with: Box<dyn WindowExchange>,
     pub clock: Clock,
-    /// From one exchange to the next.
+    /// The interval between two exchanges.
     pub every: Duration,
-    /// After so long an exchange is given up.
-    pub patience: Duration,
-    /// After so long a request no longer waits for what the others have let in.
-    pub heard_within: Duration,
-    /// Has a permit for each window that may be read at once for requests.
-    pub hearings: Semaphore,
+    /// The timeout of an exchange.
+    pub exchange_timeout: Duration,
+    /// How long a request waits for the windows of other nodes.
+    pub read_timeout: Duration,
+    /// One permit for each window that may be read at once for requests.
+    pub read_permits: Semaphore,
 }
 
 impl Sharing {
@@ -93,46 +91,46 @@ impl Sharing {
             with: Box::new(with),
             clock,
             every: EXCHANGE_EVERY,
-            patience: PATIENCE,
-            heard_within: HEARD_WITHIN,
-            hearings: Semaphore::new(HEARINGS_AT_ONCE),
+            exchange_timeout: EXCHANGE_TIMEOUT,
+            read_timeout: READ_TIMEOUT,
+            read_permits: Semaphore::new(READS_AT_ONCE),
         }
     }
 
-    /// Through the store, where other nodes serve from it too.
+    /// Shares windows through the store, if other nodes use it too.
     pub fn through(store: Arc<dyn SharedNode>, clock: &Clock) -> Option<Self> {
         store.is_shared().then(|| Self::new(store, clock.clone()))
     }
 
-    /// One exchange, in no more time than there is patience for.
-    pub(super) async fn exchange(&self, telling: Telling) -> Result<Vec<WindowLog>, StoreError> {
-        let Telling { own, idle } = telling;
-        // A look-up of nothing is spared.
-        let told = async { if own.is_empty() { Ok(Vec::new()) } else { self.with.exchange(own).await } };
-        let heard = async { if idle.is_empty() { Ok(Vec::new()) } else { self.with.hear(idle).await } };
-        let both = tokio::time::timeout(self.patience, try_join(told, heard)).await;
+    /// Runs one exchange within its timeout.
+    pub(super) async fn exchange(&self, request: ExchangeRequest) -> Result<Vec<WindowLog>, StoreError> {
+        let ExchangeRequest { own, idle } = request;
+        // Empty calls are skipped.
+        let published = async { if own.is_empty() { Ok(Vec::new()) } else { self.with.exchange(own).await } };
+        let found = async { if idle.is_empty() { Ok(Vec::new()) } else { self.with.read_others(idle).await } };
+        let both = tokio::time::timeout(self.exchange_timeout, try_join(published, found)).await;
         let (mut others, of_idle) = both.unwrap_or_else(|_| Err(too_late()))?;
         others.extend(of_idle);
         Ok(others)
     }
 
-    /// What the other nodes have of one window, in the time that a request waits for it.
-    pub(super) async fn hear(&self, window: WindowId) -> Result<Vec<WindowLog>, StoreError> {
-        let heard = async {
-            // Nobody closes it.
-            let _permit = self.hearings.acquire().await;
-            self.with.hear(vec![window]).await
+    /// Reads one window of the other nodes within the time that a request waits for it.
+    pub(super) async fn read_others(&self, window: WindowId) -> Result<Vec<WindowLog>, StoreError> {
+        let found = async {
+            // The semaphore is never closed.
+            let _permit = self.read_permits.acquire().await;
+            self.with.read_others(vec![window]).await
         };
-        // In parts: if the whole process stands still, as with its machine, that takes up one of them.
-        let patience = async {
+        // Four short waits: if the whole process is suspended, for example with its machine, that uses up one of them.
+        let timeout = async {
             for _ in 0..4 {
-                sleep(self.heard_within / 4).await;
+                sleep(self.read_timeout / 4).await;
             }
         };
         tokio::select! {
             biased;
-            heard = heard => heard,
-            () = patience => Err(too_late()),
+            found = found => found,
+            () = timeout => Err(too_late()),
         }
     }
 }
@@ -141,68 +139,69 @@ fn too_late() -> StoreError {
     StoreError::Unavailable("no answer in time".into())
 }
 
-/// What an exchange is about.
+/// The windows of an exchange.
 #[derive(Debug, Default)]
-pub struct Telling {
-    /// Of the windows that were asked since the exchange before.
+pub struct ExchangeRequest {
+    /// Windows that had requests since the last exchange: they are published and read.
     pub own: Vec<WindowLog>,
-    /// The others that are at hand: to be heard of.
+    /// The other tracked windows: they are only read.
     pub idle: Vec<WindowId>,
 }
 
-/// A window that is at hand.
-struct AtHand {
-    /// When it was asked last, in milliseconds.
-    asked_ms: u64,
-    /// Whether it was asked since the last exchange began, or in one that failed.
-    is_to_tell: bool,
+/// A tracked window.
+struct TrackedWindow {
+    /// The time of the last request, in milliseconds.
+    requested_ms: u64,
+    /// Whether it had requests since the last exchange began, or in one that failed.
+    is_unpublished: bool,
 }
 
-/// What is to be told and heard, and where that stands.
+/// Which windows to publish and to read, and the exchange in progress.
 #[derive(Default)]
-pub struct Turn {
-    at_hand: HashMap<WindowId, AtHand>,
-    /// What the exchange under way is about.
+pub struct ExchangeSchedule {
+    tracked: HashMap<WindowId, TrackedWindow>,
+    /// The windows of the exchange in progress.
     under_way: Option<Vec<WindowId>>,
-    /// How many have failed since one went well.
+    /// The number of failures since the last success.
     failures: u32,
 }
 
-impl Turn {
-    /// A window is asked: it is at hand from now on, and told of by the next exchange.
+impl ExchangeSchedule {
+    /// Notes a request: its window is tracked from now on, and published by the next exchange.
     pub fn note(&mut self, window: WindowId, now_ms: u64) {
-        self.at_hand.insert(window, AtHand { asked_ms: now_ms, is_to_tell: true });
+        self.tracked.insert(window, TrackedWindow { requested_ms: now_ms, is_unpublished: true });
     }
 
-    pub fn is_at_hand(&self, window: &WindowId) -> bool {
-        self.at_hand.contains_key(window)
+    pub fn is_tracked(&self, window: &WindowId) -> bool {
+        self.tracked.contains_key(window)
     }
 
-    /// Begins an exchange of the windows that are at hand and `still_there`: those that were asked,
-    /// and the others. `None` where there are none, or one is under way.
+    /// Begins an exchange of the tracked windows that are `still_known`. Returns those with new requests, and the
+    /// others. `None` if there are none, or an exchange is in progress.
     pub fn begin(
         &mut self,
         now_ms: u64,
-        still_there: impl Fn(&WindowId) -> bool,
+        still_known: impl Fn(&WindowId) -> bool,
     ) -> Option<(Vec<WindowId>, Vec<WindowId>)> {
         if self.under_way.is_some() {
             return None;
         }
-        // One asked further ahead than a minute was asked before the clock was set back.
-        let is_recent = |window: &AtHand| window.is_to_tell || now_ms.abs_diff(window.asked_ms) < AT_HAND_MS;
-        self.at_hand.retain(|id, window| is_recent(window) && still_there(id));
+        // A request more than a minute ahead came before the clock was set back.
+        let is_recent =
+            |window: &TrackedWindow| window.is_unpublished || now_ms.abs_diff(window.requested_ms) < TRACKED_MS;
+        self.tracked.retain(|id, window| is_recent(window) && still_known(id));
         let (mut asked, mut idle) = (Vec::new(), Vec::new());
-        for (id, window) in &mut self.at_hand {
-            if std::mem::take(&mut window.is_to_tell) {
+        for (id, window) in &mut self.tracked {
+            if std::mem::take(&mut window.is_unpublished) {
                 asked.push(*id);
             } else {
-                idle.push((window.asked_ms, *id));
+                idle.push((window.requested_ms, *id));
             }
         }
         if idle.len() > MOST_IDLE {
             idle.select_nth_unstable_by(MOST_IDLE, |(one, _), (other, _)| other.cmp(one));
             for (_, id) in idle.drain(MOST_IDLE..) {
-                self.at_hand.remove(&id);
+                self.tracked.remove(&id);
             }
         }
         let idle: Vec<_> = idle.into_iter().map(|(_, id)| id).collect();
@@ -213,7 +212,7 @@ impl Turn {
         Some((asked, idle))
     }
 
-    /// Ends the exchange under way, which went well, and answers what it was about.
+    /// Ends a successful exchange; returns its windows.
     pub fn succeed(&mut self) -> Vec<WindowId> {
         if self.failures > 0 {
             tracing::info!(failures = self.failures, "rate windows are shared with other nodes again");
@@ -222,16 +221,16 @@ impl Turn {
         self.under_way.take().unwrap_or_default()
     }
 
-    /// Ends the exchange under way, if there is one; the next one makes up for it.
+    /// Ends the exchange in progress, if there is one; the next one publishes its windows again.
     pub fn give_up(&mut self) {
         for id in self.under_way.take().into_iter().flatten() {
-            if let Some(window) = self.at_hand.get_mut(&id) {
-                window.is_to_tell = true;
+            if let Some(window) = self.tracked.get_mut(&id) {
+                window.is_unpublished = true;
             }
         }
     }
 
-    /// Ends the exchange under way, which failed.
+    /// Ends a failed exchange.
     pub fn fail(&mut self, error: &StoreError) {
         self.give_up();
         if self.failures.is_multiple_of(WARN_ONCE_IN) {
@@ -257,37 +256,37 @@ mod tests {
 
     #[test]
     fn a_window_stays_at_hand_for_a_minute_after_it_was_asked_last() {
-        let mut turn = Turn::default();
-        turn.note(window(1), 1_000);
-        assert_eq!(turn.begin(1_000, |_| true), Some((vec![window(1)], vec![])));
-        assert_eq!(turn.begin(1_500, |_| true), None, "one is under way");
-        turn.succeed();
-        assert_eq!(turn.begin(60_999, |_| true), Some((vec![], vec![window(1)])));
-        turn.succeed();
-        assert_eq!(turn.begin(61_000, |_| true), None);
-        assert!(!turn.is_at_hand(&window(1)));
+        let mut schedule = ExchangeSchedule::default();
+        schedule.note(window(1), 1_000);
+        assert_eq!(schedule.begin(1_000, |_| true), Some((vec![window(1)], vec![])));
+        assert_eq!(schedule.begin(1_500, |_| true), None, "one is under way");
+        schedule.succeed();
+        assert_eq!(schedule.begin(60_999, |_| true), Some((vec![], vec![window(1)])));
+        schedule.succeed();
+        assert_eq!(schedule.begin(61_000, |_| true), None);
+        assert!(!schedule.is_tracked(&window(1)));
     }
 
     #[test]
-    fn of_the_windows_that_nobody_asks_those_asked_last_are_kept() {
-        let mut turn = Turn::default();
+    fn of_the_windows_without_requests_those_with_the_latest_are_kept() {
+        let mut schedule = ExchangeSchedule::default();
         let all = 3 * MOST_IDLE;
-        (0..all).for_each(|number| turn.note(window(number as u128), number as u64));
-        assert_eq!(turn.begin(2_000, |_| true).map(|(asked, idle)| (asked.len(), idle.len())), Some((all, 0)));
-        turn.succeed();
-        turn.note(window(0), 2_000);
-        let (asked, idle) = turn.begin(2_000, |_| true).unwrap();
+        (0..all).for_each(|number| schedule.note(window(number as u128), number as u64));
+        assert_eq!(schedule.begin(2_000, |_| true).map(|(asked, idle)| (asked.len(), idle.len())), Some((all, 0)));
+        schedule.succeed();
+        schedule.note(window(0), 2_000);
+        let (asked, idle) = schedule.begin(2_000, |_| true).unwrap();
         assert_eq!((asked, idle.len()), (vec![window(0)], MOST_IDLE));
-        assert!(turn.is_at_hand(&window(all as u128 - 1)) && !turn.is_at_hand(&window(1)));
-        assert_eq!(turn.at_hand.len(), MOST_IDLE + 1);
+        assert!(schedule.is_tracked(&window(all as u128 - 1)) && !schedule.is_tracked(&window(1)));
+        assert_eq!(schedule.tracked.len(), MOST_IDLE + 1);
     }
 
     #[test]
-    fn windows_of_a_time_before_the_clock_was_set_back_are_told_once_more_and_forgotten() {
-        let mut turn = Turn::default();
-        turn.note(window(1), 10_000_000);
-        assert_eq!(turn.begin(1_000, |_| true), Some((vec![window(1)], vec![])));
-        turn.succeed();
-        assert_eq!(turn.begin(1_000, |_| true), None);
+    fn windows_from_before_the_clock_was_set_back_are_published_once_more_and_forgotten() {
+        let mut schedule = ExchangeSchedule::default();
+        schedule.note(window(1), 10_000_000);
+        assert_eq!(schedule.begin(1_000, |_| true), Some((vec![window(1)], vec![])));
+        schedule.succeed();
+        assert_eq!(schedule.begin(1_000, |_| true), None);
     }
 }

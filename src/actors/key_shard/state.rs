@@ -1,4 +1,4 @@
-//! What a shard knows of its keys.
+//! The state of a shard: what it knows of its keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use foldhash::quality::RandomState;
 use tokio::sync::watch;
 
-use super::exchange::{Telling, Turn};
+use super::exchange::{ExchangeRequest, ExchangeSchedule};
 use super::{AdmitRequest, Admitting, NoteLinksCreated};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
@@ -14,31 +14,30 @@ use crate::domain::rate_limit::RateLimitId;
 use crate::domain::window::{SlidingWindow, WindowId, WindowLog};
 use crate::store::StoreError;
 
-/// How long the shard believes what it was told about a key's links, and the shortest time for
-/// which it keeps an unused key, in milliseconds.
+/// How long a note of a key's links is valid, and the shortest time for which an unused key is kept, in milliseconds.
 const MEMORY_MS: u64 = 60_000;
 
-/// How many keys a message looks at to drop the idle ones. More than one, so that keys are dropped
-/// faster than they can come.
+/// How many keys each message checks to remove idle ones. More than one, so that keys are removed faster than they are
+/// added.
 const SWEPT_PER_MESSAGE: usize = 2;
 
-/// What a shard knows of its keys.
+/// The state of a shard.
 #[derive(Default)]
 pub struct ShardState {
     /// The ids are the service's own, so no client can choose ones that share a slot. The standard library's hashes, which
     /// withstand even that, take a tenth of an admission's instructions.
     keys: HashMap<KeyId, KeyWindows, RandomState>,
-    /// Every key in `keys` once, with the time in milliseconds at which to see whether it is idle.
+    /// Every key in `keys` once, with the time in milliseconds at which to check whether it is idle.
     checks: VecDeque<(u64, KeyId)>,
-    /// `None` where no other node has to know of the windows.
-    turn: Option<Turn>,
-    /// Windows that are being read for requests that wait for them. Each ends when its sender is gone.
-    hearings: HashMap<WindowId, watch::Receiver<()>>,
+    /// `None` if the windows are not shared with other nodes.
+    schedule: Option<ExchangeSchedule>,
+    /// Windows that are being read for waiting requests. A read ends when its sender is dropped.
+    reads: HashMap<WindowId, watch::Receiver<()>>,
 }
 
 #[derive(Default)]
 struct KeyWindows {
-    /// Those that were asked for. Most keys use few of the limits.
+    /// The windows that had requests. Most keys use few of the limits.
     windows: Vec<(RateLimitId, SlidingWindow)>,
     links: Option<LinksNote>,
 }
@@ -51,9 +50,9 @@ struct LinksNote {
 }
 
 impl ShardState {
-    /// Of a shard that shares its windows with other nodes.
+    /// The state of a shard that shares its windows with other nodes.
     pub fn sharing() -> Self {
-        Self { turn: Some(Turn::default()), ..Self::default() }
+        Self { schedule: Some(ExchangeSchedule::default()), ..Self::default() }
     }
 
     pub fn admit(&mut self, request: &AdmitRequest) -> Admitting {
@@ -64,41 +63,42 @@ impl ShardState {
             return Admitting { admission: None, links_created: None };
         }
         if limit.is_some()
-            && let Some(turn) = &mut self.turn
+            && let Some(schedule) = &mut self.schedule
         {
-            // One that is refused, too: it wants to know of what others let in, and what has left there.
-            turn.note((request.key, request.rate_limit), now_ms);
+            // A refused request counts too: the window must follow the requests of the other nodes, also those that
+            // expire.
+            schedule.note((request.key, request.rate_limit), now_ms);
         }
         let key = self.key(request.key, now_ms);
-        // Before the request is counted: once it is, nothing may keep the answer back.
+        // This comes before the request is counted: nothing after the counting may panic.
         let links_created = key.links_created(request.now);
         let window = key.window(request.rate_limit);
         Admitting { admission: limit.map(|limit| window.admit(now_ms, limit)), links_created }
     }
 
-    /// Whether it is known of late what other nodes have let in at the window that is asked for.
-    pub fn is_at_hand(&self, request: &AdmitRequest) -> bool {
+    /// Whether the window of the request is tracked, or need not be.
+    pub fn is_tracked(&self, request: &AdmitRequest) -> bool {
         let window = (request.key, request.rate_limit);
-        request.limit == 0 || self.turn.as_ref().is_none_or(|turn| turn.is_at_hand(&window))
+        request.limit == 0 || self.schedule.as_ref().is_none_or(|schedule| schedule.is_tracked(&window))
     }
 
-    /// Joins the reading of a window: what tells when it has ended; and where none was under way, what
-    /// the one who is to read it drops then.
-    pub fn join_hearing(&mut self, window: WindowId) -> (watch::Receiver<()>, Option<watch::Sender<()>>) {
-        // One whose reader panicked has ended, too.
-        if let Some(under_way) = self.hearings.get(&window).filter(|hearing| hearing.has_changed().is_ok()) {
+    /// Joins the read of a window. Returns a receiver that signals its end. If no read was in progress, returns a
+    /// sender as well: the caller reads the window and then drops the sender.
+    pub fn join_read(&mut self, window: WindowId) -> (watch::Receiver<()>, Option<watch::Sender<()>>) {
+        // A read whose task panicked has ended too.
+        if let Some(under_way) = self.reads.get(&window).filter(|read| read.has_changed().is_ok()) {
             return (under_way.clone(), None);
         }
-        let (reader, hearing) = watch::channel(());
-        self.hearings.insert(window, hearing.clone());
-        (hearing, Some(reader))
+        let (reader, read) = watch::channel(());
+        self.reads.insert(window, read.clone());
+        (read, Some(reader))
     }
 
-    /// Ends the reading of the window that `request` asks for. It is at hand from now on, also where it
-    /// could not be read: the next exchange tells.
-    pub fn end_hearing(&mut self, request: &AdmitRequest, answer: Result<Vec<WindowLog>, StoreError>, now: Timestamp) {
+    /// Ends the read of the window of `request`. The window is tracked from now on, even if the read failed: the next
+    /// exchange reads it.
+    pub fn end_read(&mut self, request: &AdmitRequest, answer: Result<Vec<WindowLog>, StoreError>, now: Timestamp) {
         let window = (request.key, request.rate_limit);
-        self.hearings.remove(&window);
+        self.reads.remove(&window);
         match answer {
             Ok(others) => {
                 let elsewhere = self.key(request.key, now.0).window(request.rate_limit);
@@ -107,36 +107,35 @@ impl ShardState {
             }
             Err(error) => tracing::debug!(%error, "counted a rate window without the requests to other nodes"),
         }
-        if let Some(turn) = &mut self.turn {
-            turn.note(window, now.0);
+        if let Some(schedule) = &mut self.schedule {
+            schedule.note(window, now.0);
         }
     }
 
-    /// Begins an exchange with the other nodes: what is to be told and heard. `None` where there is
-    /// nothing of both, or one is under way.
-    pub fn begin_exchange(&mut self, now: Timestamp) -> Option<Telling> {
+    /// Begins an exchange with the other nodes. `None` if there is nothing to exchange, or one is in progress.
+    pub fn begin_exchange(&mut self, now: Timestamp) -> Option<ExchangeRequest> {
         let keys = &mut self.keys;
-        let (asked, idle) = self.turn.as_mut()?.begin(now.0, |(key, _)| keys.contains_key(key))?;
+        let (asked, idle) = self.schedule.as_mut()?.begin(now.0, |(key, _)| keys.contains_key(key))?;
         let log_of = |&(key, rate_limit): &WindowId| {
             let window = keys.get_mut(&key)?.window(rate_limit);
             Some(WindowLog { key, rate_limit, admitted_ms: window.admitted_here(now.0) })
         };
-        Some(Telling { own: asked.iter().filter_map(log_of).collect(), idle })
+        Some(ExchangeRequest { own: asked.iter().filter_map(log_of).collect(), idle })
     }
 
-    /// Ends the exchange that was begun. What was let in meanwhile is told by the next one.
+    /// Ends the exchange. Requests that were admitted meanwhile are published by the next one.
     pub fn end_exchange(&mut self, answer: Result<Vec<WindowLog>, StoreError>, now: Timestamp) {
-        let Some(turn) = &mut self.turn else { return };
+        let Some(schedule) = &mut self.schedule else { return };
         let others = match answer {
             Ok(others) => others,
-            Err(error) => return turn.fail(&error),
+            Err(error) => return schedule.fail(&error),
         };
         let mut elsewhere: HashMap<WindowId, Vec<u64>> = HashMap::new();
         for mut log in others {
             elsewhere.entry((log.key, log.rate_limit)).or_default().append(&mut log.admitted_ms);
         }
-        for (key, rate_limit) in turn.succeed() {
-            // Nobody has anything of a window that is missing in the answer.
+        for (key, rate_limit) in schedule.succeed() {
+            // A window that is missing in the answer has no requests at other nodes.
             let admitted_ms = elsewhere.remove(&(key, rate_limit)).unwrap_or_default();
             if let Some(state) = self.keys.get_mut(&key) {
                 state.window(rate_limit).count_elsewhere(now.0, admitted_ms);
@@ -144,10 +143,10 @@ impl ShardState {
         }
     }
 
-    /// Ends an exchange whose answer will never come.
+    /// Ends an exchange that gets no answer.
     pub fn give_up_exchange(&mut self) {
-        if let Some(turn) = &mut self.turn {
-            turn.give_up();
+        if let Some(schedule) = &mut self.schedule {
+            schedule.give_up();
         }
     }
 
@@ -155,10 +154,10 @@ impl ShardState {
         let now_ms = note.now.0;
         self.sweep(now_ms);
         let key = self.key(note.key, now_ms);
-        // Answers may overtake each other at the turn of the month.
+        // At the end of a month, notes may arrive out of order.
         if key.links.is_none_or(|known| known.month <= note.month) {
-            // The latest word, not the highest: where it is too low, the store is asked once more;
-            // where it were too high, a link that is due would be refused.
+            // The latest note counts, not the highest: if it is too low, the store is asked once more; if it were too
+            // high, a permitted link would be refused.
             key.links = Some(LinksNote { month: note.month, current: note.current, noted_ms: now_ms });
         }
     }
@@ -171,13 +170,13 @@ impl ShardState {
         })
     }
 
-    /// Drops idle keys, a few at each call, so that no message waits for a sweep over all keys.
+    /// Removes idle keys, a few at each call, so that no message waits for a sweep over all keys.
     fn sweep(&mut self, now_ms: u64) {
         for _ in 0..SWEPT_PER_MESSAGE {
             let Some(&(check_ms, key)) = self.checks.front() else {
                 return;
             };
-            // A check further ahead than any is ever set was set before the clock was set back.
+            // A check that is too far ahead was scheduled before the clock was set back.
             let is_due = check_ms <= now_ms || check_ms - now_ms > MEMORY_MS;
             if !is_due {
                 return;
@@ -214,7 +213,7 @@ impl KeyWindows {
 }
 
 impl LinksNote {
-    /// Also not fresh when it lies in the future: the clock was set back, its age is unknown.
+    /// A note from the future is not fresh either: the clock was set back, and its age is unknown.
     fn is_fresh(self, now_ms: u64) -> bool {
         now_ms.abs_diff(self.noted_ms) < MEMORY_MS
     }
@@ -229,7 +228,7 @@ mod tests {
     const USAGE: RateLimitId = RateLimitId::new(4);
 
     fn key(number: u64) -> KeyId {
-        // The form of a UUID v7: alike in front, and here even behind.
+        // A UUID v7 with the same first bits, and here even the same last ones.
         KeyId(Uuid::from_u64_pair(0x0194_0000_0000_7000, number))
     }
 

@@ -5,25 +5,25 @@ use uuid::Uuid;
 
 use super::*;
 
-/// Tries under way of one flow at the most, of one key, and of all.
+/// The largest numbers of attempts in flight of one flow, of one key, and of all.
 const PER_FLOW: usize = 2;
 const PER_KEY: usize = 3;
 const WORKERS: usize = 5;
-/// Flows of a key that are remembered while they wait for their key; with more, it is barred.
+/// How many waiting flows of a key are remembered; beyond that, the key is barred.
 const REMEMBERED: usize = 1;
 const PAGE: usize = 3;
 const LOOK_AHEAD: usize = 7;
 
-type Row = (Timestamp, [u8; 32]);
+type QueueKey = (Timestamp, [u8; 32]);
 
-/// The queue and its dispatcher, as small as can be.
+/// A minimal model of the queue and its dispatcher.
 #[derive(Default)]
-struct Model {
+struct QueueModel {
     scan: QueueScan,
-    /// Flows by place in the queue.
-    queue: BTreeMap<Row, Flow>,
-    under_way: Vec<(Row, Flow)>,
-    /// Flows that wait for their key.
+    /// Flows by position in the queue.
+    queue: BTreeMap<QueueKey, Flow>,
+    under_way: Vec<(QueueKey, Flow)>,
+    /// Flows that wait for a slot of their key.
     refused: Vec<Flow>,
     barred: BTreeSet<KeyId>,
     next_id: u128,
@@ -37,10 +37,10 @@ fn flow(number: u8) -> Flow {
     }
 }
 
-impl Model {
+impl QueueModel {
     fn put(&mut self, due_ms: u64, flow: Flow) {
         self.next_id += 1;
-        // Ids do not come in their order.
+        // Ids are not in order.
         let id = HitId(Uuid::from_u128(self.next_id.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
         let hit = HitStamp { id, at: Timestamp(due_ms) };
         let id = DeliveryId { link: ShortId([b'a'; 7]), hit, url_index: 0 };
@@ -56,8 +56,8 @@ impl Model {
         self.under_way.iter().filter(|(_, other)| other.owner == key).count()
     }
 
-    /// Begins a delivery that was looked at, or has it passed over.
-    fn consider(&mut self, place: Row, flow: Flow) {
+    /// Begins a delivery that was read, or passes it over.
+    fn consider(&mut self, place: QueueKey, flow: Flow) {
         if self.busy(&flow) >= PER_FLOW {
             self.scan.passed_over(&flow);
         } else if self.busy_key(flow.owner) >= PER_KEY {
@@ -77,13 +77,13 @@ impl Model {
         }
     }
 
-    /// One round; whether another one has to follow at once.
+    /// Runs a round; returns whether another one must follow at once.
     fn round(&mut self) -> bool {
         let (mut looked_at, mut is_at_end) = (0, false);
         self.scan.begin_round();
         'pages: while looked_at < LOOK_AHEAD && !is_at_end {
             let after = self.scan.next_page().map(|due| (due.due_at, due.id.to_bytes()));
-            let behind = |place: &&Row| after.is_none_or(|after| **place > after);
+            let behind = |place: &&QueueKey| after.is_none_or(|after| **place > after);
             let page: Vec<_> = self.queue.keys().filter(behind).take(PAGE).copied().collect();
             is_at_end = page.len() < PAGE;
             looked_at += page.len();
@@ -109,44 +109,45 @@ impl Model {
         self.under_way.len() < WORKERS && (!is_at_end || self.scan.has_recalled())
     }
 
-    /// A try ends; the delivery is settled, or due again.
+    /// Ends an attempt; the delivery is settled, or due again.
     fn finish(&mut self, which: usize, retry_ms: Option<u64>) {
         if self.under_way.is_empty() {
             return;
         }
         let (place, flow) = self.under_way.swap_remove(which % self.under_way.len());
         self.queue.remove(&place);
-        self.scan.has_room(&flow);
+        self.scan.recall_flow(&flow);
         let key = flow.owner;
         if let Some(due_ms) = retry_ms {
             self.put(due_ms, flow);
         }
         if let Some(at) = self.refused.iter().position(|other| other.owner == key) {
             let refused = self.refused.remove(at);
-            self.scan.has_room(&refused);
+            self.scan.recall_flow(&refused);
         }
         if self.barred.remove(&key) {
-            self.scan.key_has_room(key);
+            self.scan.recall_key(key);
         }
     }
 
-    /// What waits is passed over although its flow and its key had room, as one that waits for room elsewhere.
+    /// Passes a waiting delivery over although its flow and its key have free slots, like one that waits for a slot
+    /// elsewhere.
     fn pass_over(&mut self, which: usize) {
-        let under_way = |place: &Row| self.under_way.iter().any(|(other, _)| other == place);
+        let under_way = |place: &QueueKey| self.under_way.iter().any(|(other, _)| other == place);
         let waiting: Vec<_> = self.queue.iter().filter(|(place, _)| !under_way(place)).collect();
         let Some((place, flow)) = waiting.get(which % waiting.len().max(1)) else { return };
         let due = DueDelivery { due_at: place.0, id: DeliveryId::from_bytes(&place.1).unwrap() };
         let flow = (*flow).clone();
         self.scan.passed_over_at(&due, &flow);
-        self.scan.has_room(&flow);
+        self.scan.recall_flow(&flow);
         self.scan.barred_at(&due, flow.owner);
         self.barred.insert(flow.owner);
         self.scan.recall_all_of(flow.owner);
     }
 
-    /// No flow with room has a delivery that waits, as long as there is a worker for it.
+    /// No waiting delivery belongs to a flow and key with free slots, if a worker is idle.
     fn nothing_is_forgotten(&self) -> bool {
-        let waits = |(place, flow): (&Row, &Flow)| {
+        let waits = |(place, flow): (&QueueKey, &Flow)| {
             self.under_way.iter().all(|(other, _)| other != place)
                 && self.busy(flow) < PER_FLOW
                 && self.busy_key(flow.owner) < PER_KEY
@@ -160,7 +161,7 @@ proptest! {
     fn no_delivery_is_forgotten_whatever_comes_and_ends(
         steps in prop::collection::vec((0_u8..6, 0_u64..20, 0_u8..10), 1..200),
     ) {
-        let mut model = Model::default();
+        let mut model = QueueModel::default();
         for (step, number, which) in steps {
             match step {
                 0..=2 => model.put(number, flow(which)),

@@ -13,9 +13,9 @@ fn flow(of: u8, host: u32) -> Flow {
     Flow { owner: key(of), host: host.to_string().into() }
 }
 
-/// Promises and puts one delivery, if there is room.
-fn offer(scheduler: &mut Scheduler<u32>, to: &Flow, delivery: u32) -> Result<(), Full> {
-    scheduler.promise(to)?;
+/// Reserves a slot and puts one delivery, if there is a free slot.
+fn offer(scheduler: &mut Scheduler<u32>, to: &Flow, delivery: u32) -> Result<(), NoCapacity> {
+    scheduler.reserve(to)?;
     scheduler.put(to, delivery);
     Ok(())
 }
@@ -24,20 +24,20 @@ fn begin_what_may(scheduler: &mut Scheduler<u32>) -> Vec<Flow> {
     std::iter::from_fn(|| scheduler.next()).map(|(flow, _)| flow).collect()
 }
 
-/// As many as go at once to one receiver.
+/// As many attempts as one receiver may have at once.
 fn begin_all(scheduler: &mut Scheduler<u32>, to: &Flow) -> usize {
     while offer(scheduler, to, 0).is_ok() {}
     begin_what_may(scheduler).len()
 }
 
-/// Offers one delivery to each of many receivers of a key, and begins what may; answers how many are in flight then.
+/// Offers one delivery to each of many receivers of a key, and begins those that may begin; returns them.
 fn flood(scheduler: &mut Scheduler<u32>, of: u8, receivers: std::ops::Range<u32>) -> Vec<Flow> {
-    let mut begun = Vec::new();
+    let mut started = Vec::new();
     for host in receivers {
         let _ = offer(scheduler, &flow(of, host), 0);
-        begun.extend(begin_what_may(scheduler));
+        started.extend(begin_what_may(scheduler));
     }
-    begun
+    started
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn keys_take_turns_and_so_do_the_receivers_of_a_key() {
 }
 
 #[test]
-fn however_many_of_one_key_hang_another_key_finds_a_worker_and_a_place_at_once() {
+fn however_many_of_one_key_hang_another_key_finds_a_worker_and_a_slot_at_once() {
     let mut scheduler = Scheduler::new(BOUNDS);
-    // Three quarters are for new receivers, and of these a key that is alone leaves an eighth.
+    // New receivers may use three quarters, and a single key leaves an eighth of them.
     assert_eq!(flood(&mut scheduler, 1, 0..1_000).len(), 10);
     for of in 2..=3 {
         let other = flow(of, 1_000_000);
@@ -78,20 +78,20 @@ fn however_many_of_one_key_hang_another_key_finds_a_worker_and_a_place_at_once()
 }
 
 #[test]
-fn keys_whose_receivers_all_hang_come_to_hold_as_much_each() {
+fn keys_whose_receivers_all_hang_come_to_have_as_many_workers_each() {
     let mut scheduler = Scheduler::new(BOUNDS);
-    let mut begun = flood(&mut scheduler, 1, 0..1_000);
-    // Nothing is known of the receivers of the others, who come later: each hangs and then fails.
+    let mut started = flood(&mut scheduler, 1, 0..1_000);
+    // The receivers of the later keys are new: each hangs and then fails.
     for round in 0..400 {
         for of in 1..=3 {
             let first = 1_000 * u32::from(of) + 2 * round;
-            begun.extend(flood(&mut scheduler, of, first..first + 2));
+            started.extend(flood(&mut scheduler, of, first..first + 2));
         }
-        scheduler.ended(&begun.remove(0), Some(false));
-        begun.extend(begin_what_may(&mut scheduler));
-        scheduler.take_roomy();
+        scheduler.ended(&started.remove(0), Some(false));
+        started.extend(begin_what_may(&mut scheduler));
+        scheduler.take_freed();
     }
-    let of = |key: KeyId| begun.iter().filter(|flow| flow.owner == key).count();
+    let of = |key: KeyId| started.iter().filter(|flow| flow.owner == key).count();
     let held = [of(key(1)), of(key(2)), of(key(3))];
     assert!(held.iter().max().unwrap() - held.iter().min().unwrap() <= 1, "{held:?}");
 }
@@ -100,7 +100,7 @@ fn keys_whose_receivers_all_hang_come_to_hold_as_much_each() {
 fn one_key_does_not_take_all_that_a_host_may_have() {
     let bounds = Bounds { workers: 64, per_host: 8, waiting: 64 };
     let (mut scheduler, [one, other]) = (Scheduler::new(bounds), [flow(1, 1), flow(2, 1)]);
-    // It has shown to bear as many as a host may have.
+    // The window of this receiver reaches the bound of a host.
     for _ in 0..20 {
         offer(&mut scheduler, &one, 0).unwrap();
         scheduler.next().unwrap();
@@ -115,12 +115,12 @@ fn one_key_does_not_take_all_that_a_host_may_have() {
 }
 
 #[test]
-fn however_many_hang_a_sound_receiver_of_the_same_key_finds_a_worker() {
+fn however_many_hang_a_healthy_receiver_of_the_same_key_finds_a_worker() {
     let (mut scheduler, sound) = (Scheduler::new(BOUNDS), flow(1, 0));
     offer(&mut scheduler, &sound, 0).unwrap();
     scheduler.next().unwrap();
     scheduler.ended(&sound, Some(true));
-    // Failing ones, then new ones, that never end.
+    // Failing receivers, then new ones, whose attempts never end.
     for host in 1..20 {
         if offer(&mut scheduler, &flow(1, host), 0).is_ok() && scheduler.next().is_some() {
             scheduler.ended(&flow(1, host), Some(false));
@@ -133,49 +133,49 @@ fn however_many_hang_a_sound_receiver_of_the_same_key_finds_a_worker() {
 }
 
 #[test]
-fn many_keys_with_one_slow_receiver_leave_places_to_others() {
+fn many_keys_with_one_slow_receiver_leave_slots_to_others() {
     let mut scheduler: Scheduler<u32> = Scheduler::new(BOUNDS);
-    let taken = (0..200).filter(|of| scheduler.promise(&flow(*of, 1)).is_ok()).count();
-    assert_eq!(taken, 12, "half of the places, or four for each try that it may have");
-    assert_eq!(scheduler.promise(&flow(201, 2)), Ok(()));
-    assert_eq!(scheduler.take_roomy(), Roomy::default(), "the others are told once it has room");
+    let taken = (0..200).filter(|of| scheduler.reserve(&flow(*of, 1)).is_ok()).count();
+    assert_eq!(taken, 12, "half of the places, or four for each attempt that it may have");
+    assert_eq!(scheduler.reserve(&flow(201, 2)), Ok(()));
+    assert_eq!(scheduler.take_freed(), FreedCapacity::default(), "the others are recalled once it has free slots");
     scheduler.give_back(&flow(0, 1));
-    let told: HashSet<_> = scheduler.take_roomy().flows.into_iter().collect();
-    assert_eq!(told, HashSet::from([flow(0, 1), flow(12, 1)]));
+    let reported: HashSet<_> = scheduler.take_freed().flows.into_iter().collect();
+    assert_eq!(reported, HashSet::from([flow(0, 1), flow(12, 1)]));
 }
 
 #[test]
-fn flows_that_were_refused_a_place_come_in_the_order_of_their_refusals() {
+fn refused_flows_are_recalled_in_the_order_of_their_refusals() {
     let mut scheduler: Scheduler<u32> = Scheduler::new(BOUNDS);
     let mut refused = Vec::new();
     for host in 0..60 {
-        if scheduler.promise(&flow(1, host)).is_err() {
+        if scheduler.reserve(&flow(1, host)).is_err() {
             refused.push(flow(1, host));
         }
     }
-    // A place of theirs falls free with each that is given back.
-    let promised: Vec<_> = (0..60).map(|host| flow(1, host)).filter(|flow| !refused.contains(flow)).collect();
-    assert_eq!((promised.len(), refused.len()), (15, 45));
-    scheduler.give_back(&promised[0]);
-    let roomy = scheduler.take_roomy();
-    assert_eq!(roomy.flows, [promised[0].clone(), refused[0].clone()]);
-    assert_eq!(scheduler.promise(&refused[0]), Ok(()));
-    assert_eq!(scheduler.take_roomy(), Roomy::default(), "there was one place");
+    // Each slot that is given back becomes free for a refused flow.
+    let reserved: Vec<_> = (0..60).map(|host| flow(1, host)).filter(|flow| !refused.contains(flow)).collect();
+    assert_eq!((reserved.len(), refused.len()), (15, 45));
+    scheduler.give_back(&reserved[0]);
+    let freed = scheduler.take_freed();
+    assert_eq!(freed.flows, [reserved[0].clone(), refused[0].clone()]);
+    assert_eq!(scheduler.reserve(&refused[0]), Ok(()));
+    assert_eq!(scheduler.take_freed(), FreedCapacity::default(), "there was one place");
 }
 
 #[test]
 fn a_key_with_too_many_refused_flows_is_barred_and_others_are_not() {
-    let mut scheduler: Scheduler<u32> = Scheduler::that_remembers(80, BOUNDS);
-    let answers: Vec<_> = (0..200).map(|host| scheduler.promise(&flow(1, host))).collect();
-    let count = |full: Full| answers.iter().filter(|answer| **answer == Err(full)).count();
-    assert_eq!((count(Full::Flow), count(Full::Key)), (70, 115));
-    assert_eq!(scheduler.promise(&flow(2, 0)), Ok(()));
-    assert_eq!(scheduler.take_roomy(), Roomy::default(), "nothing has changed");
+    let mut scheduler: Scheduler<u32> = Scheduler::with_memory(80, BOUNDS);
+    let answers: Vec<_> = (0..200).map(|host| scheduler.reserve(&flow(1, host))).collect();
+    let count = |full: NoCapacity| answers.iter().filter(|answer| **answer == Err(full)).count();
+    assert_eq!((count(NoCapacity::Flow), count(NoCapacity::Key)), (70, 115));
+    assert_eq!(scheduler.reserve(&flow(2, 0)), Ok(()));
+    assert_eq!(scheduler.take_freed(), FreedCapacity::default(), "nothing has changed");
     for host in 0..2 {
         scheduler.give_back(&flow(1, host));
     }
-    let roomy = scheduler.take_roomy();
-    assert_eq!((roomy.flows.len(), roomy.keys), (3, vec![key(1)]), "two that were given back, one that was refused");
+    let freed = scheduler.take_freed();
+    assert_eq!((freed.flows.len(), freed.keys), (3, vec![key(1)]), "two that were recalled back, one that was refused");
 }
 
 #[test]
@@ -189,11 +189,15 @@ fn idle_receivers_are_forgotten_when_there_are_too_many() {
             scheduler.next().unwrap();
             scheduler.ended(to, Some(true));
         }
-        scheduler.take_roomy();
+        scheduler.take_freed();
     }
     assert!(scheduler.known <= 2 * REMEMBERED);
     assert_eq!(scheduler.known, scheduler.keys.values().map(|key| key.flows.len()).sum::<usize>());
-    assert_eq!(scheduler.keys[&key(2)].flows[&steady.host].standing, Standing::Sound, "not those of a key with few");
+    assert_eq!(
+        scheduler.keys[&key(2)].flows[&steady.host].health,
+        ReceiverHealth::Healthy,
+        "not those of a key with few"
+    );
 }
 
 /// Whether the flow has something ready that could begin.
@@ -203,11 +207,11 @@ fn could_begin(scheduler: &Scheduler<u32>, owner: KeyId, host: &Host) -> bool {
     let to_host = scheduler.to_host.get(host).copied().unwrap_or(0);
     !state.ready.is_empty()
         && state.in_flight < state.window
-        && state.in_flight < scheduler.in_flight.left(key.in_flight, state.standing, workers)
+        && state.in_flight < scheduler.in_flight.left(key.in_flight, state.health, workers)
         && FairShare::of_few(BOUNDS.per_host).admits(to_host, state.in_flight)
 }
 
-/// The sums are those of the parts, and no bound is passed.
+/// The sums match their parts, and no bound is exceeded.
 fn check(scheduler: &Scheduler<u32>, in_flight: &[Flow]) {
     assert_eq!(scheduler.in_flight(), in_flight.len());
     assert!(scheduler.in_flight() <= BOUNDS.workers && scheduler.waiting.total() <= BOUNDS.waiting);
@@ -216,15 +220,15 @@ fn check(scheduler: &Scheduler<u32>, in_flight: &[Flow]) {
     assert!(
         at_hosts.clone().all(|count| (1..=12).contains(count)) && at_hosts.sum::<usize>() == scheduler.waiting.total()
     );
-    let (mut waiting, mut under_way, mut refused) = (Places::default(), Places::default(), 0);
+    let (mut waiting, mut under_way, mut refused) = (SlotCounts::default(), SlotCounts::default(), 0);
     for (owner, key) in &scheduler.keys {
-        let (mut of_key_waiting, mut of_key_in_flight) = (Places::default(), Places::default());
+        let (mut of_key_waiting, mut of_key_in_flight) = (SlotCounts::default(), SlotCounts::default());
         for (host, state) in &key.flows {
             let this = Flow { owner: *owner, host: Arc::clone(host) };
             assert_eq!(state.in_flight, in_flight.iter().filter(|other| **other == this).count());
             assert!(!could_begin(scheduler, *owner, host), "{this:?} has something ready");
-            (0..state.waiting()).for_each(|_| of_key_waiting.add(state.standing));
-            (0..state.in_flight).for_each(|_| of_key_in_flight.add(state.standing));
+            (0..state.waiting()).for_each(|_| of_key_waiting.add(state.health));
+            (0..state.in_flight).for_each(|_| of_key_in_flight.add(state.health));
             refused += usize::from(state.is_refused());
         }
         assert_eq!((key.waiting, key.in_flight), (of_key_waiting, of_key_in_flight));
@@ -234,31 +238,31 @@ fn check(scheduler: &Scheduler<u32>, in_flight: &[Flow]) {
 }
 
 proptest! {
-    /// Whatever comes and ends, no bound is passed, no delivery that could begin is left lying, and who was refused is told
-    /// when there is room.
+    /// Whatever happens, no bound is exceeded, every delivery that can begin begins, and refused flows are recalled
+    /// when there are free slots.
     #[test]
-    fn bounds_hold_and_nothing_is_left_lying(steps in prop::collection::vec((0_u8..8, 1_u8..5, 0_u32..12), 1..400)) {
-        let mut scheduler = Scheduler::that_remembers(8, BOUNDS);
+    fn bounds_hold_and_every_delivery_begins(steps in prop::collection::vec((0_u8..8, 1_u8..5, 0_u32..12), 1..400)) {
+        let mut scheduler = Scheduler::with_memory(8, BOUNDS);
         let mut in_flight: Vec<Flow> = Vec::new();
         let mut refused: HashSet<Flow> = HashSet::new();
         let mut barred: HashSet<KeyId> = HashSet::new();
-        let (mut offered, mut begun) = (0, 0);
+        let (mut offered, mut started) = (0, 0);
         let mut begin = |scheduler: &mut Scheduler<u32>, in_flight: &mut Vec<Flow>| {
             let flows = begin_what_may(scheduler);
-            begun += flows.len();
+            started += flows.len();
             in_flight.extend(flows);
-            begun
+            started
         };
         for (step, of, host) in steps {
             let to = flow(of, host);
             match step {
                 0..=4 => match offer(&mut scheduler, &to, offered) {
                     Ok(()) => offered += 1,
-                    Err(Full::Flow) => _ = refused.insert(to),
-                    Err(Full::Key) => _ = barred.insert(to.owner),
-                    Err(Full::All) => {}
+                    Err(NoCapacity::Flow) => _ = refused.insert(to),
+                    Err(NoCapacity::Key) => _ = barred.insert(to.owner),
+                    Err(NoCapacity::All) => {}
                 },
-                5 if scheduler.promise(&to).is_ok() => scheduler.give_back(&to),
+                5 if scheduler.reserve(&to).is_ok() => scheduler.give_back(&to),
                 _ if !in_flight.is_empty() => {
                     let ended = in_flight.swap_remove(host as usize % in_flight.len());
                     scheduler.ended(&ended, [Some(true), Some(false), None][host as usize % 3]);
@@ -268,24 +272,24 @@ proptest! {
             begin(&mut scheduler, &mut in_flight);
             check(&scheduler, &in_flight);
             if host % 2 == 0 {
-                let roomy = scheduler.take_roomy();
-                refused.retain(|flow| !roomy.flows.contains(flow));
-                barred.retain(|key| !roomy.keys.contains(key));
+                let freed = scheduler.take_freed();
+                refused.retain(|flow| !freed.flows.contains(flow));
+                barred.retain(|key| !freed.keys.contains(key));
                 check(&scheduler, &in_flight);
             }
         }
-        // All of it is begun once the tries in flight have ended.
+        // All deliveries begin once the attempts in flight have ended.
         while let Some(flow) = in_flight.pop() {
             scheduler.ended(&flow, Some(true));
             begin(&mut scheduler, &mut in_flight);
         }
         prop_assert_eq!(begin(&mut scheduler, &mut in_flight), offered as usize);
         prop_assert_eq!((scheduler.in_flight.total(), scheduler.waiting.total()), (0, 0));
-        // And all who were refused are told, a few at a time.
+        // All refused flows are recalled, a few at a time.
         for _ in 0..20 {
-            let roomy = scheduler.take_roomy();
-            refused.retain(|flow| !roomy.flows.contains(flow));
-            barred.retain(|key| !roomy.keys.contains(key));
+            let freed = scheduler.take_freed();
+            refused.retain(|flow| !freed.flows.contains(flow));
+            barred.retain(|key| !freed.keys.contains(key));
         }
         prop_assert_eq!((refused.len(), barred.len(), scheduler.refused), (0, 0, 0));
     }

@@ -1,4 +1,4 @@
-//! The way of a hit from the journal to the counters, when the store is not what it should be.
+//! From the journal to the counters while the store fails.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ async fn wait_for_hits(root: &Client, id: &str, count: u64) {
     eventually("hits", SOON, async || (total_hits(root, id).await == count).then_some(())).await;
 }
 
-/// Waits until `count` batches were answered with a fault.
+/// Waits until `count` batches got an error.
 async fn refused(switch: &FaultSwitch, count: u64) {
     eventually("refused batches", SOON, async || (switch.refused("apply_hits") >= count).then_some(())).await;
 }
@@ -45,7 +45,7 @@ async fn hits_that_came_while_the_store_was_out_of_reach_are_counted_once_it_is_
     server.click(&id, 5).await;
     switch.out_of_reach(true);
     server.click(&id, 20).await;
-    // The counter has met the fault more than once.
+    // The counter has met the error more than once.
     refused(&switch, 2).await;
     server.click(&id, 5).await;
     switch.out_of_reach(false);
@@ -65,10 +65,10 @@ async fn a_batch_whose_answer_was_lost_is_not_counted_twice() {
     let id = root.any_link().await;
     switch.loses_answers(true);
     server.click(&id, 7).await;
-    // As many of them as were there when the counter looked.
+    // Those that were in the journal when the counter read it.
     let counted =
         eventually("a batch", SOON, async || Some(total_hits(&root, &id).await).filter(|hits| *hits > 0)).await;
-    // The same batch is offered again and again meanwhile.
+    // The same batch is sent again and again meanwhile.
     server.click(&id, 4).await;
     refused(&switch, 3).await;
     assert_eq!(total_hits(&root, &id).await, counted);

@@ -1,4 +1,4 @@
-//! Requests admitted by the key shards: exactly, under load, and across panics.
+//! Requests admitted by the key shards: exact, under load, and across panics.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use actix::System;
-use signpost::actors::key_shard::{AdmitRequest, Admitting, KeyShards, NoteLinksCreated, Panic, StartError};
+use signpost::actors::key_shard::{AdmitRequest, Admitting, KeyShards, NoteLinksCreated, Panic, ShardStartError};
 use signpost::actors::supervisor::{AskError, RestartHook};
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
@@ -53,7 +53,7 @@ async fn is_admitted(shards: &KeyShards, request: AdmitRequest) -> bool {
 
 type Answer = Result<Admitting, AskError>;
 
-/// Starts as many askers, none of which waits for another.
+/// Starts `times` concurrent requests.
 fn ask_at_once(shards: &Arc<KeyShards>, request: AdmitRequest, times: usize) -> Vec<JoinHandle<Answer>> {
     let ask = |_| {
         let shards = Arc::clone(shards);
@@ -70,7 +70,7 @@ async fn answers(asked: Vec<JoinHandle<Answer>>) -> Vec<Answer> {
     answers
 }
 
-/// How many were let in; every one must have been answered.
+/// The number of admitted requests; every request must have been answered.
 fn count_admitted(answers: &[Answer]) -> usize {
     let admission = |answer: &Answer| answer.unwrap().admission.unwrap();
     answers.iter().filter(|answer| admission(answer).is_admitted()).count()
@@ -180,7 +180,7 @@ fn what_the_store_counted_is_not_taken_for_another_month() {
         assert_eq!(links_at(month_end).await, Some(100));
         assert_eq!(links_at(next_month).await, None);
         shards.note_links_created(note(next_month, 1));
-        // Overtaken at the turn of the month.
+        // A late note of the month before.
         shards.note_links_created(note(month_end, 100));
         assert_eq!(links_at(next_month).await, Some(1));
         shards.stop().await;
@@ -203,7 +203,7 @@ fn the_number_of_shards_is_a_power_of_two() {
         let on_restart: RestartHook = Arc::new(|_| {});
         let three = NonZeroUsize::new(3).unwrap();
         let refused = KeyShards::start(three, None, &on_restart);
-        assert!(matches!(refused, Err(StartError::NotPowerOfTwo(_))));
+        assert!(matches!(refused, Err(ShardStartError::NotPowerOfTwo(_))));
     });
 }
 
@@ -224,5 +224,5 @@ fn asking_can_be_awaited_on_any_thread() {
 fn shards_need_an_actix_system() {
     let on_restart: RestartHook = Arc::new(|_| {});
     let refused = KeyShards::start(NonZeroUsize::MIN, None, &on_restart);
-    assert!(matches!(refused, Err(StartError::NoSystem)));
+    assert!(matches!(refused, Err(ShardStartError::NoSystem)));
 }

@@ -1,4 +1,4 @@
-//! Actors that panic, stop, fall silent or are told to stop, and what those who ask them see.
+//! Actors that panic, stop, do not answer or are stopped, and the results for their callers.
 
 use std::future::poll_fn;
 use std::num::NonZeroUsize;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, Arbiter, AsyncContext, Context, Handler, Message, Running, System, WrapFuture};
 use signpost::actors::supervisor::{
-    ASK_TIMEOUT, AskError, Handle, KeeperOptions, Resend, Restart, SendError, Supervisor,
+    ASK_TIMEOUT, AskError, Handle, Resend, Restart, SendError, Supervisor, SupervisorOptions,
 };
 use tokio::sync::oneshot;
 
 use crate::support::middle;
 
-/// Counts in a state that outlives it.
+/// Counts in a state that survives it.
 struct Counter {
     count: Arc<AtomicU32>,
-    /// Whether it finishes something in the background before it lets itself be stopped.
+    /// Whether it finishes something in the background before it stops.
     finishes_slowly: bool,
 }
 
@@ -39,7 +39,7 @@ impl Actor for Counter {
     }
 }
 
-/// Adds one, and answers the sum.
+/// Adds one, and returns the sum.
 #[derive(Clone)]
 struct Add;
 
@@ -87,7 +87,7 @@ impl Handler<StopYourself> for Counter {
     }
 }
 
-/// Blocks the actor's thread from when it tells `held` until `release` is dropped.
+/// Blocks the actor's thread from when it signals `held` until `release` is dropped.
 struct Hold {
     held: oneshot::Sender<()>,
     release: mpsc::Receiver<()>,
@@ -123,7 +123,7 @@ impl Kit {
         let arbiter = Arbiter::new();
         let count = Arc::new(AtomicU32::new(0));
         let restarts = Arc::new(Mutex::new(Vec::new()));
-        let options = KeeperOptions {
+        let options = SupervisorOptions {
             actor: "counter",
             mailbox_capacity: NonZeroUsize::new(mailbox_capacity).unwrap(),
             on_restart: Arc::new({
@@ -138,7 +138,7 @@ impl Kit {
         Self { handle: supervisor.handle(), supervisor, count, restarts, arbiter }
     }
 
-    /// Blocks the actor until what this returns is dropped.
+    /// Blocks the actor until the returned sender is dropped.
     async fn hold(&self) -> mpsc::Sender<()> {
         let (started, is_held) = oneshot::channel();
         let (hold, release) = mpsc::channel();
@@ -160,7 +160,7 @@ fn in_system<T>(test: impl Future<Output = T>) -> T {
     System::new().block_on(test)
 }
 
-/// What a future says when it is polled once; `None` if it wants to wait.
+/// The result of a future that is polled once; `None` if it is pending.
 async fn polled_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     poll_fn(|context| {
         Poll::Ready(match future.as_mut().poll(context) {
@@ -172,7 +172,7 @@ async fn polled_once<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option
 }
 
 #[test]
-fn a_panicked_actor_is_started_anew_and_given_its_state_again() {
+fn a_panicked_actor_is_restarted_with_its_state() {
     in_system(async {
         let kit = Kit::start(16);
         assert_eq!(kit.handle.ask(Add).await, Ok(1));
@@ -184,7 +184,7 @@ fn a_panicked_actor_is_started_anew_and_given_its_state_again() {
 }
 
 #[test]
-fn an_actor_that_stops_by_itself_is_started_anew() {
+fn an_actor_that_stops_its_context_is_restarted() {
     in_system(async {
         let kit = Kit::start(16);
         kit.handle.try_send(StopYourself).unwrap();
@@ -236,7 +236,7 @@ fn an_actor_that_panics_again_and_again_is_back_within_the_time_of_an_ask() {
 }
 
 #[test]
-fn a_full_mailbox_is_told_at_once_and_takes_messages_again_when_it_has_room() {
+fn a_full_mailbox_is_an_error_at_once_and_takes_messages_again_later() {
     in_system(async {
         let kit = Kit::start(2);
         let hold = kit.hold().await;
@@ -265,7 +265,7 @@ fn a_silent_actor_is_unavailable_when_the_time_of_an_ask_is_up() {
         assert_eq!(kit.handle.ask(Add).await, Err(AskError::Unavailable));
         assert!(asked.elapsed() >= ASK_TIMEOUT);
         drop(hold);
-        // The message whose asker has gone was not handled.
+        // The message of the dropped caller was not handled.
         assert_eq!(kit.handle.ask(Add).await, Ok(1));
     });
 }
@@ -287,7 +287,7 @@ fn a_stopped_actor_handles_what_waits_and_takes_nothing_more() {
         drop(hold);
         assert_eq!(waiting.await, Ok(1));
         stopped.await;
-        // Stopping again is no fault.
+        // A second stop is no error.
         kit.supervisor.stop().await;
         assert_eq!(kit.restarts(), []);
         assert_eq!(Arc::strong_count(&kit.count), 1, "the actor and its factory are gone");
@@ -330,7 +330,7 @@ fn dropping_a_supervisor_stops_its_actor() {
 }
 
 #[test]
-fn those_who_wait_for_an_actor_whose_thread_ends_are_told() {
+fn callers_of_an_actor_whose_thread_ends_get_an_error() {
     in_system(async {
         let mut times = Vec::new();
         for _ in 0..3 {
@@ -341,7 +341,7 @@ fn those_who_wait_for_an_actor_whose_thread_ends_are_told() {
             kit.arbiter.stop();
             drop(hold);
             let asked = Instant::now();
-            // Either it still got to the message, or it did not.
+            // The message was either still handled, or it was not.
             assert!(matches!(waiting.await, Ok(1) | Err(AskError::Unavailable)));
             kit.arbiter.join().unwrap();
             assert_eq!(kit.handle.ask(Add).await, Err(AskError::Unavailable));
@@ -349,7 +349,7 @@ fn those_who_wait_for_an_actor_whose_thread_ends_are_told() {
             kit.supervisor.stop().await;
             times.push(asked.elapsed());
         }
-        // It does not take until the time is up.
+        // The caller does not wait for the timeout.
         assert!(middle(&times) < ASK_TIMEOUT, "{times:?}");
     });
 }

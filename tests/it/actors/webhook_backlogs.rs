@@ -1,4 +1,4 @@
-//! Whatever waits for receivers that fail, hang or are slow, the deliveries of one that answers go out.
+//! Deliveries to a receiver that answers are made, whatever waits for receivers that fail, hang or are slow.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn link_ten_times_to(server: &Server, receiver: &Receiver) -> String {
     server.root().link_with_webhooks(&urls).await
 }
 
-/// Over one connection: thousands of times.
+/// Over one connection, because it is thousands of times.
 async fn click(server: &Server, link: &str, times: usize) {
     let (address, path) = (server.address, format!("/{link}"));
     let clicking = tokio::task::spawn_blocking(move || {
@@ -37,7 +37,7 @@ async fn pending(server: &Server, count: f64) {
 }
 
 async fn server_and_one_that_answers(builder: ServerBuilder) -> (Server, Receiver, String) {
-    // Much longer than what is to happen soon: those that are held up would wait for it.
+    // Much longer than the test waits: delayed deliveries would wait for it.
     let server = builder.set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m").start();
     let receiver = Receiver::start().await;
     let link = link_ten_times_to(&server, &receiver).await;
@@ -46,9 +46,9 @@ async fn server_and_one_that_answers(builder: ServerBuilder) -> (Server, Receive
     (server, receiver, link)
 }
 
-/// Many times as many as are looked at in one round wait for a receiver that fails at once, and so has room again at once.
+/// A receiver that fails at once, and so has free slots at once, with a backlog of many times what a round reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_backlog_of_a_receiver_that_fails_at_once_holds_up_nobody() {
+async fn a_long_backlog_of_a_receiver_that_fails_at_once_delays_no_other() {
     let (server, receiver, link) = server_and_one_that_answers(Server::builder()).await;
     let failing = Receiver::start().await;
     failing.decide_with(|_| Reply::Status(500));
@@ -61,9 +61,9 @@ async fn a_long_backlog_of_a_receiver_that_fails_at_once_holds_up_nobody() {
     assert!(first_tries < 320.0 + 30_000.0, "all before them were tried first");
 }
 
-/// Far more receivers hang than their share of the workers and places allows, each with a backlog.
+/// Many more receivers hang than the share of workers and slots allows, each with a backlog.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn backlogs_of_receivers_that_hang_hold_up_nobody() {
+async fn backlogs_of_hanging_receivers_delay_no_other() {
     let few = Server::builder().set("SIGNPOST_WEBHOOKS__WORKERS", "8").set("SIGNPOST_WEBHOOKS__BUFFER", "16");
     let (server, receiver, link) = server_and_one_that_answers(few).await;
     let mut hanging = Vec::new();
@@ -80,9 +80,9 @@ async fn backlogs_of_receivers_that_hang_hold_up_nobody() {
     receiver.wait_for(50, SOON).await;
 }
 
-/// Receivers that have shown to bear the most tries at once, and now are slow: they could fill all workers and places.
+/// Receivers with the largest window that are slow now: they could take all workers and slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn receivers_that_become_slow_hold_up_nobody() {
+async fn receivers_that_become_slow_delay_no_other() {
     let (server, receiver, link) = server_and_one_that_answers(Server::builder()).await;
     let mut slow = Vec::new();
     for _ in 0..12 {
@@ -101,7 +101,7 @@ async fn receivers_that_become_slow_hold_up_nobody() {
     receiver.wait_for(120, SOON).await;
 }
 
-/// As many tries at once to one receiver are allowed as there are workers.
+/// One receiver may have as many concurrent attempts as there are workers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_slow_receiver_does_not_take_all_of_a_few_workers() {
     let few = Server::builder().set("SIGNPOST_WEBHOOKS__WORKERS", "16").set("SIGNPOST_WEBHOOKS__BUFFER", "64");
@@ -117,11 +117,11 @@ async fn one_slow_receiver_does_not_take_all_of_a_few_workers() {
     receiver.wait_for(50, SOON).await;
 }
 
-/// What is due later than any delivery can be was made so by a clock that was ahead.
+/// A clock that was ahead made the delivery due later than any retry can be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_set_back_by_an_hour_holds_up_no_delivery_for_an_hour() {
+async fn a_clock_that_is_set_back_by_an_hour_delays_no_delivery_for_an_hour() {
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
-    // No try ends by itself meanwhile.
+    // No attempt times out meanwhile.
     let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m").clock(clock.clone()).start();
     let receiver = Receiver::start().await;
     let link = link_ten_times_to(&server, &receiver).await;
@@ -139,13 +139,13 @@ async fn a_clock_that_is_set_back_by_an_hour_holds_up_no_delivery_for_an_hour() 
     assert_eq!(ids.len(), 3_010, "none came twice");
 }
 
-/// What was due, and waits for its receiver, is not due any more, and then is again. That is less than the longest time for
-/// which a delivery has to wait for its next try.
+/// A delivery that was due and waits for its receiver is not due any more, and then is due again. The clock moves by
+/// less than the longest delay of a retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_back_and_forth_loses_sight_of_nothing() {
     let seconds = Duration::from_secs(5);
     let clock = Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap());
-    // No try ends by itself meanwhile.
+    // No attempt times out meanwhile.
     let server = Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m").clock(clock.clone()).start();
     let receiver = Receiver::start().await;
     let link = link_ten_times_to(&server, &receiver).await;
@@ -154,7 +154,7 @@ async fn a_clock_that_is_set_back_and_forth_loses_sight_of_nothing() {
     receiver.wait_for(2, SOON).await;
     clock.turn_back(seconds);
     receiver.holds_answers(false);
-    // Four were at hand.
+    // Four were in memory.
     receiver.wait_for(4, SOON).await;
     crate::support::eventually("what became of them", SOON, async || {
         let status = server.root().get(&format!("/{link}/webhooks/status?status=delivered")).await.expect(200).json();

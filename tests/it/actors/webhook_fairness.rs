@@ -1,8 +1,8 @@
-//! Receivers that hang do not make the others wait: measured with real sockets, one port a receiver.
+//! Receivers that hang do not delay the others: measured with real sockets, one port for each receiver.
 //!
-//! Two servers run side by side and get the same hits at the same moments, for a hundred receivers each. All of one
-//! answer; fifty of the other take every request and never answer. The work is alike, and what the machine does besides
-//! falls on both; only that receivers hang is different.
+//! Two servers run side by side and get the same hits at the same time, for a hundred receivers each. All receivers of
+//! one server answer; fifty of the other take every request and never answer. Other load of the machine affects both
+//! servers, so only the hanging receivers differ.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -15,28 +15,28 @@ use crate::support::receiver::Receiver;
 use crate::support::server::{Server, ServerBuilder};
 use crate::support::wire::Connection;
 
-/// Whose deliveries are measured; each server has as many more, which answer with one and hang with the other.
+/// The receivers that are measured. Each server has as many more, which answer on one server and hang on the other.
 const RECEIVERS: usize = 50;
-/// To each link, at even distances: enough deliveries for the slowest hundredth to be twenty.
+/// Hits of each link, at even intervals: enough that the slowest hundredth is twenty deliveries.
 const HITS: u32 = 40;
 const SPAN: Duration = Duration::from_secs(6);
-/// Parts of the span that are compared one by one; the middle one of what they say counts. Hanging receivers would slow
-/// most parts, a pause of the machine that falls on one of the servers only a few of so many.
+/// The span has parts that are compared separately; the median of the results counts. Hanging receivers would slow most
+/// parts, a pause of the machine that affects one server only a few of them.
 const PARTS: usize = 12;
-/// Those that are not measured have had some before the others get any.
+/// Hits of the links that are not measured, before the others get any.
 const HITS_BEFORE: u32 = 2;
-/// How long a receiver that hangs holds what tries it: far longer than anything that is measured.
+/// How long a hanging receiver occupies a worker: much longer than everything that is measured.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Waits below this are the machine's: in an unoptimised build on a busy one a single pause makes so much.
+/// Shorter delays come from the machine: a single pause of an unoptimised build on a busy machine takes this long.
 const FLOOR: Duration = Duration::from_millis(50);
-/// Longer than any delivery may take here by far.
+/// Much longer than any delivery takes here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn settings() -> ServerBuilder {
     Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", &format!("{}ms", TIMEOUT.as_millis()))
 }
 
-/// A receiver of its own for each of as many links.
+/// One receiver for each of the links.
 struct Side {
     receivers: Vec<Receiver>,
     links: Vec<String>,
@@ -55,7 +55,7 @@ impl Side {
         Self { receivers, links }
     }
 
-    /// Of the deliveries that came: the moments of their hits, and how long after them they came first.
+    /// For each delivery: the time of its hit, and how long after it the first attempt came.
     fn waits(&self, epoch: (Instant, Timestamp)) -> Vec<(Timestamp, Duration)> {
         let mut seen = HashSet::new();
         let received = self.receivers.iter().flat_map(Receiver::received);
@@ -80,7 +80,7 @@ fn click_evenly(address: SocketAddr, links: &[String], hits: u32, span: Duration
     }
 }
 
-/// Follows the links of each of `sides` at once.
+/// Follows the links of all `sides` at the same time.
 async fn click_side_by_side(sides: &[(SocketAddr, &Side)], hits: u32, span: Duration) {
     let sides = sides.iter().map(|(address, side)| (*address, side.links.clone()));
     let threads = sides.map(|(address, links)| std::thread::spawn(move || click_evenly(address, &links, hits, span)));
@@ -88,7 +88,7 @@ async fn click_side_by_side(sides: &[(SocketAddr, &Side)], hits: u32, span: Dura
     tokio::task::spawn_blocking(|| threads.into_iter().for_each(|thread| thread.join().unwrap())).await.unwrap();
 }
 
-/// The wait that 99 of 100 do not exceed, of each part of the span.
+/// The delay that 99 of 100 deliveries do not exceed, for each part of the span.
 fn slowest_hundredths(mut waits: Vec<(Timestamp, Duration)>) -> Vec<Duration> {
     waits.sort_unstable();
     let part = waits.len().div_ceil(PARTS);
@@ -107,7 +107,7 @@ async fn fifty_receivers_that_hang_do_not_slow_fifty_others() {
     let (undisturbed, answering) = (Side::of(&calm, false).await, Side::of(&calm, false).await);
     let (disturbed, hanging) = (Side::of(&troubled, false).await, Side::of(&troubled, true).await);
 
-    // At even distances too, so that they do not all time out at the same moments: that would be a load of its own.
+    // At even intervals too, so that they do not all time out at the same time, which would be a load of its own.
     let others = [(calm.address, &answering), (troubled.address, &hanging)];
     click_side_by_side(&others, HITS_BEFORE, TIMEOUT * HITS_BEFORE).await;
     for receiver in &hanging.receivers {
@@ -132,7 +132,7 @@ async fn fifty_receivers_that_hang_do_not_slow_fifty_others() {
     eprintln!("99 % of each part without hanging receivers: {without:?}; with: {with:?}; ratios {ratios:.2?}");
     assert!(ratios[PARTS / 2] <= 2.0, "{with:?} with hanging receivers, {without:?} without");
 
-    // They did hang, were tried again and again, and not one was abandoned.
+    // They did hang and were tried again and again, and none was abandoned.
     for (receiver, link) in hanging.receivers.iter().zip(&hanging.links) {
         let status = troubled.root().get(&format!("/{link}/webhooks/status")).await.expect(200).json();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Receivers of one key that hang hold up no other key, and not the key's own next receiver for ever: with real sockets, one
-//! port a receiver.
+//! Hanging receivers of one key delay no other key, and the key's own next receiver only for a time: with real sockets,
+//! one port for each receiver.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use crate::support::server::{Server, ServerBuilder, metric};
 use crate::support::wire::Connection;
 use crate::support::{SOON, eventually};
 
-/// As promised.
+/// The bound that the documentation states.
 const ANOTHER_KEY_WITHIN: Duration = Duration::from_secs(3);
 
-/// Receivers that take every connection and answer nothing.
+/// Receivers that accept every connection and never answer.
 struct Hanging(Vec<TcpListener>);
 
 impl Hanging {
     fn start(count: usize) -> Self {
-        // Shells often allow 1,024 open files, and more where a program asks.
+        // Shells often allow 1,024 open files, and more if a program asks.
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
-        // The system accepts for them.
+        // The kernel accepts connections for them.
         Self((0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect())
     }
 
-    /// Links of a key, with ten of them each.
+    /// Links of a key, with ten of these receivers each.
     async fn links_of(&self, key: &Client) -> Vec<String> {
         let mut links = Vec::new();
         for ten in self.0.chunks(10) {
@@ -39,7 +39,7 @@ impl Hanging {
     }
 }
 
-/// Few workers, so that few receivers are many.
+/// With few workers, few receivers are enough to occupy them.
 fn few_workers() -> ServerBuilder {
     Server::builder()
         .set("SIGNPOST_WEBHOOKS__WORKERS", "32")
@@ -72,7 +72,7 @@ async fn in_flight(server: &Server, least: f64) {
     .await;
 }
 
-/// How long it takes until a new receiver of a key gets its first delivery.
+/// How long a new receiver of a key waits for its first delivery.
 async fn first_delivery(server: &Server, key: &Client) -> Duration {
     let receiver = Receiver::start().await;
     let link = key.link_with_webhooks(&[receiver.url("/")]).await;
@@ -83,8 +83,8 @@ async fn first_delivery(server: &Server, key: &Client) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_receivers_of_one_key_that_hang_hold_up_no_other_key() {
-    // No try ends by itself meanwhile: with the default of 10 s it is the same, only later.
+async fn two_thousand_hanging_receivers_of_one_key_delay_no_other_key() {
+    // No attempt times out meanwhile: with the default of 10 s the result is the same, only later.
     let server = few_workers()
         .set("SIGNPOST_WEBHOOKS__WORKERS", "256")
         .set("SIGNPOST_WEBHOOKS__BUFFER", "1024")
@@ -94,7 +94,7 @@ async fn two_thousand_receivers_of_one_key_that_hang_hold_up_no_other_key() {
     let links = hanging.links_of(&new_key(&server).await).await;
     click_all(&server, &links, 5).await;
     in_flight(&server, 100.0).await;
-    // Several that come one after the other, of several keys, and two of the same.
+    // Several new receivers one after the other, of several keys, and two of the same key.
     for _ in 0..3 {
         let key = new_key(&server).await;
         for _ in 0..2 {
@@ -105,9 +105,9 @@ async fn two_thousand_receivers_of_one_key_that_hang_hold_up_no_other_key() {
     }
 }
 
-/// They have been tried before, and have failed.
+/// Receivers that were tried before, and failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn receivers_of_one_key_that_fail_in_turn_hold_up_no_other_key() {
+async fn receivers_of_one_key_that_fail_in_turn_delay_no_other_key() {
     let server = few_workers().set("SIGNPOST_WEBHOOKS__TIMEOUT", "5s").start();
     let hanging = Hanging::start(200);
     let links = hanging.links_of(&new_key(&server).await).await;
@@ -121,7 +121,7 @@ async fn receivers_of_one_key_that_fail_in_turn_hold_up_no_other_key() {
     }
 }
 
-/// Which keep being hit meanwhile.
+/// Receivers whose links get further hits meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receivers_that_hang_do_not_keep_out_the_next_one_of_their_own_key() {
     let server = few_workers().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1s").start();
@@ -139,7 +139,7 @@ async fn receivers_that_hang_do_not_keep_out_the_next_one_of_their_own_key() {
         for _ in 0..3 {
             let took = first_delivery(&server, &key).await;
             eprintln!("the first delivery of the same key's next receiver: {took:?}");
-            // Each of the hundred may be tried once before it: some twenty at a time, for a second.
+            // Each of the hundred receivers may be tried once before it: some twenty at a time, for a second.
             assert!(took < SOON, "{took:?}");
         }
     };
@@ -149,7 +149,7 @@ async fn receivers_that_hang_do_not_keep_out_the_next_one_of_their_own_key() {
     }
 }
 
-/// One host receives for both keys, and answers one of them only.
+/// One host receives for both keys, and answers only one of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_hangs_for_one_key_is_called_for_another() {
     let server = few_workers()
@@ -160,7 +160,7 @@ async fn a_host_that_hangs_for_one_key_is_called_for_another() {
     let (one, other, receiver) = (new_key(&server).await, new_key(&server).await, Receiver::start().await);
     let to_slow = one.link_with_webhooks(&[receiver.url("/slow")]).await;
     let to_quick = other.link_with_webhooks(&[receiver.url("/quick")]).await;
-    // It has shown to bear as many as a host may have.
+    // The window of this receiver reaches the bound of a host.
     click_all(&server, std::slice::from_ref(&to_slow), 50).await;
     receiver.wait_for(50, SOON).await;
     receiver.decide_with(|request| if request.path == "/slow" { Reply::Silence } else { Reply::Status(200) });

@@ -1,4 +1,4 @@
-//! What the metrics tell of webhooks.
+//! The metrics of webhooks.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ async fn metrics_tell_what_became_of_deliveries_and_what_waits() {
         .await;
     };
 
-    // One fails for good, one succeeds at its second try, one at its first, and one is past the quota.
+    // One delivery fails, one succeeds at its second attempt, one at its first, and one is over the quota.
     receiver.reply_with([Reply::Status(500); 4]);
     server.click(&id, 1).await;
     receiver.wait_for(3, SOON).await;
@@ -50,13 +50,13 @@ async fn metrics_tell_what_became_of_deliveries_and_what_waits() {
     ])
     .await;
 
-    // Root has no quota; its receiver says nothing.
+    // The root key has no quota; its receiver does not answer.
     receiver.reply_with([Reply::Silence]);
     let id = root.link_with_webhooks(&[receiver.url("/")]).await;
     server.click(&id, 1).await;
     receiver.wait_for(7, SOON).await;
     expect(&[("signpost_webhook_pending", 1.0), ("signpost_webhook_in_flight", 1.0)]).await;
-    // It is noted at other moments than what is pending.
+    // This metric is updated at other times than the number of pending deliveries.
     let overdue = async || metric(&server.metrics().await, "signpost_webhook_overdue_seconds").filter(|it| *it > 0.0);
     eventually("overdue", SOON, overdue).await;
 }

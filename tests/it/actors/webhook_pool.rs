@@ -1,5 +1,5 @@
-//! Dispatcher and workers: one receiver does not hold up another, and no delivery is lost or doubled by a panic, a
-//! restart or a store that fails.
+//! Dispatcher and workers: one receiver does not delay another, and no delivery is lost or doubled by a panic, a
+//! restart or a failing store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn impatient() -> ServerBuilder {
     Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,100ms")
 }
 
-/// No try ends by itself before a test has waited in vain. The server's end waits for those under way, and its receivers need
+/// No attempt times out before a test does. A stop of the server waits for attempts in flight, and its receivers need
 /// threads to close their connections meanwhile.
 fn patient() -> ServerBuilder {
     Server::builder().set("SIGNPOST_WEBHOOKS__TIMEOUT", "1m")
@@ -52,12 +52,12 @@ async fn deliveries(client: &Client, id: &str) -> Vec<Value> {
     status["deliveries"].as_array().unwrap().clone()
 }
 
-/// Waits until `count` calls of a method of the store were answered with a fault.
+/// Waits until `count` calls of a method of the store got an error.
 async fn refused(switch: &FaultSwitch, method: &str, count: u64) {
     eventually("refused calls", SOON, async || (switch.refused(method) >= count).then_some(())).await;
 }
 
-/// How often each delivery came.
+/// How often each delivery was received.
 fn times_received(receiver: &Receiver) -> HashMap<String, usize> {
     let mut times = HashMap::new();
     for request in receiver.received() {
@@ -67,7 +67,7 @@ fn times_received(receiver: &Receiver) -> HashMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_receiver_does_not_hold_up_another() {
+async fn a_slow_receiver_does_not_delay_another() {
     let server = patient().start();
     let (slow, quick) = (Receiver::start().await, Receiver::start().await);
     slow.reply_with([Reply::Silence; 200]);
@@ -75,7 +75,7 @@ async fn a_slow_receiver_does_not_hold_up_another() {
     let to_slow = root.link_with_webhooks(&[slow.url("/")]).await;
     let to_quick = root.link_with_webhooks(&[quick.url("/")]).await;
     server.click(&to_slow, 100).await;
-    // As many as may be under way at once to a receiver that nothing is known of, and no more.
+    // The window of a new receiver.
     slow.wait_for(2, SOON).await;
     server.click(&to_quick, 50).await;
     quick.wait_for(50, SOON).await;
@@ -85,14 +85,15 @@ async fn a_slow_receiver_does_not_hold_up_another() {
 }
 
 #[tokio::test]
-async fn a_receiver_is_tried_with_as_many_at_a_time_as_it_bears() {
+async fn a_receiver_gets_more_concurrent_attempts_after_successes_and_fewer_after_failures() {
     let server =
         patient().set("SIGNPOST_WEBHOOKS__IN_FLIGHT_PER_HOST", "6").set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "").start();
     let (receiver, other) = (Receiver::start().await, Receiver::start().await);
     let root = server.root();
     let id = root.link_with_webhooks(&[receiver.url("/")]).await;
     let sentinel = root.link_with_webhooks(&[other.url("/")]).await;
-    // How many come at once while none is answered: deliveries to another show that the queue was looked through.
+    // The number of concurrent requests while none is answered. Deliveries to another receiver show that the queue was
+    // read.
     let mut rounds = 0;
     let mut at_once = async || {
         let before = receiver.received().len();
@@ -108,7 +109,7 @@ async fn a_receiver_is_tried_with_as_many_at_a_time_as_it_bears() {
     };
     assert_eq!(at_once().await, 2, "nothing is known of it");
     assert_eq!(at_once().await, 6, "it has answered, one after the other");
-    // All that are under way fail: the number is halved by each.
+    // All attempts in flight fail: each halves the window.
     receiver.decide_with(|_| Reply::Status(500));
     assert_eq!(at_once().await, 6, "those that fail were begun before");
     assert_eq!(at_once().await, 1, "it fails again and again, and is not abandoned");
@@ -117,7 +118,7 @@ async fn a_receiver_is_tried_with_as_many_at_a_time_as_it_bears() {
     assert_eq!(at_once().await, 6, "it is well again");
 }
 
-/// More deliveries than are looked at in one round wait for a receiver that says nothing.
+/// More deliveries than a round reads wait for a receiver that does not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_backlog_of_one_receiver_does_not_hide_what_is_behind_it() {
     let server = patient().start();
@@ -155,7 +156,7 @@ async fn a_burst_to_one_receiver_is_delivered_whole_and_once() {
 
 #[tokio::test]
 async fn a_worker_that_panics_is_replaced_and_its_delivery_goes_on() {
-    // More tries than there are panics: none can make a delivery fail.
+    // More attempts than there are panics: none can make a delivery fail.
     let server = patient()
         .set("SIGNPOST_WEBHOOKS__WORKERS", "1")
         .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,50ms,50ms,50ms,50ms,50ms,50ms")
@@ -163,17 +164,17 @@ async fn a_worker_that_panics_is_replaced_and_its_delivery_goes_on() {
     let receiver = Receiver::start().await;
     let root = server.root();
     let id = root.link_with_webhooks(&[receiver.url("/")]).await;
-    // While it is idle.
+    // While the worker is idle.
     server.webhooks.worker(0).try_send(PanicWorker).unwrap();
     server.click(&id, 3).await;
     wait_for_sums(&root, &id, [0, 3, 0]).await;
-    // Again and again, while it has much to do: a panic ends what waits in the worker's mailbox.
+    // While the worker is busy: a panic drops the messages in its mailbox.
     for round in 0..6 {
         server.click(&id, 5).await;
         let _ = server.webhooks.worker(0).try_send(PanicWorker);
         receiver.wait_for(3 + round, SOON).await;
     }
-    // Much sooner than a try's time-out: nothing waited for one.
+    // Much sooner than the timeout of an attempt: nothing waited for one.
     wait_for_sums(&root, &id, [0, 33, 0]).await;
     let tries = deliveries(&root, &id).await.iter().map(|delivery| delivery["attempts"].as_u64().unwrap()).sum::<u64>();
     assert!((33..=33 + 6).contains(&tries), "{tries} tries: a panic costs at most the one under way");
@@ -191,7 +192,7 @@ async fn a_try_in_whose_middle_the_worker_panics_counts_as_one() {
     receiver.holds_answers(true);
     server.click(&id, 1).await;
     receiver.wait_for(1, SOON).await;
-    // The request is out, its answer is not in.
+    // The request was sent, and its answer has not arrived.
     server.webhooks.worker(0).try_send(PanicWorker).unwrap();
     let interrupted = eventually("the try is written down", SOON, async || {
         deliveries(&root, &id).await.pop().filter(|delivery| delivery["attempts"] != 0)
@@ -215,7 +216,7 @@ async fn a_try_in_whose_middle_the_worker_panics_counts_as_one() {
 }
 
 #[tokio::test]
-async fn a_pending_delivery_outlives_a_restart() {
+async fn a_pending_delivery_survives_a_restart() {
     let server = Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "1h,1h").start();
     let receiver = Receiver::start().await;
     receiver.reply_with([Reply::Status(500)]);
@@ -249,16 +250,16 @@ async fn a_drain_waits_for_the_tries_under_way_and_hands_back_the_rest() {
         (count(&metrics, "signpost_serving") == 0).then_some(())
     })
     .await;
-    // Its connection would have to end too.
+    // The drain would wait for this connection too.
     drop(operator);
     let began = Instant::now();
     receiver.holds_answers(false);
     let directory = stopping.await.unwrap();
-    // As soon as they have ended, and not when a drain must.
+    // As soon as the attempts have ended, not at the end of the drain timeout.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(receiver.received().len(), 2, "no try is begun while draining");
     let server = Server::builder().directory(directory).start();
-    // What was under way is written down as a failed try, and waits its second.
+    // The attempt in flight was written as failed, and is due again after a second.
     wait_for_sums(&server.root(), &id, [0, 20, 0]).await;
     assert_eq!(receiver.received().len(), 22);
 }
@@ -267,7 +268,7 @@ async fn a_drain_waits_for_the_tries_under_way_and_hands_back_the_rest() {
 async fn while_the_store_is_out_of_reach_deliveries_wait() {
     let switch = FaultSwitch::default();
     let faults = switch.clone();
-    // More tries than there are failures: none makes a delivery fail, also where all meet the same one.
+    // More attempts than there are failures: none makes a delivery fail, even if all meet the same failure.
     let server = Server::builder()
         .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,50ms,50ms,50ms,50ms")
         .wrap_store(move |store| Arc::new(FaultyStore::new(store, faults)))
@@ -282,7 +283,7 @@ async fn while_the_store_is_out_of_reach_deliveries_wait() {
     switch.out_of_reach(true);
     receiver.holds_answers(false);
     server.click(&id, 10).await;
-    // What became of the tries under way could not be written down, nor the new hits be queued, and more than once.
+    // The outcomes of the attempts in flight could not be written, nor the new hits queued, more than once.
     for method in ["settle_deliveries", "apply_hits"] {
         refused(&switch, method, 2).await;
     }
@@ -305,7 +306,7 @@ async fn a_try_whose_writing_down_was_not_answered_counts_once() {
     receiver.reply_with([Reply::Status(500); 2]);
     receiver.holds_answers(true);
     server.click(&id, 1).await;
-    // Both, so that each meets one of the failures.
+    // Both, so that each method meets one of the failures.
     receiver.wait_for(2, SOON).await;
     switch.loses_answers(true);
     receiver.holds_answers(false);

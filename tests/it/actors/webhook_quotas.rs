@@ -1,4 +1,4 @@
-//! Deliveries that a quota refuses: as quick as those that are sent, and exact.
+//! Deliveries over a quota are refused as quickly as others are sent, and exactly.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ async fn used(client: &Client) -> Value {
     client.get("/usage").await.expect(200).json()["usage"]["webhook_deliveries"]["current"].clone()
 }
 
-/// Ten webhooks of one receiver: its own places are few.
+/// Ten webhooks of one receiver, which has few slots.
 async fn link_ten_times_to(client: &Client, receiver: &Receiver) -> String {
     let urls: Vec<_> = (0..10).map(|path| receiver.url(&format!("/{path}"))).collect();
     client.link_with_webhooks(&urls).await
@@ -78,7 +78,7 @@ async fn deliveries_past_the_quota_are_settled_as_quickly_as_others_are_delivere
     wait_for_sums(&server, &link, [0, QUOTA, 10 * HITS as u64 - QUOTA]).await;
     let refusing = began.elapsed();
     eprintln!("{} deliveries: delivered in {delivering:?}, refused in {refusing:?}", 10 * HITS);
-    // Both are some looks at the queue; a pause of the machine may fall on either.
+    // Both need a few reads of the queue; a pause of the machine may affect either.
     assert!(refusing <= delivering + Duration::from_secs(1), "{refusing:?}, {delivering:?}");
 
     assert_eq!(receiver.received().len() as u64, 10 * HITS as u64 + QUOTA, "nothing more was sent");
@@ -88,7 +88,7 @@ async fn deliveries_past_the_quota_are_settled_as_quickly_as_others_are_delivere
     assert_eq!((&failed["error"], &failed["attempts"]), (&json!("quota exceeded"), &json!(0)));
 }
 
-/// Many receivers that take no place of the in-flight table, and one with a backlog that takes all it may have.
+/// Many flows without a slot of the in-flight table, and one with a backlog that takes all slots it may have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_passed_over_before_the_quota_was_used_up_is_settled_too() {
     const QUOTA: u64 = 30;
@@ -102,7 +102,7 @@ async fn what_was_passed_over_before_the_quota_was_used_up_is_settled_too() {
     receiver.holds_answers(false);
     wait_for_sums(&server, &link, [0, QUOTA, 1_000 - QUOTA]).await;
     assert_eq!((receiver.received().len() as u64, used(&limited).await), (QUOTA, json!(QUOTA)));
-    // The next ones find it known.
+    // For further deliveries, the quota is known to be used up.
     click(&server, &link, 50).await;
     wait_for_sums(&server, &link, [0, QUOTA, 1_500 - QUOTA]).await;
 }
@@ -119,9 +119,10 @@ async fn what_was_counted_is_tried_again_although_the_quota_is_used_up() {
     assert_eq!((receiver.received().len(), used(&limited).await), (6, json!(3)));
 }
 
-/// The first delivery past the quota takes a place, and so may find the quota used up for one that waits for another host.
+/// The first delivery over the quota takes a slot, and so may find the quota used up for one that waits for another
+/// host.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_whose_quota_is_used_up_holds_up_nobody() {
+async fn a_key_whose_quota_is_used_up_delays_no_other() {
     let server = with_quota(0).start();
     let (receiver, of_limited) = (Receiver::start().await, Receiver::start().await);
     let (other, limited) = (new_key(&server, "Pro").await, new_key(&server, "Free").await);

@@ -1,4 +1,4 @@
-//! Key shards of two nodes that tell each other what they have let in.
+//! Key shards of two nodes exchange the requests that they admitted.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -27,28 +27,28 @@ const KEY: KeyId = KeyId(Uuid::from_u128(0x0194_0000_0000_7000_8000_0000_0000_00
 const NOW: Timestamp = Timestamp(1_795_000_000_000);
 const LONG: Duration = Duration::from_secs(10);
 
-/// Where nodes meet: what each published last of each window.
+/// The store of the nodes: the last published version of each window.
 #[derive(Clone, Default)]
-struct Meeting(Arc<Published>);
+struct SharedMemory(Arc<Published>);
 
 #[derive(Default)]
 struct Published {
     logs: Mutex<HashMap<(usize, KeyId, RateLimitId), Vec<u64>>>,
     exchanges: AtomicUsize,
-    hearings: AtomicUsize,
+    reads: AtomicUsize,
     fails: AtomicBool,
     panics: AtomicBool,
-    /// While set, exchanges wait once they are written and before they read.
+    /// While set, exchanges wait between their write and their read.
     holds: watch::Sender<bool>,
 }
 
-impl Meeting {
+impl SharedMemory {
     fn exchanges(&self) -> usize {
         self.0.exchanges.load(Ordering::SeqCst)
     }
 
-    /// How many requests a node has told of.
-    fn told_of(&self, node: usize) -> usize {
+    /// How many requests a node has published.
+    fn published_requests(&self, node: usize) -> usize {
         let logs = self.0.logs.lock().unwrap();
         logs.iter().filter(|((of, ..), _)| *of == node).map(|(_, times)| times.len()).sum()
     }
@@ -57,32 +57,32 @@ impl Meeting {
         self.0.logs.lock().unwrap().clear();
     }
 
-    fn hearings(&self) -> usize {
-        self.0.hearings.load(Ordering::SeqCst)
+    fn reads(&self) -> usize {
+        self.0.reads.load(Ordering::SeqCst)
     }
 
-    async fn has_begun(&self, exchanges: usize) {
+    async fn has_started(&self, exchanges: usize) {
         eventually("an exchange", LONG, async || (self.exchanges() >= exchanges).then_some(())).await;
     }
 }
 
-/// The meeting as one node comes to it.
-struct Guest {
+/// The shared store as one node uses it.
+struct MemoryExchange {
     node: usize,
-    meeting: Meeting,
+    shared: SharedMemory,
 }
 
 #[async_trait]
-impl WindowExchange for Guest {
+impl WindowExchange for MemoryExchange {
     async fn exchange(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
-        let published = &self.meeting.0;
+        let published = &self.shared.0;
         let panics = published.panics.swap(false, Ordering::SeqCst);
         let fails = published.fails.load(Ordering::SeqCst);
         if !panics && !fails {
             let mut logs = published.logs.lock().unwrap();
             logs.extend(own.iter().map(|log| ((self.node, log.key, log.rate_limit), log.admitted_ms.clone())));
         }
-        // Who is told of it finds what was published.
+        // The count follows the write, so that whoever waits for it finds what was published.
         published.exchanges.fetch_add(1, Ordering::SeqCst);
         assert!(!panics, "a test wants this panic");
         if fails {
@@ -91,9 +91,9 @@ impl WindowExchange for Guest {
         Ok(self.others(&own.iter().map(|log| (log.key, log.rate_limit)).collect::<Vec<_>>()).await)
     }
 
-    async fn hear(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
-        let published = &self.meeting.0;
-        published.hearings.fetch_add(1, Ordering::SeqCst);
+    async fn read_others(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
+        let published = &self.shared.0;
+        published.reads.fetch_add(1, Ordering::SeqCst);
         if published.fails.load(Ordering::SeqCst) {
             return Err(StoreError::Unavailable("switched off by a test".into()));
         }
@@ -101,9 +101,9 @@ impl WindowExchange for Guest {
     }
 }
 
-impl Guest {
+impl MemoryExchange {
     async fn others(&self, asked: &[WindowId]) -> Vec<WindowLog> {
-        let published = &self.meeting.0;
+        let published = &self.shared.0;
         let mut holds = published.holds.subscribe();
         holds.wait_for(|holds| !holds).await.unwrap();
         let logs = published.logs.lock().unwrap();
@@ -120,7 +120,7 @@ impl Guest {
     }
 }
 
-/// A node with one shard, which exchanges only when it is told to.
+/// A node with one shard, which exchanges only on demand.
 struct Node {
     shards: KeyShards,
     clock: Clock,
@@ -128,13 +128,13 @@ struct Node {
 }
 
 impl Node {
-    fn start(node: usize, meeting: &Meeting, clock: &Clock) -> Self {
-        let sharing = Self::sharing(node, meeting, clock);
+    fn start(node: usize, shared: &SharedMemory, clock: &Clock) -> Self {
+        let sharing = Self::sharing(node, shared, clock);
         Self::start_with(Sharing { every: Duration::from_hours(1), ..sharing })
     }
 
-    fn sharing(node: usize, meeting: &Meeting, clock: &Clock) -> Sharing {
-        Sharing::new(Guest { node, meeting: meeting.clone() }, clock.clone())
+    fn sharing(node: usize, shared: &SharedMemory, clock: &Clock) -> Sharing {
+        Sharing::new(MemoryExchange { node, shared: shared.clone() }, clock.clone())
     }
 
     fn start_with(sharing: Sharing) -> Self {
@@ -178,26 +178,26 @@ impl Node {
     }
 }
 
-/// Runs a test of two nodes whose clocks stand together.
-fn with_two_nodes(test: impl AsyncFnOnce(&Node, &Node, &Meeting, &Clock)) {
+/// Runs a test of two nodes with the same clock.
+fn with_two_nodes(test: impl AsyncFnOnce(&Node, &Node, &SharedMemory, &Clock)) {
     System::new().block_on(async {
-        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
-        let nodes = [0, 1].map(|node| Node::start(node, &meeting, &clock));
-        test(&nodes[0], &nodes[1], &meeting, &clock).await;
+        let (shared, clock) = (SharedMemory::default(), Clock::standing_at(NOW));
+        let nodes = [0, 1].map(|node| Node::start(node, &shared, &clock));
+        test(&nodes[0], &nodes[1], &shared, &clock).await;
         nodes[0].shards.stop().await;
         nodes[1].shards.stop().await;
     });
 }
 
 #[test]
-fn two_nodes_hold_one_limit_once_they_have_told_each_other() {
+fn two_nodes_apply_one_limit_after_an_exchange() {
     with_two_nodes(async |one, another, _, clock| {
         assert_eq!(one.admitted(10, 4).await, 4);
         clock.advance(Duration::from_secs(5));
         assert_eq!(another.admitted(10, 3).await, 3);
         one.exchange().await;
         another.exchange().await;
-        // The oldest of all leaves the window 55 s from now.
+        // The oldest request leaves the window 55 s from now.
         assert_eq!(another.ask(10).await, Admission::Admitted { remaining: 2, reset_seconds: 55 });
         assert_eq!(another.admitted(10, 20).await, 2, "four there, four here");
         assert_eq!(another.ask(10).await, Admission::Refused { retry_after_seconds: 55 });
@@ -205,7 +205,7 @@ fn two_nodes_hold_one_limit_once_they_have_told_each_other() {
         for node in [another, one] {
             node.exchange().await;
         }
-        // Eleven of ten: the two oldest must leave, and the first node let in four at that time.
+        // Eleven of ten: the two oldest must leave the window, and the first node admitted four at that time.
         assert_eq!(one.ask(10).await, Admission::Refused { retry_after_seconds: 55 });
         clock.advance(Duration::from_secs(55));
         assert_eq!(one.admitted(10, 20).await, 3, "four have left of eleven");
@@ -214,49 +214,49 @@ fn two_nodes_hold_one_limit_once_they_have_told_each_other() {
 
 #[test]
 fn a_node_that_has_nothing_to_tell_does_not_exchange() {
-    with_two_nodes(async |one, another, meeting, _| {
+    with_two_nodes(async |one, another, shared, _| {
         one.exchange().await;
-        assert_eq!(meeting.exchanges(), 0);
+        assert_eq!(shared.exchanges(), 0);
         one.ask(1).await;
         one.exchange().await;
         one.exchange().await;
-        assert_eq!((meeting.exchanges(), meeting.told_of(0)), (1, 1));
+        assert_eq!((shared.exchanges(), shared.published_requests(0)), (1, 1));
         let no_limit = AdmitRequest { key: KEY, rate_limit: SHORTEN, limit: 0, now: NOW };
         another.shards.admit(no_limit).await.unwrap();
         another.exchange().await;
-        assert_eq!(meeting.exchanges(), 1, "there is no window where there is no limit");
+        assert_eq!(shared.exchanges(), 1, "there is no window where there is no limit");
     });
 }
 
 #[test]
 fn a_refused_request_asks_the_others_again() {
-    with_two_nodes(async |one, another, meeting, _| {
+    with_two_nodes(async |one, another, shared, _| {
         another.ask(2).await;
         another.exchange().await;
         one.ask(2).await;
         one.exchange().await;
         assert!(!one.ask(2).await.is_admitted());
-        meeting.forget();
+        shared.forget();
         one.exchange().await;
         assert!(one.ask(2).await.is_admitted(), "nobody has anything of a window that nobody tells of");
     });
 }
 
 #[test]
-fn what_is_let_in_during_an_exchange_is_told_by_the_next() {
-    with_two_nodes(async |one, another, meeting, _| {
+fn requests_admitted_during_an_exchange_are_published_by_the_next() {
+    with_two_nodes(async |one, another, shared, _| {
         one.ask(10).await;
-        meeting.0.holds.send_replace(true);
+        shared.0.holds.send_replace(true);
         one.begin_exchange();
-        meeting.has_begun(1).await;
+        shared.has_started(1).await;
         assert_eq!(one.admitted(10, 3).await, 3, "requests do not wait for it");
-        meeting.0.holds.send_replace(false);
+        shared.0.holds.send_replace(false);
         eventually("the next exchange", LONG, async || {
             one.exchange().await;
-            (meeting.told_of(0) == 4).then_some(())
+            (shared.published_requests(0) == 4).then_some(())
         })
         .await;
-        assert_eq!(meeting.exchanges(), 2);
+        assert_eq!(shared.exchanges(), 2);
         another.ask(5).await;
         another.exchange().await;
         assert!(!another.ask(5).await.is_admitted());
@@ -264,67 +264,67 @@ fn what_is_let_in_during_an_exchange_is_told_by_the_next() {
 }
 
 #[test]
-fn a_slow_exchange_is_waited_for_and_no_other_begun() {
-    with_two_nodes(async |one, _, meeting, _| {
+fn no_exchange_starts_during_a_slow_one() {
+    with_two_nodes(async |one, _, shared, _| {
         one.ask(10).await;
-        meeting.0.holds.send_replace(true);
+        shared.0.holds.send_replace(true);
         one.begin_exchange();
-        meeting.has_begun(1).await;
+        shared.has_started(1).await;
         for _ in 0..5 {
             one.ask(10).await;
             one.exchange().await;
         }
-        assert_eq!(meeting.exchanges(), 1);
-        meeting.0.holds.send_replace(false);
+        assert_eq!(shared.exchanges(), 1);
+        shared.0.holds.send_replace(false);
     });
 }
 
 #[test]
 fn an_exchange_that_failed_is_made_up_for_by_the_next() {
-    with_two_nodes(async |one, another, meeting, clock| {
+    with_two_nodes(async |one, another, shared, clock| {
         another.ask(3).await;
         another.exchange().await;
         one.ask(3).await;
         one.exchange().await;
-        meeting.0.fails.store(true, Ordering::SeqCst);
+        shared.0.fails.store(true, Ordering::SeqCst);
         assert!(one.ask(3).await.is_admitted());
         for _ in 0..3 {
             one.exchange().await;
         }
         assert!(!one.ask(3).await.is_admitted(), "what was told before stays counted");
-        assert_eq!(meeting.told_of(0), 1);
+        assert_eq!(shared.published_requests(0), 1);
         clock.advance(Duration::from_secs(1));
-        meeting.0.fails.store(false, Ordering::SeqCst);
+        shared.0.fails.store(false, Ordering::SeqCst);
         one.exchange().await;
-        assert_eq!(meeting.told_of(0), 2, "though nobody asked since");
+        assert_eq!(shared.published_requests(0), 2, "though nobody asked since");
     });
 }
 
 #[test]
 fn an_exchange_that_a_panic_cut_short_is_made_up_for() {
-    with_two_nodes(async |one, _, meeting, _| {
+    with_two_nodes(async |one, _, shared, _| {
         one.ask(10).await;
-        meeting.0.holds.send_replace(true);
+        shared.0.holds.send_replace(true);
         one.begin_exchange();
-        meeting.has_begun(1).await;
-        meeting.forget();
+        shared.has_started(1).await;
+        shared.forget();
         one.shards.shard(KEY).try_send(Panic).unwrap();
         one.has_restarted(1).await;
-        meeting.0.holds.send_replace(false);
+        shared.0.holds.send_replace(false);
         one.exchange().await;
-        assert_eq!(meeting.told_of(0), 1);
+        assert_eq!(shared.published_requests(0), 1);
     });
 }
 
 #[test]
 fn a_panic_in_an_exchange_loses_no_count_and_the_next_is_made() {
-    with_two_nodes(async |one, _, meeting, _| {
+    with_two_nodes(async |one, _, shared, _| {
         one.ask(2).await;
-        meeting.0.panics.store(true, Ordering::SeqCst);
+        shared.0.panics.store(true, Ordering::SeqCst);
         one.begin_exchange();
         one.has_restarted(1).await;
         one.exchange().await;
-        assert_eq!((meeting.exchanges(), meeting.told_of(0)), (2, 1));
+        assert_eq!((shared.exchanges(), shared.published_requests(0)), (2, 1));
         assert_eq!(one.admitted(2, 5).await, 1);
     });
 }
@@ -332,14 +332,15 @@ fn a_panic_in_an_exchange_loses_no_count_and_the_next_is_made() {
 #[test]
 fn an_exchange_without_end_is_given_up() {
     System::new().block_on(async {
-        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
-        let sharing = Node::sharing(0, &meeting, &clock);
-        let node = Node::start_with(Sharing { every: Duration::from_hours(1), patience: LONG / 1000, ..sharing });
+        let (shared, clock) = (SharedMemory::default(), Clock::standing_at(NOW));
+        let sharing = Node::sharing(0, &shared, &clock);
+        let node =
+            Node::start_with(Sharing { every: Duration::from_hours(1), exchange_timeout: LONG / 1000, ..sharing });
         node.ask(1).await;
-        meeting.0.holds.send_replace(true);
+        shared.0.holds.send_replace(true);
         node.exchange().await;
         node.exchange().await;
-        assert_eq!(meeting.exchanges(), 2);
+        assert_eq!(shared.exchanges(), 2);
         node.shards.stop().await;
     });
 }
@@ -347,12 +348,12 @@ fn an_exchange_without_end_is_given_up() {
 #[test]
 fn shards_exchange_by_themselves_again_and_again_also_after_a_panic() {
     System::new().block_on(async {
-        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
-        let sharing = Node::sharing(0, &meeting, &clock);
+        let (shared, clock) = (SharedMemory::default(), Clock::standing_at(NOW));
+        let sharing = Node::sharing(0, &shared, &clock);
         let node = Node::start_with(Sharing { every: Duration::from_millis(5), ..sharing });
         for told in 1..4 {
             node.ask(10).await;
-            eventually("an exchange", LONG, async || (meeting.told_of(0) == told).then_some(())).await;
+            eventually("an exchange", LONG, async || (shared.published_requests(0) == told).then_some(())).await;
             node.shards.shard(KEY).try_send(Panic).unwrap();
             node.has_restarted(told).await;
         }
@@ -361,7 +362,7 @@ fn shards_exchange_by_themselves_again_and_again_also_after_a_panic() {
 }
 
 #[test]
-fn every_key_and_endpoint_is_told_of_apart() {
+fn every_key_and_endpoint_is_published_separately() {
     with_two_nodes(async |one, another, _, _| {
         let request = |key, rate_limit| AdmitRequest { key, rate_limit, limit: 2, now: NOW };
         let keys = [KEY, KeyId(Uuid::from_u128(KEY.0.as_u128() + 1))];
@@ -388,14 +389,14 @@ fn every_key_and_endpoint_is_told_of_apart() {
 
 #[test]
 fn a_node_that_was_never_asked_for_a_key_knows_what_the_others_let_in() {
-    with_two_nodes(async |one, another, meeting, clock| {
+    with_two_nodes(async |one, another, shared, clock| {
         assert_eq!(one.admitted(120, 130).await, 120);
         one.exchange().await;
         clock.advance(Duration::from_millis(2_500));
         assert_eq!(another.admitted(120, 26).await, 0);
         assert_eq!(another.ask(120).await, Admission::Refused { retry_after_seconds: 58 });
-        // Each has looked once, whatever the number of requests.
-        assert_eq!(meeting.hearings(), 2);
+        // Each node has read once, whatever the number of requests.
+        assert_eq!(shared.reads(), 2);
     });
 }
 
@@ -409,24 +410,24 @@ fn a_node_refuses_nothing_below_the_limit_at_first() {
 }
 
 #[test]
-fn a_window_is_heard_of_for_a_minute_after_it_was_asked_last() {
-    with_two_nodes(async |one, another, meeting, clock| {
+fn a_window_is_read_for_a_minute_after_its_last_request() {
+    with_two_nodes(async |one, another, shared, clock| {
         another.ask(10).await;
         clock.advance(Duration::from_secs(50));
         assert_eq!(one.admitted(10, 10).await, 10);
         one.exchange().await;
         another.exchange().await;
         another.exchange().await;
-        let (exchanges, hearings) = (meeting.exchanges(), meeting.hearings());
+        let (exchanges, reads) = (shared.exchanges(), shared.reads());
         assert_eq!(another.admitted(10, 26).await, 0);
-        assert_eq!((meeting.exchanges(), meeting.hearings()), (exchanges, hearings), "that is at hand");
+        assert_eq!((shared.exchanges(), shared.reads()), (exchanges, reads), "that is at hand");
 
         clock.advance(Duration::from_mins(2));
         another.exchange().await;
         another.exchange().await;
-        let hearings = meeting.hearings();
+        let reads = shared.reads();
         another.exchange().await;
-        assert_eq!(meeting.hearings(), hearings, "nobody asks for it any more");
+        assert_eq!(shared.reads(), reads, "nobody asks for it any more");
         assert_eq!(one.admitted(10, 10).await, 10);
         one.exchange().await;
         assert_eq!(another.admitted(10, 26).await, 0, "it is heard of anew");
@@ -434,48 +435,48 @@ fn a_window_is_heard_of_for_a_minute_after_it_was_asked_last() {
 }
 
 #[test]
-fn requests_at_once_hear_of_a_window_once_and_hold_up_no_others() {
-    with_two_nodes(async |one, another, meeting, _| {
+fn concurrent_requests_read_a_window_once_and_delay_no_others() {
+    with_two_nodes(async |one, another, shared, _| {
         one.admitted(20, 15).await;
         one.exchange().await;
-        let hearings = meeting.hearings();
-        meeting.0.holds.send_replace(true);
+        let reads = shared.reads();
+        shared.0.holds.send_replace(true);
         let asked: Vec<_> = (0..50)
             .map(|_| another.shards.shard(KEY).clone())
             .map(|shard| (shard, another.request(20)))
             .map(|(shard, request)| actix::spawn(async move { shard.ask(request).await }))
             .collect();
-        eventually("one of them hears", LONG, async || (meeting.hearings() > hearings).then_some(())).await;
+        eventually("one of them hears", LONG, async || (shared.reads() > reads).then_some(())).await;
         let no_limit = AdmitRequest { limit: 0, ..another.request(20) };
         assert_eq!(another.shards.admit(no_limit).await.unwrap().admission, None);
         assert!(asked.iter().all(|asked| !asked.is_finished()));
-        meeting.0.holds.send_replace(false);
+        shared.0.holds.send_replace(false);
         let mut admitted = 0;
         for asked in asked {
             admitted += usize::from(asked.await.unwrap().unwrap().admission.unwrap().is_admitted());
         }
-        assert_eq!((admitted, meeting.hearings()), (5, hearings + 1));
+        assert_eq!((admitted, shared.reads()), (5, reads + 1));
     });
 }
 
 #[test]
-fn what_cannot_be_heard_of_is_counted_by_what_is_known_until_it_can() {
+fn a_window_that_cannot_be_read_is_decided_by_what_is_known() {
     System::new().block_on(async {
-        let (meeting, clock) = (Meeting::default(), Clock::standing_at(NOW));
-        let one = Node::start(0, &meeting, &clock);
+        let (shared, clock) = (SharedMemory::default(), Clock::standing_at(NOW));
+        let one = Node::start(0, &shared, &clock);
         one.admitted(10, 10).await;
         one.exchange().await;
         for hangs in [false, true] {
             let node = 1 + usize::from(hangs);
-            let sharing = Sharing { heard_within: LONG / 1000, ..Node::sharing(node, &meeting, &clock) };
+            let sharing = Sharing { read_timeout: LONG / 1000, ..Node::sharing(node, &shared, &clock) };
             let another = Node::start_with(Sharing { every: Duration::from_hours(1), ..sharing });
-            meeting.0.fails.store(!hangs, Ordering::SeqCst);
-            meeting.0.holds.send_replace(hangs);
-            let hearings = meeting.hearings();
+            shared.0.fails.store(!hangs, Ordering::SeqCst);
+            shared.0.holds.send_replace(hangs);
+            let reads = shared.reads();
             assert_eq!(another.admitted(10, 2).await, 2);
-            assert_eq!(meeting.hearings(), hearings + 1, "it is not asked for by every request");
-            meeting.0.fails.store(false, Ordering::SeqCst);
-            meeting.0.holds.send_replace(false);
+            assert_eq!(shared.reads(), reads + 1, "it is not asked for by every request");
+            shared.0.fails.store(false, Ordering::SeqCst);
+            shared.0.holds.send_replace(false);
             another.exchange().await;
             assert!(!another.ask(10).await.is_admitted());
             another.shards.stop().await;

@@ -1,4 +1,4 @@
-//! What answers say, whom they are believed, and for how long.
+//! Responses: their content, which ones are accepted, and how long they are cached.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ async fn one_family_is_enough_where_the_other_fails_or_hangs() {
     for host in ["fails.example", "missing.example"] {
         assert_eq!(addresses(&resolver, host).await, ["192.0.2.1"], "{host}");
     }
-    // Waited for, but not as long as a server is.
+    // The look-up waits for it, but less than the timeout of a server.
     let began = Instant::now();
     assert_eq!(addresses(&resolver, "hangs.example").await, ["192.0.2.1"]);
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
@@ -48,7 +48,7 @@ async fn names_lead_to_others_and_only_what_they_lead_to_counts() {
     let server = NameServer::start(|asked| match &*asked.name {
         "alias.example" => Reply::Aliases(vec!["b.example", "C.Example"], ips(&["192.0.2.3"]), 60),
         "loop.example" => Reply::Aliases(vec!["d.example", "loop.example"], ips(&["192.0.2.4"]), 60),
-        // An address of a name that nobody asked for.
+        // An address of another name.
         _ => {
             let mut answer = asked.answer();
             let data = hickory_proto::rr::RData::A(hickory_proto::rr::rdata::A::new(192, 0, 2, 5));
@@ -93,7 +93,7 @@ async fn an_answer_is_kept_for_its_time() {
 }
 
 #[tokio::test]
-async fn that_there_is_nothing_is_kept_and_that_nobody_could_tell_is_not() {
+async fn negative_answers_are_cached_and_failures_are_not() {
     let server = NameServer::start(|asked| match &*asked.name {
         "missing.example" => Reply::NoSuchName(60),
         "empty.example" => Reply::Addresses(Vec::new(), 60),
@@ -167,7 +167,7 @@ async fn what_is_too_long_for_a_datagram_is_asked_for_over_tcp() {
     );
     let resolver = Ground::new(&server.line()).resolver();
     let found = addresses(&resolver, "many.example").await;
-    // As many as are ever of use.
+    // The largest number that is used.
     assert_eq!((found.len(), &*found[0], &*found[7]), (8, "192.0.2.1", "192.0.2.8"));
     assert_eq!(server.asked().iter().filter(|asked| asked.over_tcp).count(), 2);
 }
@@ -176,5 +176,5 @@ async fn what_is_too_long_for_a_datagram_is_asked_for_over_tcp() {
 async fn an_answer_over_tcp_that_is_truncated_too_is_none() {
     let server = NameServer::start(|_| Reply::Truncated);
     let resolver = Ground::new(&(server.line() + "options attempts:1")).resolver();
-    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::Silence));
+    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::NoAnswer));
 }

@@ -1,4 +1,4 @@
-//! What the files say: search domains, hosts, and that they are followed when they change.
+//! The files: search domains and hosts, and changes of the files.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::support::eventually;
 use crate::support::name_server::{NameServer, Reply};
 
-/// Only this name is there; those below `fails.example` can't be told.
+/// Only this name exists; look-ups below `fails.example` fail.
 fn server_of(there: &'static str) -> NameServer {
     NameServer::start(move |asked| match &*asked.name {
         name if name == there => Reply::address("192.0.2.1"),
@@ -24,7 +24,7 @@ async fn a_short_name_is_looked_up_in_the_search_domains() {
     let resolver = Ground::new(&(server.line() + "search one.example two.example")).resolver();
     assert_eq!(addresses(&resolver, "a").await, ["192.0.2.1"]);
     assert_eq!(server.names(), ["a.one.example", "a.two.example"]);
-    // With a dot at its end it has no other name.
+    // A name with a trailing dot has no other name.
     assert!(addresses(&resolver, "a.").await.is_empty());
     assert_eq!(server.names()[2..], ["a"]);
     assert!(addresses(&resolver, "b.c").await.is_empty());
@@ -46,7 +46,7 @@ async fn a_search_domain_that_fails_is_passed_over() {
     assert_eq!(addresses(&Ground::new(&conf).resolver(), "a").await, ["192.0.2.1"]);
 }
 
-/// Where a domain's servers are silent, the others are not waited for too, and the name as it is gets its turn.
+/// If the servers of a domain do not answer, the other domains are skipped, and the name itself is looked up.
 #[tokio::test]
 async fn after_a_search_domain_that_is_silent_the_name_is_looked_up_as_it_is() {
     let server = server_of("a.b");
@@ -54,7 +54,7 @@ async fn after_a_search_domain_that_is_silent_the_name_is_looked_up_as_it_is() {
     let resolver = Ground::new(&conf).resolver();
     assert_eq!(addresses(&resolver, "a.b").await, ["192.0.2.1"]);
     assert_eq!(server.names(), ["a.b.silent.example", "a.b"]);
-    assert_eq!(look_up(&resolver, "c.silent.example").await, Err(LookUpError::Silence));
+    assert_eq!(look_up(&resolver, "c.silent.example").await, Err(LookUpError::NoAnswer));
     assert_eq!(server.names()[2..], ["c.silent.example"]);
 }
 
@@ -73,7 +73,7 @@ async fn the_hosts_file_goes_before_all_servers() {
 }
 
 #[tokio::test]
-async fn localhost_is_this_machine_and_nobody_is_asked() {
+async fn localhost_is_this_machine_without_a_query() {
     let server = NameServer::start(|_| Reply::address("192.0.2.1"));
     let ground = Ground::new(&server.line());
     for host in ["localhost", "localhost.", "LocalHost", "app.localhost"] {
@@ -92,7 +92,7 @@ async fn without_a_resolv_conf_the_hosts_file_counts_all_the_same() {
     std::fs::remove_file(ground.directory.path().join("resolv.conf")).unwrap();
     let resolver = ground.resolver();
     assert_eq!(addresses(&resolver, "a.example").await, ["192.0.2.7"]);
-    // Whether the machine of the test has a server or not.
+    // Whether the machine of the test has a name server or not.
     assert!(look_up(&resolver, "name.invalid").await.unwrap_or_default().is_empty());
     std::fs::remove_file(ground.directory.path().join("hosts")).unwrap();
     assert_eq!(addresses(&ground.resolver(), "localhost").await, ["::1", "127.0.0.1"]);
@@ -102,11 +102,12 @@ async fn without_a_resolv_conf_the_hosts_file_counts_all_the_same() {
 async fn files_that_change_are_followed() {
     let (first, second) = (server_of("first.example"), server_of("second.example"));
     let ground = Ground::new(&first.line());
-    let resolver = Resolver::new(Settings { look_at_files_every: Duration::from_millis(10), ..ground.settings() });
+    let resolver =
+        Resolver::new(ResolverSettings { check_files_every: Duration::from_millis(10), ..ground.settings() });
     assert_eq!(addresses(&resolver, "first.example").await, ["192.0.2.1"]);
     assert!(addresses(&resolver, "second.example").await.is_empty());
 
-    // Another file in its place, as most programs do it.
+    // The file is replaced, as by most programs.
     ground.write("new", &second.line());
     std::fs::rename(ground.directory.path().join("new"), ground.directory.path().join("resolv.conf")).unwrap();
     eventually("the other server", SOON, async || {
@@ -115,14 +116,14 @@ async fn files_that_change_are_followed() {
     .await;
     assert!(addresses(&resolver, "first.example").await.is_empty());
 
-    // Written to where it is, as in a container.
+    // The file is written in place, as in a container.
     ground.write("hosts", "192.0.2.9 second.example");
     eventually("the hosts file", SOON, async || {
         (addresses(&resolver, "second.example").await == ["192.0.2.9"]).then_some(())
     })
     .await;
 
-    // Gone, and back.
+    // The file is removed and restored.
     std::fs::remove_file(ground.directory.path().join("hosts")).unwrap();
     eventually("no hosts file", SOON, async || {
         (addresses(&resolver, "second.example").await == ["192.0.2.1"]).then_some(())
@@ -134,7 +135,7 @@ async fn files_that_change_are_followed() {
 async fn what_was_answered_is_kept_as_long_as_the_files_are_the_same() {
     let server = NameServer::start(|_| Reply::Addresses(vec!["192.0.2.1".parse().unwrap()], 60));
     let ground = Ground::new(&server.line());
-    let resolver = Resolver::new(Settings { look_at_files_every: Duration::ZERO, ..ground.settings() });
+    let resolver = Resolver::new(ResolverSettings { check_files_every: Duration::ZERO, ..ground.settings() });
     for _ in 0..5 {
         assert_eq!(addresses(&resolver, "a.example").await, ["192.0.2.1"]);
     }

@@ -1,4 +1,4 @@
-//! Looking names up, by a real name server on the loopback network.
+//! Look-ups of names at a real name server on the loopback network.
 
 mod answers;
 mod files;
@@ -6,12 +6,12 @@ mod servers;
 
 use std::net::IpAddr;
 
-use signpost::dns::{LookUpError, Resolver, Settings};
+use signpost::dns::{LookUpError, Resolver, ResolverSettings};
 use tempfile::TempDir;
 
 use crate::support::SOON;
 
-/// How names are looked up, as it is written in files of the test.
+/// The configuration files of a test.
 struct Ground {
     directory: TempDir,
 }
@@ -29,9 +29,9 @@ impl Ground {
         std::fs::write(self.directory.path().join(file), text).unwrap();
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> ResolverSettings {
         let hosts = self.directory.path().join("hosts");
-        Settings { hosts, ..Settings::new(self.directory.path().join("resolv.conf")) }
+        ResolverSettings { hosts, ..ResolverSettings::new(self.directory.path().join("resolv.conf")) }
     }
 
     fn resolver(&self) -> Resolver {
@@ -43,7 +43,7 @@ async fn look_up(resolver: &Resolver, host: &str) -> Result<Vec<IpAddr>, LookUpE
     tokio::time::timeout(SOON, resolver.look_up(host)).await.expect("the look-up does not end")
 }
 
-/// The addresses as text, in their order.
+/// The addresses as text, in order.
 async fn addresses(resolver: &Resolver, host: &str) -> Vec<String> {
     let found = look_up(resolver, host).await.unwrap_or_else(|error| panic!("{host}: {error}"));
     found.iter().map(IpAddr::to_string).collect()

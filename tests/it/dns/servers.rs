@@ -1,4 +1,4 @@
-//! Whom is asked, in which order, and what becomes of a look-up that nobody answers.
+//! Which servers are asked, in which order, and look-ups without an answer.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use super::*;
 use crate::support::eventually;
 use crate::support::name_server::{NameServer, Reply};
 
-/// Nobody listens there, and nobody else gets the port.
+/// No process listens there, and no other process gets the port.
 fn closed_port() -> (std::net::UdpSocket, String) {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    // Connected to another port, it takes nothing from elsewhere, and the sender is told so.
+    // Connected to another port, the socket receives nothing else, and the sender gets an error.
     socket.connect(other.local_addr().unwrap()).unwrap();
     let line = format!("nameserver [127.0.0.1]:{}\n", socket.local_addr().unwrap().port());
     (socket, line)
@@ -24,7 +24,7 @@ async fn the_next_server_is_asked_where_one_refuses_or_is_not_there() {
     let refusing = NameServer::start(|_| Reply::Failure(ResponseCode::Refused));
     let answering = NameServer::start(|_| Reply::address("192.0.2.1"));
     let (_closed, closed) = closed_port();
-    // Nothing here takes the time that a silent server is waited for.
+    // Nothing here takes as long as the timeout of a server.
     let conf = closed + &refusing.line() + &answering.line() + "options timeout:30";
     let resolver = Ground::new(&conf).resolver();
     assert_eq!(addresses(&resolver, "a.example").await, ["192.0.2.1"]);
@@ -62,25 +62,25 @@ async fn look_ups_begin_with_one_server_after_the_other_where_the_file_says_so()
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_at_once() {
+async fn a_server_that_is_down_is_skipped_at_once() {
     let (_closed, closed) = closed_port();
     let resolver = Ground::new(&(closed + "options timeout:30")).resolver();
-    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::Silence));
+    assert_eq!(look_up(&resolver, "a.example").await, Err(LookUpError::NoAnswer));
 }
 
-/// The clock jumps as soon as there is nothing to do but wait.
+/// The clock jumps whenever all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_is_asked_as_often_as_the_file_says() {
     let server = NameServer::start(|_| Reply::Silence);
     let resolver = Ground::new(&(server.line() + "options timeout:7 attempts:3")).resolver();
     let began = tokio::time::Instant::now();
-    assert_eq!(resolver.look_up("a.example").await, Err(LookUpError::Silence));
+    assert_eq!(resolver.look_up("a.example").await, Err(LookUpError::NoAnswer));
     assert_eq!(began.elapsed().as_secs(), 21);
     eventually("three questions", SOON, async || (server.names().len() == 3).then_some(())).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_up_that_is_dropped_asks_nobody_any_more_and_holds_nothing() {
+async fn a_dropped_look_up_sends_no_more_queries_and_holds_no_sockets() {
     let server = NameServer::start(|asked| match &*asked.name {
         "last.example" => Reply::address("192.0.2.1"),
         _ => Reply::Silence,
@@ -88,7 +88,7 @@ async fn a_look_up_that_is_dropped_asks_nobody_any_more_and_holds_nothing() {
     let resolver = Ground::new(&(server.line() + "options timeout:30 attempts:5")).resolver();
     for _ in 0..3 {
         let mut given_up = Box::pin(resolver.look_up("hangs.example"));
-        // Until it has asked.
+        // Until it has sent its query.
         let before = server.asked().len();
         tokio::time::resume();
         eventually("a question", SOON, async || {
@@ -101,13 +101,13 @@ async fn a_look_up_that_is_dropped_asks_nobody_any_more_and_holds_nothing() {
         tokio::time::advance(Duration::from_mins(10)).await;
     }
     tokio::time::resume();
-    // The server takes questions in their order.
+    // The server handles queries in order.
     assert_eq!(addresses(&resolver, "last.example").await, ["192.0.2.1"]);
     assert_eq!(server.names(), ["hangs.example", "hangs.example", "hangs.example", "last.example"]);
 }
 
 #[tokio::test]
-async fn names_that_hang_do_not_hold_up_others_however_many_there_are() {
+async fn names_that_hang_do_not_delay_others_however_many_there_are() {
     const BATCHES: usize = 6;
     const BATCH: usize = 50;
     let server = NameServer::start(|asked| {
@@ -120,14 +120,14 @@ async fn names_that_hang_do_not_hold_up_others_however_many_there_are() {
             let (resolver, host) = (resolver.clone(), format!("{number}.{batch}.hangs.example"));
             hanging.spawn(async move { resolver.look_up(&host).await });
         }
-        // The kernel drops what the server has no room for.
+        // The kernel drops queries that do not fit into the server's buffer.
         eventually("all hang", SOON, async || (server.asked().len() == 2 * batch * BATCH).then_some(())).await;
     }
     assert_eq!(addresses(&resolver, "a.example").await, ["192.0.2.1"]);
     assert!(hanging.try_join_next().is_none());
 }
 
-/// Where the one who has asked goes away, another one asks.
+/// If the caller that sent the query is dropped, another one sends it.
 #[tokio::test]
 async fn a_name_is_asked_for_once_however_many_want_it() {
     let server = NameServer::start(|_| Reply::Addresses(vec!["192.0.2.1".parse().unwrap()], 60));

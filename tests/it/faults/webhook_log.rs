@@ -1,4 +1,4 @@
-//! What the log tells of webhooks that fail, at its default level.
+//! The log lines about failing webhooks, at the default level.
 
 use std::net::TcpListener;
 
@@ -17,17 +17,17 @@ fn status(process: &Process, link: &str) -> Value {
 }
 
 /// The numbers of failures in the lines of a host.
-fn told(log: &str, host: &str) -> Vec<usize> {
+fn failures_of(log: &str, host: &str) -> Vec<usize> {
     let lines = log.lines().filter(|line| line.contains("webhooks fail") && line.contains(&format!("host=\"{host}\"")));
     let failures = |line: &str| line.split_once(" failures=")?.1.split(' ').next()?.parse().ok();
     lines.map(|line| failures(line).unwrap_or_else(|| panic!("no number: {line}"))).collect()
 }
 
 #[test]
-fn webhooks_that_fail_are_told_once_a_minute_and_host_with_how_many() {
+fn failing_webhooks_are_logged_once_a_minute_and_host_with_their_number() {
     let directory = tempfile::tempdir().unwrap();
     let process = Program::under_load(directory.path()).set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,50ms").serve();
-    // Nobody listens there any more.
+    // No process listens there any more.
     let hosts = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string());
     let urls: Vec<_> = hosts.iter().map(|host| format!("http://{host}/a-secret-path")).collect();
     let body = json!({"redirect_url": "https://example.com/", "webhooks": urls}).to_string();
@@ -43,13 +43,13 @@ fn webhooks_that_fail_are_told_once_a_minute_and_host_with_how_many() {
     });
     let log = process.stderr();
     for host in &hosts {
-        assert_eq!(told(&log, host).first(), Some(&1), "at once: {log}");
-        assert!(told(&log, host).len() <= 2, "{log}");
+        assert_eq!(failures_of(&log, host).first(), Some(&1), "at once: {log}");
+        assert!(failures_of(&log, host).len() <= 2, "{log}");
     }
     assert!(log.contains("connection refused"), "the reason: {log}");
     let ended = process.terminate();
     for host in &hosts {
-        assert_eq!(told(&ended.stderr, host).iter().sum::<usize>(), HITS * TRIES, "{}", ended.stderr);
+        assert_eq!(failures_of(&ended.stderr, host).iter().sum::<usize>(), HITS * TRIES, "{}", ended.stderr);
     }
     assert!(!ended.stderr.contains("a-secret-path"), "a URL may be a secret: {}", ended.stderr);
 }

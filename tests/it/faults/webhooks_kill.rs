@@ -1,5 +1,5 @@
-//! Webhooks under load, `kill -9`, restart, again and again: no delivery of an answered redirect is lost, none is forged
-//! or made up, and those that come twice can be told.
+//! Webhooks under load with `kill -9` and restarts: no delivery of an answered redirect is lost, none is made up, and
+//! repeated ones have the same id.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -15,22 +15,22 @@ use crate::support::server::ROOT_KEY;
 use crate::support::signature::Verifier;
 
 const ROUNDS: usize = 20;
-/// Redirects a round, where it is not killed before.
+/// Redirects in a round that is not killed before its end.
 const HITS: usize = 2_000;
 const VISITORS: usize = 8;
 const RECEIVERS: usize = 4;
-/// How many webhooks each link has, but for the one whose key's quota is used up.
+/// The number of webhooks of each link, except the one whose key's quota is used up.
 const WEBHOOKS: [usize; 6] = [1, 1, 2, 1, 3, 1];
-/// In the place of the longest wait before a kill: the load, or the deliveries after it, take longer.
+/// The longest wait before a kill: the load, or the deliveries after it, take longer.
 const LONGEST_WAIT_MS: u64 = 300;
-/// What the third key may have delivered in a month: less than its link is visited.
+/// The monthly delivery quota of the third key: less than the hits of its link.
 const FREE_QUOTA: u64 = 500;
-/// When no delivery of a link was made for so long, none is going to be.
+/// If a link had no delivery for this time, it gets none any more.
 const STILL: Duration = Duration::from_secs(15);
-/// One of so many deliveries is refused when it first comes.
+/// One of this many deliveries is refused at its first attempt.
 const ONE_REFUSED_OF: u32 = 16;
-/// Deliveries that a receiver has accepted and the service has not yet written down, at the most: those under way (one a
-/// worker), those of the group that is being written down, and those of the group that waits for it.
+/// The largest number of deliveries that a receiver has accepted and whose outcomes are not written yet: those in
+/// flight (one for each worker), those being written, and those that wait for the next write.
 const UNSETTLED: usize = 1_024;
 
 #[test]
@@ -59,20 +59,20 @@ fn every_answered_redirect_reaches_every_webhook_whatever_kill_9_interrupts() {
             }
             let mut join = || visitors.drain(..).for_each(|visitor| visits.merge(visitor.join().unwrap()));
             if round % 2 == 1 {
-                // In the midst of the deliveries that are left, not of the redirects.
+                // During the remaining deliveries, not during the redirects.
                 join();
             }
             std::thread::sleep(wait);
             process.kill();
             join();
         });
-        scene.end_of_a_life();
+        scene.process_ended();
         if round % 4 == 3 {
-            // Also while it recovers, when deliveries go on before the first request is answered.
+            // Also during recovery, when deliveries go on before the first request is answered.
             let starting = program(directory.path()).spawn();
             std::thread::sleep(Duration::from_millis(random.below(200)));
             starting.kill();
-            scene.end_of_a_life();
+            scene.process_ended();
         }
     }
     let load = began.elapsed();
@@ -84,7 +84,7 @@ fn every_answered_redirect_reaches_every_webhook_whatever_kill_9_interrupts() {
     let drained = drained_from.elapsed();
     let stopped = process.terminate();
     assert!(stopped.code() == Some(0) && !stopped.stderr.contains("ERROR"), "{stopped:?}");
-    scene.end_of_a_life();
+    scene.process_ended();
 
     let checked_from = Instant::now();
     let account = Account::of(&scene);
@@ -97,8 +97,8 @@ fn every_answered_redirect_reaches_every_webhook_whatever_kill_9_interrupts() {
         assert_eq!(*used, delivered, "a delivery counts once, whatever its tries: key {}", owner.index);
     }
 
-    let (repeats, deliveries) = (account.repeats_by_life.values().sum::<usize>(), account.deliveries.len());
-    let most = account.repeats_by_life.values().max().copied().unwrap_or(0);
+    let (repeats, deliveries) = (account.repeats_by_process.values().sum::<usize>(), account.deliveries.len());
+    let most = account.repeats_by_process.values().max().copied().unwrap_or(0);
     #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
     let share = 100.0 * repeats as f64 / deliveries as f64;
     eprintln!(
@@ -111,7 +111,7 @@ fn every_answered_redirect_reaches_every_webhook_whatever_kill_9_interrupts() {
     assert!(most <= UNSETTLED, "{most} came again after one kill");
 }
 
-/// Tries that fail come again soon: the test is about kills.
+/// Failed attempts are retried soon: the test is about kills.
 fn program(directory: &Path) -> Program {
     Program::under_load(directory)
         .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "50ms,100ms")
@@ -134,18 +134,18 @@ struct HookedLink {
     limited: bool,
 }
 
-/// Receivers, keys and links, and all requests that came.
+/// Receivers, keys and links, and all requests that were received.
 struct Scene {
     runtime: Runtime,
     receivers: Vec<Receiver>,
     owners: Vec<Owner>,
     links: Vec<HookedLink>,
     first: Option<Process>,
-    /// By life of the process: what its end left at each receiver.
-    lives: Vec<Vec<Vec<Received>>>,
+    /// By process: what each receiver had got when the process ended.
+    processes: Vec<Vec<Vec<Received>>>,
 }
 
-/// What the service tells when nothing is pending.
+/// The state of the service when nothing is pending.
 struct Ended {
     /// By link.
     statuses: Vec<Value>,
@@ -191,11 +191,11 @@ impl Scene {
             HookedLink { id: made["short_id"].as_str().unwrap().to_owned(), owner, urls, limited }
         });
         let links = links.collect();
-        Self { runtime, receivers, owners, links, first: Some(process), lives: Vec::new() }
+        Self { runtime, receivers, owners, links, first: Some(process), processes: Vec::new() }
     }
 
-    /// To be called when a process has ended: puts aside all that it sent.
-    fn end_of_a_life(&mut self) {
+    /// Called when a process has ended: stores all requests that it sent.
+    fn process_ended(&mut self) {
         let receivers = &self.receivers;
         let received = self.runtime.block_on(async {
             let mut received = Vec::new();
@@ -206,7 +206,7 @@ impl Scene {
             }
             received
         });
-        self.lives.push(received);
+        self.processes.push(received);
     }
 
     /// Waits until all hits are counted and nothing is pending.
@@ -225,7 +225,7 @@ impl Scene {
                 if now != before {
                     (before, changed) = (now, Instant::now());
                 }
-                // However slow the machine: it must go on.
+                // It must make progress, however slow the machine is.
                 assert!(changed.elapsed() < STILL, "{status}, {:?}", visits.of(&link.id));
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -258,25 +258,25 @@ struct Delivery {
     url: String,
     link: String,
     body: Vec<u8>,
-    /// In which lives of the process the receiver accepted it.
+    /// The processes whose attempts the receiver accepted.
     accepted_in: Vec<usize>,
 }
 
-/// What the receivers got, checked request by request.
+/// The requests at the receivers, checked one by one.
 struct Account {
     requests: usize,
     /// By `webhook-id`.
     deliveries: HashMap<String, Delivery>,
-    /// By the life whose end made them necessary.
-    repeats_by_life: BTreeMap<usize, usize>,
+    /// By process: how many repeats its end caused.
+    repeats_by_process: BTreeMap<usize, usize>,
 }
 
 impl Account {
     fn of(scene: &Scene) -> Self {
         let links: HashMap<&str, &HookedLink> = scene.links.iter().map(|link| (&*link.id, link)).collect();
         let mut deliveries: HashMap<String, Delivery> = HashMap::new();
-        let (mut requests, mut repeats_by_life) = (0, BTreeMap::new());
-        for (life, by_receiver) in scene.lives.iter().enumerate() {
+        let (mut requests, mut repeats_by_process) = (0, BTreeMap::new());
+        for (process, by_receiver) in scene.processes.iter().enumerate() {
             let received = by_receiver.iter().zip(&scene.receivers);
             for (request, receiver) in received.flat_map(|(all, receiver)| all.iter().map(move |one| (one, receiver))) {
                 requests += 1;
@@ -287,9 +287,9 @@ impl Account {
                 let verifier = &scene.owners[links[&*link].owner].verifier;
                 assert!(verifier.is_signed(request) && verifier.is_standard(request), "{request:?}");
                 let Some(known) = deliveries.get_mut(id) else {
-                    // The library takes its time; one in so many does, and all that are refused once.
+                    // The library is slow, so it checks one of this many requests, and all that are refused once.
                     assert!(!is_refused_first(id) || verifier.library_accepts(request), "{request:?}");
-                    let accepted_in = if is_refused_first(id) { vec![] } else { vec![life] };
+                    let accepted_in = if is_refused_first(id) { vec![] } else { vec![process] };
                     let delivery = Delivery { hit_id, url, link, body: request.body.clone(), accepted_in };
                     deliveries.insert(id.to_owned(), delivery);
                     continue;
@@ -297,21 +297,21 @@ impl Account {
                 assert!(verifier.library_accepts(request), "{request:?}");
                 assert_eq!((&known.hit_id, &known.url, &known.body), (&hit_id, &url, &request.body), "{id}");
                 if let Some(before) = known.accepted_in.last() {
-                    assert_ne!(*before, life, "sent again though it was accepted, and no kill in between: {id}");
-                    *repeats_by_life.entry(*before).or_default() += 1;
+                    assert_ne!(*before, process, "sent again though it was accepted, and no kill in between: {id}");
+                    *repeats_by_process.entry(*before).or_default() += 1;
                 }
-                known.accepted_in.push(life);
+                known.accepted_in.push(process);
             }
         }
         let pairs: HashSet<_> = deliveries.values().map(|delivery| (&delivery.hit_id, &delivery.url)).collect();
         assert_eq!(pairs.len(), deliveries.len(), "one webhook-id for a hit and a URL");
         let accepted = |delivery: &Delivery| !delivery.accepted_in.is_empty();
         assert!(deliveries.values().all(accepted), "what was refused came again");
-        Self { requests, deliveries, repeats_by_life }
+        Self { requests, deliveries, repeats_by_process }
     }
 }
 
-/// The receivers got every counted hit of the link at every URL, and the service says so.
+/// The receivers got every counted hit of the link at every URL, and the service reports the same.
 fn check_link(link: &HookedLink, status: &Value, account: &Account, visits: &Visits) {
     let total_hits = status["total_hits"].as_u64().unwrap();
     visits.of(&link.id).allows(total_hits, "total_hits");

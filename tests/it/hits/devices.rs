@@ -1,4 +1,4 @@
-//! Device labels, against real user agents and against harder ones.
+//! Device labels of real user agents and of harder ones.
 
 use signpost::domain::device::{Device, classify};
 
@@ -19,7 +19,7 @@ fn labels_agree_with_every_real_user_agent() {
         .collect();
 
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The number that the package's version had: an empty or cut file must not pass.
+    // The number of lines in that version of the package: an empty or truncated file must not pass.
     assert_eq!(REAL.lines().count(), 952);
 }
 

@@ -1,13 +1,13 @@
-//! A `MaxMind` DB of two records, for the layouts of databases that can't be fetched for a test.
+//! A `MaxMind` DB of two records, for layouts of databases that can't be fetched for a test.
 //!
-//! The first record holds for the addresses below 128.0.0.0, the second for the others.
+//! The first record is for addresses below 128.0.0.0, the second for all others.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// A value of the format, as far as databases of places use it.
+/// The values of the format that databases of places use.
 pub enum Value {
     Text(&'static str),
     U16(u16),
@@ -55,7 +55,7 @@ impl Value {
     }
 }
 
-/// The byte that tells a value's type and size; types over 7 have a byte of their own.
+/// The byte with a value's type and size; types over 7 have a byte of their own.
 fn control(out: &mut Vec<u8>, kind: u8, size: usize) {
     let (first, extended) = if kind > 7 { (0, Some(kind - 7)) } else { (kind << 5, None) };
     assert!(size < 29 + 256, "longer sizes are not needed here");
@@ -67,7 +67,7 @@ fn control(out: &mut Vec<u8>, kind: u8, size: usize) {
     }
 }
 
-/// Writes the database to a file of the tests' own, and tells where it is.
+/// Writes the database to a temporary file, and returns its path.
 pub fn write(name: &str, low: &Value, high: &Value) -> PathBuf {
     let mut data = Vec::new();
     low.encode(&mut data);
@@ -95,7 +95,7 @@ pub fn write(name: &str, low: &Value, high: &Value) -> PathBuf {
     ])
     .encode(&mut file);
 
-    // Tests that run at the same time may write the same one: whoever opens it finds it whole.
+    // Tests that run at the same time may write the same file: every reader finds a complete one.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut written = NamedTempFile::new_in(folder).expect("the tests' folder takes files");
     written.write_all(&file).unwrap();

@@ -1,5 +1,5 @@
-//! Places, from real databases (`tests/fetch-geo` fetches them) and from small ones in the layouts
-//! that have no free database.
+//! Places from real databases (`tests/fetch-geo` fetches them) and from small ones in the layouts without a free
+//! database.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use std::{
 use signpost::{
     counting::{
         enrich::Enricher,
-        places::{Place, Places, PlacesError},
+        places::{PlaceDatabase, PlacesError, VisitorPlace},
     },
     domain::referrer::OwnHost,
 };
@@ -38,11 +38,11 @@ fn address(text: &str) -> IpAddr {
 }
 
 /// Country, region and city, `-` for none.
-fn labels(place: &Place) -> [&str; 3] {
+fn labels(place: &VisitorPlace) -> [&str; 3] {
     [&place.country, place.region.as_deref().unwrap_or("-"), place.city.as_deref().unwrap_or("-")]
 }
 
-fn assert_places(places: &Places, expected: &[(&str, Option<[&str; 3]>)]) {
+fn assert_places(places: &PlaceDatabase, expected: &[(&str, Option<[&str; 3]>)]) {
     for &(text, expected) in expected {
         let place = places.lookup(address(text));
         assert_eq!(place.as_deref().map(labels), expected, "{text}");
@@ -53,7 +53,7 @@ fn assert_places(places: &Places, expected: &[(&str, Option<[&str; 3]>)]) {
 #[ignore = "reads a real database: run tests/fetch-geo, then cargo test -- --ignored"]
 fn a_country_database_gives_countries_of_both_kinds_of_address() {
     let path = geo_fixture(COUNTRIES);
-    let places = Places::open(path).expect("a database of countries");
+    let places = PlaceDatabase::open(path).expect("a database of countries");
     assert_places(
         &places,
         &[
@@ -72,16 +72,16 @@ fn a_country_database_gives_countries_of_both_kinds_of_address() {
 #[ignore = "reads a real database: run tests/fetch-geo, then cargo test -- --ignored"]
 fn a_city_database_gives_all_three_labels() {
     let path = geo_fixture(CITIES);
-    let places = Places::open(path).expect("a database of cities");
+    let places = PlaceDatabase::open(path).expect("a database of cities");
     assert_places(
         &places,
         &[
             ("8.8.8.8", Some(["US", "California, US", "Mountain View, California, US"])),
             ("::ffff:8.8.8.8", Some(["US", "California, US", "Mountain View, California, US"])),
-            // A city state: the database knows no region.
+            // A city state: the database has no region.
             ("13.228.0.1", Some(["SG", "-", "Singapore, SG"])),
             ("127.0.0.1", None),
-            // The database is of IPv4 addresses.
+            // The database has IPv4 addresses only.
             ("2001:4860:4860::8888", None),
         ],
     );
@@ -91,7 +91,7 @@ fn a_city_database_gives_all_three_labels() {
 #[ignore = "reads a real database: run tests/fetch-geo, then cargo test -- --ignored"]
 fn hits_from_one_place_share_its_labels() {
     let path = geo_fixture(CITIES);
-    let places = Places::open(path).expect("a database of cities");
+    let places = PlaceDatabase::open(path).expect("a database of cities");
     let mut enricher = Enricher::new(OwnHost::of_base_url("https://sho.rt"), Some(Arc::new(places)));
     let mut place_of = |text| enricher.enrich(b"", None, b"", address(text)).place;
 
@@ -111,12 +111,12 @@ fn the_nested_layout_of_geoip2_is_read() {
         ("subdivisions", List(vec![named("California"), named("San Francisco County")])),
     ]);
     let unplaced = Map(vec![("registered_country", Map(vec![("iso_code", Text("AU"))]))]);
-    let places = Places::open(mmdb::write("nested.mmdb", &city, &unplaced)).expect("a database of cities");
+    let places = PlaceDatabase::open(mmdb::write("nested.mmdb", &city, &unplaced)).expect("a database of cities");
     assert_places(
         &places,
         &[
             ("8.8.8.8", Some(["US", "California, US", "San Francisco, California, US"])),
-            // Where an address is registered is not where its user is.
+            // The place where an address is registered is not the place of its user.
             ("200.160.2.3", None),
         ],
     );
@@ -126,7 +126,7 @@ fn the_nested_layout_of_geoip2_is_read() {
 fn the_flat_layouts_are_read() {
     let code_and_name = Map(vec![("country", Text("United States")), ("country_code", Text("US"))]);
     let code_alone = Map(vec![("city", Text("Toulouse")), ("country", Text("FR")), ("region", Text("Occitanie"))]);
-    let places = Places::open(mmdb::write("flat.mmdb", &code_and_name, &code_alone)).expect("places");
+    let places = PlaceDatabase::open(mmdb::write("flat.mmdb", &code_and_name, &code_alone)).expect("places");
     assert_places(
         &places,
         &[
@@ -140,7 +140,7 @@ fn the_flat_layouts_are_read() {
 fn empty_and_unknown_parts_are_left_out() {
     let partly = Map(vec![("city", Text("")), ("country_code", Text("FR")), ("state1", Text(" "))]);
     let unknown = Map(vec![("country_code", Text("ZZ")), ("city", Text("Nowhere"))]);
-    let places = Places::open(mmdb::write("partly.mmdb", &partly, &unknown)).expect("places");
+    let places = PlaceDatabase::open(mmdb::write("partly.mmdb", &partly, &unknown)).expect("places");
     assert_places(&places, &[("8.8.8.8", Some(["FR", "-", "-"])), ("200.160.2.3", None)]);
 }
 
@@ -149,7 +149,7 @@ fn a_database_of_something_else_is_refused() {
     let network =
         || Map(vec![("autonomous_system_number", U32(64_496)), ("autonomous_system_organization", Text("Example"))]);
     let path = mmdb::write("networks.mmdb", &network(), &network());
-    let error = Places::open(path).expect_err("no places in it");
+    let error = PlaceDatabase::open(path).expect_err("no places in it");
     assert!(matches!(&error, PlacesError::NoPlaces { database_type, .. } if database_type == "Signpost-Test"));
     assert!(error.to_string().contains("networks.mmdb"), "{error}");
 }
@@ -157,24 +157,24 @@ fn a_database_of_something_else_is_refused() {
 #[test]
 fn what_is_no_database_is_refused() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    assert!(matches!(Places::open(manifest), Err(PlacesError::NotMmdb { .. })));
+    assert!(matches!(PlaceDatabase::open(manifest), Err(PlacesError::NotMmdb { .. })));
 
     let missing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("missing.mmdb");
-    assert!(matches!(Places::open(missing), Err(PlacesError::Unreadable { .. })));
+    assert!(matches!(PlaceDatabase::open(missing), Err(PlacesError::Unreadable { .. })));
 }
 
 #[test]
 fn a_database_cut_short_is_refused_or_read_without_harm() {
     let record = || Map(vec![("country_code", Text("US")), ("city", Text("Springfield"))]);
     let whole = mmdb::write("whole.mmdb", &record(), &record());
-    assert!(Places::open(&whole).is_ok());
+    assert!(PlaceDatabase::open(&whole).is_ok());
     let whole = std::fs::read(whole).expect("it was written");
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cut.mmdb");
     for at in 0..whole.len() {
-        // Both what is left when the end is lost, and when a byte is: neither may panic.
+        // A file without its end, and a file without one byte: neither may panic.
         for bytes in [whole[..at].to_vec(), [&whole[..at], &whole[at + 1..]].concat()] {
             std::fs::write(&path, bytes).expect("the tests' folder takes files");
-            if let Ok(places) = Places::open(&path) {
+            if let Ok(places) = PlaceDatabase::open(&path) {
                 places.lookup(address("8.8.8.8"));
                 places.lookup(address("200.160.2.3"));
             }

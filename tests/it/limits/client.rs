@@ -1,5 +1,5 @@
-//! The limit per client: its window against a naive model of the same estimate, its table, and
-//! both under many threads.
+//! The limit by client: its window compared with a simple model of the same estimate, its table, and both under many
+//! threads.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use signpost::limits::client::{ClientKey, ClientLimiter, MAX_LIMIT_PER_MINUTE, RetryAfter};
 
 const MINUTE: u64 = 60_000;
-/// A moment like those of a real clock, so that the start's wrap-around is exercised.
+/// A time like that of a real clock, so that the wrap-around of the start is exercised.
 const NOW: u64 = 1_795_272_582_028;
 
 fn client(address: &str) -> ClientKey {
@@ -26,7 +26,7 @@ fn limiter(limit: u32) -> ClientLimiter {
     ClientLimiter::new(limit, 64, 1)
 }
 
-/// How many of `count` requests at once are let in.
+/// How many of `count` concurrent requests are admitted.
 fn burst(limiter: &ClientLimiter, client: ClientKey, now: u64, count: u32) -> u32 {
     (0..count).map(|_| u32::from(limiter.admit(client, now).is_ok())).sum()
 }
@@ -96,7 +96,7 @@ fn a_refused_request_takes_nothing_from_the_window() {
     for now in (0..600_000).step_by(250) {
         let expected = left_alone.admit(me, now);
         assert_eq!(refused.admit(me, now), expected, "at {now}");
-        // Hammers only where it is refused already.
+        // Sends further requests only where they are refused already.
         if expected.is_err() {
             assert_eq!(burst(&refused, me, now, 50), 0);
         }
@@ -140,7 +140,7 @@ fn a_clock_set_back_by_more_begins_a_new_window() {
     assert_eq!(burst(&limiter, me, NOW - 60_001, 200), 100);
 }
 
-// --- Whose window ---
+// --- Clients ---
 
 #[test]
 fn a_client_is_an_ipv4_address_or_an_ipv6_slash_64() {
@@ -160,7 +160,7 @@ fn a_client_is_an_ipv4_address_or_an_ipv6_slash_64() {
         ("::ffff:192.0.2.1", "::ffff:192.0.2.2"),
         ("2001:db8:0:1::1", "2001:db8:0:2::1"),
         ("2001:db8::1", "2001:db9::1"),
-        // A /64 whose number is an IPv4 address's.
+        // A /64 network with the number of an IPv4 address.
         ("192.0.2.1", "0:0:c000:201::"),
         ("0.0.0.0", "::"),
         ("127.0.0.1", "::1"),
@@ -197,7 +197,7 @@ fn a_full_line_gives_the_client_whose_minute_began_first_a_new_window() {
 }
 
 #[test]
-fn a_window_that_is_over_makes_room_before_a_live_one() {
+fn a_window_that_has_ended_is_replaced_before_a_live_one() {
     let limiter = ClientLimiter::new(5, 4, 1);
     burst(&limiter, nth_client(0), NOW, 5);
     let later = NOW + 2 * MINUTE;
@@ -221,7 +221,7 @@ fn a_table_of_any_size_works() {
 
 #[test]
 fn neighbouring_addresses_spread_over_the_table() {
-    // A third of the cells taken: few clients should have lost theirs, whatever the seed.
+    // A third of the cells is taken: few clients may have lost theirs, whatever the seed.
     for seed in [0, 1, 42, u64::MAX] {
         for spacing in [1, 256, 65_536] {
             let limiter = ClientLimiter::new(1, 3 * 4_096, seed);
@@ -239,11 +239,11 @@ fn neighbouring_addresses_spread_over_the_table() {
 
 // --- Against the model ---
 
-/// The estimate as it is defined, from the times of all admitted requests.
+/// The estimate by its definition, from the times of all admitted requests.
 #[derive(Clone)]
 struct Model {
     limit: usize,
-    /// The start of the minute that the newest admitted request was in.
+    /// The start of the minute of the newest admitted request.
     start: u64,
     admitted: VecDeque<u64>,
 }
@@ -253,8 +253,8 @@ impl Model {
         Self { limit: limit as usize, start: 0, admitted: VecDeque::new() }
     }
 
-    /// The start of the minute that holds `now`; a client without a request in this minute and the
-    /// one before begins a new one.
+    /// The start of the minute of `now`; a client without a request in this minute and the previous one starts a new
+    /// one.
     fn minute(&self, now: u64) -> u64 {
         match self.admitted.back() {
             Some(_) if now < self.start + MINUTE => self.start,
@@ -267,7 +267,7 @@ impl Model {
         let minute = self.minute(now);
         let within = |from: u64, to: u64| self.admitted.iter().filter(|&&at| from <= at && at < to).count() as u128;
         let (previous, current) = (within(minute.saturating_sub(MINUTE), minute), within(minute, minute + MINUTE));
-        // Of the 60,000 ms before this minute, those that are in the last 60,000 that end with now.
+        // The part of the 60,000 ms before this minute that is within the last 60,000 ms.
         let overlap = u128::from((minute + MINUTE).saturating_sub(now + 1));
         previous * overlap + current * u128::from(MINUTE) < self.limit as u128 * u128::from(MINUTE)
     }
@@ -283,7 +283,7 @@ impl Model {
     }
 }
 
-/// Steps of a client: milliseconds to wait, then requests to send at once.
+/// Steps of a client: milliseconds to wait, then concurrent requests.
 fn steps() -> impl Strategy<Value = Vec<(u64, u32)>> {
     let wait = prop_oneof![
         4 => Just(0),
@@ -296,7 +296,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, u32)>> {
     prop::collection::vec((wait, 0..12_u32), 1..60)
 }
 
-/// Plays the steps and returns the times of the requests let in; checks each answer's wait.
+/// Runs the steps and returns the times of the admitted requests; checks the wait of each refusal.
 fn play(limit: u32, from: u64, steps: &[(u64, u32)]) -> Vec<u64> {
     let limiter = limiter(limit);
     let me = client("2001:db8::1");
@@ -400,7 +400,7 @@ proptest! {
 
 const THREADS: u32 = 8;
 
-/// Lets all threads send `each` requests for every client at once; the number let in per client.
+/// All threads send `each` requests for every client concurrently; returns the number of admitted requests by client.
 fn storm(limiter: &ClientLimiter, clients: &[ClientKey], now: u64, each: u32) -> Vec<u32> {
     let let_in: Vec<AtomicU32> = clients.iter().map(|_| AtomicU32::new(0)).collect();
     let barrier = Barrier::new(THREADS as usize);
@@ -410,7 +410,7 @@ fn storm(limiter: &ClientLimiter, clients: &[ClientKey], now: u64, each: u32) ->
             scope.spawn(move || {
                 for (client, let_in) in clients.iter().zip(let_in) {
                     barrier.wait();
-                    // Clocks of threads differ a little.
+                    // The clocks of threads differ a little.
                     let count = burst(limiter, *client, now + u64::from(thread % 3), each);
                     let_in.fetch_add(count, Ordering::Relaxed);
                 }
@@ -429,7 +429,7 @@ fn a_burst_from_many_threads_gets_exactly_the_limit() {
 
 #[test]
 fn many_threads_never_give_one_client_two_cells() {
-    // Four cells, all of them over when the next four clients come: each is taken under fire.
+    // Four cells whose windows have all ended when the next four clients come: each is taken under load.
     let limiter = ClientLimiter::new(20, 4, 3);
     for round in 0..100 {
         let now = NOW + u64::from(round) * 2 * MINUTE + u64::from(round) * 10;

@@ -1,5 +1,5 @@
-//! The client limiter under every interleaving of two threads that `loom` finds. Two races that eight busy threads did not
-//! show were found this way.
+//! The client limiter under every interleaving of two threads that `loom` finds. It found two races that eight busy
+//! threads did not show.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ mod atomics {
     }
 }
 
-// The very source that serves, over the model's atomics.
+// The source of the service, with the atomics of the model.
 #[allow(dead_code, reason = "the model asks for less than the service does")]
 #[path = "../../../src/limits/client.rs"]
 mod client;
@@ -27,9 +27,9 @@ fn client_number(number: u32) -> ClientKey {
     ClientKey::from(IpAddr::from(number.to_be_bytes()))
 }
 
-/// Two threads send for the clients of `plan` into one line of four cells, of which `used` belong to clients whose
-/// windows are over, and `live` to others whose windows have only begun. Each client of the plan gets what it asked for, up to
-/// the limit.
+/// Two threads send requests of the clients of `plan` into one line of four cells. `used` cells belong to clients whose
+/// windows have ended, `live` ones to clients whose windows have just started. Each client of the plan is admitted up
+/// to the limit.
 fn each_client_gets_its_limit(limit: u32, [used, live]: [u32; 2], plan: [&'static [u32]; 2], preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -44,7 +44,7 @@ fn each_client_gets_its_limit(limit: u32, [used, live]: [u32; 2], plan: [&'stati
         let send = |limiter: &ClientLimiter, clients: &[u32], now| -> Vec<(u32, bool)> {
             clients.iter().map(|number| (*number, limiter.admit(client_number(*number), now).is_ok())).collect()
         };
-        // Clocks of threads differ a little.
+        // The clocks of threads differ a little.
         let shared = Arc::clone(&limiter);
         let other = thread::spawn(move || send(&shared, plan[0], NOW + 2));
         let mut answers = send(&limiter, plan[1], NOW);

@@ -1,4 +1,4 @@
-//! Connections that are kept, and those that end otherwise than well.
+//! Pooled connections, and connections that fail.
 
 use tokio::net::TcpSocket;
 
@@ -34,7 +34,7 @@ async fn a_body_of_64_kib_is_read_and_a_longer_one_costs_the_connection() {
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
         let receiver = Receiver::start(Behaviour::Answer(answer)).await;
         let mut settings = settings();
-        // Only the limit on the size can end it.
+        // Only the bound on the size can end it.
         settings.drain_timeout = Duration::from_hours(1);
         let sender = sender(settings);
         for _ in 0..2 {
@@ -50,7 +50,7 @@ async fn an_endless_body_is_cut_off_and_its_head_still_counts() {
     let endless_body = Behaviour::Endless { beginning, part: "8\r\nendless!\r\n" };
     let receiver = Receiver::start(endless_body).await;
     let mut settings = settings();
-    // Only the limit on the size can end it.
+    // Only the bound on the size can end it.
     settings.drain_timeout = Duration::from_hours(1);
     let sender = sender(settings);
     let sending = sender.send(request(&receiver.url()));
@@ -58,7 +58,7 @@ async fn an_endless_body_is_cut_off_and_its_head_still_counts() {
     assert_eq!(sent, Ok(Ok(200)));
 }
 
-/// Nothing but a limit on the size can end it: the time that is allowed is longer than this test may take.
+/// Only the bound on the size can end it: the timeout is longer than this test may take.
 #[tokio::test]
 async fn an_endless_head_is_cut_off() {
     for part in ["x-endless: header\r\n", "endless"] {
@@ -103,7 +103,7 @@ async fn a_receiver_that_does_not_answer_in_time_has_timed_out() {
             if !receiver.requests().is_empty() {
                 break;
             }
-            // The machine took that time before the request was out.
+            // The machine took that time before the request was sent.
             assert!(tries < 5, "no request is sent");
         }
     }
@@ -122,7 +122,7 @@ async fn the_time_for_looking_up_the_name_counts_too() {
 
 #[tokio::test]
 async fn a_closed_port_is_connection_refused() {
-    // Nobody listens there, and nobody else gets the port.
+    // No process listens there, and no other process gets the port.
     let closed = TcpSocket::new_v4().unwrap();
     closed.bind((OPEN, 0).into()).unwrap();
     let url = format!("http://{}/", closed.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Whom the sender does not call: refused addresses in every form, whoever is redirected to, proxies.
+//! What the sender does not call: refused addresses in every notation, targets of redirects, proxies.
 
 use std::net::Ipv6Addr;
 use std::process::Command;
@@ -39,7 +39,7 @@ const REFUSED_HOSTS: &[&str] = &[
     "[fe80::1]",
 ];
 
-/// What a name may resolve to that no webhook may reach.
+/// Addresses that a name may resolve to and that no webhook may reach.
 const REFUSED_ANSWERS: &[&str] = &[
     "0.0.0.0",
     "10.0.0.1",
@@ -84,7 +84,7 @@ async fn a_name_of_a_refused_address_is_never_dialled() {
     assert_eq!(closed_guard.send(request(&url)).await, Err(SendFailure::BlockedAddress));
     assert_eq!(receiver.connections(), 0);
 
-    // The same name, over the system's resolver, where the operator opens the network.
+    // The same name, with the system's resolver, if the operator permits the network.
     assert_eq!(sender(settings()).send(request(&url)).await, Ok(200));
 }
 
@@ -123,7 +123,7 @@ async fn of_a_names_addresses_only_the_permitted_are_dialled() {
 
 #[tokio::test]
 async fn a_permitted_address_that_is_down_does_not_lead_to_a_refused_one() {
-    // Nobody listens there, and nobody else gets the port.
+    // No process listens there, and no other process gets the port.
     let down = TcpSocket::new_v4().unwrap();
     down.bind((OPEN, 0).into()).unwrap();
     let port = down.local_addr().unwrap().port();
@@ -136,7 +136,7 @@ async fn a_permitted_address_that_is_down_does_not_lead_to_a_refused_one() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_bound_anew_to_a_refused_address_does_not_pass() {
+async fn a_name_that_is_rebound_to_a_refused_address_does_not_pass() {
     let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let receiver = Receiver::start(Behaviour::AnswerAndClose(closing.into())).await;
     let trap = Receiver::trap(&receiver).await;
@@ -150,13 +150,13 @@ async fn a_name_that_is_bound_anew_to_a_refused_address_does_not_pass() {
     let (sent, blocked) = (Ok(200), Err(SendFailure::BlockedAddress));
     for (turn, expected) in [sent, blocked, sent, blocked, sent].into_iter().enumerate() {
         assert_eq!(sender.send(request(&url)).await, expected);
-        // One look-up a connection: what was judged is what was dialled.
+        // One look-up for each connection: the checked address is the one that is connected to.
         assert_eq!(lookup.asked.load(Ordering::SeqCst), turn + 1);
     }
     assert_eq!((receiver.connections(), trap.connections()), (3, 0));
 }
 
-/// The same with the service's own resolver and a real name server, also where the answer may be kept.
+/// The same with the service's own resolver and a real name server, also if the answer may be cached.
 #[tokio::test]
 async fn what_a_name_server_says_is_judged_at_every_dial() {
     let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -210,15 +210,15 @@ async fn a_redirect_is_a_failure_and_is_not_followed() {
     assert_eq!(target.connections(), 0);
 }
 
-/// The environment of a process can't be changed safely while it runs threads, so this test starts
-/// itself anew, in a process whose environment names a proxy.
+/// The environment of a process can't be changed safely while it has threads, so this test starts itself again in a
+/// process whose environment has a proxy.
 #[tokio::test]
 async fn a_proxy_in_the_environment_is_not_used() {
     const RECEIVER: &str = "TEST_RECEIVER_URL";
     const HERE: &str = concat!(module_path!(), "::a_proxy_in_the_environment_is_not_used");
     if let Ok(url) = std::env::var(RECEIVER) {
         assert_eq!(sender(settings()).send(request(&url)).await, Ok(200));
-        // It does not speak TLS, and waits in vain for a request; a proxy would do no better.
+        // It does not speak TLS and waits for a request in vain; a proxy would do the same.
         let mut settings = settings();
         settings.timeout = Duration::from_secs(1);
         let over_tls = url.replacen("http:", "https:", 1);
@@ -239,7 +239,7 @@ async fn a_proxy_in_the_environment_is_not_used() {
     let ran = ran.unwrap().unwrap();
 
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
-    // The second one was given up by its sender, whether it was accepted by then or not.
+    // The sender has abandoned the second connection, whether it was accepted by then or not.
     eventually("both connections", SOON, async || (receiver.connections() >= 2).then_some(())).await;
     assert_eq!((receiver.connections(), proxy.connections()), (2, 0));
 }

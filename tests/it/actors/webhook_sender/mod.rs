@@ -1,4 +1,4 @@
-//! The outgoing side of webhooks, against real sockets on the loopback network.
+//! The webhook sender against real sockets on the loopback network.
 
 mod connections;
 mod guard;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use signpost::dns::{Resolver, Settings as ResolverSettings};
+use signpost::dns::{Resolver, ResolverSettings};
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_url::WebhookUrl;
@@ -29,10 +29,10 @@ const TIMESTAMP: i64 = 1_614_265_330;
 const BODY: &str = r#"{"event":"hit"}"#;
 
 const OPEN: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// On the loopback network too, but the tests' guard does not open it.
+/// Also on the loopback network, but not permitted by the tests' guard.
 const BLOCKED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// What a receiver does with every request that it has read.
+/// What a receiver does with every request.
 #[derive(Clone)]
 enum Behaviour {
     /// Answers, and reads the next request.
@@ -43,14 +43,14 @@ enum Behaviour {
     CloseUnanswered,
     /// Closes with a TCP reset.
     Reset,
-    /// Sends a beginning, and then a part again and again until the sender closes the connection.
+    /// Sends a response without an end until the sender closes the connection.
     Endless {
         beginning: &'static str,
         part: &'static str,
     },
 }
 
-/// An HTTP server on the loopback network whose behaviour is set.
+/// An HTTP server on the loopback network with a given behaviour.
 struct Receiver {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -67,7 +67,7 @@ impl Receiver {
         Self::start_at(SocketAddr::from((OPEN, 0)), Some(tls), behaviour).await
     }
 
-    /// A receiver that must not be reached, on the port that another one has at another address.
+    /// A receiver that must not be reached, on the port of another one at another address.
     async fn trap(beside: &Self) -> Self {
         let address = SocketAddr::from((BLOCKED, beside.address.port()));
         Self::start_at(address, None, Behaviour::Answer(OK.into())).await
@@ -146,7 +146,7 @@ where
     Ok(())
 }
 
-/// Reads one request with its body; `None` when the sender has closed the connection.
+/// Reads one request with its body; `None` if the sender has closed the connection.
 async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<String>> {
     let mut request = Vec::new();
     let whole = |request: &[u8]| {
@@ -171,7 +171,7 @@ fn header<'a>(request: &'a str, name: &str) -> Option<&'a str> {
     lines.find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
 }
 
-/// A resolver that answers what it is told, look-up by look-up; the last answer stays.
+/// A resolver with a list of answers, one for each look-up; the last one is repeated.
 #[derive(Default)]
 struct ScriptedLookup {
     answers: Mutex<Vec<Vec<IpAddr>>>,
@@ -218,7 +218,7 @@ fn settings_of(guard: AddressGuard) -> SenderSettings {
     SenderSettings::new(guard, Arc::new(Resolver::new(ResolverSettings::new("/etc/resolv.conf"))))
 }
 
-/// Settings that reach [`OPEN`] alone.
+/// Settings that permit only [`OPEN`].
 fn settings() -> SenderSettings {
     settings_of(guard("127.0.0.1/32"))
 }

@@ -1,4 +1,4 @@
-//! What is sent, and which answers are a success.
+//! The requests that are sent, and the responses that are a success.
 
 use super::*;
 

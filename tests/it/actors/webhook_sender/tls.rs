@@ -1,10 +1,10 @@
-//! Receivers are who their certificates say, or get nothing.
+//! Only receivers with a valid certificate get a request.
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
 
-/// A certificate authority and a server that has a certificate of it for `name`, good until that year.
+/// A certificate authority, and a server with a certificate of it for `name`, valid until that year.
 fn tls_server(name: &str, until_year: i32) -> (CertificateDer<'static>, TlsAcceptor) {
     let key_pair = rcgen::KeyPair::generate().unwrap();
     let mut parameters = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
@@ -21,7 +21,7 @@ fn tls_server(name: &str, until_year: i32) -> (CertificateDer<'static>, TlsAccep
     (certificate, TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Sends to a TLS receiver that has a certificate for `certified`, by the name `hook.test`.
+/// Sends to a TLS receiver named `hook.test` that has a certificate for `certified`.
 async fn send_over_tls(certified: &str, until_year: i32, trusted: bool) -> Result<u16, SendFailure> {
     let (certificate, tls) = tls_server(certified, until_year);
     let receiver = Receiver::start_tls(tls, Behaviour::Answer(OK.into())).await;

@@ -1,56 +1,57 @@
-//! What is known of a receiver, and how many of the workers and places that gives it; how keys share them.
+//! The health of a receiver, the share of workers and slots that receivers of each health may use, and how keys share
+//! them.
 
-/// What is known of a receiver.
+/// The health of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It was not tried yet.
+pub enum ReceiverHealth {
+    /// No attempt has ended yet.
     New,
-    /// Its last try succeeded.
-    Sound,
-    /// Its last try failed.
+    /// The last attempt succeeded.
+    Healthy,
+    /// The last attempt failed.
     Failing,
 }
 
-impl Standing {
-    pub const ALL: [Self; 3] = [Self::New, Self::Sound, Self::Failing];
+impl ReceiverHealth {
+    pub const ALL: [Self; 3] = [Self::New, Self::Healthy, Self::Failing];
 
-    /// Of `all` places, how many those of this standing may take, together with those of a worse one: those that fail at
-    /// most half, and together with those not yet known three quarters.
+    /// How many of `all` slots the receivers of this health and of worse ones may use together: failing ones half,
+    /// failing and new ones three quarters.
     fn share(self, all: usize) -> usize {
         match self {
-            Self::Sound => all,
+            Self::Healthy => all,
             Self::New => (all * 3).div_ceil(4),
             Self::Failing => all.div_ceil(2),
         }
     }
 
-    /// How many times its window a receiver may have at hand, so that there is always a next one. One that answers may
-    /// have more, to be taken from the queue and counted many at a time.
-    pub fn windows_at_hand(self) -> usize {
-        if self == Self::Sound { 4 } else { 2 }
+    /// How many times its window a receiver may have in memory, so that a free worker finds a delivery. A healthy
+    /// receiver may have more, so that its deliveries are taken from the queue and counted in batches.
+    pub fn windows_in_memory(self) -> usize {
+        if self == Self::Healthy { 4 } else { 2 }
     }
 
-    /// Those whose places count against this one's share.
+    /// The receivers whose slots count towards this share.
     fn counted_with(self) -> &'static [Self] {
         match self {
-            Self::Sound => &Self::ALL,
+            Self::Healthy => &Self::ALL,
             Self::New => &[Self::New, Self::Failing],
             Self::Failing => &[Self::Failing],
         }
     }
 
-    /// The standings whose shares hold for this one: a better standing's share holds for a worse one too.
+    /// The shares that limit a receiver of this health: its own, and those of better healths.
     fn bounds(self) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |bound| bound.counted_with().contains(&self))
     }
 }
 
-/// How keys share a number of places: a dynamic threshold, as switches share the memory for their queues (Choudhury and
+/// How keys share a number of slots: a dynamic threshold, as switches share the memory of their queues (Choudhury and
 /// Hahne, 1998).
 ///
-/// A key may take one more while more than the reserve is free. Of the reserve it may take one more only while it holds
-/// fewer than are free. So a key that is alone gets all but the reserve; one that comes later, and holds nothing, finds a
-/// free place; and `k` keys that want all they can get come to hold a `k + 1`th each, which leaves as much.
+/// A key may take a slot while more slots than the reserve are free. It may take a slot of the reserve only while it
+/// holds fewer slots than are free. So a single key gets all slots but the reserve. A later key that holds no slot
+/// finds a free one. `k` keys that want as many as possible converge to a `k + 1`th each, and as many stay free.
 #[derive(Clone, Copy, Debug)]
 pub struct FairShare {
     size: usize,
@@ -58,73 +59,74 @@ pub struct FairShare {
 }
 
 impl FairShare {
-    /// An eighth is the reserve, and at least one place.
+    /// The reserve is an eighth, and at least one slot.
     pub fn of(size: usize) -> Self {
         Self { size, reserve: size.div_ceil(8) }
     }
 
-    /// As [`of`](Self::of), but all of less than eight places can be taken by one key.
+    /// As [`of`](Self::of), but without a reserve if there are fewer than eight slots.
     pub fn of_few(size: usize) -> Self {
         Self { size, reserve: size / 8 }
     }
 
-    /// Whether a key that holds `own` of the `taken` places may take one more.
+    /// Whether a key that holds `own` of the `taken` slots may take one more.
     pub fn admits(self, taken: usize, own: usize) -> bool {
         self.left(taken, own) > 0
     }
 
-    /// How many more it may take, if no other key takes any meanwhile.
+    /// How many more slots the key may take, if no other key takes any meanwhile.
     pub fn left(self, taken: usize, own: usize) -> usize {
         let free = self.size.saturating_sub(taken);
         free.saturating_sub(self.reserve).max(free.saturating_sub(own).div_ceil(2))
     }
 }
 
-/// Places that are taken, by the standing of their receivers.
+/// Numbers of taken slots, by the health of their receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Places([usize; 3]);
+pub struct SlotCounts([usize; 3]);
 
-impl Places {
+impl SlotCounts {
     pub fn total(self) -> usize {
         self.0.iter().sum()
     }
 
-    /// How many count against a standing's share.
-    fn counted(self, bound: Standing) -> usize {
+    /// How many slots count towards a share.
+    fn counted(self, bound: ReceiverHealth) -> usize {
         bound.counted_with().iter().map(|counted| self.0[*counted as usize]).sum()
     }
 
-    /// Whether one more fits, of `all`.
-    pub fn has_room(self, standing: Standing, all: usize) -> bool {
-        standing.bounds().all(|bound| self.counted(bound) < bound.share(all))
+    /// Whether one more slot may be taken, of `all`.
+    pub fn fits(self, health: ReceiverHealth, all: usize) -> bool {
+        health.bounds().all(|bound| self.counted(bound) < bound.share(all))
     }
 
-    /// Whether a key that holds `own` of these may take one more, of `all`.
-    pub fn admits(self, own: Self, standing: Standing, all: usize) -> bool {
-        self.left(own, standing, all) > 0
+    /// Whether a key that holds `own` of these may take one more slot, of `all`.
+    pub fn admits(self, own: Self, health: ReceiverHealth, all: usize) -> bool {
+        self.left(own, health, all) > 0
     }
 
-    /// How many more it may take, if no other key takes any meanwhile.
-    pub fn left(self, own: Self, standing: Standing, all: usize) -> usize {
-        let left = |bound: Standing| FairShare::of(bound.share(all)).left(self.counted(bound), own.counted(bound));
-        standing.bounds().map(left).min().unwrap_or_default()
+    /// How many more slots the key may take, if no other key takes any meanwhile.
+    pub fn left(self, own: Self, health: ReceiverHealth, all: usize) -> usize {
+        let left =
+            |bound: ReceiverHealth| FairShare::of(bound.share(all)).left(self.counted(bound), own.counted(bound));
+        health.bounds().map(left).min().unwrap_or_default()
     }
 
-    /// These and others.
+    /// The sum of both.
     pub fn plus(self, more: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] + more.0[at]))
     }
 
-    pub fn add(&mut self, standing: Standing) {
-        self.0[standing as usize] += 1;
+    pub fn add(&mut self, health: ReceiverHealth) {
+        self.0[health as usize] += 1;
     }
 
-    pub fn remove(&mut self, standing: Standing) {
-        self.0[standing as usize] -= 1;
+    pub fn remove(&mut self, health: ReceiverHealth) {
+        self.0[health as usize] -= 1;
     }
 
-    /// `count` places go over from one standing to another.
-    pub fn shift(&mut self, from: Standing, to: Standing, count: usize) {
+    /// Moves `count` slots from one health to another.
+    pub fn shift(&mut self, from: ReceiverHealth, to: ReceiverHealth, count: usize) {
         self.0[from as usize] -= count;
         self.0[to as usize] += count;
     }
@@ -136,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Each of the keys takes all that it may.
+    /// Each key takes as many slots as it may.
     fn fill(share: FairShare, held: &mut [usize]) {
         for at in 0..held.len() {
             while share.admits(held.iter().sum(), held[at]) {
@@ -160,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_came_late_come_to_hold_as_much_as_the_first() {
+    fn later_keys_come_to_have_as_many_slots_as_the_first() {
         let (share, mut held) = (FairShare::of(256), [0; 7]);
         fill(share, &mut held);
         assert_eq!(held, [224, 16, 8, 4, 2, 1, 1], "in the order in which they came");
         for _ in 0..2_000 {
-            // One of the key that holds the most ends; the next goes to the key that holds the fewest.
+            // One attempt of the key with the most ends; the next slot goes to the key with the fewest.
             let most = (0..held.len()).max_by_key(|at| held[*at]).unwrap();
             held[most] -= 1;
             let mut order: Vec<usize> = (0..held.len()).collect();

@@ -1,0 +1,117 @@
+use std::iter;
+
+use ring::rand::SystemRandom;
+use url::Url;
+use uuid::Uuid;
+
+use super::*;
+use crate::domain::hit::{HitBatch, HitId, HitStamp, NodeId, Position};
+use crate::domain::key::{ApiKey, KeyId, ScopeSet, SecretHash, Tier};
+use crate::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use crate::domain::plan::{Plan, Plans};
+use crate::domain::signature::WebhookSecret;
+use crate::domain::vault::Vault;
+use crate::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
+use crate::store::Store;
+use crate::store::embedded::EmbeddedStore;
+use crate::telemetry::metrics::Metrics;
+
+const NOW: Timestamp = Timestamp(1_790_000_000_000);
+/// More than a round reads, and many times more than are refused at once.
+const OVER_QUOTA: u32 = 20_000;
+
+/// A key with a link that has a webhook. Free keys have no deliveries, keys of the tier Pro any number.
+async fn new_link(store: &dyn Store, vault: &Vault, number: u8, tier: Tier) -> (KeyId, ShortId) {
+    let id = KeyId(Uuid::from_u128(u128::from(number)));
+    let secret = WebhookSecret::generate(&SystemRandom::new()).unwrap();
+    let key = ApiKey {
+        id,
+        name: "a key".into(),
+        tier,
+        scopes: ScopeSet::ALL,
+        is_root: false,
+        prefix: "sp_12345".into(),
+        secret_hash: SecretHash::of(&[number]),
+        retiring_secret: None,
+        webhook_secret: vault.seal(&SystemRandom::new(), id.0.as_bytes(), secret.reveal()).unwrap(),
+        retiring_webhook_secret: None,
+        created_at: NOW,
+        expires_at: None,
+        rotated_at: None,
+        revoked_at: None,
+        ancestors: Vec::new(),
+        revision: 0,
+    };
+    store.create_key(key, None).await.unwrap();
+    let base_url = BaseUrl::new(Url::parse("https://this.example/").unwrap());
+    let link = Link {
+        id: ShortId([b'0' + number; 7]),
+        target: TargetUrl::parse("https://example.com/", &base_url).unwrap(),
+        data: LinkData::from_json_object("{}").unwrap(),
+        webhooks: vec![format!("https://hooks-{number}.example.com/")],
+        tracked: true,
+        owner: id,
+        created_at: NOW,
+    };
+    let short_id = link.id;
+    store.create_link(link, None).await.unwrap();
+    (id, short_id)
+}
+
+/// A delivery that is due `number` ms after the first one.
+fn delivery(link: ShortId, number: u32) -> DeliveryId {
+    let at = Timestamp(NOW.0 - 100_000 + u64::from(number));
+    DeliveryId { link, hit: HitStamp { id: HitId(Uuid::from_u128(u128::from(number))), at }, url_index: 0 }
+}
+
+async fn enqueue(store: &dyn Store, deliveries: Vec<NewDelivery>) {
+    let batch = HitBatch {
+        writer: NodeId(Uuid::nil()),
+        from: Position(0),
+        upto: Position(1),
+        days: Vec::new(),
+        labels: Vec::new(),
+        served: Vec::new(),
+        deliveries,
+    };
+    store.apply_hits(Arc::new(batch)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_another_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
+    let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
+    let (over_quota, refused_link) = new_link(&*store, &vault, 1, Tier::Free).await;
+    let (other, sent_link) = new_link(&*store, &vault, 2, Tier::Pro).await;
+    let refused = (0..OVER_QUOTA).map(|number| NewDelivery { id: delivery(refused_link, number), owner: over_quota });
+    let last = NewDelivery { id: delivery(sent_link, OVER_QUOTA), owner: other };
+    enqueue(&*store, refused.chain(iter::once(last)).collect()).await;
+
+    let clock = Clock::standing_at(NOW);
+    let none = Plan { webhook_deliveries_per_month: Some(0), ..Plan::UNLIMITED };
+    let plans = Plans { free: none, pro: Plan::UNLIMITED };
+    let meters = Metrics::new(iter::empty(), "/", iter::empty()).webhooks;
+    let in_flight = Arc::new(InFlightTable::new(8, 8, 256, clock.clone(), meters.clone()));
+    let mut poller = Poller::new(PollerParts {
+        store: store.clone(),
+        preparation: Arc::new(Preparation::new(&store, vault, plans, clock.clone())),
+        clock,
+        in_flight: Arc::clone(&in_flight),
+        wake: DispatcherWake::default(),
+        longest_wait: Duration::from_hours(1),
+        meters,
+    });
+
+    while !in_flight.has(last.id) {
+        assert_eq!(poller.round().await.unwrap(), NextStep::Continue);
+    }
+    // The last delivery begins before most of those that are due earlier are refused.
+    let pending = store.pending_deliveries().await.unwrap();
+    assert!(pending > u64::from(OVER_QUOTA) / 2, "{pending} are pending");
+    while poller.round().await.unwrap() == NextStep::Continue {}
+    assert_eq!(store.pending_deliveries().await.unwrap(), 1, "all others are refused");
+    let ids = (0..OVER_QUOTA).map(|number| delivery(refused_link, number));
+    let states = store.delivery_states(ids.collect()).await.unwrap();
+    assert!(states.iter().flatten().all(|state| state.status == DeliveryStatus::Failed && state.attempts == 0));
+}
