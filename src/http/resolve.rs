@@ -10,7 +10,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue, REFERER, USER_AGENT};
 
 use super::Api;
-use super::fields::Fields;
+use super::fields::HeaderFields;
 use crate::cache::links::{CachedLink, Entry};
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::Position;
@@ -50,7 +50,7 @@ impl AdmittedRequest {
 
     /// Counts what was found, records the hit, and tells the answer. Where the answer does not go out after all, the hit counts
     /// nevertheless.
-    pub fn answer<'a, F: Fields + ?Sized>(
+    pub fn answer<'a, F: HeaderFields + ?Sized>(
         &self,
         api: &Api,
         fields: &F,
@@ -71,8 +71,8 @@ impl AdmittedRequest {
         })
     }
 
-    /// As [`answer`](Self::answer), with what [`Redirects::load`](crate::service::redirects::Redirects::load) told.
-    pub fn answer_loaded<'a, F: Fields + ?Sized>(
+    /// As [`answer`](Self::answer), with what [`RedirectService::load`](crate::service::redirects::RedirectService::load) told.
+    pub fn answer_loaded<'a, F: HeaderFields + ?Sized>(
         &self,
         api: &Api,
         fields: &F,
@@ -87,7 +87,7 @@ impl AdmittedRequest {
         }
     }
 
-    fn visit<'a, F: Fields + ?Sized>(&self, fields: &'a F) -> Visit<'a> {
+    fn visit<'a, F: HeaderFields + ?Sized>(&self, fields: &'a F) -> Visit<'a> {
         Visit {
             client: self.client,
             user_agent: fields.first(USER_AGENT),

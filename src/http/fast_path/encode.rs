@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use actix_web::http::header::HttpDate;
 
 use crate::domain::calendar::Timestamp;
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::request_id::{X_REQUEST_ID, new_id};
 use crate::http::resolve::{Answer, RedirectAnswer, Refusal};
 use crate::limits::client::RetryAfter;
@@ -175,5 +175,5 @@ pub fn last_answer(problem: &Problem) -> Vec<u8> {
 }
 
 pub fn too_slow() -> Problem {
-    Problem::new(Kind::RequestTimeout, "The head of the request did not arrive in time; send it at once.")
+    Problem::new(ProblemKind::RequestTimeout, "The head of the request did not arrive in time; send it at once.")
 }
