@@ -55,8 +55,8 @@ pub use self::probe::{ServerReadiness, readiness_of_server};
 pub use self::transfer::{Exported, export, import};
 pub use crate::service::root_key::FirstStartSecrets;
 
-/// Shows the operator the secrets of a first start, which are never shown again. The second argument is the base URL, without a
-/// trailing slash.
+/// Shows the operator the secrets of a first start, which are never shown again. The second argument is the base URL,
+/// without a trailing slash.
 pub type ShowSecrets<'a> = &'a dyn Fn(FirstStartSecrets<'_>, &str) -> io::Result<()>;
 
 /// Why the service did not start.

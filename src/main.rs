@@ -169,10 +169,10 @@ fn serve(config: &Config, console: Console) -> ExitCode {
             Ok(app) => app,
             Err(error) => return fail(console, &error),
         };
-        if let Err(error) = greet(&app, console) {
+        if let Err(error) = print_address(&app, console) {
             return fail(console, &error);
         }
-        warn_of_base_url(config, &app);
+        warn_about_base_url(config, &app);
         match app.run(signals.first_while_serving()).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(console, &error),
@@ -222,7 +222,7 @@ fn show_secrets(secrets: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()
 }
 
 /// With JSON the log line "serving" takes its place, a moment later.
-fn greet(app: &App, console: Console) -> io::Result<()> {
+fn print_address(app: &App, console: Console) -> io::Result<()> {
     if console.0 == Format::Json {
         return Ok(());
     }
@@ -232,7 +232,7 @@ fn greet(app: &App, console: Console) -> io::Result<()> {
 
 /// Without `http.base_url`, short links begin with the listen address, often `0.0.0.0`, which other machines can't
 /// reach.
-fn warn_of_base_url(config: &Config, app: &App) {
+fn warn_about_base_url(config: &Config, app: &App) {
     if config.http.base_url.is_none() && !app.address.ip().to_canonical().is_loopback() {
         tracing::warn!(
             base_url = app.base_url,
@@ -265,8 +265,8 @@ impl EndSignals {
                 _ = interrupt.recv() => EndSignal::Interrupt,
             }
         };
-        let obeyed = obey(next, Arc::clone(&is_serving), ask);
-        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(obeyed))?;
+        let handling = handle_signals(next, Arc::clone(&is_serving), ask);
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(handling))?;
         Ok(Self { is_serving, first })
     }
 
@@ -292,7 +292,11 @@ const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
 /// A signal during the start ends the process at once: no request was answered yet. Later, the first signal asks for
 /// a drain. A second one, or a drain that takes too long, ends the process at once: every answered request is safe on
 /// disk.
-async fn obey(mut next: impl AsyncFnMut() -> EndSignal, is_serving: Arc<AtomicBool>, ask: oneshot::Sender<()>) {
+async fn handle_signals(
+    mut next: impl AsyncFnMut() -> EndSignal,
+    is_serving: Arc<AtomicBool>,
+    ask: oneshot::Sender<()>,
+) {
     let first = next().await;
     let began = Instant::now();
     if !is_serving.load(Ordering::Acquire) {

@@ -24,7 +24,7 @@ pub async fn reach(config: &Config) -> Result<ClusterConnection<'_>, StartError>
 
 impl ClusterConnection<'_> {
     /// The value stored under a name. `None` also if the schema is missing.
-    pub async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StartError> {
+    pub async fn stored(&self, name: &str) -> Result<Option<Vec<u8>>, StartError> {
         Ok(migrate::kept(&self.session, &self.config.scylla.keyspace, name).await?)
     }
 

@@ -18,7 +18,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// The longest queue of connections that wait to be accepted.
 const BACKLOG: u32 = 4096;
-/// The send buffer of a connection: at most this much of an answer waits for the client, and as much again for the kernel's own use.
+/// The send buffer of a connection: at most this much of an answer waits for the client, and as much again for the
+/// kernel's own use.
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
 /// How long actix waits for requests to end at a shutdown, in seconds.
 const SHUTDOWN_SECONDS: u64 = 10;

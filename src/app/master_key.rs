@@ -124,12 +124,12 @@ impl fmt::Display for Remedy {
 /// If the key can't be read or generated, or is not the store's key.
 pub fn for_start(config: &Config, state: &StoreState) -> Result<Vault, StartError> {
     let Some(check) = &state.master_key_check else {
-        return match given(config)? {
+        return match available(config)? {
             Some((_, vault)) => Ok(vault),
             None => vault_of(&keys_on_disk::make_master_key(&files::master_key(config))?),
         };
     };
-    fitting(config, check)?
+    matching_vault(config, check)?
         .ok_or_else(|| MasterKeyError::Lost { file: files::master_key(config), store: StorePlace::of(config) }.into())
 }
 
@@ -137,16 +137,16 @@ pub fn for_start(config: &Config, state: &StoreState) -> Result<Vault, StartErro
 ///
 /// # Errors
 /// If the available key can't be read, or is not the store's key.
-pub fn is_here(config: &Config, state: &StoreState) -> Result<bool, StartError> {
+pub fn is_available(config: &Config, state: &StoreState) -> Result<bool, StartError> {
     match &state.master_key_check {
-        Some(check) => Ok(fitting(config, check)?.is_some()),
+        Some(check) => Ok(matching_vault(config, check)?.is_some()),
         None => Ok(true),
     }
 }
 
 /// The vault with the store's key, if a key is available.
-fn fitting(config: &Config, check: &SealedSecret) -> Result<Option<Vault>, StartError> {
-    let Some((key, vault)) = given(config)? else { return Ok(None) };
+fn matching_vault(config: &Config, check: &SealedSecret) -> Result<Option<Vault>, StartError> {
+    let Some((key, vault)) = available(config)? else { return Ok(None) };
     if has_key_of(&vault, check) {
         return Ok(Some(vault));
     }
@@ -172,7 +172,7 @@ fn fitting(config: &Config, check: &SealedSecret) -> Result<Option<Vault>, Start
 /// If they can't be, or if the key can't be read.
 pub fn check_for_import(config: &Config, export: &Path, check: &SealedSecret) -> Result<(), StartError> {
     let export = export.to_owned();
-    match given(config)? {
+    match available(config)? {
         Some((_, vault)) if has_key_of(&vault, check) => Ok(()),
         Some((key, _)) => Err(MasterKeyError::OfAnotherExport { key, export }.into()),
         None => Err(MasterKeyError::NeededForImport { export, file: files::master_key(config) }.into()),
@@ -180,7 +180,7 @@ pub fn check_for_import(config: &Config, export: &Path, check: &SealedSecret) ->
 }
 
 /// The available key. The setting takes precedence over the file.
-fn given(config: &Config) -> Result<Option<(KeyPlace, Vault)>, StartError> {
+fn available(config: &Config) -> Result<Option<(KeyPlace, Vault)>, StartError> {
     if let Some(key) = &config.secrets.master_key {
         return Ok(Some((KeyPlace::Setting, vault_of(key.expose())?)));
     }

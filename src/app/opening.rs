@@ -55,7 +55,7 @@ pub async fn open(config: &Config) -> Result<OpenedNode, StartError> {
 
 /// Opens the node's files beside the store, after checking that the store is complete and the key fits.
 fn open_node(config: &Config, state: &StoreState) -> Result<(Arc<Vault>, NodeId, HeldDirectory), StartError> {
-    is_not_being_filled(config, state)?;
+    check_import_finished(config, state)?;
     let vault = Arc::new(master_key::for_start(config, state)?);
     create_data_directory(config)?;
     let node = keys_on_disk::node_id(&files::node_id(config))?;
@@ -77,8 +77,8 @@ pub fn embedded_to_export(config: &Config) -> Result<ExportSource<EmbeddedStore>
     }
     writable::check_store(config)?;
     let (database, state) = open_database(config)?;
-    is_not_being_filled(config, &state)?;
-    let has_master_key = master_key::is_here(config, &state)?;
+    check_import_finished(config, &state)?;
+    let has_master_key = master_key::is_available(config, &state)?;
     Ok(ExportSource { store: open_store(config, database)?, has_master_key })
 }
 
@@ -86,8 +86,8 @@ pub fn embedded_to_export(config: &Config) -> Result<ExportSource<EmbeddedStore>
 pub async fn cluster_to_export(config: &Config) -> Result<ExportSource<ScyllaTransfer>, StartError> {
     let cluster = cluster::reach(config).await?;
     let state = StoreState::on_cluster(&cluster).await?;
-    is_not_being_filled(config, &state)?;
-    let has_master_key = master_key::is_here(config, &state)?;
+    check_import_finished(config, &state)?;
+    let has_master_key = master_key::is_available(config, &state)?;
     Ok(ExportSource { store: cluster.open_transfer().await?, has_master_key })
 }
 
@@ -96,29 +96,29 @@ pub fn embedded_to_import(config: &Config) -> Result<EmbeddedStore, StartError> 
     create_data_directory(config)?;
     writable::check_store(config)?;
     let (database, state) = open_database(config)?;
-    is_not_in_use(&state)?;
+    check_unused(&state)?;
     open_store(config, database)
 }
 
 /// Opens the tables on the cluster to import into them.
 pub async fn cluster_to_import(config: &Config) -> Result<ScyllaTransfer, StartError> {
     let cluster = cluster::reach(config).await?;
-    is_not_in_use(&StoreState::on_cluster(&cluster).await?)?;
+    check_unused(&StoreState::on_cluster(&cluster).await?)?;
     cluster.open_transfer().await
 }
 
 /// Migrates the schema on the cluster to the current version.
 pub async fn migrate_cluster(config: &Config) -> Result<Vec<Applied>, StartError> {
     let cluster = cluster::reach(config).await?;
-    master_key::is_here(config, &StoreState::on_cluster(&cluster).await?)?;
+    master_key::is_available(config, &StoreState::on_cluster(&cluster).await?)?;
     cluster.migrate().await
 }
 
-fn is_not_being_filled(config: &Config, state: &StoreState) -> Result<(), StartError> {
-    if state.is_being_filled() { Err(StartError::UnfinishedImport(StorePlace::of(config))) } else { Ok(()) }
+fn check_import_finished(config: &Config, state: &StoreState) -> Result<(), StartError> {
+    if state.has_unfinished_import() { Err(StartError::UnfinishedImport(StorePlace::of(config))) } else { Ok(()) }
 }
 
-fn is_not_in_use(state: &StoreState) -> Result<(), StartError> {
+fn check_unused(state: &StoreState) -> Result<(), StartError> {
     if state.is_in_use() { Err(TransferError::NotEmpty.into()) } else { Ok(()) }
 }
 

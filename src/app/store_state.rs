@@ -24,7 +24,7 @@ impl StoreState {
     }
 
     pub async fn on_cluster(cluster: &ClusterConnection<'_>) -> Result<Self, StartError> {
-        let [from, filled, check] = READ.map(|name| cluster.kept(name));
+        let [from, filled, check] = READ.map(|name| cluster.stored(name));
         let (from, filled, check) = futures_util::try_join!(from, filled, check)?;
         Ok(Self::of([from, filled, check]))
     }
@@ -35,7 +35,7 @@ impl StoreState {
 
     /// Whether an import into the store is unfinished. The check of the master key is imported last: until then a
     /// start would accept any key.
-    pub fn is_being_filled(&self) -> bool {
+    pub fn has_unfinished_import(&self) -> bool {
         self.filled_from && !self.filled
     }
 

@@ -1,9 +1,9 @@
-//! Checks, before a start writes anything, that it can write the files it needs: a service that finds out later answers redirects that
-//! it can't count.
+//! Checks, before a start writes anything, that it can write the files it needs: a service that finds out later
+//! answers redirects that it can't count.
 //!
-//! Only what a start really writes is checked, so a read-only data directory with writable mounts for store and journal is accepted.
-//! A path that does not exist is created by the part that owns it, which reports a failure itself. A full disk is not checked: space
-//! may become free.
+//! Only what a start really writes is checked, so a read-only data directory with writable mounts for store and
+//! journal is accepted. A path that does not exist is created by the part that owns it, which reports a failure
+//! itself. A full disk is not checked: space may become free.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,8 +20,8 @@ use crate::journal;
 /// Checks everything that a start writes.
 ///
 /// # Errors
-/// [`StartError::NotWritable`] for the first path without write access; [`StartError::NotAFile`] or [`StartError::NotADirectory`] for
-/// one of the wrong kind.
+/// [`StartError::NotWritable`] for the first path without write access; [`StartError::NotAFile`] or
+/// [`StartError::NotADirectory`] for one of the wrong kind.
 pub fn check(config: &Config) -> Result<(), StartError> {
     let mut created = vec![files::node_id(config), files::journal(config)];
     if config.store.kind == StoreKind::Embedded {

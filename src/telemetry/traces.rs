@@ -84,7 +84,8 @@ impl Traces {
             return;
         }
         let trace = callers.map_or(of_its_own, TraceParent::trace);
-        // Read in this order, the request seems to begin earlier rather than later, so that its calls of the store lie within it.
+        // Read in this order, the request seems to begin earlier rather than later, so that its calls of the store
+        // lie within it.
         let ended = SystemTime::now();
         let took = request.began.elapsed();
         let id = request.hit.map_or_else(|| self.ids.new_span_id(), redirect_span);

@@ -78,8 +78,8 @@ pub struct StoredLink {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct NewShortlink {
-    /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without white
-    /// space or control characters, and not at this service itself.
+    /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without
+    /// white space or control characters, and not at this service itself.
     #[schema(format = "uri", pattern = "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#\\\\\\s][^\\s]*$", max_length = 8192)]
     redirect_url: String,
     /// Custom JSON, delivered to the webhooks with key order and number text as sent. At most 10,240 bytes of UTF-8,

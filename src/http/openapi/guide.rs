@@ -141,7 +141,8 @@ fn rates(facts: &Facts) -> String {
     table + &format!("| {} | none | none | |\n", unlimited())
 }
 
-/// The endpoints without a key and without a limit. Redirects are excluded: their limit is not declared by the endpoint.
+/// The endpoints without a key and without a limit. Redirects are excluded: their limit is not declared by the
+/// endpoint.
 fn unlimited() -> String {
     let is_unlimited = |endpoint: &&&Endpoint| {
         matches!(endpoint.asks, Asks::Nothing) && endpoint.path != endpoints::redirect::FOLLOW.path
