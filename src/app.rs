@@ -1,16 +1,17 @@
-//! The composition root: builds every part, binds, runs, drains. The only place that knows all of them.
+//! The composition root: builds every part, binds, runs and drains. The only module that uses all parts.
 
 mod around_store;
 mod build;
 mod cluster;
 mod files;
-mod kept;
 mod keys_on_disk;
 mod limits;
+mod listeners;
 mod master_key;
 mod meters;
 mod opening;
 mod probe;
+mod store_state;
 mod transfer;
 mod writable;
 
@@ -32,11 +33,11 @@ use crate::config::{Config, SettingError, StoreKind};
 use crate::domain::link::BaseUrl;
 use crate::domain::webhook::first_kept_day;
 use crate::http::Api;
-use crate::http::admin::Serving;
+use crate::http::admin::AdminServer;
 use crate::journal::JournalError;
 use crate::journal::upkeep::UpkeepHandle;
 use crate::readiness::Readiness;
-use crate::service::authentication::Authentication;
+use crate::service::authentication::AuthenticationService;
 use crate::service::root_key::RootKeyError;
 use crate::store::cql::OpenError;
 use crate::store::cql::migrate::MigrateError;
@@ -54,8 +55,9 @@ pub use self::probe::{ServerReadiness, readiness_of_server};
 pub use self::transfer::{Exported, export, import};
 pub use crate::service::root_key::FirstStartSecrets;
 
-/// Tells the operator of a first start what is not shown again, and how the service is reached, without a trailing slash.
-pub type Tell<'a> = &'a dyn Fn(FirstStartSecrets<'_>, &str) -> io::Result<()>;
+/// Shows the operator the secrets of a first start, which are never shown again. The second argument is the base URL,
+/// without a trailing slash.
+pub type ShowSecrets<'a> = &'a dyn Fn(FirstStartSecrets<'_>, &str) -> io::Result<()>;
 
 /// Why the service did not start.
 #[derive(Debug, Error)]
@@ -70,9 +72,13 @@ pub enum StartError {
     DamagedFile { path: String, reason: &'static str },
     #[error("{} can't be written: {source}", path.display())]
     NotWritable { path: PathBuf, source: io::Error },
+    #[error("{} is a directory, but must be a file", path.display())]
+    NotAFile { path: PathBuf },
+    #[error("{} is not a directory", path.display())]
+    NotADirectory { path: PathBuf },
     #[error(transparent)]
     MasterKey(#[from] MasterKeyError),
-    #[error("the import into {0} has not ended. Nothing was changed. Run the import again: it goes on where it was")]
+    #[error("the import into {0} is unfinished. Nothing was changed. Run the import again: it resumes")]
     UnfinishedImport(StorePlace),
     #[error("the store in {} can't be opened: {reason}", path.display())]
     StoreDirectory { path: PathBuf, reason: String },
@@ -102,75 +108,75 @@ pub enum StartError {
     NoRandomness,
 }
 
-/// A setting that turned out to be unusable.
+/// The error of a setting whose value turns out to be unusable.
 fn refused(config: &Config, setting: &'static str, reason: String) -> StartError {
-    SettingError::new(setting, reason, config.origin(setting)).into()
+    config.refuse(setting, reason).into()
 }
 
-/// What each part of a drain may take, so that all of it takes less than 30 s: requests and webhooks end side by side,
-/// then hits are counted, then the store and five more parts are closed one after the other.
+/// Time limits of a drain. All of it takes less than 30 s: requests and webhooks end in parallel, then hits are
+/// counted, then the store and five more parts are closed one after the other.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(12);
 const WEBHOOKS_END_WITHIN: Duration = Duration::from_secs(11);
 const HITS_COUNTED_WITHIN: Duration = Duration::from_secs(5);
 const PART_CLOSED_WITHIN: Duration = Duration::from_millis(1500);
-/// Longer, for it writes down what the next start would have to read from all links: 10 bytes for each.
+/// Longer, because the embedded store writes its index of links, 10 bytes for each link. Otherwise the next start
+/// reads all links.
 const STORE_CLOSED_WITHIN: Duration = Duration::from_secs(5);
-/// How long a connection may stay idle in a drain before it is closed: its client may be about to ask something, and
-/// learns from the answer that it is the last.
+/// How long a connection may stay idle in a drain before it is closed. The client may be about to send a request; the
+/// answer then has `Connection: close`.
 const FAREWELL: Duration = Duration::from_millis(800);
-/// How long to leave a counter alone that gave no answer.
+/// The delay before the hit counter is asked again after it did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// Uses of keys are written this often: `last_used_at` is at most 10 s old.
+/// How often uses of keys are written: `last_used_at` is at most 10 s old.
 const FLUSH_USES_EVERY: Duration = Duration::from_secs(5);
-/// What metrics have observed is sorted this often, so that it takes no memory where nobody asks for them.
+/// How often observed values are sorted into histograms, so that they take no memory if the metrics are not scraped.
 const TIDY_METRICS_EVERY: Duration = Duration::from_secs(5);
-/// Deliveries past their retention are looked for this often.
+/// How often deliveries past their retention are deleted.
 const DROP_DELIVERIES_EVERY: Duration = Duration::from_mins(10);
 
-/// A service that is built, bound and answering, until [`run`](Self::run) is told to end it.
+/// A service that is built, bound and answering. [`run`](Self::run) serves until its argument completes.
 pub struct App {
     parts: Parts,
-    /// Where the public listener is bound.
+    /// The address of the public listener.
     pub address: SocketAddr,
-    /// Where the operator's listener is bound.
+    /// The address of the operator's listener.
     pub admin_address: SocketAddr,
-    /// How the service is reached, without a trailing slash.
+    /// The base URL of the service, without a trailing slash.
     pub base_url: String,
 }
 
-/// All that has to be ended in order.
+/// The parts that are stopped, in order, when the service ends.
 struct Parts {
     readiness: Readiness,
     store: Arc<dyn Store>,
-    authentication: Arc<Authentication>,
+    authentication: Arc<AuthenticationService>,
     shards: Arc<KeyShards>,
     counter: Supervisor<HitCounter>,
     webhooks: Arc<WebhookPool>,
     journal: UpkeepHandle,
     arbiters: Vec<Arbiter>,
     public: Server,
-    admin: Serving,
+    admin: AdminServer,
     api: Arc<Api>,
     clock: Clock,
     traces: Option<Arc<Traces>>,
 }
 
-/// The description of the API that a service with these settings has, as JSON text.
+/// The `OpenAPI` document of a service with these settings, as JSON.
 pub fn api_document(config: &Config) -> String {
     let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
     build::reference(config, &base_url).document_text()
 }
 
-/// Looks into what settings name and a start would refuse, as far as that touches nothing.
+/// Checks what a start would refuse, as far as that changes nothing and opens no store.
 ///
 /// # Errors
-/// That of the start.
+/// The error of the start.
 pub fn check(config: &Config) -> Result<(), StartError> {
     build::open_places(config).map(drop)
 }
 
-/// Brings the store's schema up to date, and answers the names of the files that were applied to it. The embedded store has
-/// none.
+/// Migrates the store's schema and returns the names of the applied files. The embedded store has no schema.
 pub async fn migrate(config: &Config) -> Result<Vec<&'static str>, StartError> {
     match config.store.kind {
         StoreKind::Embedded => Ok(Vec::new()),
@@ -179,40 +185,40 @@ pub async fn migrate(config: &Config) -> Result<Vec<&'static str>, StartError> {
 }
 
 impl App {
-    /// Builds every part, recovers what an earlier life left, and binds both listeners.
+    /// Builds every part, recovers what an earlier process left, and binds both listeners.
     ///
     /// Must run inside an actix system.
     ///
     /// # Errors
     /// See [`StartError`]; its text is one line for the operator.
-    pub async fn build(config: &Config, tell: Tell<'_>) -> Result<Self, StartError> {
-        build::build(config, tell, TestSeams::default(), FAREWELL).await
+    pub async fn build(config: &Config, show: ShowSecrets<'_>) -> Result<Self, StartError> {
+        build::build(config, show, TestSeams::default(), FAREWELL).await
     }
 
-    /// As [`build`](Self::build), with the clock and the store that a test brings, and at its end without a wait for
-    /// what its clients may still have to ask.
+    /// As [`build`](Self::build), with a clock and a store from a test. At the end, idle connections are closed at
+    /// once.
     #[doc(hidden)]
-    pub async fn build_with(config: &Config, tell: Tell<'_>, seams: TestSeams) -> Result<Self, StartError> {
-        build::build(config, tell, seams, Duration::ZERO).await
+    pub async fn build_with(config: &Config, show: ShowSecrets<'_>, seams: TestSeams) -> Result<Self, StartError> {
+        build::build(config, show, seams, Duration::ZERO).await
     }
 
-    /// What handlers call, for measuring it without a network.
+    /// The handlers' state, for measurements without a network.
     #[doc(hidden)]
     pub fn api(&self) -> Arc<Api> {
         Arc::clone(&self.parts.api)
     }
 
-    /// Ways to make parts panic, for tests.
+    /// Handles that make actors panic, for tests.
     #[doc(hidden)]
     pub fn test_handles(&self) -> (Arc<KeyShards>, Arc<WebhookPool>) {
         (Arc::clone(&self.parts.shards), Arc::clone(&self.parts.webhooks))
     }
 
-    /// Serves until `end` comes, then drains: not ready, no new connections, requests finished, deliveries handed back,
-    /// hits counted, everything flushed. Less than 30 s in all.
+    /// Serves until `end` completes, then drains: reports not ready, refuses new connections, finishes requests,
+    /// returns deliveries to the store, counts hits, flushes everything. Takes less than 30 s.
     ///
     /// # Errors
-    /// When a listener fails.
+    /// If a listener fails.
     pub async fn run(self, end: impl Future<Output = ()>) -> io::Result<()> {
         let Parts {
             readiness,
@@ -242,13 +248,13 @@ impl App {
         end.await;
         tracing::info!("shutting down");
         readiness.set_serving(false);
-        // Side by side: neither needs the other. What the last requests add to the queue waits in the store.
+        // In parallel: neither needs the other. Deliveries of the last requests wait in the store.
         tokio::join!(stop_listener(&public_handle), webhooks.stop(WEBHOOKS_END_WITHIN));
         for chore in chores {
             chore.abort();
         }
         if !count_all(&counter.handle()).await {
-            tracing::warn!("some hits are still in the journal: the next start counts them");
+            tracing::warn!("hits remain in the journal: the next start counts them");
         }
         closed("the hit counter", counter.stop()).await;
         closed("the key shards", shards.stop()).await;
@@ -258,7 +264,7 @@ impl App {
             }
         })
         .await;
-        // Blocking: it joins the journal's thread, which is at most one msync away.
+        // Blocking: it joins the journal's thread, which may be in an msync.
         closed("the journal", async { drop(tokio::task::spawn_blocking(|| journal.stop()).await) }).await;
         closed_within(STORE_CLOSED_WITHIN, "the store", store.close()).await;
         if let Some(traces) = traces {
@@ -274,17 +280,19 @@ impl App {
 }
 
 async fn stop_listener(listener: &ServerHandle) {
-    // actix ends keep-alive connections as they fall idle and gives up after its own time-out; this is the outer bound.
+    // actix closes idle keep-alive connections and gives up after its own timeout; this is the outer bound.
     if tokio::time::timeout(REQUESTS_END_WITHIN, listener.stop(true)).await.is_err() {
         tracing::warn!("some requests did not end within the shutdown timeout");
     }
 }
 
-/// Counts what the journal holds, as far as there is time. The rest is safe where it is.
+/// Counts the hits in the journal. Returns whether all are counted before the time limit; the rest stays in the
+/// journal.
 async fn count_all(counter: &Handle<HitCounter>) -> bool {
     let counting = async {
         loop {
-            // An answer that takes longer than a question may wait is asked for again; the counting goes on meanwhile.
+            // If the answer takes longer than the mailbox's time limit, it is asked for again; counting continues
+            // meanwhile.
             match counter.ask_once(CountAll).await {
                 Ok(all) => return all,
                 Err(_) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
@@ -298,14 +306,14 @@ async fn closed(part: &'static str, closing: impl Future<Output = ()>) {
     closed_within(PART_CLOSED_WITHIN, part, closing).await;
 }
 
-/// Waits for a part to close, but not for ever: what it holds is safe by then.
+/// Waits for a part to close, up to `patience`. After that the data of the part is safe on disk anyway.
 async fn closed_within(patience: Duration, part: &'static str, closing: impl Future<Output = ()>) {
     if tokio::time::timeout(patience, closing).await.is_err() {
         tracing::warn!(part, "not stopped within the shutdown timeout");
     }
 }
 
-async fn flush_uses(authentication: Arc<Authentication>) {
+async fn flush_uses(authentication: Arc<AuthenticationService>) {
     loop {
         tokio::time::sleep(FLUSH_USES_EVERY).await;
         if let Err(error) = authentication.flush_uses().await {

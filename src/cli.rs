@@ -4,42 +4,43 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-/// What was asked for on the command line.
+/// The parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
 #[command(name = "signpost", version, about = "A link shortening service.")]
 pub struct Cli {
-    /// Read settings from FILE; without it, from ./signpost.toml where there is one.
+    /// Configuration file; default: ./signpost.toml, if it exists.
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 
-    /// What to do; none is the same as [`Command::Serve`].
+    /// The command; without one, [`Command::Serve`].
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What the program does.
+/// The commands of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Serve requests until told to stop; the default.
+    /// Serve requests until SIGTERM or SIGINT; the default.
     #[default]
     Serve,
     /// Check the configuration and print it, with secrets masked.
     CheckConfig,
-    /// Bring the store's schema up to date.
+    /// Migrate the store's schema to the current version.
     Migrate,
-    /// Write all that the store keeps to FILE, to be imported elsewhere; deliveries of webhooks stay behind.
+    /// Export everything except webhook deliveries to FILE.
     Export {
-        /// A new file, or one whose export ended early: then it goes on.
+        /// Output file. An interrupted export resumes.
         file: PathBuf,
     },
-    /// Fill the store, which must be empty, from FILE. If any record of it is not valid, nothing is imported.
+    /// Import FILE into the store, which must be empty. If a record is invalid, nothing is imported.
     Import {
-        /// What an export has written.
+        /// A file that an export has written.
         file: PathBuf,
     },
-    /// Ask the server that runs with this configuration whether it is ready; for container engines. Fails when it is not.
+    /// Ask the server that runs with this configuration whether it is ready; for container engines. Exits with 1 if
+    /// it is not.
     Healthcheck,
-    /// Print the description of the API as JSON, for tools.
+    /// Print the description of the API, as at /openapi.json.
     Openapi,
 }
 

@@ -1,4 +1,4 @@
-//! What time it is: the only place that reads the system's clock.
+//! The current time: the only place that reads the system's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::domain::calendar::Timestamp;
 
-/// The system's clock, or one that tests move.
+/// The system's clock, or a clock that tests set.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// Milliseconds since the epoch; `None` for the system's clock.
+    /// Milliseconds since the epoch; `None`: the system's clock.
     moved: Option<Arc<AtomicU64>>,
 }
 
@@ -19,7 +19,7 @@ impl Clock {
         Self::default()
     }
 
-    /// A clock that stands at `start` until it is moved. Its clones move along.
+    /// A clock that stands still at `start` until it is moved. Its clones share the time.
     pub fn standing_at(start: Timestamp) -> Self {
         Self { moved: Some(Arc::new(AtomicU64::new(start.0))) }
     }
@@ -32,14 +32,14 @@ impl Clock {
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Moves a standing clock back, as an operator may move the system's.
+    /// Moves a test clock back, as an operator may set back the system's clock.
     pub fn turn_back(&self, by: Duration) {
         if let Some(millis) = &self.moved {
             millis.fetch_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 
-    /// Moves a standing clock; the system's clock goes on as it does.
+    /// Moves a test clock forward. The system's clock is unaffected.
     pub fn advance(&self, by: Duration) {
         if let Some(millis) = &self.moved {
             millis.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);

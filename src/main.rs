@@ -1,4 +1,4 @@
-//! Parses arguments, loads the configuration, runs.
+//! The program: parses arguments, loads the configuration, runs a command.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,13 +18,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::level_filters::LevelFilter;
 
-/// Measured on the delivery of webhooks, a sixth of whose CPU was the system's allocator: this one takes half of that. It
-/// also gives memory back after a backlog. Hot redirects, which allocate next to nothing, cost as much with the system's, and so do
-/// creations (`loadtests/run hot creation --seconds 1`, 2026-11-23: 55 µs a creation with either).
+/// Chosen by measuring webhook delivery, where the system's allocator took a sixth of the CPU time: mimalloc takes
+/// half of that, and returns memory after a backlog. Hot redirects, which allocate almost nothing, and creations cost
+/// the same with both (`loadtests/run hot creation --seconds 1`, 2026-11-23: 55 µs a creation with either).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Within 30 s of the first signal the process has ended, even where a disk hangs.
+/// The process ends within 30 s of the first signal, even if a disk hangs.
 const LONGEST_DRAIN: Duration = Duration::from_secs(29);
 
 fn main() -> ExitCode {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     };
     let console = console_of(config.log.format);
     let command = cli.command.unwrap_or_default();
-    // The server tells it in its log.
+    // The server logs them itself.
     if !matches!(command, Command::Serve) {
         for renamed in config.renamed() {
             console.warn(&renamed.to_string());
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are for people, whatever the log is like.
+/// Help and version are plain text in every log format.
 fn answer_command_line(error: &clap::Error) -> ExitCode {
     let console = console_of(Config::log_format(None, std::env::vars_os(), Path::new(".")));
     if !error.use_stderr() || console.0 == Format::Text {
@@ -108,10 +108,10 @@ fn export(config: &Config, file: &Path, console: Console) -> ExitCode {
     match actix_web::rt::System::new().block_on(app::export(config, file)) {
         Ok(exported) => {
             if exported.leaves_deliveries {
-                console.warn("deliveries of webhooks are pending: they are not exported, and stay with this store");
+                console.warn("webhook deliveries are pending: they are not exported and remain in this store");
             }
             if !exported.has_master_key {
-                console.warn("the export can be imported with this store's master key only, which is not on this machine: keep it");
+                console.warn("importing this export requires this store's master key, which is not on this machine: keep that key");
             }
             let counts = exported.counts;
             let (links, keys, counters) = (counts.links, counts.keys, counts.counters);
@@ -128,15 +128,15 @@ fn import(config: &Config, file: &Path, console: Console) -> ExitCode {
             let (links, keys, counters) = (counts.links, counts.keys, counts.counters);
             say(console, &format!("Imported {links} links, {keys} keys, {counters} counters."))
         }
-        Ok(Imported::Before) => say(console, "Nothing to do: the store has all of this file."),
+        Ok(Imported::Before) => say(console, "Nothing to do: the file was already imported."),
         Err(error) => fail(console, &error),
     }
 }
 
-/// People who run a command want its outcome alone; collectors also have its progress, its panics and what the store says.
+/// With `log.format = "json"` a command logs its progress. As text, it prints its result only.
 fn log_for_collectors(config: &Config, console: Console) {
     if console.0 == Format::Json {
-        // Fails only where a log is there already.
+        // Fails only if logging was started before.
         let _ = logging::init(level_of(config), console.0);
     }
 }
@@ -157,22 +157,22 @@ fn serve(config: &Config, console: Console) -> ExitCode {
         return fail(console, &error);
     }
     for renamed in config.renamed() {
-        tracing::warn!(%renamed, "a setting is set by its old name");
+        tracing::warn!(%renamed, "a setting has its old name");
     }
-    have_small_pages();
+    disable_huge_pages();
     actix_web::rt::System::new().block_on(async {
         let signals = match EndSignals::listen() {
             Ok(signals) => signals,
             Err(error) => return fail(console, &error),
         };
-        let app = match App::build(config, &tell).await {
+        let app = match App::build(config, &show_secrets).await {
             Ok(app) => app,
             Err(error) => return fail(console, &error),
         };
-        if let Err(error) = greet(&app, console) {
+        if let Err(error) = print_address(&app, console) {
             return fail(console, &error);
         }
-        warn_of_base_url(config, &app);
+        warn_about_base_url(config, &app);
         match app.run(signals.first_while_serving()).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(console, &error),
@@ -180,22 +180,22 @@ fn serve(config: &Config, console: Console) -> ExitCode {
     })
 }
 
-/// Has memory come in pages of the usual size. The allocator asks for huge ones, and a few kilobytes in each of them took 48 MiB of
-/// a process at rest.
-fn have_small_pages() {
-    // Where it is refused, more memory is resident, and all goes on.
+/// Disables transparent huge pages. The allocator requests them and uses a few kilobytes of each: they took 48 MiB of
+/// an idle process.
+fn disable_huge_pages() {
+    // If this fails, more memory is resident, without other effects.
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "can't disable transparent huge pages");
     }
 }
 
-/// Shows, once in the life of a store, the secrets that its first start makes, and how to use them. They are for people, so they
-/// are plain text whatever the log is like.
-fn tell(news: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()> {
+/// Shows the secrets that a first start creates, once for each store, and how to use them. They are plain text in
+/// every log format.
+fn show_secrets(secrets: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    match news {
-        FirstStartSecrets::Made { secret, webhook_secret } => {
-            writeln!(out, "This is the first start. Keep what follows: it is not shown again.\n")?;
+    match secrets {
+        FirstStartSecrets::Created { secret, webhook_secret } => {
+            writeln!(out, "This is the first start. Save these secrets: they are not shown again.\n")?;
             if let Some(secret) = secret {
                 writeln!(out, "  root key        {}", secret.reveal())?;
             }
@@ -203,26 +203,26 @@ fn tell(news: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()> {
             if let Some(secret) = secret {
                 writeln!(
                     out,
-                    "\nMake a short link:\n\n  curl -sS {base_url}/shorten -H 'X-API-Key: {}' -H 'Content-Type: \
+                    "\nCreate a short link:\n\n  curl -sS {base_url}/shorten -H 'X-API-Key: {}' -H 'Content-Type: \
                      application/json' -d '{{\"redirect_url\":\"https://example.com/\"}}'\n",
                     secret.reveal()
                 )?;
             }
         }
-        FirstStartSecrets::MadeBefore => {
-            let others = "Another node, or an earlier start, was quicker: what is shown above is of no use, but what was shown there.";
+        FirstStartSecrets::Superseded => {
+            let others = "Another node or an earlier start created the root key first. Ignore the secrets above; use those shown there.";
             writeln!(out, "{others}\n")?;
         }
         FirstStartSecrets::Uncertain => {
-            let hint = "It is not known whether these are kept. If the next start shows others, those are; if it shows none, these are.";
+            let hint = "It is unknown whether these secrets were stored. If the next start shows others, use those; if it shows none, use these.";
             writeln!(out, "{hint}\n")?;
         }
     }
     out.flush()
 }
 
-/// Collectors have the log's line "serving" instead, which comes a moment later.
-fn greet(app: &App, console: Console) -> io::Result<()> {
+/// With JSON the log line "serving" takes its place, a moment later.
+fn print_address(app: &App, console: Console) -> io::Result<()> {
     if console.0 == Format::Json {
         return Ok(());
     }
@@ -230,26 +230,27 @@ fn greet(app: &App, console: Console) -> io::Result<()> {
     console.say(&format!("Signpost {version} serves on {address} (API reference: {base_url}/docs)"))
 }
 
-/// Others than this machine would get short links that lead to the address of a listener, often `0.0.0.0`.
-fn warn_of_base_url(config: &Config, app: &App) {
+/// Without `http.base_url`, short links begin with the listen address, often `0.0.0.0`, which other machines can't
+/// reach.
+fn warn_about_base_url(config: &Config, app: &App) {
     if config.http.base_url.is_none() && !app.address.ip().to_canonical().is_loopback() {
         tracing::warn!(
             base_url = app.base_url,
             setting = "http.base_url",
-            "the URL that visitors use is not set: short links begin with the address that is listened on"
+            "the base URL is not set: short links begin with the listen address"
         );
     }
 }
 
-/// The signals that end the process, SIGTERM and SIGINT. They are waited for on a thread of its own, which depends on nothing
-/// that may be what hangs.
+/// The signals that end the process, SIGTERM and SIGINT. A thread of its own waits for them, which does not depend on
+/// parts that may hang.
 struct EndSignals {
     is_serving: Arc<AtomicBool>,
     first: oneshot::Receiver<()>,
 }
 
 impl EndSignals {
-    /// From here on they no longer end the process by themselves.
+    /// Installs the handlers. From now on the signals do not end the process directly.
     fn listen() -> io::Result<Self> {
         let is_serving = Arc::<AtomicBool>::default();
         let (ask, first) = oneshot::channel();
@@ -264,15 +265,15 @@ impl EndSignals {
                 _ = interrupt.recv() => EndSignal::Interrupt,
             }
         };
-        let obeyed = obey(next, Arc::clone(&is_serving), ask);
-        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(obeyed))?;
+        let handling = handle_signals(next, Arc::clone(&is_serving), ask);
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(handling))?;
         Ok(Self { is_serving, first })
     }
 
-    /// Waits for the first, which is for whoever serves from this call on.
+    /// Waits for the first signal. From this call on it asks for a drain.
     fn first_while_serving(self) -> impl Future<Output = ()> {
         self.is_serving.store(true, Ordering::Release);
-        // An error would say that the thread has ended, and then the process has.
+        // An error means that the thread has ended, which ends the process.
         async { drop(self.first.await) }
     }
 }
@@ -284,19 +285,24 @@ enum EndSignal {
     Interrupt,
 }
 
-/// SIGTERM again within this time is the same one: supervisors send it to the process and to its group.
+/// A second SIGTERM within this time counts as the same signal: process managers send it to the process and to its
+/// group.
 const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
 
-/// A signal during the start ends it at once: nothing was promised to anybody yet. Later the first one asks for a drain; a
-/// second one ends the process at once, and so does a drain that does not come to its end: whatever was answered is safe
-/// already.
-async fn obey(mut next: impl AsyncFnMut() -> EndSignal, is_serving: Arc<AtomicBool>, ask: oneshot::Sender<()>) {
+/// A signal during the start ends the process at once: no request was answered yet. Later, the first signal asks for
+/// a drain. A second one, or a drain that takes too long, ends the process at once: every answered request is safe on
+/// disk.
+async fn handle_signals(
+    mut next: impl AsyncFnMut() -> EndSignal,
+    is_serving: Arc<AtomicBool>,
+    ask: oneshot::Sender<()>,
+) {
     let first = next().await;
     let began = Instant::now();
     if !is_serving.load(Ordering::Acquire) {
         std::process::exit(0);
     }
-    // Nobody waits for it where the service has ended by itself.
+    // The receiver is gone if the service has stopped without a signal.
     let _ = ask.send(());
     let second = async {
         while next().await == first && first == EndSignal::Terminate && began.elapsed() < SAME_SIGNAL_WITHIN {}
@@ -309,7 +315,7 @@ async fn obey(mut next: impl AsyncFnMut() -> EndSignal, is_serving: Arc<AtomicBo
     std::process::exit(0);
 }
 
-/// Prints what a command is asked for; it has a form of its own, whatever the log is like.
+/// Prints a command's output, which has the same format in every log format.
 fn print(text: &str) -> ExitCode {
     Console(Format::Text).say(text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }

@@ -1,15 +1,16 @@
-//! Threads that stand back behind those that answer redirects: they count, write, merge, and make the journal's segments.
+//! Background threads, which have a lower priority than threads that answer redirects: they count, write, merge, and
+//! create the journal's segments.
 
 use std::cell::Cell;
 use std::io;
 use std::thread::{Builder, JoinHandle, yield_now};
 use std::time::{Duration, Instant};
 
-/// How much they stand back: of a core that they share with a thread that answers, they have a third of its part. Not less, for
-/// where redirects come without a pause the counting has to keep up.
+/// The niceness of background threads: on a core shared with a thread that answers requests, they get a third of its
+/// CPU weight. Not less, because counting has to keep up with a continuous load of redirects.
 const NICENESS: i32 = 5;
 
-/// Starts a thread that stands back, with all that it starts.
+/// Starts a background thread. Threads that it starts are in the background, too.
 pub fn in_background<R: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> R + Send + 'static,
@@ -21,28 +22,28 @@ pub fn in_background<R: Send + 'static>(
     Builder::new().name(name.into()).spawn(work)
 }
 
-/// Has the current thread, and all that it starts, stand back.
+/// Lowers the priority of the current thread and of all threads that it starts.
 pub fn stand_back() {
-    // On Linux that is of this thread only. Where it is refused, all goes on as it would without.
+    // On Linux this affects the current thread only. If it fails, the priority stays as it is.
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "can't lower a thread's priority");
     }
 }
 
-/// How long work in the background goes on before it gives way: whoever answers redirects on the same core waits for it so long
-/// at the most.
+/// How long background work runs before it yields: a thread that answers redirects on the same core waits at most
+/// this long.
 const STRETCH: Duration = Duration::from_micros(100);
-/// The same where somebody always wants the core.
+/// The same, if other threads always need the core.
 const LONGEST_STRETCH: Duration = Duration::from_millis(5);
 
 thread_local! {
     static GIVES_WAY_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Lets others have the core now and then; to be called between the small parts of long work in the background.
+/// Yields the core to other threads from time to time. Long background work calls it between small steps.
 ///
-/// The scheduler itself may look only at its next tick, milliseconds later, who waits for a core that is shared: without this,
-/// redirects' p99 at half of nginx's throughput was 2.0 of nginx's, with it 0.9 to 1.6 in runs beside that one
+/// Without it, the scheduler may switch to a waiting thread only at its next tick, milliseconds later: redirects' p99
+/// at half of nginx's throughput was 2.0 times nginx's, with it 0.9 to 1.6 times in runs beside that one
 /// (`loadtests/run latency`, server and all its threads on one core, 2026-11-22).
 pub fn give_way() {
     let now = Instant::now();
@@ -54,8 +55,8 @@ pub fn give_way() {
     GIVES_WAY_AT.set(Some(back + stretch_after(back - now)));
 }
 
-/// How long to go on after others had the core for so long: a third of the time, where they never have enough of it and the
-/// scheduler lets nobody wait for more than 10 ms.
+/// How long to run after other threads had the core for `away`: a third of the time in total. This assumes that the
+/// scheduler lets no thread wait for more than 10 ms under full load.
 fn stretch_after(away: Duration) -> Duration {
     (away / 2).clamp(STRETCH, LONGEST_STRETCH)
 }
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gives_way_goes_on_for_longer_where_others_take_more() {
+    fn background_work_runs_longer_after_others_took_more() {
         let after = |away| stretch_after(Duration::from_micros(away)).as_micros();
         assert_eq!([0, 150, 2_000, 4_000, 1_000_000].map(after), [100, 100, 1_000, 2_000, 5_000]);
     }

@@ -34,7 +34,7 @@ use signpost::domain::link::ShortId;
 use signpost::http::Api;
 use signpost::http::fast_path::encode::{CannedProblem, DateText};
 use signpost::http::fast_path::{Next, Responder};
-use signpost::http::problem::{Kind, Problem};
+use signpost::http::problem::{Problem, ProblemKind};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
 use signpost::journal::record::HitRecord;
@@ -64,7 +64,7 @@ fn instead() {
     let id = |_: u64| |_| consume(HeaderValue::from_str(&uuid::Uuid::now_v7().to_string()));
     row("request id, as a UUID", id, || ());
     row("date, made for each answer", |_| |_| consume(HttpDate::from(SystemTime::now()).to_string()), || ());
-    let problem = || Problem::new(Kind::NotFound, "There is no link with this id.");
+    let problem = || Problem::new(ProblemKind::NotFound, "There is no link with this id.");
     row("answer to an unknown id, made for each", |_| |_| consume(problem().to_json()), || ());
     let canned = CannedProblem::new(&problem());
     let mut date = DateText::default();

@@ -1,4 +1,4 @@
-//! What stands around the store, whichever it is.
+//! Wrappers around the store, whichever store it is.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::store::metered::MeteredStore;
 use crate::store::reach::{GuardedStore, Reach};
 use crate::telemetry::metrics::Metrics;
 
-/// Has calls refused while a store elsewhere is out of reach, and counted.
+/// Wraps the store: calls are refused while a cluster is unreachable, and all calls are counted.
 pub fn guarded_and_metered(store: Arc<dyn Store>, reach: Option<Arc<Reach>>, metrics: &Metrics) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = match &reach {
         Some(reach) => Arc::new(GuardedStore::new(store, Arc::clone(reach))),

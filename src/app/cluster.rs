@@ -1,4 +1,4 @@
-//! The cluster, as the settings name it.
+//! The store on a cluster, as the settings describe it.
 
 use scylla::client::session::Session;
 use scylla::frame::types::{Consistency, SerialConsistency};
@@ -11,24 +11,24 @@ use crate::store::cql::migrate::{self, Applied};
 use crate::store::cql::session::{self, Credentials, ScyllaSettings, Tls};
 use crate::store::cql::transfer::ScyllaTransfer;
 
-/// A connection to the cluster. Nothing was changed there.
-pub struct Reached<'a> {
+/// A connection to the cluster. The schema is not changed yet.
+pub struct ClusterConnection<'a> {
     config: &'a Config,
     session: Session,
 }
 
-/// Connects to the cluster, whatever its schema is.
-pub async fn reach(config: &Config) -> Result<Reached<'_>, StartError> {
-    Ok(Reached { config, session: session::connect(&settings(config)).await? })
+/// Connects to the cluster. The schema may be missing or of another version.
+pub async fn reach(config: &Config) -> Result<ClusterConnection<'_>, StartError> {
+    Ok(ClusterConnection { config, session: session::connect(&settings(config)).await? })
 }
 
-impl Reached<'_> {
-    /// The value that is kept under a name, if the schema is there.
-    pub async fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StartError> {
+impl ClusterConnection<'_> {
+    /// The value stored under a name. `None` also if the schema is missing.
+    pub async fn stored(&self, name: &str) -> Result<Option<Vec<u8>>, StartError> {
         Ok(migrate::kept(&self.session, &self.config.scylla.keyspace, name).await?)
     }
 
-    /// Applies what is missing of the schema.
+    /// Applies the missing parts of the schema.
     pub async fn migrate(&self) -> Result<Vec<Applied>, StartError> {
         let cluster = &self.config.scylla;
         let datacenter = cluster.datacenter.as_deref();
@@ -40,12 +40,12 @@ impl Reached<'_> {
         Ok(ScyllaStore::open(&self.prepared().await?, node).await?)
     }
 
-    /// Opens the tables for whoever carries all of them.
+    /// Opens the tables for an export or an import.
     pub async fn open_transfer(self) -> Result<ScyllaTransfer, StartError> {
         Ok(ScyllaTransfer::open(&self.prepared().await?).await?)
     }
 
-    /// Makes sure that the schema is up to date.
+    /// Checks that the schema is up to date. With `scylla.migrate_at_start` it is migrated first.
     async fn prepared(self) -> Result<ScyllaSettings, StartError> {
         let cluster = &self.config.scylla;
         if cluster.migrate_at_start {

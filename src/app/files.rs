@@ -1,4 +1,4 @@
-//! What is where in the data directory.
+//! Paths in the data directory.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ pub fn store(config: &Config) -> PathBuf {
     config.data_dir.join("store")
 }
 
-/// The files that the embedded store keeps beside its directory.
+/// The files that the embedded store writes beside its directory.
 pub fn beside_store(config: &Config) -> [PathBuf; 2] {
     EmbeddedStore::files_beside(&store(config))
 }

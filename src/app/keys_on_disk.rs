@@ -1,4 +1,4 @@
-//! Small files that a node keeps beside its store: its id, and the master key it made.
+//! Small files of a node beside its store: its id and the master key that was generated here.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,18 +14,18 @@ use super::StartError;
 use crate::domain::hit::NodeId;
 use crate::domain::vault::Vault;
 
-/// The node's id: it stays with the journal that the node writes. Made where it is not there.
+/// The node's id, which belongs to the journal in the same directory. Generated if the file is missing.
 pub fn node_id(path: &Path) -> Result<NodeId, StartError> {
     let text = read_or_create(path, || Ok(Uuid::now_v7().to_string()))?;
-    Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(path, "is no node id"))
+    Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(path, "not a node id"))
 }
 
-/// The master key that this node made for itself; `None` where it made none.
+/// The master key that was generated on this node, if there is one.
 pub fn master_key(path: &Path) -> Result<Option<[u8; Vault::KEY_LENGTH]>, StartError> {
     read(path)?.map(|text| key_in(path, &text)).transpose()
 }
 
-/// As [`master_key`], made where it is not there.
+/// As [`master_key`], generated if the file is missing.
 pub fn make_master_key(path: &Path) -> Result<[u8; Vault::KEY_LENGTH], StartError> {
     let make = || {
         let mut key = [0; Vault::KEY_LENGTH];
@@ -37,17 +37,17 @@ pub fn make_master_key(path: &Path) -> Result<[u8; Vault::KEY_LENGTH], StartErro
 
 fn key_in(path: &Path, text: &str) -> Result<[u8; Vault::KEY_LENGTH], StartError> {
     let key = STANDARD.decode(text.trim()).ok().and_then(|key| key.try_into().ok());
-    key.ok_or_else(|| damaged(path, "is no base64 of 32 bytes"))
+    key.ok_or_else(|| damaged(path, "not the base64 form of 32 bytes"))
 }
 
-/// What is in the file; where there is none, one is made, readable by its owner alone. It is whole or not there.
+/// Reads the file, or creates it readable by its owner only. A rename makes the file complete or absent.
 fn read_or_create(path: &Path, make: impl FnOnce() -> Result<String, StartError>) -> Result<String, StartError> {
     if let Some(text) = read(path)? {
         return Ok(text);
     }
     let directory = path.parent().map(File::open).transpose().map_err(|error| file_error(path, error))?;
-    // Of two processes that are started at once, one makes it. Not all network file systems can lock a directory; there the one
-    // that comes last has it, and the other does not get the store.
+    // Of two processes that start at once, one creates the file. Some network file systems can't lock a directory;
+    // there the last rename wins, and the other process can't lock the store.
     let _ = directory.as_ref().map(File::lock);
     if let Some(text) = read(path)? {
         return Ok(text);

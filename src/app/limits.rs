@@ -1,11 +1,11 @@
-//! The limits of the configuration, as the parts take them.
+//! Converts the limits of the configuration for the parts that use them.
 
 use std::num::NonZeroU32;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::StartError;
-use crate::config::{Config, Tier as TierSettings};
+use crate::config::{Config, TierConfig};
 use crate::domain::key::Tier;
 use crate::domain::plan::{Plan, Plans};
 use crate::domain::rate_limit::Rates;
@@ -18,7 +18,7 @@ pub(super) fn plans(config: &Config) -> Plans {
     Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) }
 }
 
-fn plan(tier: &TierSettings) -> Plan {
+fn plan(tier: &TierConfig) -> Plan {
     Plan {
         links_per_month: tier.links_per_month,
         webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
@@ -41,7 +41,7 @@ pub(super) fn redirect_limiter(config: &Config) -> Result<ClientLimiter, StartEr
 }
 
 pub(super) fn client_limits(config: &Config) -> Result<ClientLimits, StartError> {
-    // The endpoints are asked for far less often than redirects.
+    // Endpoints get far fewer requests than redirects.
     let cells = config.limits.table_size / 8;
     let limiters = endpoints::client_limits()
         .map(|(_, limit)| Ok((limit, limiter(config.limits.per_minute(limit.setting), cells)?)))
@@ -55,7 +55,7 @@ pub(super) fn unauthorized_limit(config: &Config) -> Result<UnauthorizedLimit, S
 }
 
 fn limiter(per_minute: Option<NonZeroU32>, cells: usize) -> Result<ClientLimiter, StartError> {
-    // A seed by chance: nobody can choose addresses that share a cell.
+    // A random seed: clients can't choose addresses that share a cell.
     let mut seed = [0; 8];
     SystemRandom::new().fill(&mut seed).map_err(|_| StartError::NoRandomness)?;
     Ok(ClientLimiter::new(per_minute.map_or(0, NonZeroU32::get), cells, u64::from_ne_bytes(seed)))

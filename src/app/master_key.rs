@@ -1,21 +1,21 @@
-//! The master key: chosen by the operator, or made at the first start of an embedded store and kept beside it.
+//! The master key: set by the operator, or generated at the first start of an embedded store and stored beside it.
 //!
-//! What is sealed under one key opens under no other. So none is made where a store has secrets already, and one that does not
-//! fit is refused before anything is changed.
+//! Secrets that are encrypted under one key can't be decrypted with another. So no key is generated for a store that
+//! has secrets, and a key that does not fit is refused before anything is changed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::kept::Kept;
+use super::store_state::StoreState;
 use super::{StartError, files, keys_on_disk};
 use crate::config::{Config, StoreKind};
 use crate::domain::key::SealedSecret;
 use crate::domain::vault::Vault;
 use crate::service::root_key::has_key_of;
 
-/// Why there is no master key to go on with. Nothing was changed.
+/// Why there is no usable master key. Nothing was changed.
 #[derive(Debug, Error)]
 pub enum MasterKeyError {
     #[error(
@@ -26,7 +26,7 @@ pub enum MasterKeyError {
     #[error("{key} is not the master key that {store} was created with. Nothing was changed. {remedy}")]
     OfAnotherStore { key: KeyPlace, store: StorePlace, remedy: Remedy },
     #[error(
-        "the secrets in {} are sealed under the master key of the store that was exported, and there is no master key here. \
+        "the secrets in {} are encrypted under the master key of the store that was exported, but no master key is configured here. \
          Nothing was changed. Set {SETTING} to that key, or put that store's master.key at {}, and import again",
         export.display(), file.display()
     )]
@@ -38,7 +38,7 @@ pub enum MasterKeyError {
     OfAnotherExport { key: KeyPlace, export: PathBuf },
 }
 
-/// Where a store is, in words.
+/// The location of a store, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
     Directory(PathBuf),
@@ -73,7 +73,7 @@ pub enum KeyPlace {
 }
 
 impl KeyPlace {
-    /// What to do where it is not the key of an export.
+    /// What to do if it is not the key of an export.
     fn replaced(&self) -> String {
         match self {
             Self::Setting => "Set it to the key of that store".to_owned(),
@@ -91,15 +91,15 @@ impl fmt::Display for KeyPlace {
     }
 }
 
-/// What to do where the key of a start does not fit.
+/// What to do if the key does not fit the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// The setting hides a file that fits.
+    /// The setting overrides a file that fits.
     Unset(PathBuf),
-    /// The file has what the setting has to be.
+    /// The file has the value that the setting needs.
     SetToFile(PathBuf),
     RestoreSetting,
-    /// Other nodes have it.
+    /// Other nodes have the value.
     SetAsOnOtherNodes,
     RestoreFile,
 }
@@ -107,8 +107,8 @@ pub enum Remedy {
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unset(file) => write!(f, "The key in {} is: start without {SETTING}", file.display()),
-            Self::SetToFile(file) => write!(f, "The key in {} is: set {SETTING} to it", file.display()),
+            Self::Unset(file) => write!(f, "The key in {} is the right one: unset {SETTING}", file.display()),
+            Self::SetToFile(file) => write!(f, "The key in {} is the right one: set {SETTING} to it", file.display()),
             Self::RestoreSetting => f.write_str("Restore the original value"),
             Self::SetAsOnOtherNodes => f.write_str("Restore the original value, the same as on all other nodes"),
             Self::RestoreFile => {
@@ -118,47 +118,47 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// The vault for a start on a store. One that has no secrets yet, and is no cluster, has a key made for it where there is none.
+/// The vault for a start. A new embedded store without a key gets a generated one.
 ///
 /// # Errors
-/// When the key can't be read or made, or is not that of the store.
-pub fn for_start(config: &Config, kept: &Kept) -> Result<Vault, StartError> {
-    let Some(check) = &kept.master_key_check else {
-        return match given(config)? {
+/// If the key can't be read or generated, or is not the store's key.
+pub fn for_start(config: &Config, state: &StoreState) -> Result<Vault, StartError> {
+    let Some(check) = &state.master_key_check else {
+        return match available(config)? {
             Some((_, vault)) => Ok(vault),
             None => vault_of(&keys_on_disk::make_master_key(&files::master_key(config))?),
         };
     };
-    fitting(config, check)?
+    matching_vault(config, check)?
         .ok_or_else(|| MasterKeyError::Lost { file: files::master_key(config), store: StorePlace::of(config) }.into())
 }
 
-/// Whether the key of a store is here, for whoever needs none of its secrets. A store without secrets has no key.
+/// Whether the store's key is available, for commands that need no secrets. A store without secrets has no key.
 ///
 /// # Errors
-/// When the key that is here can't be read, or is not that of the store.
-pub fn is_here(config: &Config, kept: &Kept) -> Result<bool, StartError> {
-    match &kept.master_key_check {
-        Some(check) => Ok(fitting(config, check)?.is_some()),
+/// If the available key can't be read, or is not the store's key.
+pub fn is_available(config: &Config, state: &StoreState) -> Result<bool, StartError> {
+    match &state.master_key_check {
+        Some(check) => Ok(matching_vault(config, check)?.is_some()),
         None => Ok(true),
     }
 }
 
-/// The vault, if there is a key.
-fn fitting(config: &Config, check: &SealedSecret) -> Result<Option<Vault>, StartError> {
-    let Some((key, vault)) = given(config)? else { return Ok(None) };
+/// The vault with the store's key, if a key is available.
+fn matching_vault(config: &Config, check: &SealedSecret) -> Result<Option<Vault>, StartError> {
+    let Some((key, vault)) = available(config)? else { return Ok(None) };
     if has_key_of(&vault, check) {
         return Ok(Some(vault));
     }
     let file = files::master_key(config);
     let remedy = match &key {
         KeyPlace::File(_) => Remedy::RestoreFile,
-        KeyPlace::Setting => match (kept(&file), config.store.kind) {
+        KeyPlace::Setting => match (in_file(&file), config.store.kind) {
             (Ok(Some(vault)), kind) if has_key_of(&vault, check) => match kind {
                 StoreKind::Embedded => Remedy::Unset(file),
                 StoreKind::Scylla => Remedy::SetToFile(file),
             },
-            // A file that can't be read is no help.
+            // A file that can't be read is ignored.
             (_, StoreKind::Embedded) => Remedy::RestoreSetting,
             (_, StoreKind::Scylla) => Remedy::SetAsOnOtherNodes,
         },
@@ -166,29 +166,29 @@ fn fitting(config: &Config, check: &SealedSecret) -> Result<Option<Vault>, Start
     Err(MasterKeyError::OfAnotherStore { key, store: StorePlace::of(config), remedy }.into())
 }
 
-/// Makes sure that what is in an export opens under the key that a start here would use.
+/// Checks that the secrets of an export can be decrypted with the key that a start here would use.
 ///
 /// # Errors
-/// When it does not, or the key can't be read.
+/// If they can't be, or if the key can't be read.
 pub fn check_for_import(config: &Config, export: &Path, check: &SealedSecret) -> Result<(), StartError> {
     let export = export.to_owned();
-    match given(config)? {
+    match available(config)? {
         Some((_, vault)) if has_key_of(&vault, check) => Ok(()),
         Some((key, _)) => Err(MasterKeyError::OfAnotherExport { key, export }.into()),
         None => Err(MasterKeyError::NeededForImport { export, file: files::master_key(config) }.into()),
     }
 }
 
-/// The key that is there: the setting comes first.
-fn given(config: &Config) -> Result<Option<(KeyPlace, Vault)>, StartError> {
+/// The available key. The setting takes precedence over the file.
+fn available(config: &Config) -> Result<Option<(KeyPlace, Vault)>, StartError> {
     if let Some(key) = &config.secrets.master_key {
         return Ok(Some((KeyPlace::Setting, vault_of(key.expose())?)));
     }
     let file = files::master_key(config);
-    Ok(kept(&file)?.map(|vault| (KeyPlace::File(file), vault)))
+    Ok(in_file(&file)?.map(|vault| (KeyPlace::File(file), vault)))
 }
 
-fn kept(file: &Path) -> Result<Option<Vault>, StartError> {
+fn in_file(file: &Path) -> Result<Option<Vault>, StartError> {
     keys_on_disk::master_key(file)?.map(|key| vault_of(&key)).transpose()
 }
 

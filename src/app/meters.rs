@@ -1,4 +1,4 @@
-//! Shows in the metrics what the parts know of themselves.
+//! Registers metrics whose values are read from the parts.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::actors::ActorMeters;
 use crate::telemetry::metrics::catalogue as of;
 
-/// The actors that are restarted when they end.
+/// The actors that are restarted after a panic.
 const ACTORS: [&str; 4] = ["hit_counter", "key_shard", "webhook_dispatcher", "webhook_worker"];
 
 /// Counts and logs restarts of actors.
 pub fn count_restarts(metrics: &Metrics) -> RestartHook {
-    // All from the start: a counter that appears with its first count has no rate.
+    // All from the start: a counter that appears with its first increment has no rate.
     let counters = ACTORS.map(|actor| (actor, metrics.counter(&of::ACTOR_RESTARTS, &[("actor", actor)])));
     Arc::new(move |restart| {
         if let Some((_, counter)) = counters.iter().find(|(actor, _)| *actor == restart.actor) {
@@ -28,7 +28,7 @@ pub fn count_restarts(metrics: &Metrics) -> RestartHook {
     })
 }
 
-/// The meters of the key shards.
+/// Registers and returns the meters of the key shards.
 pub fn of_shards(metrics: &Metrics) -> ActorMeters {
     let meters = metrics.actor("key_shard");
     let waiting = meters.clone();
@@ -36,7 +36,7 @@ pub fn of_shards(metrics: &Metrics) -> ActorMeters {
     meters
 }
 
-/// The queue of deliveries, of which so many are under way.
+/// Registers the metrics of webhook deliveries. `under_way` returns how many are being attempted.
 pub fn show_webhooks(metrics: &Metrics, under_way: impl Fn() -> u64 + Send + 'static, clock: &Clock) {
     let (pending, overdue, clock) = (metrics.webhooks.clone(), metrics.webhooks.clone(), clock.clone());
     metrics.gauge_of(&of::WEBHOOK_IN_FLIGHT, &[], under_way);
@@ -44,18 +44,18 @@ pub fn show_webhooks(metrics: &Metrics, under_way: impl Fn() -> u64 + Send + 'st
     metrics.seconds_of(&of::WEBHOOK_OVERDUE, move || overdue.overdue(clock.now().0));
 }
 
-/// Whether requests are served.
+/// Registers whether requests are served.
 pub fn show_readiness(metrics: &Metrics, readiness: &Readiness) {
     let readiness = readiness.clone();
     metrics.gauge_of(&of::SERVING, &[], move || u64::from(readiness.is_serving()));
 }
 
-/// Whether the store is in reach, where it can be out of it.
+/// Registers whether the store is reachable. The embedded store always is.
 pub fn show_reach(metrics: &Metrics, reach: Option<Arc<Reach>>) {
     metrics.gauge_of(&of::STORE_REACHABLE, &[], move || u64::from(!reach.as_ref().is_some_and(|reach| reach.is_out())));
 }
 
-/// Journal, cache and driver.
+/// Registers the metrics of journal, cache and database driver.
 pub fn show(
     metrics: &Metrics,
     journal: &JournalWriter,

@@ -1,4 +1,4 @@
-//! Carrying all that a store keeps to a file, and from there to another store.
+//! Exports a store to a file, and imports such a file into an empty store.
 
 use std::path::Path;
 
@@ -8,38 +8,38 @@ use crate::config::{Config, StoreKind};
 use crate::store::Lifecycle;
 use crate::transfer::{self, Counts, Imported};
 
-/// What an export has done.
+/// The result of an export.
 pub struct Exported {
     pub counts: Counts,
-    /// Whether deliveries may be pending, which stay behind.
+    /// Whether pending deliveries may exist. They are not exported.
     pub leaves_deliveries: bool,
-    /// Whether the key that opens the secrets in the file is on this machine.
+    /// Whether the key that decrypts the secrets in the file is available on this machine.
     pub has_master_key: bool,
 }
 
-/// Writes all that the store keeps to a file, but for deliveries.
+/// Exports everything except deliveries to a file.
 pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError> {
     use crate::store::transfer::ExportSource;
 
     let now = Clock::system().now();
     match config.store.kind {
         StoreKind::Embedded => {
-            let opening::Readable { store, has_master_key } = opening::embedded_to_export(config)?;
+            let opening::ExportSource { store, has_master_key } = opening::embedded_to_export(config)?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
             let counts = transfer::export(&store, path, now).await;
             store.close().await;
             Ok(Exported { counts: counts?, leaves_deliveries, has_master_key })
         }
         StoreKind::Scylla => {
-            let opening::Readable { store, has_master_key } = opening::cluster_to_export(config).await?;
+            let opening::ExportSource { store, has_master_key } = opening::cluster_to_export(config).await?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
             Ok(Exported { counts: transfer::export(&store, path, now).await?, leaves_deliveries, has_master_key })
         }
     }
 }
 
-/// Fills the store, which must be empty, from a file. The file, and whether its secrets will open here, is checked before anything
-/// is changed.
+/// Imports a file into the store, which must be empty. The file and its master key are checked before anything is
+/// changed.
 pub async fn import(config: &Config, path: &Path) -> Result<Imported, StartError> {
     let file = transfer::check(path)?;
     if let Some(check) = &file.master_key_check {

@@ -1,18 +1,18 @@
-//! `[admin]`: the operator's listener.
+//! `[admin]`: settings of the operator's listener.
 
 use std::net::SocketAddr;
 
-use super::{error::SettingError, http::ADDRESS, layers::Settings};
+use super::{error::SettingError, http::ADDRESS, layers::LayeredSettings};
 
 /// The settings of the listener for metrics, liveness and readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// Address and port to listen on; port 0 takes a free one.
+pub struct AdminConfig {
+    /// Address and port to listen on; port 0 means any free port.
     pub listen: SocketAddr,
 }
 
-impl Admin {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl AdminConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         Ok(Self { listen: settings.parsed("admin.listen", ADDRESS, |text| text.parse().ok())? })
     }
 }

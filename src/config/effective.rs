@@ -1,16 +1,16 @@
-//! The effective configuration, as a file that would give the same again.
+//! The effective configuration, as a file that results in the same configuration.
 
 use std::fmt::Write;
 
 use super::{
-    layers::{Settings, Value, variable_of},
+    layers::{LayeredSettings, SettingValue, variable_of},
     redact,
     secrets::Secrets,
 };
 
-/// Writes all settings as TOML, each with its origin beside it. Secrets stand there as comments,
-/// and only as set or not, so the text can be passed on and used as a configuration file.
-pub(super) fn render(settings: &Settings, secrets: &Secrets) -> String {
+/// Writes all settings as TOML, each with its origin in a comment. Secrets are comments that say only whether they
+/// are set, so the text can be shared and used as a configuration file.
+pub(super) fn render(settings: &LayeredSettings, secrets: &Secrets) -> String {
     let mut text = String::new();
     for (name, is_set) in secrets.presence() {
         let state = if is_set { "set (masked)" } else { "not set" };
@@ -35,18 +35,18 @@ fn push_line(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-fn literal(value: &Value) -> String {
+fn literal(value: &SettingValue) -> String {
     match value {
-        Value::Boolean(value) => value.to_string(),
-        Value::Integer(value) => value.to_string(),
-        Value::Fraction(value) => value.clone(),
-        Value::Text(value) | Value::Untyped(value) => quoted(&redact::in_force(value)),
-        Value::List(items) => {
+        SettingValue::Boolean(value) => value.to_string(),
+        SettingValue::Integer(value) => value.to_string(),
+        SettingValue::Fraction(value) => value.clone(),
+        SettingValue::Text(value) | SettingValue::Untyped(value) => quoted(&redact::in_force(value)),
+        SettingValue::List(items) => {
             let items: Vec<String> = items.iter().map(|item| quoted(&redact::in_force(item))).collect();
             format!("[{}]", items.join(", "))
         }
-        // Reading refuses it, so no loaded configuration has one.
-        Value::Unusable(name) => quoted(name),
+        // Reading refuses such a value, so no loaded configuration has one.
+        SettingValue::Unusable(name) => quoted(name),
     }
 }
 
@@ -57,7 +57,6 @@ fn quoted(text: &str) -> String {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             c if c.is_control() => {
-                // Writing to a String never fails.
                 let _ = write!(quoted, "\\u{:04X}", u32::from(c));
             }
             c => quoted.push(c),

@@ -1,19 +1,17 @@
-//! What can be wrong with a configuration, each said in one line.
+//! The errors of a configuration, each one line long.
 
 use std::{fmt, io, path::PathBuf};
 
 use thiserror::Error;
 
-/// Where a setting's value came from.
-///
-/// Reads as the end of a sentence: `in ./signpost.toml, line 3`.
+/// Where a setting's value was set. Displayed as the end of a sentence: `in ./signpost.toml, line 3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The defaults that are built into the program.
+    /// The built-in defaults.
     Default,
     /// A configuration file.
     File {
-        /// The file as it was named, not resolved.
+        /// The path as it was given, not resolved.
         path: PathBuf,
         /// The setting's line, counted from 1.
         line: usize,
@@ -26,7 +24,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The layer's rank: a value from a higher layer replaces one from a lower.
+    /// The rank of the layer. A value of a higher layer overrides one of a lower layer.
     pub(super) fn layer(&self) -> u8 {
         match self {
             Self::Default => 0,
@@ -46,11 +44,11 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A setting that stops the start: which one, what is wrong with it, and where it was set.
+/// An invalid setting: its name, the error, and where it was set.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{setting}: {message} ({origin}){}", Suggestion(.suggestion.as_deref()))]
 pub struct SettingError {
-    /// The setting's dotted name, such as `http.listen`.
+    /// The dotted name, such as `http.listen`. Of a setting under its old name: both names.
     pub setting: String,
     /// What is wrong, worded to follow the name and a colon.
     pub message: String,
@@ -60,8 +58,8 @@ pub struct SettingError {
 }
 
 impl SettingError {
-    /// For a fault found only when the setting is used, such as a `geo.database` that turns out to
-    /// be no database; [`Config::origin`](super::Config::origin) knows the place.
+    /// For an error that is found only when the setting is used, such as a `geo.database` that is not a database.
+    /// [`Config::refuse`](super::Config::refuse) adds name and origin.
     pub fn new(setting: impl Into<String>, message: impl Into<String>, origin: Origin) -> Self {
         Self { setting: setting.into(), message: message.into(), origin, suggestion: None }
     }
@@ -73,7 +71,7 @@ impl SettingError {
     }
 }
 
-/// The tail of a [`SettingError`]'s line; nothing where there is no suggestion.
+/// The end of a [`SettingError`]'s line; empty without a suggestion.
 struct Suggestion<'a>(Option<&'a str>);
 
 impl fmt::Display for Suggestion<'_> {
@@ -82,28 +80,28 @@ impl fmt::Display for Suggestion<'_> {
     }
 }
 
-/// Why no configuration could be made. Displays as one line.
+/// Why no configuration could be loaded. Displayed as one line.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file is missing, though `--config` names it, or can't be read.
-    #[error("{}: cannot be read: {error}", path.display())]
+    /// The file that `--config` names is missing, or a file can't be read.
+    #[error("{}: can't be read: {error}", path.display())]
     Unreadable {
-        /// The file as it was named.
+        /// The path as it was given.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The file is not TOML.
+    /// The file is not valid TOML.
     #[error("{}, line {line}: {message}", path.display())]
     Malformed {
-        /// The file as it was named.
+        /// The path as it was given.
         path: PathBuf,
-        /// The line of the fault, counted from 1.
+        /// The line of the error, counted from 1.
         line: usize,
-        /// What the parser expected.
+        /// The message of the parser.
         message: String,
     },
-    /// A setting is unknown, or has a bad value.
+    /// A setting is unknown or has an invalid value.
     #[error(transparent)]
     Setting(#[from] SettingError),
 }

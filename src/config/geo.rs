@@ -1,21 +1,21 @@
-//! `[geo]`: places of hits.
+//! `[geo]`: settings of the database of places.
 
 use std::path::{Path, PathBuf};
 
-use super::{error::SettingError, layers::Settings};
+use super::{error::SettingError, layers::LayeredSettings};
 
 /// Settings for the places of hits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Geo {
-    /// A `MaxMind` DB that is there as a file; whether it is one shows when it is opened.
+pub struct GeoConfig {
+    /// The path of an existing file. Whether it is a `MaxMind` DB is checked when it is opened.
     pub database: Option<PathBuf>,
 }
 
-impl Geo {
-    /// `directory` is what a relative path starts from.
-    pub(super) fn read(settings: &mut Settings, directory: &Path) -> Result<Self, SettingError> {
+impl GeoConfig {
+    /// Relative paths start from `directory`.
+    pub(super) fn read(settings: &mut LayeredSettings, directory: &Path) -> Result<Self, SettingError> {
         Ok(Self {
-            database: settings.optional("geo.database", "a file that is there", |text| {
+            database: settings.optional("geo.database", "an existing file", |text| {
                 let is_file = directory.join(text).is_file();
                 is_file.then(|| PathBuf::from(text))
             })?,

@@ -1,4 +1,4 @@
-//! `[http]`: the public listener.
+//! `[http]`: settings of the public listener.
 
 use std::{
     fmt,
@@ -10,34 +10,34 @@ use std::{
 use ipnet::IpNet;
 use url::Url;
 
-use super::{error::SettingError, layers::Settings};
+use super::{error::SettingError, layers::LayeredSettings};
 
 /// The public listener's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Http {
-    /// Address and port to listen on; port 0 takes a free one.
+pub struct HttpConfig {
+    /// Address and port to listen on; port 0 means any free port.
     pub listen: SocketAddr,
-    /// What short links begin with; see [`Http::base_url_at`] for when it is not set.
-    pub base_url: Option<BaseUrl>,
-    /// Peers whose forwarding headers are believed.
+    /// The start of short links. If unset, see [`HttpConfig::base_url_at`].
+    pub base_url: Option<HttpBaseUrl>,
+    /// Proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Threads that serve requests; none: one for each processor core.
+    /// Threads that serve requests. `None`: one for each CPU core.
     pub workers: Option<NonZeroUsize>,
-    /// Longest time to receive a request's head and body.
+    /// Time limit to receive a request's head and body.
     pub request_timeout: Duration,
-    /// Longest time in which a client takes no byte of an answer.
+    /// Time limit in which a client must take at least one byte of an answer.
     pub send_timeout: Duration,
-    /// How long an idle connection stays open; zero: closed after each answer.
+    /// How long an idle connection stays open. Zero: closed after each answer.
     pub keep_alive: Duration,
-    /// Most connections at once on each worker.
+    /// Maximum number of connections of each worker.
     pub max_connections: usize,
 }
 
-impl Http {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl HttpConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         Ok(Self {
             listen: settings.parsed("http.listen", ADDRESS, |text| text.parse().ok())?,
-            base_url: settings.optional("http.base_url", BASE_URL, BaseUrl::parse)?,
+            base_url: settings.optional("http.base_url", BASE_URL, HttpBaseUrl::parse)?,
             trusted_proxies: settings.networks("http.trusted_proxies")?,
             workers: NonZeroUsize::new(settings.integer("http.workers", 0..=512)?),
             request_timeout: settings
@@ -49,10 +49,10 @@ impl Http {
         })
     }
 
-    /// The base URL in force, `bound` being the address really listened on (which differs from
-    /// [`Http::listen`] where that asked for port 0).
-    pub fn base_url_at(&self, bound: SocketAddr) -> BaseUrl {
-        self.base_url.clone().unwrap_or_else(|| BaseUrl::of_address(bound))
+    /// The effective base URL. `bound` is the address of the bound socket, which differs from [`HttpConfig::listen`]
+    /// if that has port 0.
+    pub fn base_url_at(&self, bound: SocketAddr) -> HttpBaseUrl {
+        self.base_url.clone().unwrap_or_else(|| HttpBaseUrl::of_address(bound))
     }
 }
 
@@ -61,18 +61,18 @@ pub(super) const ADDRESS: &str = "an address and port";
 
 pub(super) const BASE_URL: &str = "an http or https URL with a host and without credentials, query or fragment";
 
-/// What a short link's id is appended to, after a slash. It never ends in one.
+/// The prefix of short links, without a trailing slash; and other base URLs of the same form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BaseUrl {
+pub struct HttpBaseUrl {
     url: Url,
 }
 
-impl BaseUrl {
-    /// Reads a base URL; a trailing slash is dropped. `None` for anything but an `http` or `https`
-    /// URL with a host and without credentials, query or fragment.
+impl HttpBaseUrl {
+    /// Parses a base URL and removes a trailing slash. `None` for anything but an `http` or `https` URL with a host
+    /// and without credentials, query or fragment.
     pub fn parse(text: &str) -> Option<Self> {
-        // The URL standard forgives a missing or a third slash, and white space; a typing error
-        // in what every short link begins with is better heard.
+        // The URL standard accepts a missing or a third slash, and white space. Here they are refused: they are
+        // probably mistakes.
         let (scheme, rest) = text.split_once("://")?;
         let is_web = ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str());
         let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '\\';
@@ -91,13 +91,13 @@ impl BaseUrl {
     }
 
     fn of_address(address: SocketAddr) -> Self {
-        // A URL has no place for an IPv6 zone.
+        // A URL can't have an IPv6 zone.
         let address = match address {
             SocketAddr::V6(v6) => SocketAddrV6::new(*v6.ip(), v6.port(), 0, 0).into(),
             v4 @ SocketAddr::V4(_) => v4,
         };
         let text = format!("http://{address}");
-        // Can't fail: a literal address and a port are always a host and port of a URL.
+        // Never fails: an IP address and a port are a valid host and port of a URL.
         Self::parse(&text).expect("an address forms a URL")
     }
 
@@ -106,13 +106,13 @@ impl BaseUrl {
         self.url.as_str().trim_end_matches('/')
     }
 
-    /// The parsed form, whose path is `/` where there is none.
+    /// The parsed URL, whose path is `/` if it has none.
     pub fn as_url(&self) -> &Url {
         &self.url
     }
 }
 
-impl fmt::Display for BaseUrl {
+impl fmt::Display for HttpBaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -132,14 +132,14 @@ mod tests {
             ("HTTP://Go.Example:80/s", "http://go.example/s"),
             ("http://[::1]:8080", "http://[::1]:8080"),
         ] {
-            let url = BaseUrl::parse(given).expect(given);
+            let url = HttpBaseUrl::parse(given).expect(given);
             assert_eq!(url.as_str(), kept);
             assert_eq!(url.to_string(), kept);
         }
     }
 
     #[test]
-    fn what_is_no_base_url_is_refused() {
+    fn an_invalid_base_url_is_refused() {
         for text in [
             "go.example",
             "ftp://go.example",
@@ -154,7 +154,7 @@ mod tests {
             "http://go\n.example",
             "http://go.example:99999",
         ] {
-            assert_eq!(BaseUrl::parse(text), None, "{text}");
+            assert_eq!(HttpBaseUrl::parse(text), None, "{text}");
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
             ("[fe80::1%3]:8080", "http://[fe80::1]:8080"),
         ] {
             let address = address.parse().expect(address);
-            assert_eq!(BaseUrl::of_address(address).as_str(), url);
+            assert_eq!(HttpBaseUrl::of_address(address).as_str(), url);
         }
     }
 }

@@ -1,25 +1,25 @@
-//! `[journal]`: the hit journal.
+//! `[journal]`: settings of the hit journal.
 
 use std::time::Duration;
 
-use super::{error::SettingError, layers::Settings};
+use super::{error::SettingError, layers::LayeredSettings};
 
-/// Segments are mapped into memory; this is a multiple of every page size in common use.
+/// Segments are mapped into memory; this is a multiple of all common page sizes.
 const SEGMENT_GRANULE: u64 = 64 * 1024;
 
 /// The hit journal's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Journal {
-    /// Size of one segment file, in bytes; a multiple of 64 KiB.
+pub struct JournalConfig {
+    /// Size of a segment file in bytes; a multiple of 64 KiB.
     pub segment_bytes: u64,
-    /// Most disk space for all segments, in bytes; at least two segments.
+    /// Maximum disk space of all segments in bytes; at least two segments.
     pub disk_budget_bytes: u64,
-    /// How often the journal is forced to disk.
+    /// How often the journal is synced to disk.
     pub sync_interval: Duration,
 }
 
-impl Journal {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl JournalConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         let segment = "journal.segment_bytes";
         let budget = "journal.disk_budget_bytes";
         let journal = Self {
@@ -32,10 +32,10 @@ impl Journal {
             let message = format!("{} is not a multiple of {SEGMENT_GRANULE}", journal.segment_bytes);
             return Err(settings.conflict(&[segment], &message));
         }
-        // One segment is written while the other is read; with fewer the journal would stand still.
+        // One segment is written while another is read.
         if journal.disk_budget_bytes < 2 * journal.segment_bytes {
             let message = format!(
-                "the journal needs room for two segments: {budget} is {}, {segment} is {}",
+                "the journal needs space for two segments: {budget} is {}, {segment} is {}",
                 journal.disk_budget_bytes, journal.segment_bytes
             );
             return Err(settings.conflict(&[budget, segment], &message));

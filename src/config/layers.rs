@@ -1,10 +1,11 @@
-//! Layers of settings, each value with the place it came from.
+//! Layers of settings. Each value has an origin.
 //!
-//! The built-in defaults name every setting there is, so they are also the schema: a later layer
-//! may replace a value, never add a name.
+//! The built-in defaults name all settings, so they are also the schema: a later layer can override a value, but not
+//! add a name.
 //!
-//! Not by a library: `figment` 0.10 and `config` 0.15 keep the source of a value but not its line in the file. The messages
-//! that stop a start name the line, and the setting that was probably meant (`tests/it/config`).
+//! This is not done by a library: `figment` 0.10 and `config` 0.15 keep the source of a value, but not its line in
+//! the file. The messages that stop a start contain the line, and the setting that was probably meant
+//! (`tests/it/config`).
 
 use std::{
     ffi::OsString,
@@ -17,42 +18,38 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     error::{ConfigError, Origin, SettingError},
-    renamed::{RENAMED, RenamedSetting, Renaming},
+    renamed::{RENAMED, RenamedSetting, Renaming, old_and_new},
     suggest::nearest,
 };
 
-/// The built-in settings, and the documentation of each.
+/// The built-in settings, with the documentation of each.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
-/// What all of this program's environment variables begin with.
+/// The prefix of this program's environment variables.
 const PREFIX: &str = "SIGNPOST_";
 
-/// Variables that belong to the tests, not to the program.
+/// The prefix of variables for the tests, which the program ignores.
 const TEST_PREFIX: &str = "SIGNPOST_TEST_";
 
-/// Names that look like settings but are taken from the environment only, by [`super::Secrets`].
+/// Names that are read from the environment only, by [`super::Secrets`].
 pub(super) const SECRETS: [&str; 3] = ["root_key", "master_key", "scylla_password"];
 
-/// A setting's value, before the section that owns it has checked it.
+/// A setting's value, before its section has checked it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// `true` or `false`.
+pub enum SettingValue {
     Boolean(bool),
-    /// A whole number.
     Integer(i64),
-    /// A number with a fraction, as it is written.
+    /// A number with a fraction, as written.
     Fraction(String),
-    /// A string.
     Text(String),
-    /// A list of strings.
     List(Vec<String>),
-    /// Text from the environment, whose type is known only to the section that reads it.
+    /// Text from the environment. The section that reads it knows its type.
     Untyped(String),
-    /// Something of a type that no setting has; the type's name, with its article.
+    /// A value of a type that no setting has: the type's name, with its article.
     Unusable(&'static str),
 }
 
-impl Value {
+impl SettingValue {
     fn from_toml(value: &DeValue<'_>) -> Self {
         match value {
             DeValue::Boolean(value) => Self::Boolean(*value),
@@ -83,12 +80,14 @@ impl Value {
     }
 }
 
-/// One setting: its name, the value that won, and where that came from.
+/// A setting: its name, its effective value, and where that was set.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub(super) name: String,
-    pub(super) value: Value,
+    pub(super) value: SettingValue,
     pub(super) origin: Origin,
+    /// The old name, if the value was set under it.
+    pub(super) old_name: Option<&'static str>,
 }
 
 impl Setting {
@@ -102,37 +101,42 @@ impl Setting {
         variable_of(&self.name)
     }
 
-    /// The value in force.
-    pub fn value(&self) -> &Value {
+    /// The effective value.
+    pub fn value(&self) -> &SettingValue {
         &self.value
     }
 
-    /// Where the value in force was set.
+    /// Where the effective value was set.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
     pub(super) fn refuse(&self, message: impl Into<String>) -> SettingError {
-        SettingError::new(&self.name, message, self.origin.clone())
+        SettingError::new(self.written_name(), message, self.origin.clone())
+    }
+
+    /// The name that the configuration has, with the new name if it is an old one.
+    fn written_name(&self) -> String {
+        self.old_name.map_or_else(|| self.name.clone(), |old| old_and_new(old, &self.name))
     }
 }
 
 /// All settings, in the order of the defaults file.
 #[derive(Clone)]
-pub struct Settings {
+pub struct LayeredSettings {
     settings: Vec<Setting>,
     renamed: Vec<RenamedSetting>,
 }
 
-/// Shows no values: the typed sections beside it do.
-impl fmt::Debug for Settings {
+/// Shows no values: `Debug` of the typed sections does.
+impl fmt::Debug for LayeredSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").finish_non_exhaustive()
+        f.debug_struct("LayeredSettings").finish_non_exhaustive()
     }
 }
 
-impl Settings {
-    /// The lowest layer, which names every setting.
+impl LayeredSettings {
+    /// The lowest layer, which names all settings.
     pub(super) fn defaults() -> Result<Self, ConfigError> {
         let mut settings = Vec::new();
         let document = parse(Path::new("defaults.toml (built in)"), DEFAULTS)?;
@@ -140,7 +144,7 @@ impl Settings {
         Ok(Self { settings, renamed: Vec::new() })
     }
 
-    /// Lays a configuration file's `text` over what is there; `path` is for messages.
+    /// Applies a configuration file over the lower layers. `path` is for messages.
     pub(super) fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
         let document = parse(path, text)?;
         let file = File { path, text };
@@ -154,7 +158,7 @@ impl Settings {
             let origin = file.origin(&span);
             let is_section = self.sections().any(|section| section == name);
             match (self.find_mut(&name), value) {
-                (Some(_), value) => self.set(&name, Value::from_toml(value), origin)?,
+                (Some(_), value) => self.set(&name, SettingValue::from_toml(value), origin)?,
                 (None, DeValue::Table(inner)) if is_section => {
                     self.apply_table(file, inner, &format!("{name}."))?;
                 }
@@ -163,7 +167,7 @@ impl Settings {
                     return Err(SettingError::new(name, message, origin));
                 }
                 (None, value) => match Renaming::of(&name) {
-                    Some(renaming) => self.set_by_old_name(renaming, &Value::from_toml(value), origin)?,
+                    Some(renaming) => self.set_by_old_name(renaming, &SettingValue::from_toml(value), origin)?,
                     None => return Err(self.unknown_in_file(name, value, origin)),
                 },
             }
@@ -171,7 +175,7 @@ impl Settings {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), SettingError> {
+    fn set(&mut self, name: &str, value: SettingValue, origin: Origin) -> Result<(), SettingError> {
         let old = self.renamed.iter().find(|old| old.new == name && old.origin.layer() == origin.layer());
         if let Some(old) = old {
             let message = format!("is set twice: {} is its old name ({})", old.old, old.origin);
@@ -180,30 +184,35 @@ impl Settings {
         if let Some(setting) = self.find_mut(name) {
             setting.value = value;
             setting.origin = origin;
+            setting.old_name = None;
         }
         Ok(())
     }
 
-    /// Sets what `renaming` calls by another name since.
+    /// Sets a setting that was renamed, under its old name.
     fn set_by_old_name(
         &mut self,
         renaming: &'static Renaming,
-        value: &Value,
+        value: &SettingValue,
         origin: Origin,
     ) -> Result<(), SettingError> {
         let &Renaming { old, new, convert } = renaming;
-        let refuse = |message| SettingError::new(old, message, origin.clone());
+        let refuse = |message| SettingError::new(old_and_new(old, new), message, origin.clone());
         if self.find(new).is_some_and(|setting| setting.origin.layer() == origin.layer()) {
-            return Err(refuse(format!("is the old name of {new}, which is set too")));
+            let message = format!("is the old name of {new}, which is set too");
+            return Err(SettingError::new(old, message, origin));
         }
         let value = convert(value).map_err(refuse)?;
         self.set(new, value, origin.clone())?;
+        if let Some(setting) = self.find_mut(new) {
+            setting.old_name = Some(old);
+        }
         self.renamed.push(RenamedSetting { old, new, origin });
         Ok(())
     }
 
     fn unknown_in_file(&self, name: String, value: &DeValue<'_>, origin: Origin) -> SettingError {
-        // `password` in the section `[scylla]` as well.
+        // Also matches `password` in the section `[scylla]`.
         if let Some(secret) = SECRETS.iter().find(|secret| **secret == name.replace('.', "_")) {
             let variable = variable_of(secret);
             let message = format!("is a secret, taken from the environment only ({variable})");
@@ -218,8 +227,8 @@ impl Settings {
         }
     }
 
-    /// Lays environment variables over what is there. Those without our prefix, the tests' own and
-    /// the secrets are passed over.
+    /// Applies environment variables over the lower layers. Variables without our prefix, the tests' variables and
+    /// secrets are ignored.
     pub(super) fn apply_environment(&mut self, variables: &[(OsString, OsString)]) -> Result<(), SettingError> {
         for (variable, value) in variables {
             let variable = variable.to_string_lossy();
@@ -243,7 +252,7 @@ impl Settings {
             let Some(text) = value.to_str() else {
                 return Err(SettingError::new(name, "is not valid UTF-8", origin));
             };
-            let value = Value::Untyped(text.to_owned());
+            let value = SettingValue::Untyped(text.to_owned());
             match renaming {
                 Some(renaming) => self.set_by_old_name(renaming, &value, origin)?,
                 None => self.set(name, value, origin)?,
@@ -257,7 +266,7 @@ impl Settings {
         self.settings.iter()
     }
 
-    /// Settings that were set by their old names.
+    /// Settings that were set under their old names.
     pub(super) fn renamed(&self) -> &[RenamedSetting] {
         &self.renamed
     }
@@ -270,7 +279,7 @@ impl Settings {
         self.settings.iter_mut().find(|setting| setting.name == name)
     }
 
-    /// Every section's dotted name; a name comes once for each setting below it.
+    /// The dotted names of all sections; a name occurs once for each setting below it.
     fn sections(&self) -> impl Iterator<Item = &str> {
         self.iter().flat_map(|setting| {
             let name = setting.name.as_str();
@@ -279,7 +288,7 @@ impl Settings {
     }
 }
 
-/// A text that a file sets in a section, whatever else is in the file; none where the file is no TOML.
+/// A string that a file sets in a section, even if the rest of the file is invalid. `None` if the file is not TOML.
 pub(super) fn text_in_file(text: &str, section: &str, key: &str) -> Option<String> {
     let document = parse(Path::new(""), text).ok()?;
     let DeValue::Table(section) = document.get(section)?.get_ref() else { return None };
@@ -291,7 +300,7 @@ pub(super) fn variable_of(name: &str) -> String {
     format!("{PREFIX}{}", name.replace('.', "__").to_uppercase())
 }
 
-/// A file being applied: what is needed to say where in it something stands.
+/// A configuration file that is being applied.
 struct File<'a> {
     path: &'a Path,
     text: &'a str,
@@ -317,20 +326,25 @@ fn line_at(text: &str, offset: usize) -> usize {
     1 + before.filter(|byte| **byte == b'\n').count()
 }
 
-/// Gathers the settings of a table and of the sections in it.
+/// Collects the settings of a table and of its sections.
 fn collect(table: &DeTable<'_>, prefix: &str, settings: &mut Vec<Setting>) {
     for (key, _, value) in in_file_order(table) {
         let name = format!("{prefix}{key}");
         if let DeValue::Table(inner) = value {
             collect(inner, &format!("{name}."), settings);
         } else {
-            settings.push(Setting { name, value: Value::from_toml(value), origin: Origin::Default });
+            settings.push(Setting {
+                name,
+                value: SettingValue::from_toml(value),
+                origin: Origin::Default,
+                old_name: None,
+            });
         }
     }
 }
 
-/// A table's entries as the file has them: the parser sorts them by name, but the first fault to
-/// report is the one that a reader of the file meets first.
+/// A table's entries in the order of the file, so that the first error of the file is reported. The parser sorts them
+/// by name.
 fn in_file_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, Range<usize>, &'a DeValue<'a>)> {
     let mut entries: Vec<_> =
         table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value.get_ref())).collect();
@@ -338,7 +352,7 @@ fn in_file_order<'a>(table: &'a DeTable<'_>) -> Vec<(&'a str, Range<usize>, &'a 
     entries
 }
 
-/// A key as it can stand in a one-line message.
+/// A key, escaped for a one-line message.
 fn printable_key(key: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(is_bare) { key.to_owned() } else { format!("{key:?}") }
@@ -348,14 +362,14 @@ fn printable_key(key: &str) -> String {
 mod tests {
     use super::*;
 
-    fn defaults() -> Settings {
-        Settings::defaults().expect("the built-in defaults are TOML")
+    fn defaults() -> LayeredSettings {
+        LayeredSettings::defaults().expect("the built-in defaults are TOML")
     }
 
     #[test]
     fn every_default_has_a_usable_type() {
         for setting in defaults().iter() {
-            let usable = !matches!(setting.value, Value::Unusable(_) | Value::Untyped(_));
+            let usable = !matches!(setting.value, SettingValue::Unusable(_) | SettingValue::Untyped(_));
             assert!(usable, "{}: {:?}", setting.name, setting.value);
         }
     }

@@ -1,29 +1,29 @@
-//! `[limits]`: requests by client.
+//! `[limits]`: limits of requests by client.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use super::{error::SettingError, layers::Settings};
+use super::{error::SettingError, layers::LayeredSettings};
 
-/// Highest limit per minute: beyond it a window that keeps each request would cost more memory
-/// than the limit can save.
+/// The highest limit per minute. Above it, a window that stores each request would cost more memory than the limit
+/// saves.
 const MOST_PER_MINUTE: u32 = 1_000_000;
 
-/// Requests let in for each client in a sliding 60 s; `None`: no limit.
+/// Requests allowed for each client in a sliding window of 60 s; `None`: no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct LimitsConfig {
     /// `GET /{short_id}`, over all links of this node.
     pub redirect_per_minute: Option<NonZeroU32>,
     /// Answers 401, of all endpoints together.
     pub unauthorized_per_minute: Option<NonZeroU32>,
-    /// Clients that the table of each limit has room for.
+    /// Capacity of each limit's table, in clients.
     pub table_size: usize,
-    /// Those of single endpoints, by the key of the setting.
+    /// The limits of single endpoints, by the key of the setting.
     of_endpoints: BTreeMap<String, Option<NonZeroU32>>,
 }
 
-impl Limits {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl LimitsConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         let mut rates = rates(settings, "limits")?;
         let mut own = |key| rates.remove(key).flatten();
         Ok(Self {
@@ -34,7 +34,7 @@ impl Limits {
         })
     }
 
-    /// The requests a minute that the setting of this key allows at an endpoint, such as `qr_per_minute`.
+    /// The requests a minute that the setting with this key allows at an endpoint, such as `qr_per_minute`.
     pub fn per_minute(&self, key: &str) -> Option<NonZeroU32> {
         self.of_endpoints.get(key).copied().flatten()
     }
@@ -45,14 +45,14 @@ impl Limits {
     }
 }
 
-/// A limit per minute, of which 0 is none.
-fn per_minute(settings: &mut Settings, name: &str) -> Result<Option<NonZeroU32>, SettingError> {
+/// A limit per minute; 0 means no limit.
+fn per_minute(settings: &mut LayeredSettings, name: &str) -> Result<Option<NonZeroU32>, SettingError> {
     settings.integer(name, 0..=MOST_PER_MINUTE).map(NonZeroU32::new)
 }
 
-/// All settings of requests a minute of a section. Which there are is up to the endpoints: each of them names its own.
+/// All settings of requests a minute of a section. The endpoints decide which exist: each names its setting.
 pub(super) fn rates(
-    settings: &mut Settings,
+    settings: &mut LayeredSettings,
     section: &str,
 ) -> Result<BTreeMap<String, Option<NonZeroU32>>, SettingError> {
     let of_section = settings.iter().filter_map(|setting| setting.name().strip_prefix(section)?.strip_prefix('.'));

@@ -1,41 +1,41 @@
-//! `[log]`: what is written to standard error.
+//! `[log]`: settings of the log on standard error.
 
-use super::{error::SettingError, layers::Settings};
+use super::{error::SettingError, layers::LayeredSettings};
 
 /// Log settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// Least severe messages written.
+pub struct LogConfig {
+    /// The lowest level that is written.
     pub level: LogLevel,
-    /// Form of a line.
+    /// The format of a line.
     pub format: LogFormat,
-    /// Whether every request gets a line.
+    /// Whether every request is logged.
     pub requests: bool,
 }
 
-/// A severity, and all above it.
+/// A level: messages of this and all higher severities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Nothing at all.
+    /// No messages.
     Off,
-    /// Faults that somebody has to look at.
+    /// Errors that need an operator.
     Error,
-    /// What may become one.
+    /// Conditions that may become errors.
     Warn,
-    /// What the service does.
+    /// Normal events.
     Info,
-    /// How it does it.
+    /// Details of normal operation.
     Debug,
     /// Every step.
     Trace,
 }
 
-/// The form of a log line.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// One JSON object a line, for collectors.
+    /// One JSON object in each line, for log collectors.
     Json,
 }
 
@@ -47,8 +47,8 @@ impl LogFormat {
     }
 }
 
-impl Log {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl LogConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         Ok(Self {
             level: settings.choice(
                 "log.level",

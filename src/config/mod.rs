@@ -1,8 +1,7 @@
-//! Configuration: built-in defaults, a file and the environment, laid over one another, read into
-//! types and checked.
+//! Configuration: built-in defaults, a file and the environment, applied over one another, then parsed and checked.
 //!
-//! `defaults.toml` names and documents every setting. A name that is not in it, or a value that
-//! its section refuses, is an error of one line that says which setting and where it was set.
+//! `defaults.toml` names and documents every setting. An unknown name, or a value that its section refuses, is a
+//! one-line error with the setting and its origin.
 
 mod admin;
 mod cache;
@@ -33,81 +32,79 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::layers::Settings;
+use self::layers::LayeredSettings;
 pub use self::{
-    admin::Admin,
-    cache::Cache,
+    admin::AdminConfig,
+    cache::CacheConfig,
     error::{ConfigError, Origin, SettingError},
-    geo::Geo,
-    http::{BaseUrl, Http},
-    journal::Journal,
-    layers::{DEFAULTS, Setting, Value},
-    limits::Limits,
-    log::{Log, LogFormat, LogLevel},
+    geo::GeoConfig,
+    http::{HttpBaseUrl, HttpConfig},
+    journal::JournalConfig,
+    layers::{DEFAULTS, Setting, SettingValue},
+    limits::LimitsConfig,
+    log::{LogConfig, LogFormat, LogLevel},
     renamed::RenamedSetting,
-    scylla::{Consistency, CqlNode, Scylla, SerialConsistency},
+    scylla::{Consistency, CqlNode, ScyllaConfig, SerialConsistency},
     secrets::{MasterKey, RootKey, ScyllaPassword, Secrets},
-    store::{Store, StoreKind},
-    telemetry::Telemetry,
-    tiers::{Tier, Tiers},
-    webhooks::Webhooks,
+    store::{StoreConfig, StoreKind},
+    telemetry::TelemetryConfig,
+    tiers::{TierConfig, TiersConfig},
+    webhooks::WebhooksConfig,
 };
 
-/// The file that is read where none is named, if it is there.
+/// The file that is read if none is given and this one exists.
 const USUAL_FILE: &str = "./signpost.toml";
 
-/// Everything that can be set, checked. `Debug` shows no secret.
+/// All settings, checked. `Debug` shows no secret.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directory for the embedded store and the hit journal.
     pub data_dir: PathBuf,
     /// The public listener.
-    pub http: Http,
+    pub http: HttpConfig,
     /// The operator's listener.
-    pub admin: Admin,
-    /// Where links, keys and counters are kept.
-    pub store: Store,
-    /// The cluster, where the store is one.
-    pub scylla: Scylla,
+    pub admin: AdminConfig,
+    /// Where links, keys and counts are stored.
+    pub store: StoreConfig,
+    /// The cluster, if the store is on one.
+    pub scylla: ScyllaConfig,
     /// The hit journal.
-    pub journal: Journal,
-    /// What is kept in memory in front of the store.
-    pub cache: Cache,
-    /// Requests by client.
-    pub limits: Limits,
-    /// What the keys of each tier may do.
-    pub tiers: Tiers,
+    pub journal: JournalConfig,
+    /// Caches in front of the store.
+    pub cache: CacheConfig,
+    /// Limits of requests by client.
+    pub limits: LimitsConfig,
+    /// Limits and quotas of the keys of each tier.
+    pub tiers: TiersConfig,
     /// Delivery of hits.
-    pub webhooks: Webhooks,
+    pub webhooks: WebhooksConfig,
     /// Places of hits.
-    pub geo: Geo,
-    /// What is written to standard error.
-    pub log: Log,
-    /// What is told to collectors.
-    pub telemetry: Telemetry,
-    /// What must not be shown.
+    pub geo: GeoConfig,
+    /// The log on standard error.
+    pub log: LogConfig,
+    /// Traces.
+    pub telemetry: TelemetryConfig,
+    /// Secrets, which are never shown.
     pub secrets: Secrets,
-    settings: Settings,
+    settings: LayeredSettings,
 }
 
 impl Config {
-    /// Loads the defaults, then `file` (or `./signpost.toml` where that exists), then
-    /// `environment`. Relative paths are looked up from `directory`, the one the program was
-    /// started in.
+    /// Loads the defaults, then `file` (or `./signpost.toml` if it exists), then `environment`. Relative paths start
+    /// from `directory`, the working directory.
     ///
     /// # Errors
-    /// A file that can't be read or is not TOML, an unknown setting, or a bad value: the first
-    /// one met.
+    /// The first of: a file that can't be read or is not TOML, an unknown setting, an invalid value.
     pub fn load(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         directory: &Path,
     ) -> Result<Self, ConfigError> {
-        let mut settings = Settings::defaults()?;
+        let mut settings = LayeredSettings::defaults()?;
         if let Some((path, text)) = read_file(file, directory)? {
             settings.apply_file(&path, &text)?;
         }
-        // In the order of their names, so that the same environment gives the same message.
+        // In the order of their names, so that the same environment results in the same message.
         let mut variables: Vec<_> = environment.into_iter().collect();
         variables.sort();
         settings.apply_environment(&variables)?;
@@ -116,8 +113,8 @@ impl Config {
         Ok(config)
     }
 
-    /// `log.format` as far as it can be told where [`load`](Self::load) refuses the configuration: so what it refuses is said in
-    /// the form that was asked for.
+    /// `log.format`, as far as it can be read from a configuration that [`load`](Self::load) refuses: the refusal is
+    /// reported in that format.
     pub fn log_format(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -130,31 +127,31 @@ impl Config {
         word.and_then(|word| LogFormat::parse(&word)).unwrap_or(LogFormat::Text)
     }
 
-    fn read(mut settings: Settings, secrets: Secrets, directory: &Path) -> Result<Self, SettingError> {
+    fn read(mut settings: LayeredSettings, secrets: Secrets, directory: &Path) -> Result<Self, SettingError> {
         Ok(Self {
             data_dir: settings.parsed("data_dir", "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?,
-            http: Http::read(&mut settings)?,
-            admin: Admin::read(&mut settings)?,
-            store: Store::read(&mut settings)?,
-            scylla: Scylla::read(&mut settings, directory)?,
-            journal: Journal::read(&mut settings)?,
-            cache: Cache::read(&mut settings)?,
-            limits: Limits::read(&mut settings)?,
-            tiers: Tiers::read(&mut settings)?,
-            webhooks: Webhooks::read(&mut settings)?,
-            geo: Geo::read(&mut settings, directory)?,
-            log: Log::read(&mut settings)?,
-            telemetry: Telemetry::read(&mut settings)?,
+            http: HttpConfig::read(&mut settings)?,
+            admin: AdminConfig::read(&mut settings)?,
+            store: StoreConfig::read(&mut settings)?,
+            scylla: ScyllaConfig::read(&mut settings, directory)?,
+            journal: JournalConfig::read(&mut settings)?,
+            cache: CacheConfig::read(&mut settings)?,
+            limits: LimitsConfig::read(&mut settings)?,
+            tiers: TiersConfig::read(&mut settings)?,
+            webhooks: WebhooksConfig::read(&mut settings)?,
+            geo: GeoConfig::read(&mut settings, directory)?,
+            log: LogConfig::read(&mut settings)?,
+            telemetry: TelemetryConfig::read(&mut settings)?,
             secrets,
             settings,
         })
     }
 
-    /// What no section can see alone.
+    /// Checks settings of different sections against each other.
     fn check(&self) -> Result<(), SettingError> {
         if collide(self.http.listen, self.admin.listen) {
             let message =
-                format!("http.listen {} and admin.listen {} are the same place", self.http.listen, self.admin.listen);
+                format!("http.listen {} and admin.listen {} are the same address", self.http.listen, self.admin.listen);
             let names = ["admin.listen", "http.listen"];
             return Err(self.settings.conflict(&names, &message));
         }
@@ -165,31 +162,38 @@ impl Config {
         }
     }
 
-    /// Where a setting's value came from, for a fault that shows only when it is used. A name that
-    /// is no setting counts as a default.
+    /// Where a setting's value was set. The origin of an unknown name is [`Origin::Default`].
     pub fn origin(&self, setting: &str) -> Origin {
         self.settings.find(setting).map_or(Origin::Default, |found| found.origin().clone())
     }
 
-    /// Every setting there is, with its value and origin, in the order of the defaults file.
+    /// The error of a setting whose value turns out to be unusable when it is used.
+    pub fn refuse(&self, setting: &str, message: impl Into<String>) -> SettingError {
+        match self.settings.find(setting) {
+            Some(found) => found.refuse(message),
+            None => SettingError::new(setting, message, Origin::Default),
+        }
+    }
+
+    /// All settings with value and origin, in the order of the defaults file.
     pub fn settings(&self) -> impl Iterator<Item = &Setting> {
         self.settings.iter()
     }
 
-    /// Settings that were set by names which the next release does not know.
+    /// Settings that were set under old names, which the next release does not read.
     pub fn renamed(&self) -> &[RenamedSetting] {
         self.settings.renamed()
     }
 
-    /// The effective configuration as TOML, each value with its origin in a comment, secrets
-    /// masked. Loaded as a file it gives the same configuration again.
+    /// The effective configuration as TOML, each value with its origin in a comment, secrets masked. Loaded as a
+    /// file, it results in the same configuration.
     pub fn effective(&self) -> String {
         effective::render(&self.settings, &self.secrets)
     }
 }
 
-/// The configuration file's text and the name to give it in messages; none where none was named
-/// and the usual one is not there.
+/// The configuration file's path for messages, and its text. `None` if no file is given and the default file does not
+/// exist.
 fn read_file(named: Option<&Path>, directory: &Path) -> Result<Option<(PathBuf, String)>, ConfigError> {
     let path = named.unwrap_or(Path::new(USUAL_FILE));
     match fs::read_to_string(directory.join(path)) {
@@ -199,7 +203,7 @@ fn read_file(named: Option<&Path>, directory: &Path) -> Result<Option<(PathBuf, 
     }
 }
 
-/// Whether two listeners would take the same port of the same address. Port 0 takes a free one.
+/// Whether two listeners would use the same port of the same address. Port 0 means any free port.
 fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     let covers =
         |x: SocketAddr, y: SocketAddr| x.ip().is_unspecified() && x.is_ipv4() == y.is_ipv4() || x.ip() == y.ip();

@@ -1,7 +1,7 @@
-//! Typed reading of settings: what a section calls, field by field.
+//! Typed reading of settings, field by field, for the sections.
 //!
-//! Reading also settles the type of a value from the environment, so that the effective
-//! configuration prints `8`, not `"8"`.
+//! Reading also sets the type of a value from the environment, so that the effective configuration prints `8`, not
+//! `"8"`.
 
 use std::{fmt::Display, net::IpAddr, ops::RangeInclusive, str::FromStr, time::Duration};
 
@@ -9,26 +9,25 @@ use ipnet::IpNet;
 
 use super::{
     error::{Origin, SettingError},
-    layers::{Setting, Settings, Value},
+    layers::{LayeredSettings, Setting, SettingValue},
     redact,
 };
 
-impl Settings {
+impl LayeredSettings {
     fn setting(&mut self, name: &str) -> Result<&mut Setting, SettingError> {
-        // Only a setting that was forgotten in defaults.toml can be absent; loading the defaults
-        // alone, which a test does, would meet it.
+        // Only a setting that is missing in defaults.toml. Tests load the defaults alone, which would fail.
         self.find_mut(name).ok_or_else(|| SettingError::new(name, "has no default", Origin::Default))
     }
 
     pub(super) fn boolean(&mut self, name: &str) -> Result<bool, SettingError> {
         let setting = self.setting(name)?;
-        if let Value::Untyped(text) = &setting.value {
+        if let SettingValue::Untyped(text) = &setting.value {
             let parsed = bool::from_str(text)
                 .map_err(|_| setting.refuse(format!("{} is not true or false", redact::refused(text))))?;
-            setting.value = Value::Boolean(parsed);
+            setting.value = SettingValue::Boolean(parsed);
         }
         match setting.value {
-            Value::Boolean(value) => Ok(value),
+            SettingValue::Boolean(value) => Ok(value),
             _ => Err(mismatch(setting, "a boolean")),
         }
     }
@@ -39,12 +38,12 @@ impl Settings {
         T: TryFrom<i64> + PartialOrd + Display,
     {
         let setting = self.setting(name)?;
-        if let Value::Untyped(text) = &setting.value {
+        if let SettingValue::Untyped(text) = &setting.value {
             let parsed = i64::from_str(text)
                 .map_err(|_| setting.refuse(format!("{} is not a whole number", redact::refused(text))))?;
-            setting.value = Value::Integer(parsed);
+            setting.value = SettingValue::Integer(parsed);
         }
-        let Value::Integer(value) = setting.value else {
+        let SettingValue::Integer(value) = setting.value else {
             return Err(mismatch(setting, "a whole number"));
         };
         T::try_from(value).ok().filter(|value| range.contains(value)).ok_or_else(|| {
@@ -57,38 +56,38 @@ impl Settings {
     pub(super) fn ratio(&mut self, name: &str) -> Result<f64, SettingError> {
         let setting = self.setting(name)?;
         let text = match &setting.value {
-            Value::Untyped(text) | Value::Fraction(text) => text.clone(),
-            Value::Integer(number) => number.to_string(),
+            SettingValue::Untyped(text) | SettingValue::Fraction(text) => text.clone(),
+            SettingValue::Integer(number) => number.to_string(),
             _ => return Err(mismatch(setting, "a number")),
         };
         let Some(ratio) = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio)) else {
             return Err(setting.refuse(format!("{} is not a number from 0 to 1", redact::refused(&text))));
         };
-        // As TOML writes it, whatever it was read from.
-        setting.value = Value::Fraction(format!("{ratio:?}"));
+        // In the form of TOML, independent of the source.
+        setting.value = SettingValue::Fraction(format!("{ratio:?}"));
         Ok(ratio)
     }
 
     /// A count, or the word `unlimited`, which is `None`.
     pub(super) fn quota(&mut self, name: &str) -> Result<Option<u64>, SettingError> {
         let setting = self.setting(name)?;
-        if let Value::Untyped(text) = &setting.value {
-            setting.value = i64::from_str(text).map_or_else(|_| Value::Text(text.clone()), Value::Integer);
+        if let SettingValue::Untyped(text) = &setting.value {
+            setting.value =
+                i64::from_str(text).map_or_else(|_| SettingValue::Text(text.clone()), SettingValue::Integer);
         }
         let refused = match &setting.value {
-            Value::Text(word) if word == "unlimited" => return Ok(None),
-            Value::Integer(count) => match u64::try_from(*count) {
+            SettingValue::Text(word) if word == "unlimited" => return Ok(None),
+            SettingValue::Integer(count) => match u64::try_from(*count) {
                 Ok(count) => return Ok(Some(count)),
                 Err(_) => count.to_string(),
             },
-            Value::Text(text) => redact::refused(text),
+            SettingValue::Text(text) => redact::refused(text),
             _ => return Err(mismatch(setting, "a whole number or \"unlimited\"")),
         };
         Err(setting.refuse(format!("{refused} is neither a count from 0 up nor \"unlimited\"")))
     }
 
-    /// A string that `parse` turns into what it stands for; `expected` ends the message
-    /// `"…" is not …`.
+    /// A string that `parse` converts; `expected` ends the message `"…" is not …`.
     pub(super) fn parsed<T>(
         &mut self,
         name: &str,
@@ -96,18 +95,18 @@ impl Settings {
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, SettingError> {
         let setting = self.setting(name)?;
-        if let Value::Untyped(text) = &setting.value {
-            setting.value = Value::Text(text.clone());
+        if let SettingValue::Untyped(text) = &setting.value {
+            setting.value = SettingValue::Text(text.clone());
         }
         match &setting.value {
-            Value::Text(text) => {
+            SettingValue::Text(text) => {
                 parse(text).ok_or_else(|| setting.refuse(format!("{} is not {expected}", redact::refused(text))))
             }
             _ => Err(mismatch(setting, "a string")),
         }
     }
 
-    /// As [`Self::parsed`], but an empty string means that the setting is not used.
+    /// As [`Self::parsed`]; an empty string means that the setting is unset.
     pub(super) fn optional<T>(
         &mut self,
         name: &str,
@@ -127,13 +126,13 @@ impl Settings {
         })
     }
 
-    /// A length of time within `range`.
+    /// A duration within `range`.
     pub(super) fn duration(&mut self, name: &str, range: RangeInclusive<Duration>) -> Result<Duration, SettingError> {
         let expected = duration_expected(&range);
         self.parsed(name, &expected, |text| parse_duration(text, &range))
     }
 
-    /// A list of lengths of time, each within `range`.
+    /// A list of durations, each within `range`.
     pub(super) fn durations(
         &mut self,
         name: &str,
@@ -143,7 +142,7 @@ impl Settings {
         self.list(name, &expected, |text| parse_duration(text, &range))
     }
 
-    /// A list of networks; a lone address is the network of that address.
+    /// A list of networks. A single address is the network of that address.
     pub(super) fn networks(&mut self, name: &str) -> Result<Vec<IpNet>, SettingError> {
         self.list(name, "an address or a network in CIDR form", |text| {
             let network = IpNet::from_str(text).map(|network| network.trunc());
@@ -151,7 +150,7 @@ impl Settings {
         })
     }
 
-    /// A list whose every item `parse` accepts. In the environment items stand between commas.
+    /// A list whose items `parse` accepts. In the environment, items are separated by commas.
     pub(super) fn list<T>(
         &mut self,
         name: &str,
@@ -159,10 +158,10 @@ impl Settings {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Vec<T>, SettingError> {
         let setting = self.setting(name)?;
-        if let Value::Untyped(text) = &setting.value {
-            setting.value = Value::List(split_list(text));
+        if let SettingValue::Untyped(text) = &setting.value {
+            setting.value = SettingValue::List(split_list(text));
         }
-        let Value::List(items) = &setting.value else {
+        let SettingValue::List(items) = &setting.value else {
             return Err(mismatch(setting, "a list of strings"));
         };
         items
@@ -173,12 +172,15 @@ impl Settings {
             .collect()
     }
 
-    /// Refuses several settings that do not go together, naming the one that was set last: the
-    /// others may be defaults that nobody wrote.
+    /// The error of settings that contradict each other. It names the setting of the highest layer: the others may be
+    /// defaults.
     pub(super) fn conflict(&self, names: &[&str], message: &str) -> SettingError {
-        let origin_of = |name: &str| self.find(name).map_or(Origin::Default, |setting| setting.origin.clone());
-        let blamed = names.iter().rev().max_by_key(|name| origin_of(name).layer()).copied().unwrap_or_default();
-        SettingError::new(blamed, message, origin_of(blamed))
+        let layer_of = |name: &&&str| self.find(name).map_or(0, |setting| setting.origin.layer());
+        let blamed = names.iter().rev().max_by_key(layer_of).copied().unwrap_or_default();
+        match self.find(blamed) {
+            Some(setting) => setting.refuse(message),
+            None => SettingError::new(blamed, message, Origin::Default),
+        }
     }
 }
 

@@ -1,17 +1,17 @@
-//! The one place that hides passwords in what is shown of a setting.
+//! The only place that hides passwords in settings that are shown.
 
 const MASK: &str = "***";
 
-/// A refused value as a message shows it: quoted, in one line, without what may be a password.
+/// A refused value for a message: quoted, on one line, without possible passwords.
 ///
-/// The value may be malformed in any way, so more is hidden than a parser would: all between the scheme and the last `@`,
-/// a port that is no number, and all behind a `?` or `#`.
+/// The value may be malformed in any way, so more is hidden than a URL parser would: everything between the scheme
+/// and the last `@`, a port that is not a number, and everything after a `?` or `#`.
 pub(super) fn refused(text: &str) -> String {
     format!("{:?}", hidden(text))
 }
 
-/// A value in force, for the effective configuration. Only a URL can hold a password: other values are shown as they are,
-/// so that they can be read back.
+/// An effective value for the effective configuration. Only a URL can contain a password; other values are shown
+/// unchanged, so that they can be read again.
 pub(super) fn in_force(text: &str) -> String {
     if text.contains("://") { hidden(text) } else { text.to_owned() }
 }
@@ -29,7 +29,7 @@ fn hidden(text: &str) -> String {
         Some(at) => (&rest[..at], format!("{}{MASK}", &rest[at..=at])),
         None => (rest, String::new()),
     };
-    // `https://name:password` has lost its host, not its password.
+    // In `https://name:password` the host is missing, and the port is a password.
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let port = authority.rfind(']').map_or(0, |end| end + 1);
     let (host, port) = match authority[port..].find(':') {

@@ -1,19 +1,19 @@
-//! Settings with a new name. The old name is read for one release, with a warning.
+//! Renamed settings. The old name is read for one release, with a warning.
 
 use std::fmt;
 
 use super::error::Origin;
-use super::layers::Value;
+use super::layers::SettingValue;
 
-/// A setting's old and new name, and how a value of the old one becomes one of the new.
+/// A setting's old and new name, and the conversion of a value from the old to the new setting.
 pub(super) struct Renaming {
     pub old: &'static str,
     pub new: &'static str,
-    /// The error is the end of a message that begins with the old name.
-    pub convert: fn(&Value) -> Result<Value, String>,
+    /// The error is the end of a message that begins with the names.
+    pub convert: fn(&SettingValue) -> Result<SettingValue, String>,
 }
 
-/// Read since 0.1.0; to be removed after the next release.
+/// Renamed after 0.1.0; to be removed after the next release.
 pub(super) const RENAMED: [Renaming; 2] = [
     Renaming { old: "http.client_limit_cells", new: "limits.table_size", convert: |value| Ok(value.clone()) },
     Renaming { old: "telemetry.otlp_one_in", new: "telemetry.trace_sample_ratio", convert: ratio_of_one_in },
@@ -25,19 +25,24 @@ impl Renaming {
     }
 }
 
-fn ratio_of_one_in(value: &Value) -> Result<Value, String> {
+/// Both names of a renamed setting, for messages.
+pub(super) fn old_and_new(old: &str, new: &str) -> String {
+    format!("{old} (now {new})")
+}
+
+fn ratio_of_one_in(value: &SettingValue) -> Result<SettingValue, String> {
     let count = match value {
-        Value::Integer(count) => i32::try_from(*count).ok(),
-        Value::Untyped(text) => text.parse().ok(),
+        SettingValue::Integer(count) => i32::try_from(*count).ok(),
+        SettingValue::Untyped(text) => text.parse().ok(),
         _ => None,
     };
     match count {
-        Some(count @ 1..=1_000_000) => Ok(Value::Fraction((1.0 / f64::from(count)).to_string())),
+        Some(count @ 1..=1_000_000) => Ok(SettingValue::Fraction((1.0 / f64::from(count)).to_string())),
         _ => Err("is not between 1 and 1000000".to_owned()),
     }
 }
 
-/// A setting that was set by its old name.
+/// A setting that was set under its old name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenamedSetting {
     pub(super) old: &'static str,

@@ -1,4 +1,4 @@
-//! `[scylla]`: the cluster, where the store is one.
+//! `[scylla]`: settings of the cluster, if the store is on one.
 
 use std::{
     fmt,
@@ -7,75 +7,75 @@ use std::{
     time::Duration,
 };
 
-use super::{error::SettingError, layers::Settings, secrets::Secrets};
+use super::{error::SettingError, layers::LayeredSettings, secrets::Secrets};
 
-/// The port on which CQL is spoken where a node names no other.
+/// The default port of CQL.
 const CQL_PORT: u16 = 9042;
 
-/// Longest name of a keyspace that clusters allow.
+/// The longest name of a keyspace that clusters allow.
 const LONGEST_KEYSPACE: usize = 48;
 
-/// How the cluster is reached and used.
+/// How to reach and use the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scylla {
-    /// Nodes to begin with; they name the others. Not empty where the store is a cluster.
+pub struct ScyllaConfig {
+    /// Contact points, which name the other nodes. Not empty if the store is on a cluster.
     pub nodes: Vec<CqlNode>,
-    /// The keyspace of all tables: a letter, then letters, digits and underscores, all small.
+    /// The keyspace of all tables: a lowercase letter, then lowercase letters, digits and underscores.
     pub keyspace: String,
-    /// The nearest datacenter; none: that of the node which is reached first.
+    /// The datacenter whose nodes are used. `None`: that of the first contact point that answers.
     pub datacenter: Option<String>,
-    /// Copies of each row in the datacenter, for a keyspace that is yet to be made.
+    /// Copies of each row in the datacenter, used when the keyspace is created.
     pub replication_factor: u32,
-    /// How many copies answer a read or take a write.
+    /// Consistency level of reads and writes.
     pub consistency: Consistency,
-    /// Among which copies a conditional write is settled.
+    /// Consistency level of conditional writes (Paxos).
     pub serial_consistency: SerialConsistency,
-    /// Longest time for one request to the cluster.
+    /// Time limit of one request to the cluster.
     pub request_timeout: Duration,
-    /// How long a read waits before another replica is asked too; shorter than the request's time.
+    /// How long a read waits before another replica is asked too; shorter than `request_timeout`.
     pub speculative_after: Duration,
-    /// Who logs in, with the password in [`Secrets::scylla_password`]; none: nobody does.
+    /// The user name. The password is [`Secrets::scylla_password`]. `None`: no authentication.
     pub username: Option<String>,
-    /// Whether connections are encrypted, and nodes prove who they are.
+    /// Whether connections use TLS and certificates of nodes are checked.
     pub tls: bool,
-    /// A PEM file with the authorities that vouch for the nodes; none: those of the system.
+    /// A PEM file with the certificate authorities of the nodes. `None`: the system's.
     pub tls_ca: Option<PathBuf>,
-    /// Whether the schema is brought up to date at every start.
+    /// Whether each start migrates the schema.
     pub migrate_at_start: bool,
 }
 
-/// One node of the cluster: a name or an address, and a port. Displayed as `host:port`.
+/// A node of the cluster: a host name or address, and a port. Displayed as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CqlNode {
-    /// A host's name or an address, an IPv6 one without brackets.
+    /// A host name or an address. An IPv6 address has no brackets.
     pub host: String,
-    /// Where it speaks CQL.
+    /// The port of CQL.
     pub port: u16,
 }
 
-/// How many copies of a row answer a read or take a write: only those with which every read sees every write before it.
+/// Consistency levels of reads and writes: only levels with which every read sees every earlier write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Most of those in the nearest datacenter.
+    /// A majority in the nearest datacenter.
     LocalQuorum,
-    /// Most of those in all datacenters together.
+    /// A majority in all datacenters together.
     Quorum,
-    /// Every one.
+    /// All replicas.
     All,
 }
 
-/// Among which copies a conditional write is settled.
+/// Consistency levels of conditional writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SerialConsistency {
-    /// Those in the nearest datacenter.
+    /// Replicas in the nearest datacenter.
     LocalSerial,
-    /// Those in all datacenters.
+    /// Replicas in all datacenters.
     Serial,
 }
 
-impl Scylla {
-    /// `directory` is what a relative path starts from.
-    pub(super) fn read(settings: &mut Settings, directory: &Path) -> Result<Self, SettingError> {
+impl ScyllaConfig {
+    /// Relative paths start from `directory`.
+    pub(super) fn read(settings: &mut LayeredSettings, directory: &Path) -> Result<Self, SettingError> {
         let consistencies =
             [("LOCAL_QUORUM", Consistency::LocalQuorum), ("QUORUM", Consistency::Quorum), ("ALL", Consistency::All)];
         let serial = [("LOCAL_SERIAL", SerialConsistency::LocalSerial), ("SERIAL", SerialConsistency::Serial)];
@@ -92,7 +92,7 @@ impl Scylla {
                 .duration("scylla.speculative_after", Duration::from_millis(1)..=Duration::from_secs(10))?,
             username: settings.optional("scylla.username", "a user's name", plain)?,
             tls: settings.boolean("scylla.tls")?,
-            tls_ca: settings.optional("scylla.tls_ca", "a file that is there", |text| {
+            tls_ca: settings.optional("scylla.tls_ca", "an existing file", |text| {
                 let is_file = directory.join(text).is_file();
                 is_file.then(|| PathBuf::from(text))
             })?,
@@ -102,23 +102,22 @@ impl Scylla {
         Ok(scylla)
     }
 
-    /// What holds whether the store is a cluster or not.
-    fn check(&self, settings: &Settings) -> Result<(), SettingError> {
+    /// Checks that apply to both kinds of stores.
+    fn check(&self, settings: &LayeredSettings) -> Result<(), SettingError> {
         if self.speculative_after >= self.request_timeout {
-            let message = "another replica is to be asked (scylla.speculative_after) before the request's time is over \
-                           (scylla.request_timeout)";
+            let message = "scylla.speculative_after must be less than scylla.request_timeout";
             return Err(settings.conflict(&["scylla.speculative_after", "scylla.request_timeout"], message));
         }
-        // Whoever names authorities believes that the connection is encrypted.
+        // An operator who sets authorities expects an encrypted connection.
         if self.tls_ca.is_some() && !self.tls {
-            let message = "scylla.tls_ca is of no use while scylla.tls is false";
+            let message = "scylla.tls_ca has no effect if scylla.tls is false";
             return Err(settings.conflict(&["scylla.tls_ca", "scylla.tls"], message));
         }
         Ok(())
     }
 
-    /// A user without a password can't log in, nor a password without a user.
-    pub(super) fn check_login(&self, settings: &Settings, secrets: &Secrets) -> Result<(), SettingError> {
+    /// Authentication needs both a user and a password.
+    pub(super) fn check_login(&self, settings: &LayeredSettings, secrets: &Secrets) -> Result<(), SettingError> {
         let message = match (&self.username, &secrets.scylla_password) {
             (Some(_), None) => "has no password: SIGNPOST_SCYLLA_PASSWORD is not set",
             (None, Some(_)) => "is empty, but SIGNPOST_SCYLLA_PASSWORD is set",
@@ -127,12 +126,12 @@ impl Scylla {
         Err(settings.conflict(&["scylla.username"], message))
     }
 
-    /// What a store on a cluster can't do without.
-    pub(super) fn check_in_use(&self, settings: &Settings, secrets: &Secrets) -> Result<(), SettingError> {
+    /// Checks what a store on a cluster requires.
+    pub(super) fn check_in_use(&self, settings: &LayeredSettings, secrets: &Secrets) -> Result<(), SettingError> {
         if self.nodes.is_empty() {
             return Err(settings.conflict(&["scylla.nodes"], "is empty, but store.kind is \"scylla\""));
         }
-        // One made for this machine alone would make secrets that no other node can read.
+        // A key that is generated on this node would encrypt secrets that no other node can decrypt.
         if secrets.master_key.is_none() {
             let message = "\"scylla\" needs SIGNPOST_MASTER_KEY, the same on all nodes, which is not set";
             return Err(settings.conflict(&["store.kind"], message));
@@ -142,7 +141,7 @@ impl Scylla {
 }
 
 impl CqlNode {
-    /// Reads `host`, `host:port`, and IPv6 addresses with or without brackets (with them where a port follows).
+    /// Parses `host`, `host:port`, and IPv6 addresses with or without brackets (with brackets if a port follows).
     fn parse(text: &str) -> Option<Self> {
         let (host, port) = if text.parse::<Ipv6Addr>().is_ok() {
             (text, None)
@@ -176,9 +175,10 @@ impl fmt::Display for CqlNode {
     }
 }
 
-const KEYSPACE: &str = "a keyspace's name: a small letter, then at most 47 small letters, digits and underscores";
+const KEYSPACE: &str =
+    "a keyspace's name: a lowercase letter, then at most 47 lowercase letters, digits and underscores";
 
-/// One that needs no quotes in CQL, and is not one of the cluster's own.
+/// A name that needs no quotes in CQL and is not a system keyspace.
 fn keyspace(text: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let is_name = text.len() <= LONGEST_KEYSPACE
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_node_is_refused() {
+    fn an_invalid_node_is_refused() {
         for text in
             ["", ":9042", "db:", "db:0", "db:65536", "db:x", "a b", "cql://db", "u@db", "[db]:1", "[::1]9042", "a,b"]
         {

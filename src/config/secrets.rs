@@ -1,4 +1,4 @@
-//! Secrets: taken from the environment only, and never shown.
+//! Secrets: read from the environment only, and never shown.
 
 use std::{ffi::OsString, fmt};
 
@@ -9,21 +9,21 @@ use super::{
     layers::variable_of,
 };
 
-/// Shortest root key, in characters.
+/// The minimum length of a root key, in characters.
 const ROOT_KEY_LENGTH: usize = 32;
 
-/// What must not be shown.
+/// The secrets of the configuration, which are never shown.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     /// `SIGNPOST_ROOT_KEY`: the operator's API key.
     pub root_key: Option<RootKey>,
     /// `SIGNPOST_MASTER_KEY`: encrypts the webhook secrets in the store.
     pub master_key: Option<MasterKey>,
-    /// `SIGNPOST_SCYLLA_PASSWORD`: what the cluster asks of its user.
+    /// `SIGNPOST_SCYLLA_PASSWORD`: the password of the cluster's user.
     pub scylla_password: Option<ScyllaPassword>,
 }
 
-/// The operator's API key: at least 32 visible ASCII characters, so that a header can carry it.
+/// The operator's API key: at least 32 visible ASCII characters, so that it is valid in a header.
 #[derive(Clone)]
 pub struct RootKey(String);
 
@@ -36,21 +36,21 @@ pub struct MasterKey([u8; 32]);
 pub struct ScyllaPassword(String);
 
 impl RootKey {
-    /// The key itself; to be hashed, not shown.
+    /// The key, for hashing. Do not show it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
 impl MasterKey {
-    /// The key itself; to encrypt with, not to be shown.
+    /// The key, for encryption. Do not show it.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
 impl ScyllaPassword {
-    /// The password itself; to log in with, not to be shown.
+    /// The password, for authentication. Do not show it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -75,7 +75,7 @@ impl fmt::Debug for ScyllaPassword {
 }
 
 impl Secrets {
-    /// Reads all from the environment; a message names the secret, never what it was set to.
+    /// Reads all secrets from the environment. A message names the secret, but does not contain its value.
     pub(super) fn read(variables: &[(OsString, OsString)]) -> Result<Self, SettingError> {
         Ok(Self {
             root_key: secret(variables, "root_key", "must be at least 32 visible ASCII characters", |text| {
@@ -102,7 +102,7 @@ impl Secrets {
     }
 }
 
-/// A secret, or none where its variable is missing or empty.
+/// A secret; `None` if its variable is missing or empty.
 fn secret<T>(
     variables: &[(OsString, OsString)],
     name: &str,

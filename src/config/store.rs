@@ -1,11 +1,10 @@
-//! `[store]`: where links, keys and counters are kept.
+//! `[store]`: which store is used.
 
-use super::{error::SettingError, layers::Settings};
+use super::{error::SettingError, layers::LayeredSettings};
 
 /// The store's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store {
-    /// Which store is used.
+pub struct StoreConfig {
     pub kind: StoreKind,
     /// Memory for the embedded engine's block cache, in bytes.
     pub cache_bytes: u64,
@@ -14,14 +13,14 @@ pub struct Store {
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// In this process, with its files under the data directory.
+    /// In this process, with its files in the data directory.
     Embedded,
-    /// On a cluster that speaks CQL, shared by any number of nodes; see [`super::Scylla`].
+    /// On a cluster with CQL, shared by any number of nodes; see [`super::ScyllaConfig`].
     Scylla,
 }
 
-impl Store {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl StoreConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         let kinds = [("embedded", StoreKind::Embedded), ("scylla", StoreKind::Scylla)];
         Ok(Self {
             kind: settings.choice("store.kind", &kinds)?,

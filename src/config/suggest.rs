@@ -1,7 +1,7 @@
-//! Which name was probably meant.
+//! Suggests the name that was probably meant.
 
-/// The candidate nearest to `name`, if any is near enough to be a typing error: at most a quarter
-/// of its characters, and never more than three, wrong.
+/// The candidate nearest to `name`, if it is near enough for a typing error: at most a quarter of its characters, and
+/// at most three, differ.
 pub(super) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     let allowed = (name.chars().count() / 4).clamp(1, 3);
     candidates
@@ -11,7 +11,7 @@ pub(super) fn nearest(name: &str, candidates: impl Iterator<Item = String>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein's distance: how many characters to insert, delete or replace.
+/// The Levenshtein distance: how many characters to insert, delete or replace.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

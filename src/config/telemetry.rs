@@ -1,21 +1,21 @@
-//! `[telemetry]`: what is told to collectors.
+//! `[telemetry]`: settings of traces.
 
-use super::http::{BASE_URL, BaseUrl};
-use super::{error::SettingError, layers::Settings};
+use super::http::{BASE_URL, HttpBaseUrl};
+use super::{error::SettingError, layers::LayeredSettings};
 
-/// Settings for traces.
+/// Settings of traces.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Telemetry {
-    /// An OpenTelemetry collector's base URL; none: no traces.
-    pub otlp_endpoint: Option<BaseUrl>,
+pub struct TelemetryConfig {
+    /// Base URL of an OpenTelemetry collector. `None`: no traces.
+    pub otlp_endpoint: Option<HttpBaseUrl>,
     /// The share of traces that are sent, from 0 to 1.
     pub trace_sample_ratio: f64,
 }
 
-impl Telemetry {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl TelemetryConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         Ok(Self {
-            otlp_endpoint: settings.optional("telemetry.otlp_endpoint", BASE_URL, BaseUrl::parse)?,
+            otlp_endpoint: settings.optional("telemetry.otlp_endpoint", BASE_URL, HttpBaseUrl::parse)?,
             trace_sample_ratio: settings.ratio("telemetry.trace_sample_ratio")?,
         })
     }

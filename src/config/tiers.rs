@@ -1,44 +1,44 @@
-//! `[tiers.free]` and `[tiers.pro]`: what the keys of each tier may do.
+//! `[tiers.free]` and `[tiers.pro]`: limits and quotas of the keys of each tier.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use super::{error::SettingError, layers::Settings, limits::rates};
+use super::{error::SettingError, layers::LayeredSettings, limits::rates};
 
-/// Highest limit of live keys: a creation at the limit reads them all.
+/// The highest limit of live keys. A creation at the limit reads them all.
 const MOST_CHILD_KEYS: u32 = 1_000;
 
-/// The allowances of all tiers.
+/// The limits and quotas of all tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tiers {
+pub struct TiersConfig {
     /// The tier `Free`.
-    pub free: Tier,
+    pub free: TierConfig,
     /// The tier `Pro`.
-    pub pro: Tier,
+    pub pro: TierConfig,
 }
 
-impl Tiers {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
-        Ok(Self { free: Tier::read(settings, "tiers.free")?, pro: Tier::read(settings, "tiers.pro")? })
+impl TiersConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
+        Ok(Self { free: TierConfig::read(settings, "tiers.free")?, pro: TierConfig::read(settings, "tiers.pro")? })
     }
 }
 
-/// One tier's allowances for each key: requests in a sliding 60 s, and quotas of a UTC calendar
-/// month; and a quota of live keys. `None`: no limit.
+/// The limits of each key of a tier: requests in a sliding window of 60 s, quotas of a UTC calendar month, and a
+/// quota of live keys. `None`: no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tier {
-    /// By the key of the setting.
+pub struct TierConfig {
+    /// Requests a minute, by the key of the setting.
     per_minute: BTreeMap<String, Option<NonZeroU32>>,
-    /// Links that may be made in a month; `Some(0)` allows none at all.
+    /// Links that a key may create in a month; `Some(0)`: none.
     pub links_per_month: Option<u64>,
-    /// Webhook deliveries in a month; `Some(0)` allows none at all.
+    /// Webhook deliveries in a month; `Some(0)`: none.
     pub webhook_deliveries_per_month: Option<u64>,
-    /// Live keys that a key may have made; 0 allows none at all.
+    /// Live keys that a key may have created; 0: none.
     pub child_keys: u32,
 }
 
-impl Tier {
-    /// The requests a minute that the setting of this key allows, such as `shorten_per_minute`.
+impl TierConfig {
+    /// The requests a minute that the setting with this key allows, such as `shorten_per_minute`.
     pub fn per_minute(&self, key: &str) -> Option<NonZeroU32> {
         self.per_minute.get(key).copied().flatten()
     }
@@ -48,7 +48,7 @@ impl Tier {
         self.per_minute.keys().map(String::as_str)
     }
 
-    fn read(settings: &mut Settings, section: &str) -> Result<Self, SettingError> {
+    fn read(settings: &mut LayeredSettings, section: &str) -> Result<Self, SettingError> {
         Ok(Self {
             per_minute: rates(settings, section)?,
             links_per_month: settings.quota(&format!("{section}.links_per_month"))?,

@@ -1,37 +1,37 @@
-//! `[webhooks]`: delivery of hits.
+//! `[webhooks]`: settings of the delivery of hits.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{error::SettingError, layers::Settings};
+use super::{error::SettingError, layers::LayeredSettings};
 
-/// Most waits between tries.
+/// The maximum number of delays between attempts.
 const MOST_RETRIES: usize = 10;
 
 /// Delivery settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Webhooks {
-    /// Networks that may be called though they are not public.
+pub struct WebhooksConfig {
+    /// Networks that deliveries may reach although they are not public.
     pub allowed_networks: Vec<IpNet>,
-    /// Says which name servers are asked for the addresses of receivers. It need not be there.
+    /// The file with the name servers for receivers. It may be missing.
     pub resolv_conf: PathBuf,
     /// Deliveries under way at once, over all receivers.
     pub workers: usize,
     /// Deliveries under way at once to one host.
     pub in_flight_per_host: usize,
-    /// Deliveries in memory at once, at most; the others wait in the store.
+    /// Maximum number of deliveries in memory; the others wait in the store.
     pub buffer: usize,
-    /// Longest time for one try: connect, send and the answer's head together.
+    /// Time limit of one attempt: connect, send and the answer's head together.
     pub timeout: Duration,
-    /// The wait after each failed try but the last, before it is varied; there is one try more
-    /// than there are waits.
+    /// The delay after each failed attempt except the last, before jitter. There is one attempt more than there are
+    /// delays.
     pub retry_delays: Vec<Duration>,
 }
 
-impl Webhooks {
-    pub(super) fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+impl WebhooksConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         let hour = Duration::from_hours(1);
         let workers = settings.integer("webhooks.workers", 1..=4096)?;
         let buffer = settings.integer("webhooks.buffer", 2..=65_536)?;
@@ -51,7 +51,7 @@ impl Webhooks {
                 let name = "webhooks.retry_delays";
                 let delays = settings.durations(name, Duration::ZERO..=hour)?;
                 if delays.len() > MOST_RETRIES {
-                    let message = format!("has {} waits, at most {MOST_RETRIES}", delays.len());
+                    let message = format!("has {} delays; the maximum is {MOST_RETRIES}", delays.len());
                     return Err(settings.conflict(&[name], &message));
                 }
                 delays

@@ -1,4 +1,4 @@
-//! What is shown of a link's hits.
+//! Analytics of a link's hits.
 
 use std::cmp::Ordering;
 
@@ -6,30 +6,30 @@ use super::calendar::Day;
 use super::device::Device;
 use super::hit::{Dimension, LinkHits, OTHER_LABEL};
 
-/// `daily` covers this many days, today included.
+/// `daily` covers this many days, including today.
 pub const DAILY_DAYS: u32 = 30;
-/// Entries of a top list.
+/// The number of entries of a top list.
 pub const TOP: usize = 10;
 
-/// A label and how many hits it has.
+/// A label and its number of hits.
 pub type Labelled = (String, u64);
 
-/// The full analytics record.
+/// The full analytics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Analytics {
     pub total_hits: u64,
     pub last_7_days: u64,
-    /// 30 entries, oldest first, today last, zeros filled in.
+    /// 30 entries, oldest first, ending today; days without hits are 0.
     pub daily: Vec<(Day, u64)>,
     pub referrers: Vec<Labelled>,
     pub countries: Vec<Labelled>,
     pub regions: Vec<Labelled>,
     pub cities: Vec<Labelled>,
-    /// All three labels, always.
+    /// Always all three labels.
     pub devices: Vec<Labelled>,
 }
 
-/// The lightweight record.
+/// The summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub total_hits: u64,
@@ -37,7 +37,7 @@ pub struct Summary {
     pub last_30_days: u64,
 }
 
-/// What `hits` come to on the day `today`.
+/// The summary of `hits` on the day `today`.
 pub fn summarize(hits: &LinkHits, today: Day) -> Summary {
     let daily = daily(hits, today);
     Summary {
@@ -47,7 +47,7 @@ pub fn summarize(hits: &LinkHits, today: Day) -> Summary {
     }
 }
 
-/// The full record of `hits` on the day `today`.
+/// The full analytics of `hits` on the day `today`.
 pub fn analyze(mut hits: LinkHits, today: Day) -> Analytics {
     let daily = daily(&hits, today);
     let mut devices = [0; 3];
@@ -92,12 +92,12 @@ fn daily(hits: &LinkHits, today: Day) -> Vec<(Day, u64)> {
     daily
 }
 
-/// The order of top lists: by count, ties by label.
+/// The order of top lists: by count, then by label.
 pub fn by_count(a: (&str, u64), b: (&str, u64)) -> Ordering {
     b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0))
 }
 
-/// As much of a list as a store gives ([`LinkHits::labels`]), from all of its labels.
+/// The part of a list that a store returns ([`LinkHits::labels`]), from all of its labels.
 pub fn shortened(mut labels: Vec<Labelled>) -> Vec<Labelled> {
     let other = labels.iter().position(|(label, _)| label == OTHER_LABEL).map(|at| labels.swap_remove(at));
     let mut first = ranked(labels, TOP);
@@ -105,7 +105,7 @@ pub fn shortened(mut labels: Vec<Labelled>) -> Vec<Labelled> {
     first
 }
 
-/// In one pass: most labels are behind the last of the first, and cost one comparison.
+/// In one pass: most labels come after the last entry, which takes one comparison.
 fn ranked(labels: Vec<Labelled>, most: usize) -> Vec<Labelled> {
     let order = |a: &Labelled, b: &Labelled| by_count((&a.0, a.1), (&b.0, b.1));
     let mut first: Vec<Labelled> = Vec::with_capacity(most + 1);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn top_lists_go_by_count_then_label_and_leave_the_overflow_out() {
+    fn top_lists_are_sorted_by_count_then_label_without_the_overflow() {
         let labels = (0..20)
             .map(|n| (format!("site{n:02}.example"), 5))
             .chain([("z".into(), 6), (OTHER_LABEL.into(), 99)])

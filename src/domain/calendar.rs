@@ -1,6 +1,6 @@
-//! Instants, days and months, all in UTC.
+//! Timestamps, days and months, all in UTC.
 //!
-//! Nothing here reads a clock: whoever needs "now" is handed a [`Timestamp`].
+//! Nothing here reads a clock: callers pass the current [`Timestamp`].
 
 use std::fmt;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use chrono::{DateTime, Datelike, NaiveDate, SecondsFormat};
 
 const MILLIS_PER_DAY: u64 = 86_400_000;
 
-/// A moment in milliseconds since 1970-01-01T00:00:00Z.
+/// A time in milliseconds since 1970-01-01T00:00:00Z.
 ///
-/// Shown and parsed as ISO 8601 with milliseconds and `Z`: `2026-11-21T07:49:42.028Z`.
+/// Displayed and parsed as ISO 8601 with milliseconds and `Z`: `2026-11-21T07:49:42.028Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The last moment that still has a four-digit year.
+    /// The last time with a four-digit year.
     const LATEST: u64 = 253_402_300_799_999;
 
-    /// The day this moment lies in.
+    /// The day of this time.
     pub fn day(self) -> Day {
         // A timestamp is at most `LATEST`, whose day number is below 3 million.
         Day(u32::try_from(self.0 / MILLIS_PER_DAY).unwrap_or(u32::MAX))
     }
 
-    /// The calendar month this moment lies in.
+    /// The calendar month of this time.
     pub fn month(self) -> Month {
         self.day().month()
     }
@@ -35,26 +35,26 @@ impl Timestamp {
         self.0 / 1000
     }
 
-    /// This moment, later by `duration`.
+    /// This time plus `duration`.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis).min(Self::LATEST))
     }
 
-    /// This moment, earlier by `duration`, not before the epoch.
+    /// This time minus `duration`, at least the epoch.
     #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self(self.0.saturating_sub(millis))
     }
 
-    /// The time from `earlier` to this moment; none where that is later.
+    /// The time from `earlier` to this time; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// Parses any RFC 3339 time; `None` for other text and for times before 1970.
+    /// Parses any RFC 3339 time. `None` for other text and for times before 1970.
     pub fn parse(text: &str) -> Option<Self> {
         let parsed = DateTime::parse_from_rfc3339(text).ok()?;
         u64::try_from(parsed.timestamp_millis()).ok().filter(|millis| *millis <= Self::LATEST).map(Self)
@@ -69,23 +69,23 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A calendar day: days since 1970-01-01.
+/// A calendar day, in days since 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(pub u32);
 
 impl Day {
-    /// The first moment of this day.
+    /// The first millisecond of this day.
     pub fn start(self) -> Timestamp {
         Timestamp(u64::from(self.0) * MILLIS_PER_DAY)
     }
 
-    /// The day `days` earlier, not before the epoch.
+    /// The day `days` earlier, at least the epoch.
     #[must_use]
     pub fn minus(self, days: u32) -> Self {
         Self(self.0.saturating_sub(days))
     }
 
-    /// The month this day lies in.
+    /// The month of this day.
     pub fn month(self) -> Month {
         let date = self.date();
         // Years since the epoch are positive and small.
@@ -104,7 +104,7 @@ impl fmt::Display for Day {
     }
 }
 
-/// A calendar month: year × 12 + month counted from 0, so that months sort and subtract.
+/// A calendar month: year × 12 + month counted from 0, so that months can be sorted and subtracted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Month(pub u32);
 

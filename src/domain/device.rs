@@ -1,26 +1,25 @@
-//! Which kind of device followed a link, told from what its browser says of itself.
+//! The kind of device that followed a link, detected from its request headers.
 //!
-//! The API contract knows three labels, `desktop`, `mobile` and `tablet`, and every hit has one of
-//! them, so that they sum to the link's hits. What says nothing of itself, or is none of the three
-//! (a bot, a television, a console), is `desktop`.
+//! The API has three labels: `desktop`, `mobile` and `tablet`. Every hit has exactly one, so they add up to the
+//! link's hits. Unknown devices, and devices of other kinds (a bot, a television, a console), are `desktop`.
 //!
-//! The rules agree with the categories that the npm package `user-agents` gives its records, which
-//! the tests check for each of them. They read the user agent once, word by word, without regular
-//! expressions: a first look-up costs well under a microsecond.
+//! The rules agree with the categories of the records of the npm package `user-agents`; the tests check each record.
+//! They read the user agent once, word by word, without regular expressions: a first look-up takes well under a
+//! microsecond.
 
 mod models;
 
-use models::Model;
+use models::DeviceModel;
 
-/// The kind of device behind a hit.
+/// The kind of device of a hit.
 ///
-/// The discriminants are written to the store: never renumber them.
+/// The discriminants are stored: do not change them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Device {
-    /// A computer, and everything that is neither of the others.
+    /// A computer, or any device that is not one of the others.
     Desktop = 0,
-    /// A telephone, or a player or pager of that size.
+    /// A telephone, or a device of that size.
     Mobile = 1,
     /// A tablet or an e-reader.
     Tablet = 2,
@@ -30,7 +29,7 @@ impl Device {
     /// All devices, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Desktop, Self::Mobile, Self::Tablet];
 
-    /// The label that analytics shows.
+    /// The label in analytics.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Desktop => "desktop",
@@ -40,25 +39,23 @@ impl Device {
     }
 }
 
-/// Tells the device from the `User-Agent` header and, where the browser sent it, from
-/// `Sec-CH-UA-Mobile` (`?1` is `Some(true)`, `?0` is `Some(false)`).
+/// Detects the device from the `User-Agent` header and, if the browser sent it, `Sec-CH-UA-Mobile` (`?1` is
+/// `Some(true)`, `?0` is `Some(false)`).
 ///
-/// The first rule that fits decides:
+/// The first rule that matches decides:
 ///
-/// 1. An iPad, iPhone or iPod that is named is one. An app made for the iPhone names both on an
-///    iPad, hence the order.
-/// 2. A television, console or headset is `desktop`, whatever else it pretends to be: an Xbox calls
-///    itself a Windows Phone with Android, its rival's handheld runs Silk.
-/// 3. A tablet that says so, or whose model is known for one, is one even when its browser adds
-///    `Mobile`, as small tablets and old Android browsers do.
-/// 4. A Macintosh is `desktop`. An iPad that asks for desktop sites, as it does by default, can't be
-///    told from one.
-/// 5. `Mobile`, or the name of a telephone's system: `mobile`.
-/// 6. The hint `?1` is `mobile` where nothing above has decided. `?0` says nothing: tablets and
-///    desktops send it alike.
-/// 7. A browser on Android that does not say `Mobile` is on a tablet; that is how Chrome tells the
-///    two apart since its user agents hide the model (`Android 10; K`), and how a foldable's browser
-///    behaves while it is open. Apps' HTTP clients never say `Mobile`, so theirs is a telephone.
+/// 1. The name iPad, iPhone or iPod decides. An app for the iPhone that runs on an iPad has both names, hence the
+///    order.
+/// 2. A television, console or headset is `desktop`, even if it has other names: an Xbox has the names Windows Phone
+///    and Android, and a handheld console the name Silk.
+/// 3. The word tablet or the model of a known tablet decides, even if the browser adds `Mobile`, as small tablets and
+///    old Android browsers do.
+/// 4. A Macintosh is `desktop`. An iPad that requests desktop sites, its default, looks the same.
+/// 5. `Mobile`, or the name of a telephone's operating system: `mobile`.
+/// 6. The hint `?1` is `mobile`. `?0` decides nothing: tablets and desktops both send it.
+/// 7. A browser on Android without `Mobile` is on a tablet. Chrome distinguishes the two so since its user agents
+///    hide the model (`Android 10; K`), and an unfolded foldable does the same. HTTP clients of apps never send
+///    `Mobile`, so these are telephones.
 pub fn classify(user_agent: &str, ch_ua_mobile: Option<bool>) -> Device {
     let clues = Clues::read(user_agent);
 
@@ -68,7 +65,7 @@ pub fn classify(user_agent: &str, ch_ua_mobile: Option<bool>) -> Device {
     if clues.has(IPHONE) {
         return Device::Mobile;
     }
-    // A bare `TV` is also a word in the names of apps that run on telephones.
+    // The word `TV` alone also occurs in the names of apps on telephones.
     if clues.has(SCREEN) || (clues.has(TV) && !clues.has(MOBILE)) {
         return Device::Desktop;
     }
@@ -76,9 +73,9 @@ pub fn classify(user_agent: &str, ch_ua_mobile: Option<bool>) -> Device {
         return Device::Tablet;
     }
     match clues.android.map(models::in_comment) {
-        Some(Model::Tablet) => return Device::Tablet,
-        Some(Model::Phone) => return Device::Mobile,
-        Some(Model::Unknown) | None => {}
+        Some(DeviceModel::Tablet) => return Device::Tablet,
+        Some(DeviceModel::Phone) => return Device::Mobile,
+        Some(DeviceModel::Unknown) | None => {}
     }
     let hinted_mobile = ch_ua_mobile == Some(true);
     if clues.has(MACINTOSH) && !clues.has(AMAZON_OR_READER) && !hinted_mobile {
@@ -94,7 +91,7 @@ pub fn classify(user_agent: &str, ch_ua_mobile: Option<bool>) -> Device {
         return Device::Mobile;
     }
     match clues.android {
-        // Bots leave `Mobile` out without meaning a tablet by it.
+        // A bot without `Mobile` is not a tablet.
         Some(_) if clues.has(BOT) => Device::Desktop,
         Some(_) if user_agent.starts_with("Mozilla/") => Device::Tablet,
         Some(_) => Device::Mobile,
@@ -102,30 +99,30 @@ pub fn classify(user_agent: &str, ch_ua_mobile: Option<bool>) -> Device {
     }
 }
 
-/// An iPad by name: `iPad`, `iPad13,1`, `iPadOS`.
+/// The name iPad: `iPad`, `iPad13,1`, `iPadOS`.
 const IPAD: u16 = 1 << 0;
-/// An iPhone or iPod by name.
+/// The name iPhone or iPod.
 const IPHONE: u16 = 1 << 1;
-/// A television, console, headset or smart display by name.
+/// The name of a television, console, headset or smart display.
 const SCREEN: u16 = 1 << 2;
-/// The bare word `TV`.
+/// The word `TV` alone.
 const TV: u16 = 1 << 3;
-/// A tablet by the word or by a name that stands outside Android's comment.
+/// The word tablet, or a tablet's name outside Android's comment.
 const TABLET: u16 = 1 << 4;
 /// The word `Mobile`.
 const MOBILE: u16 = 1 << 5;
 /// A telephone's operating system or browser.
 const PHONE: u16 = 1 << 6;
 const MACINTOSH: u16 = 1 << 7;
-/// Silk, which runs on Amazon's tablets even when it poses as a desktop, or an e-reader.
+/// Silk, which runs on Amazon's tablets even in desktop mode, or an e-reader.
 const AMAZON_OR_READER: u16 = 1 << 8;
 const BOT: u16 = 1 << 9;
 const ANDROID: u16 = 1 << 10;
 
-/// What the words of a user agent say.
+/// The clues that the words of a user agent give.
 struct Clues<'a> {
     seen: u16,
-    /// From behind the first `Android` to the end of its comment: release, language, model.
+    /// The text after the first `Android` to the end of its comment: release, language, model.
     android: Option<&'a str>,
 }
 
@@ -150,14 +147,14 @@ impl<'a> Clues<'a> {
             let word = &bytes[start..at];
             let after = &bytes[at..];
             if after.starts_with(b"://") {
-                // The address of a bot's page is no description of its device.
+                // The URL in a bot's user agent does not describe a device.
                 at += after.iter().position(|byte| b" ;,)".contains(byte)).unwrap_or(after.len());
                 continue;
             }
             let clue = clue_of(word, &bytes[..start], after);
             clues.seen |= clue;
             if clue == ANDROID && clues.android.is_none() {
-                // A word is ASCII, so both its ends are character boundaries.
+                // A word is ASCII, so both ends are character boundaries.
                 let rest = &user_agent[at..];
                 clues.android = Some(rest.split_once(')').map_or(rest, |(comment, _)| comment));
             }
@@ -166,7 +163,7 @@ impl<'a> Clues<'a> {
     }
 }
 
-/// The clue that a word gives, between what stands before and after it; 0 for none.
+/// The clue of a word, with the text before and after it; 0 if it has none.
 fn clue_of(word: &[u8], before: &[u8], after: &[u8]) -> u16 {
     match word {
         b"Android" | b"android" => ANDROID,
@@ -174,11 +171,11 @@ fn clue_of(word: &[u8], before: &[u8], after: &[u8]) -> u16 {
         b"Macintosh" => MACINTOSH,
         b"Silk" | b"Kindle" | b"NOOK" | b"Nook" => AMAZON_OR_READER,
 
-        // Internet Explorer says `Tablet PC 2.0` on every Windows that has the pen services.
+        // Internet Explorer sends `Tablet PC 2.0` on every Windows with pen services.
         b"Tablet" | b"tablet" | b"TABLET" if !after.starts_with(b" PC") => TABLET,
         b"PlayBook" | b"TouchPad" => TABLET,
         b"Kobo" if after.starts_with(b" Touch") => TABLET,
-        // Windows for ARM was Windows RT in its versions 8 and 8.1, and that came on tablets only.
+        // Windows RT, versions 8 and 8.1 of Windows for ARM, ran on tablets only.
         b"ARM" if before.ends_with(b"Windows NT 6.2; ") || before.ends_with(b"Windows NT 6.3; ") => TABLET,
 
         b"TV" if before.ends_with(b"SMART-") || before.ends_with(b"Apple ") => SCREEN,
@@ -187,7 +184,7 @@ fn clue_of(word: &[u8], before: &[u8], after: &[u8]) -> u16 {
         | b"Nintendo" | b"SmartTV" | b"GoogleTV" | b"AndroidTV" | b"HbbTV" | b"NETTV" | b"NetCast" | b"Web0S"
         | b"Roku" | b"VIERA" | b"BRAVIA" | b"CrKey" | b"Chromecast" => SCREEN,
 
-        // `Windows Phone 10.0`, and HarmonyOS in its comment `(Phone; OpenHarmony 5.0)`.
+        // `Windows Phone 10.0`, or HarmonyOS with its comment `(Phone; OpenHarmony 5.0)`.
         b"Phone" if before.ends_with(b"Windows ") || before.ends_with(b"(") => PHONE,
         b"CE" if before.ends_with(b"Windows ") => PHONE,
         b"Mini" if before.ends_with(b"Opera ") => PHONE,
@@ -199,7 +196,7 @@ fn clue_of(word: &[u8], before: &[u8], after: &[u8]) -> u16 {
     }
 }
 
-/// As [`clue_of`], for names that run into a number: `iPad13`, `BlackBerry9700`, `NokiaN97`.
+/// As [`clue_of`], for names that are followed by a number: `iPad13`, `BlackBerry9700`, `NokiaN97`.
 fn clue_of_prefix(word: &[u8]) -> u16 {
     let starts = |prefix: &[u8]| word.starts_with(prefix);
     match word[0] {
@@ -220,7 +217,7 @@ fn clue_of_prefix(word: &[u8]) -> u16 {
     }
 }
 
-/// Whether `word` is `family` and a few more capitals or digits.
+/// Whether `word` is `family` followed by a few capitals or digits.
 fn is_amazon_code(word: &[u8], family: &[u8]) -> bool {
     word.starts_with(family)
         && (1..=5).contains(&(word.len() - family.len()))
@@ -245,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_ascii_does_no_harm() {
+    fn text_other_than_ascii_is_accepted() {
         for text in ["", "é", "Android é)", "Android", "Mozilla/5.0 (Linux; Android 9; 平板) Mobile", "://"] {
             classify(text, None);
         }

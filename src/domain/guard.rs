@@ -1,7 +1,7 @@
-//! Which addresses a webhook may be sent to: the guard against server-side request forgery.
+//! The addresses to which webhooks may be sent: the guard against server-side request forgery (SSRF).
 //!
-//! A webhook's URL is chosen by a stranger. Without a guard it could make this service call the
-//! machine it runs on, its private network, or the metadata service of its cloud.
+//! Users choose webhook URLs. Without a guard they could make this service send requests to its own machine, its
+//! private network, or the metadata service of its cloud.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,8 +9,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// IPv4 networks that no webhook may reach.
 ///
-/// Source: IANA's IPv4 Special-Purpose Address Registry and IPv4 Multicast Address Space, with the
-/// RFC of each row; one row of a cloud's own where its metadata service has a public address.
+/// Source: IANA's IPv4 Special-Purpose Address Registry and IPv4 Multicast Address Space, with the RFC of each row;
+/// and a cloud's metadata service that has a public address.
 const REFUSED_IPV4: &[Ipv4Net] = &[
     ipv4([0, 0, 0, 0], 8),          // "this network" and unspecified: RFC 791 §3.2
     ipv4([10, 0, 0, 0], 8),         // private use: RFC 1918
@@ -31,12 +31,10 @@ const REFUSED_IPV4: &[Ipv4Net] = &[
     ipv4([255, 255, 255, 255], 32), // limited broadcast: RFC 919
 ];
 
-/// IPv6 networks that no webhook may reach, the forms that carry an IPv4 address aside
-/// ([`translated_ipv4`]).
+/// IPv6 networks that no webhook may reach, except forms that contain an IPv4 address ([`translated_ipv4`]).
 ///
-/// Source: IANA's IPv6 Special-Purpose Address Registry and, for the last three rows, IPv6 Address
-/// Space: only `2000::/3` is global unicast. Some rows lie within others; each is listed so that a
-/// reader finds it.
+/// Source: IANA's IPv6 Special-Purpose Address Registry and, for the last three rows, IPv6 Address Space: only
+/// `2000::/3` is global unicast. Some rows are within others; each is listed so that readers find it.
 const REFUSED_IPV6: &[Ipv6Net] = &[
     ipv6([], 128),                       // unspecified: RFC 4291
     ipv6([0, 0, 0, 0, 0, 0, 0, 1], 128), // loopback: RFC 4291
@@ -62,19 +60,18 @@ const REFUSED_IPV6: &[Ipv6Net] = &[
     ipv6([0x8000], 1),                   // reserved by IETF: RFC 4291 §2.4
 ];
 
-/// Addresses that IPv4 nodes have in IPv6, in the low 32 bits: RFC 4291 §2.5.5.2.
+/// IPv4-mapped addresses, with the IPv4 address in the low 32 bits: RFC 4291 §2.5.5.2.
 const IPV4_MAPPED: Ipv6Net = ipv6([0, 0, 0, 0, 0, 0xffff], 96);
 /// The deprecated form with the IPv4 address in the low 32 bits: RFC 4291 §2.5.5.1.
 const IPV4_COMPATIBLE: Ipv6Net = ipv6([], 96);
-/// The well-known NAT64 prefix, the IPv4 address in the low 32 bits: RFC 6052 §2.1.
+/// The well-known NAT64 prefix, with the IPv4 address in the low 32 bits: RFC 6052 §2.1.
 const NAT64: Ipv6Net = ipv6([0x64, 0xff9b], 96);
-/// 6to4, the IPv4 address of the relay in bits 16 to 47: RFC 3056 §2.
+/// 6to4, with the IPv4 address of the relay in bits 16 to 47: RFC 3056 §2.
 const SIX_TO_FOUR: Ipv6Net = ipv6([0x2002], 16);
 
-/// Judges the addresses that webhooks may be sent to.
+/// Decides to which addresses webhooks may be sent.
 ///
-/// Permitted are public addresses, and the networks that the operator opens. The default guard
-/// opens none.
+/// Public addresses are permitted, and networks that the operator allows. The default guard allows none.
 #[derive(Debug, Clone, Default)]
 pub struct AddressGuard {
     allowed: Vec<IpNet>,
@@ -88,9 +85,8 @@ impl AddressGuard {
 
     /// Whether a webhook may be sent to `address`.
     ///
-    /// An IPv6 address that carries an IPv4 address (IPv4-mapped, NAT64, 6to4) is judged on the
-    /// IPv4 address, since that is where the packets go; opening an IPv4 network opens these forms
-    /// of its addresses too.
+    /// An IPv6 address that contains an IPv4 address (IPv4-mapped, NAT64, 6to4) is permitted if the IPv4 address is,
+    /// because packets are sent there. So an allowed IPv4 network also allows these forms of its addresses.
     pub fn permits(&self, address: IpAddr) -> bool {
         self.opens(address)
             || match address {
@@ -121,7 +117,7 @@ fn is_public_ipv6(address: Ipv6Addr) -> bool {
     }
 }
 
-/// The IPv4 address that packets to `address` reach, in the forms still in use.
+/// The IPv4 address to which packets for `address` are sent, in the forms still in use.
 fn translated_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     if IPV4_MAPPED.contains(&address) || NAT64.contains(&address) {
         Some(low_ipv4(address))
@@ -133,8 +129,7 @@ fn translated_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// The IPv4 address in the deprecated IPv4-compatible form. `::` and `::1` have that shape, but are
-/// addresses of their own.
+/// The IPv4 address in the deprecated IPv4-compatible form. `::` and `::1` have that form, but are other addresses.
 fn compatible_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let own = address.is_unspecified() || address.is_loopback();
     (IPV4_COMPATIBLE.contains(&address) && !own).then(|| low_ipv4(address))
@@ -149,7 +144,7 @@ const fn ipv4([a, b, c, d]: [u8; 4], prefix: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
 }
 
-/// The network whose first 16-bit groups are `groups` and whose others are zero.
+/// The network whose first 16-bit groups are `groups`; all others are zero.
 const fn ipv6<const N: usize>(groups: [u16; N], prefix: u8) -> Ipv6Net {
     let mut bits = 0;
     let mut at = 0;

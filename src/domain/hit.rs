@@ -1,4 +1,4 @@
-//! Hits: resolutions of short links, and what is counted of them.
+//! Hits: answered redirects, and their counts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::calendar::{Day, Month, Timestamp};
 use super::key::KeyId;
 use super::link::ShortId;
 
-/// The identifier of a hit, in the form of a UUID v7; the same at every replay of its journal record.
+/// The id of a hit, in the form of a UUID v7. Every replay of its journal record results in the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HitId(pub Uuid);
 
@@ -19,11 +19,11 @@ impl fmt::Display for HitId {
     }
 }
 
-/// A node of the service: the writer of its own counters.
+/// A node of the service, which writes its own counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(pub Uuid);
 
-/// A place in a node's hit journal; grows over the node's whole life.
+/// A position in a node's hit journal. It only increases, as long as the node exists.
 ///
 /// As a cursor, it covers every record that ends at or before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,21 +32,21 @@ pub struct Position(pub u64);
 /// How far a node's journal is counted in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitCursor {
-    /// All hits up to here are counted.
+    /// All hits up to this position are counted.
     pub counted: Position,
-    /// Above `counted` where a batch up to here was begun: some of it may be counted already. The next batch has to be
-    /// the same one, made from the records in `(counted, begun]`.
+    /// Greater than `counted` if a batch up to this position was started: a part of it may be counted already. The
+    /// next batch must be the same: the records in `(counted, begun]`.
     pub begun: Position,
 }
 
-/// Nothing is begun beyond what is counted.
+/// No batch beyond the counted position was started.
 impl From<Position> for HitCursor {
     fn from(counted: Position) -> Self {
         Self { counted, begun: counted }
     }
 }
 
-/// A list of labels that is kept for a link.
+/// A list of labels that is stored for a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
     Referrer,
@@ -59,10 +59,10 @@ impl Dimension {
     pub const ALL: [Self; 4] = [Self::Referrer, Self::Country, Self::Region, Self::City];
 }
 
-/// How many labels a list keeps for a link, dimension and month.
+/// The maximum number of labels in a list, for each link, dimension and month.
 pub const MAX_LABELS: u64 = 1_000;
 
-/// The label under which later ones are counted once a list is full; top lists leave it out.
+/// The label for further hits once a list is full. Top lists omit it.
 pub const OTHER_LABEL: &str = "(other)";
 
 /// Hits of one link on one day, by device in the order of [`super::device::Device::ALL`].
@@ -83,7 +83,7 @@ pub struct LabelCount {
     pub count: u64,
 }
 
-/// Hits served for one key in one month.
+/// Hits of one key's links in one month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedCount {
     pub key: KeyId,
@@ -91,7 +91,7 @@ pub struct ServedCount {
     pub count: u64,
 }
 
-/// What a stretch of one node's journal adds to the counters: the records in `(from, upto]`.
+/// The counts of a range of one node's journal: the records in `(from, upto]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HitBatch {
     pub writer: NodeId,
@@ -103,17 +103,17 @@ pub struct HitBatch {
     pub deliveries: Vec<super::webhook::NewDelivery>,
 }
 
-/// All that is counted of one link.
+/// All counts of one link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkHits {
-    /// Oldest first; days without hits are left out.
+    /// Oldest first, without days that have no hits.
     pub days: Vec<(Day, [u64; 3])>,
-    /// Over the link's lifetime, of each list the first [`TOP`](super::analytics::TOP) by count, ties by label, and then
-    /// [`OTHER_LABEL`] where it has hits. Empty where they were not asked for.
+    /// Counts since the link was created: of each list the first [`TOP`](super::analytics::TOP) by count, then by
+    /// label; then [`OTHER_LABEL`] if it has hits. Empty if they were not requested.
     pub labels: Vec<(Dimension, Vec<(String, u64)>)>,
 }
 
-/// When a hit happened and which one it is: what webhooks tell of it.
+/// The id and time of a hit, which webhooks deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HitStamp {
     pub id: HitId,

@@ -1,4 +1,4 @@
-//! API keys: who may do what, and the secret that proves it.
+//! API keys: their permissions and secrets.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::base62;
 use super::calendar::Timestamp;
 
-/// The identifier of an API key, a UUID v7: keys sort by the time of their creation.
+/// The id of an API key, a UUID v7: keys are sorted by the time of their creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub Uuid);
 
@@ -20,10 +20,10 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// The longest name of a key, in characters.
+/// The maximum length of a key's name, in characters.
 const MAX_NAME: usize = 100;
 
-/// A name is for people: in lists, in terminals, in what they copy from there.
+/// What is wrong with a key's name, if anything. Names appear in lists and terminals, and are copied from there.
 pub fn fault_of_name(name: &str) -> Option<&'static str> {
     if !(1..=MAX_NAME).contains(&name.chars().count()) {
         return Some("must have 1 to 100 characters");
@@ -31,10 +31,10 @@ pub fn fault_of_name(name: &str) -> Option<&'static str> {
     if name.contains(char::is_control) {
         return Some("must have no control characters");
     }
-    name.trim().is_empty().then_some("must not be white space alone")
+    name.trim().is_empty().then_some("must not consist of white space only")
 }
 
-/// What a key pays for: it sets rate limits and monthly quotas.
+/// The tier of a key, which sets its rate limits and quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     Free,
@@ -58,7 +58,7 @@ impl Tier {
     }
 }
 
-/// One permission of a key.
+/// A permission of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Scope {
@@ -98,7 +98,7 @@ impl ScopeSet {
     pub const EMPTY: Self = Self(0);
     pub const ALL: Self = Self(0b11_1111);
 
-    /// A bit a scope, by its number.
+    /// One bit for each scope, at the scope's number.
     pub fn bits(self) -> u8 {
         self.0
     }
@@ -137,9 +137,9 @@ impl FromIterator<Scope> for ScopeSet {
     }
 }
 
-/// The secret of a key as its owner holds it: `sp_` and 43 base62 characters (256 random bits).
+/// The secret of a key: `sp_` and 43 base62 characters (256 random bits).
 ///
-/// Never stored and never shown by `Debug`.
+/// Never stored, and never shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeySecret(String);
 
@@ -147,20 +147,20 @@ impl KeySecret {
     /// Characters after `sp_`: 62^43 is just above 2^256.
     const RANDOM_CHARACTERS: usize = 43;
 
-    /// Draws a new secret.
+    /// Generates a secret.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// If the operating system's random generator fails.
     pub fn generate(random: &dyn SecureRandom) -> Result<Self, ring::error::Unspecified> {
         Ok(Self(format!("sp_{}", base62::random_text(random, Self::RANDOM_CHARACTERS)?)))
     }
 
-    /// A secret chosen by the operator for the root key.
+    /// A secret that the operator has chosen for the root key.
     pub fn chosen(text: String) -> Self {
         Self(text)
     }
 
-    /// The secret itself, for the one answer that shows it.
+    /// The secret, for the one answer that shows it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -169,7 +169,7 @@ impl KeySecret {
         SecretHash::of(self.0.as_bytes())
     }
 
-    /// The first 8 characters, for people to tell keys apart.
+    /// The first 8 characters, by which people distinguish keys.
     pub fn prefix(&self) -> String {
         self.0.chars().take(8).collect()
     }
@@ -181,7 +181,7 @@ impl fmt::Debug for KeySecret {
     }
 }
 
-/// The SHA-256 of a key's secret: all that is stored of it.
+/// The SHA-256 of a key's secret. The secret itself is not stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SecretHash(pub [u8; 32]);
 
@@ -192,7 +192,7 @@ impl SecretHash {
         Self(hash)
     }
 
-    /// Compares in a time that does not depend on where the two differ.
+    /// Compares in constant time.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -214,7 +214,7 @@ impl fmt::Debug for SealedSecret {
     }
 }
 
-/// An older secret that works until its grace has passed.
+/// A previous secret, which remains valid until the end of its grace period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retiring<T> {
     pub secret: T,
@@ -228,7 +228,7 @@ pub struct ApiKey {
     pub name: String,
     pub tier: Tier,
     pub scopes: ScopeSet,
-    /// The operator's key: every scope, every link and key, no limits.
+    /// The operator's key: it has every scope and no limits, and may access every link and key.
     pub is_root: bool,
     pub prefix: String,
     pub secret_hash: SecretHash,
@@ -239,17 +239,17 @@ pub struct ApiKey {
     pub expires_at: Option<Timestamp>,
     pub rotated_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
-    /// The keys above this one, its maker first, the root last.
+    /// The keys above this one: its creator first, the root key last.
     pub ancestors: Vec<KeyId>,
-    /// Grows by one with every change, so that two changes at once are noticed.
+    /// Increases by one with every change, so that concurrent changes are detected.
     pub revision: u64,
 }
 
 impl ApiKey {
-    /// How many keys may stand above a key: bounds the rows that one key takes.
+    /// The maximum number of keys above a key. It bounds the rows that a key takes.
     pub const MAX_DEPTH: usize = 16;
 
-    /// Whether a request with the secret hashed to `presented` may go on as this key at `now`.
+    /// Whether a request with the secret hash `presented` is authenticated as this key at `now`.
     pub fn accepts(&self, presented: &SecretHash, now: Timestamp) -> bool {
         let current = self.secret_hash.matches(presented);
         let retiring =
@@ -262,22 +262,22 @@ impl ApiKey {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 
-    /// Whether this key may see and change `other`: itself, and all those below it.
+    /// Whether this key may see and change `other`: itself, and all keys below it.
     pub fn sees(&self, other: &Self) -> bool {
         self.is_root || self.id == other.id || other.ancestors.contains(&self.id)
     }
 
-    /// The key that made this one; the root has none.
+    /// The key that created this one; the root key has none.
     pub fn created_by(&self) -> Option<KeyId> {
         self.ancestors.first().copied()
     }
 
-    /// Whether this key expires before `end`: no key that it makes may live until then.
+    /// Whether this key expires before `end`: then it may not create a key that is valid until `end`.
     pub fn expires_before(&self, end: Timestamp) -> bool {
         self.expires_at.is_some_and(|own| own < end)
     }
 
-    /// The chain for a key made by this one.
+    /// The ancestors of a key that this key creates.
     pub fn lineage(&self) -> Vec<KeyId> {
         std::iter::once(self.id).chain(self.ancestors.iter().copied()).collect()
     }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_names_round_trip_and_sets_hold_what_they_were_given() {
+    fn scope_names_round_trip_and_sets_contain_the_given_scopes() {
         for scope in Scope::ALL {
             assert_eq!(Scope::parse(scope.name()), Some(scope));
         }

@@ -1,4 +1,4 @@
-//! Short links and the texts they are made of, each parsed once at the edge.
+//! Short links and their texts, each parsed once when it is received.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,11 +13,11 @@ use super::base62;
 use super::calendar::Timestamp;
 use super::key::KeyId;
 
-/// The identifier of a link: 7 base62 characters, never a word that a route uses.
+/// The id of a link: 7 base62 characters, never a word that a route uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShortId(pub [u8; Self::LENGTH]);
 
-/// One word for the hasher. The derived implementation also hashes a length, and the bytes as a slice of any length.
+/// Writes one word to the hasher. The derived implementation also writes a length and hashes the bytes as a slice.
 impl Hash for ShortId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut word = [0; 8];
@@ -29,13 +29,13 @@ impl Hash for ShortId {
 impl ShortId {
     pub const LENGTH: usize = 7;
 
-    /// First path segments that belong to routes; a test holds this against the route table.
+    /// First path segments of routes. A test compares them with the route table.
     pub const RESERVED: [&str; 6] = ["api-keys", "docs", "links", "openapi.json", "shorten", "usage"];
 
-    /// Draws a new id. Whether it is taken is for the store to say.
+    /// Generates an id. The store checks whether it is taken.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// If the operating system's random generator fails.
     pub fn generate(random: &dyn SecureRandom) -> Result<Self, Unspecified> {
         loop {
             if let Some(id) = Self::parse(&base62::random_text(random, Self::LENGTH)?) {
@@ -44,7 +44,7 @@ impl ShortId {
         }
     }
 
-    /// `None` for text that can't be the id of any link.
+    /// `None` for text that is not a valid id.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().ok()?;
         let shaped = bytes.iter().all(u8::is_ascii_alphanumeric);
@@ -52,7 +52,7 @@ impl ShortId {
     }
 
     pub fn as_str(&self) -> &str {
-        // Only ASCII letters and digits get in, through `parse`.
+        // Only ASCII letters and digits, because `parse` checks them.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -69,7 +69,7 @@ impl fmt::Debug for ShortId {
     }
 }
 
-/// Where this service itself is reached: links may not point at it.
+/// The base URL of this service. Links may not point at it.
 #[derive(Clone, Debug)]
 pub struct BaseUrl {
     text: String,
@@ -77,7 +77,7 @@ pub struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// Takes a checked `http` or `https` URL.
+    /// `url` must be a valid `http` or `https` URL.
     pub fn new(url: Url) -> Self {
         let text = url.as_str().trim_end_matches('/').to_owned();
         Self { text, url }
@@ -93,12 +93,12 @@ impl BaseUrl {
         &self.text
     }
 
-    /// The host, lower case.
+    /// The host in lower case.
     pub fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// Whether `target` is at this service: its host and port, under its path, whatever the scheme.
+    /// Whether `target` is at this service: the same host and port, under the same path, with any scheme.
     fn covers(&self, target: &Url) -> bool {
         let host = |url: &Url| url.host_str().map(|host| host.trim_end_matches('.').to_ascii_lowercase());
         let same_port =
@@ -109,7 +109,7 @@ impl BaseUrl {
     }
 }
 
-/// Why a text is no target of a link. The text of each is the `detail` a client reads.
+/// Why a text is not a valid target of a link. Each text is the `detail` of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TargetUrlError {
     #[error("must be at most 8192 bytes long")]
@@ -122,16 +122,16 @@ pub enum TargetUrlError {
     AtThisService,
 }
 
-/// Where a link leads: an absolute `http` or `https` URL.
+/// The target of a link: an absolute `http` or `https` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetUrl(String);
 
 impl TargetUrl {
     const MAX_BYTES: usize = 8192;
-    /// What is no ASCII is kept escaped, and takes more room then.
+    /// Text other than ASCII is stored escaped, which is longer.
     const MAX_STORED_BYTES: usize = 16 * Self::MAX_BYTES;
 
-    /// Kept as sent when it is pure ASCII, else in its WHATWG form.
+    /// The target as sent if it is ASCII, else in its WHATWG form.
     ///
     /// # Errors
     /// See [`TargetUrlError`].
@@ -143,7 +143,7 @@ impl TargetUrl {
         Ok(Self(if text.is_ascii() { text.to_owned() } else { url.into() }))
     }
 
-    /// Takes a target that was accepted before, by this service or another one: in the form in which it is kept.
+    /// Parses a target in its stored form, which this service or another one has accepted before.
     ///
     /// # Errors
     /// See [`TargetUrlError`].
@@ -155,7 +155,7 @@ impl TargetUrl {
         Ok(Self(text.to_owned()))
     }
 
-    /// A target from this service's own store. Its text was checked before it was written.
+    /// A target from this service's own store, checked before it was stored.
     pub fn from_store(text: String) -> Self {
         Self(text)
     }
@@ -167,7 +167,7 @@ impl TargetUrl {
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(TargetUrlError::ForbiddenCharacter);
         }
-        // WHATWG parsing would find a host in `http:///x` and in `http:x`; a host as sent is asked for.
+        // The WHATWG parser finds a host in `http:///x` and in `http:x`; these are refused.
         let (scheme, rest) = text.split_once("://").ok_or(TargetUrlError::NotAbsoluteHttp)?;
         let is_http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
         if !is_http || rest.is_empty() || rest.starts_with(['/', '\\', '?', '#']) {
@@ -180,18 +180,18 @@ impl TargetUrl {
         Ok(url)
     }
 
-    /// ASCII only, so that it can stand in a header.
+    /// ASCII only, so that it is valid in a header.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// `data` over its limit.
+/// `data` exceeds its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("must be at most 10240 bytes of JSON")]
 pub struct DataTooLarge;
 
-/// A text that cannot be the stored `data` of a link.
+/// A text that is not valid as the stored `data` of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("must be a JSON object of at most 10240 bytes without white space")]
 pub struct StoredDataError;
@@ -203,10 +203,10 @@ pub struct LinkData(String);
 impl LinkData {
     const MAX_BYTES: usize = 10_240;
 
-    /// Takes the text of a JSON object that a parser has accepted, and drops insignificant white space.
+    /// Takes the text of a JSON object that a parser has accepted, and removes insignificant white space.
     ///
     /// # Errors
-    /// When more than 10,240 bytes are left.
+    /// If more than 10,240 bytes remain.
     pub fn from_json_object(json: &str) -> Result<Self, DataTooLarge> {
         let mut compact = String::with_capacity(json.len().min(Self::MAX_BYTES + 1));
         let (mut in_string, mut escaped) = (false, false);
@@ -224,9 +224,10 @@ impl LinkData {
         if compact.len() > Self::MAX_BYTES { Err(DataTooLarge) } else { Ok(Self(compact)) }
     }
 
-    /// Takes a text from a file, if it is what [`from_json_object`](Self::from_json_object) would have made.
+    /// Takes a text from a file if it has the form that [`from_json_object`](Self::from_json_object) produces.
     ///
-    /// Values are not decoded. So a string that cannot be decoded, such as one with a lone surrogate, stays as it is.
+    /// Values are not decoded. So a string that can't be decoded, such as one with a lone surrogate, is accepted
+    /// unchanged.
     ///
     /// # Errors
     /// See [`StoredDataError`].
@@ -236,7 +237,7 @@ impl LinkData {
         data.filter(|data| data.0 == text).ok_or(StoredDataError)
     }
 
-    /// Data from this service's own store. Its text was checked before it was written.
+    /// Data from this service's own store, checked before it was stored.
     pub fn from_store(text: String) -> Self {
         Self(text)
     }
@@ -247,7 +248,7 @@ impl LinkData {
     }
 }
 
-/// None sent is an empty object.
+/// The default is an empty object.
 impl Default for LinkData {
     fn default() -> Self {
         Self("{}".into())
@@ -260,21 +261,21 @@ pub struct Link {
     pub id: ShortId,
     pub target: TargetUrl,
     pub data: LinkData,
-    /// Checked URLs as sent, in the order sent.
+    /// Checked URLs, unchanged and in the order of the request.
     pub webhooks: Vec<String>,
-    /// Whether hits are kept per link; its key's usage counts them always.
+    /// Whether the link's hits are counted in detail. The usage of its key counts them always.
     pub tracked: bool,
-    /// The key that made it.
+    /// The key that created the link.
     pub owner: KeyId,
     pub created_at: Timestamp,
 }
 
-/// What a new link is to be.
+/// The properties of a new link.
 #[derive(Clone, Debug)]
 pub struct NewLink {
     pub target: TargetUrl,
     pub data: LinkData,
-    /// Checked, distinct URLs as sent.
+    /// Checked, distinct URLs, unchanged.
     pub webhooks: Vec<String>,
     pub tracked: bool,
 }
@@ -286,13 +287,13 @@ impl NewLink {
     }
 }
 
-/// What a redirect needs of a link.
+/// The part of a link that a redirect needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     pub id: ShortId,
     pub owner: KeyId,
     pub tracked: bool,
-    /// How many webhooks a hit fires.
+    /// The number of webhooks.
     pub webhooks: u8,
     pub target: String,
 }
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_absolute_http_url_is_refused() {
+    fn other_than_absolute_http_urls_are_refused() {
         use TargetUrlError::{ForbiddenCharacter, NotAbsoluteHttp, TooLong};
         for text in [
             "",
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn data_loses_white_space_outside_strings_and_nothing_else() {
+    fn only_white_space_outside_strings_is_removed_from_data() {
         let data =
             LinkData::from_json_object("{ \"b\" : 1.0e+05 ,\n\"a\":[ \"x \\\" y\" , \"\\\\\" , { } ] }").unwrap();
         assert_eq!(data.as_json(), r#"{"b":1.0e+05,"a":["x \" y","\\",{}]}"#);
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ids_have_seven_characters_and_are_no_reserved_word() {
+    fn short_ids_have_seven_characters_and_are_not_reserved() {
         assert!(ShortId::parse("aB3xYz9").is_some());
         for text in ["", "abc", "abcdefgh", "abc-def", "äbcdef", "shorten"] {
             assert!(ShortId::parse(text).is_none(), "{text}");

@@ -1,4 +1,5 @@
-//! The rules of the service: pure, without I/O, actors or a clock. Time and chance are arguments.
+//! The rules of the service: pure functions and types without I/O, actors or a clock. Time and randomness are
+//! arguments.
 
 pub mod analytics;
 pub mod base62;

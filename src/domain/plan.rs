@@ -1,9 +1,9 @@
-//! What a tier allows: uses a month, and live keys. Requests a minute are in `rate_limit.rs`.
+//! The quotas of tiers: monthly quotas, and live keys. Rate limits are in `rate_limit.rs`.
 
 use super::key::{ApiKey, Tier};
 use super::quota::{KeyLimit, MonthlyLimit};
 
-/// The limits of one tier; `None` is no limit.
+/// The quotas of a tier; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub links_per_month: MonthlyLimit,
@@ -12,7 +12,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The root key's: no limit at all.
+    /// The plan of the root key: unlimited.
     pub const UNLIMITED: Self = Self { links_per_month: None, webhook_deliveries_per_month: None, child_keys: None };
 }
 
@@ -24,7 +24,7 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// The limits that `key` is under.
+    /// The plan of `key`.
     pub fn of(&self, key: &ApiKey) -> &Plan {
         match key.tier {
             _ if key.is_root => &Plan::UNLIMITED,

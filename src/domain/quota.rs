@@ -3,7 +3,7 @@
 /// What a key may use in a month; `None` is unlimited.
 pub type MonthlyLimit = Option<u64>;
 
-/// How many live keys a key may have made; `None` is unlimited.
+/// How many live keys a key may have created; `None` is unlimited.
 pub type KeyLimit = Option<u64>;
 
 /// What a key has used in a month.

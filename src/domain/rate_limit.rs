@@ -1,31 +1,31 @@
-//! The rate limits of an API key. The endpoints declare theirs; here is how one is told from another, and
-//! how many requests a minute each tier may send.
+//! The rate limits of an API key. The endpoints declare their limits; this file has the ids of limits, and the
+//! requests a minute of each tier.
 
 use std::num::NonZeroU32;
 
 use super::key::{ApiKey, Tier};
 
-/// A limit on the requests of each key to one endpoint, or to several that are counted together.
+/// A limit on the requests of each key to one endpoint, or to several endpoints that are counted together.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimit {
     pub id: RateLimitId,
-    /// Its name in the `RateLimit-Policy` and `RateLimit` header fields.
+    /// The name in the `RateLimit-Policy` and `RateLimit` header fields.
     pub name: &'static str,
-    /// The setting that has the number, in `[tiers.free]` and in `[tiers.pro]`.
+    /// The setting with the limit, in `[tiers.free]` and in `[tiers.pro]`.
     pub setting: &'static str,
 }
 
-/// The number of a rate limit. Nodes of different releases tell each other of windows by it, so a number that was given out
-/// is never given to another limit.
+/// The number of a rate limit. Nodes of different releases use it to exchange windows, so a number is never reused
+/// for another limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RateLimitId(u8);
 
 impl RateLimitId {
-    /// As many as there may be.
+    /// The maximum number of rate limits.
     pub const COUNT: usize = 64;
 
     /// # Panics
-    /// When `number` is not below [`COUNT`](Self::COUNT). In a constant that is an error of the compiler.
+    /// If `number` is not below [`COUNT`](Self::COUNT). In a constant this is a compile error.
     pub const fn new(number: u8) -> Self {
         assert!((number as usize) < Self::COUNT, "a rate limit has a number below RateLimitId::COUNT");
         Self(number)
@@ -35,7 +35,7 @@ impl RateLimitId {
         self.0
     }
 
-    /// Its place in an array that holds something for every rate limit.
+    /// The index in an array with an element for every rate limit.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -48,11 +48,11 @@ pub struct Rates {
     pro: TierRates,
 }
 
-/// By [`RateLimitId::index`]; `None` is no limit.
+/// By [`RateLimitId::index`]; `None` is unlimited.
 type TierRates = [Option<NonZeroU32>; RateLimitId::COUNT];
 
 impl Rates {
-    /// The rates of `limits`, each as `of` says; all others have no limit.
+    /// The rates of `limits`, as `of` returns them. All others are unlimited.
     pub fn new<'a>(
         limits: impl IntoIterator<Item = &'a RateLimit>,
         of: impl Fn(Tier, &RateLimit) -> Option<NonZeroU32>,
@@ -65,12 +65,12 @@ impl Rates {
         rates
     }
 
-    /// What `key` may send. The root key has no limit.
+    /// The rate of `key`. The root key is unlimited.
     pub fn of(&self, key: &ApiKey, limit: RateLimitId) -> Option<NonZeroU32> {
         if key.is_root { None } else { self.of_tier(key.tier, limit) }
     }
 
-    /// What the keys of a tier may send.
+    /// The rate of a tier's keys.
     pub fn of_tier(&self, tier: Tier, limit: RateLimitId) -> Option<NonZeroU32> {
         let rates = match tier {
             Tier::Free => &self.free,

@@ -1,29 +1,29 @@
-//! Where a visitor came from: the host of the `Referer` header, as analytics lists it.
+//! Referrers: the host of the `Referer` header, as analytics lists it.
 
 use std::{
     borrow::Cow,
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// The longest name that DNS has, in bytes, without the root's dot. A referrer is never longer.
+/// The maximum length of a DNS name in bytes, without the root's dot. A referrer is never longer.
 pub const MAX_HOST_LENGTH: usize = 253;
 
-/// Where this service itself is reached, so that its own pages are not listed as referrers.
+/// The location of this service, so that its own pages are not listed as referrers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnHost(Option<OwnUrl>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnUrl {
     host: String,
-    /// `None` for the scheme's own.
+    /// `None`: the scheme's default.
     port: Option<u16>,
-    /// Without a slash at its end; empty where the service has the host to itself.
+    /// Without a trailing slash; empty if the service has the whole host.
     path: String,
 }
 
 impl OwnHost {
-    /// Reads the service's base URL: `https://sho.rt` or `https://example.com/s`, in its WHATWG form
-    /// (a host beyond ASCII as `xn--`). A host that no referrer can have is never met as one.
+    /// Parses the service's base URL: `https://sho.rt` or `https://example.com/s`, in its WHATWG form (a host with
+    /// other characters than ASCII as `xn--`). If the host is not valid for a referrer, it matches none.
     pub fn of_base_url(base_url: &str) -> Self {
         Self(HttpUrl::parse(base_url.as_bytes()).map(|url| OwnUrl {
             host: url.host.into_owned(),
@@ -32,7 +32,7 @@ impl OwnHost {
         }))
     }
 
-    /// Same host and port, whatever the scheme, and under the same path.
+    /// Whether `url` has the same host and port, with any scheme, and is under the same path.
     fn is(&self, url: &HttpUrl<'_>) -> bool {
         let Some(own) = &self.0 else { return false };
         let under_own_path = || {
@@ -43,37 +43,36 @@ impl OwnHost {
     }
 }
 
-/// The host of a `Referer` header: lower case, without a leading `www.`, a port, or the dot of the
-/// root. An IPv6 address comes without brackets, in its canonical form (`2001:db8::1`).
+/// The host of a `Referer` header: lower case, without a leading `www.`, a port, or the dot of the root. An IPv6
+/// address has no brackets and is in its canonical form (`2001:db8::1`).
 ///
-/// `None`, so that nothing is listed, when the header is empty or malformed, when its scheme is
-/// neither http nor https (`android-app://…`, `about:client`), or when it is this service itself.
+/// `None`, so that nothing is listed, if the header is empty or malformed, if its scheme is neither http nor https
+/// (`android-app://…`, `about:client`), or if it is this service.
 ///
-/// `www.` stays where what follows it is a single label: `www.com` is a name of its own. A name
-/// beyond ASCII is malformed, since browsers send it in its `xn--` form and anything else could not
-/// be told from a forgery of it.
+/// `www.` remains if a single label follows: `www.com` is a name of its own. A name with other characters than ASCII
+/// is malformed: browsers send the `xn--` form, and another form could be a forgery of it.
 pub fn referrer_host<'a>(referer: &'a [u8], own: &OwnHost) -> Option<Cow<'a, str>> {
     let url = HttpUrl::parse(referer)?;
     if own.is(&url) { None } else { Some(url.host) }
 }
 
-/// As much of a URL as tells whose it is.
+/// The parts of a URL that identify its site.
 struct HttpUrl<'a> {
     host: Cow<'a, str>,
-    /// `None` for the scheme's own, whether it was written or not.
+    /// `None`: the scheme's default, whether it was written or not.
     port: Option<u16>,
-    /// Path, query and fragment. Cut before the first character that is not UTF-8.
+    /// Path, query and fragment, cut before the first character that is not UTF-8.
     path: &'a str,
 }
 
 impl<'a> HttpUrl<'a> {
     fn parse(url: &'a [u8]) -> Option<Self> {
         let (rest, default_port) = after_scheme(url)?;
-        // Browsers read a backslash as a slash here, and so does who wants to be taken for another.
+        // Browsers treat a backslash as a slash here, and forged referrers may contain one.
         let end = rest.iter().position(|byte| br"/\?#".contains(byte)).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let authority = std::str::from_utf8(authority).ok()?;
-        // Browsers leave credentials out; whoever sends them means the host behind them.
+        // Browsers omit credentials; if they are present, the host is after them.
         let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
 
         let (host, port) = if let Some(literal) = authority.strip_prefix('[') {
@@ -92,7 +91,7 @@ impl<'a> HttpUrl<'a> {
     }
 }
 
-/// What follows `http://` or `https://`, and the scheme's port.
+/// The text after `http://` or `https://`, and the scheme's port.
 fn after_scheme(url: &[u8]) -> Option<(&[u8], u16)> {
     [(b"https://".as_slice(), 443), (b"http://", 80)].into_iter().find_map(|(scheme, port)| {
         let (start, rest) = url.split_at_checked(scheme.len())?;
@@ -100,8 +99,8 @@ fn after_scheme(url: &[u8]) -> Option<(&[u8], u16)> {
     })
 }
 
-/// Nothing or a colon, and behind it nothing or a number: `None` for what is no port at all.
-#[allow(clippy::option_option, reason = "malformed and absent are two things, and both are short-lived")]
+/// Empty, or a colon with an optional number after it: `None` if it is not a valid port.
+#[allow(clippy::option_option, reason = "malformed and absent are different cases")]
 fn parse_port(text: &str) -> Option<Option<u16>> {
     let Some(digits) = text.strip_prefix(':') else {
         return text.is_empty().then_some(None);
@@ -109,14 +108,14 @@ fn parse_port(text: &str) -> Option<Option<u16>> {
     if digits.is_empty() {
         return Some(None);
     }
-    // `u16::from_str` would take a sign.
+    // `u16::from_str` accepts a sign.
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     digits.parse().ok().map(Some)
 }
 
-/// A DNS name or IPv4 address as it is listed; `None` if it is neither.
+/// A DNS name or IPv4 address in the form in which it is listed; `None` if it is neither.
 fn normal_name(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -126,7 +125,7 @@ fn normal_name(name: &str) -> Option<Cow<'_, str>> {
     }
     let last = name.rsplit('.').next().unwrap_or(name);
     if last.bytes().all(|byte| byte.is_ascii_digit()) && name.parse::<Ipv4Addr>().is_err() {
-        // No top-level domain is a number, so this is an address, and not a sound one.
+        // No top-level domain is a number, so this is an address, and an invalid one.
         return None;
     }
     let lower = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_host_is_not_listed() {
+    fn a_referer_without_a_host_is_not_listed() {
         let long_label = format!("https://{}.example/", "a".repeat(64));
         let long_name = format!("https://{}example/", "abcdefgh.".repeat(28));
         for referer in [

@@ -1,8 +1,8 @@
-//! When a failed webhook delivery is tried again.
+//! The schedule of retries of a failed webhook delivery.
 
 use std::time::Duration;
 
-/// The pauses between the tries of one delivery, as data.
+/// The delays between the attempts of a delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetrySchedule {
     delays: Vec<Duration>,
@@ -10,43 +10,42 @@ pub struct RetrySchedule {
 }
 
 impl RetrySchedule {
-    /// A schedule of `delays.len() + 1` tries. Each pause is lengthened or shortened by up to
-    /// `jitter` of itself (`0.1`: ±10 %; clamped to 0 to 1), so that the deliveries that one outage
-    /// failed together do not come back together.
+    /// A schedule of `delays.len() + 1` attempts. Each delay varies by up to `jitter` of itself (`0.1`: ±10 %;
+    /// clamped to 0 to 1), so that deliveries that failed together in an outage are not retried together.
     pub fn new(delays: Vec<Duration>, jitter: f64) -> Self {
         let jitter = if jitter.is_nan() { 0.0 } else { jitter };
         Self { delays, jitter: jitter.clamp(0.0, 1.0) }
     }
 
-    /// How many tries there are in all, the first one included.
+    /// The total number of attempts, including the first.
     pub fn max_attempts(&self) -> u32 {
         u32::try_from(self.delays.len()).map_or(u32::MAX, |retries| retries.saturating_add(1))
     }
 
-    /// The longest pause before any try.
+    /// The longest delay before an attempt.
     pub fn longest(&self) -> Duration {
         let longest = self.delays.iter().max().copied().unwrap_or_default();
         Duration::try_from_secs_f64(longest.as_secs_f64() * (1.0 + self.jitter)).unwrap_or(longest)
     }
 
-    /// The pause before the next try, after `attempts_made` tries that failed; none before the first
-    /// try. `None` when the last try was made: the delivery has failed for good.
+    /// The delay before the next attempt, after `attempts_made` failed attempts; zero before the first. `None` after
+    /// the last attempt: the delivery has failed permanently.
     ///
-    /// `random_unit` is drawn from 0 to 1.
+    /// `random_unit` is a random number from 0 to 1.
     pub fn next(&self, attempts_made: u32, random_unit: f64) -> Option<Duration> {
         let Some(retry) = attempts_made.checked_sub(1) else {
             return Some(Duration::ZERO);
         };
         let delay = *self.delays.get(usize::try_from(retry).ok()?)?;
         let factor = 1.0 + self.jitter * (2.0 * random_unit.clamp(0.0, 1.0) - 1.0);
-        // The factor is from 0 to 2; a delay so long that it overflows, or a draw that is no number,
-        // leaves the pause as it was configured.
+        // The factor is from 0 to 2. If the delay overflows, or `random_unit` is not a number, the configured delay
+        // is used.
         Some(Duration::try_from_secs_f64(delay.as_secs_f64() * factor).unwrap_or(delay))
     }
 }
 
-/// Three tries: at once, 1 s after the first failure, 5 s after the second, ±10 %. Source: the API
-/// contract's delivery rules.
+/// Three attempts: at once, 1 s after the first failure, 5 s after the second, ±10 %. Source: the API contract's
+/// delivery rules.
 impl Default for RetrySchedule {
     fn default() -> Self {
         Self::new(vec![Duration::from_secs(1), Duration::from_secs(5)], 0.1)
@@ -60,7 +59,7 @@ mod tests {
     const MIDDLE: f64 = 0.5;
 
     #[test]
-    fn a_delivery_is_tried_three_times_in_all() {
+    fn a_delivery_has_three_attempts() {
         let schedule = RetrySchedule::default();
         let delays: Vec<_> = (0..=4).map(|made| schedule.next(made, MIDDLE)).collect();
         assert_eq!(
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_without_delays_has_one_try() {
+    fn a_schedule_without_delays_has_one_attempt() {
         let schedule = RetrySchedule::new(Vec::new(), 0.1);
         assert_eq!(schedule.max_attempts(), 1);
         assert_eq!(schedule.next(0, MIDDLE), Some(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! The secrets of webhooks, and the two signatures made with them.
+//! The secrets of webhooks, and the two signatures that use them.
 
 use std::fmt;
 
@@ -11,32 +11,32 @@ use thiserror::Error;
 
 const PREFIX: &str = "whsec_";
 const GENERATED_BYTES: usize = 32;
-/// The lengths that the Standard Webhooks specification allows for a symmetric secret, in bytes.
+/// The lengths of a symmetric secret in the Standard Webhooks specification, in bytes.
 const ACCEPTED_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A key's webhook secret: `whsec_` and the base64 of its bytes, 32 random ones when made here.
+/// A key's webhook secret: `whsec_` and the base64 of its bytes. Generated secrets have 32 random bytes.
 ///
-/// `Debug` masks it; [`reveal`](Self::reveal) is the one way to its text.
+/// `Debug` masks it; [`reveal`](Self::reveal) is the only access to its text.
 #[derive(Clone)]
 pub struct WebhookSecret {
     text: Box<str>,
     bytes: Box<[u8]>,
 }
 
-/// A text is no webhook secret. The text is not kept, so that no log can show it.
+/// A text is not a webhook secret. The text is not kept, so that no log can show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a webhook secret is `whsec_` followed by the base64 of 24 to 64 bytes")]
 pub struct MalformedSecret;
 
 impl WebhookSecret {
-    /// Makes a secret of 32 random bytes; fails only when the system's random generator does.
+    /// Generates a secret of 32 random bytes. Fails only if the operating system's random generator fails.
     pub fn generate(rng: &dyn SecureRandom) -> Result<Self, Unspecified> {
         let mut bytes = [0; GENERATED_BYTES];
         rng.fill(&mut bytes)?;
         Ok(Self { text: format!("{PREFIX}{}", BASE64.encode(bytes)).into(), bytes: bytes.into() })
     }
 
-    /// Reads a secret from its text.
+    /// Parses a secret.
     pub fn parse(text: &str) -> Result<Self, MalformedSecret> {
         let encoded = text.strip_prefix(PREFIX).ok_or(MalformedSecret)?;
         let bytes = BASE64.decode(encoded).map_err(|_| MalformedSecret)?;
@@ -46,7 +46,7 @@ impl WebhookSecret {
         Ok(Self { text: text.into(), bytes: bytes.into() })
     }
 
-    /// The secret's text, as its owner is shown it once.
+    /// The secret's text, which its owner is shown once.
     pub fn reveal(&self) -> &str {
         &self.text
     }
@@ -58,16 +58,16 @@ impl fmt::Debug for WebhookSecret {
     }
 }
 
-/// The value of `X-Webhook-Signature`: `sha256=` and the HMAC-SHA256 of `body` in lower-case hex,
-/// keyed with the secret's text as its owner sees it, `whsec_` included.
+/// The value of `X-Webhook-Signature`: `sha256=` and the HMAC-SHA256 of `body` in lower-case hex. The HMAC key is the
+/// secret's text, including `whsec_`.
 pub fn sign_hex(secret: &WebhookSecret, body: &[u8]) -> String {
     let tag = hmac_sha256(secret.text.as_bytes(), &[body]);
     format!("sha256={}", lower_hex(tag.as_ref()))
 }
 
-/// The value of `webhook-signature`: for each secret `v1,` and the base64 of the HMAC-SHA256 of
-/// `id.timestamp.body`, keyed with the bytes that the secret's base64 stands for; separated by a
-/// space, in the order of `secrets` (the newest first, where a rotation left two of them).
+/// The value of `webhook-signature`: for each secret `v1,` and the base64 of the HMAC-SHA256 of `id.timestamp.body`,
+/// separated by spaces, in the order of `secrets` (the newest first, if a rotation left two). The HMAC key is the
+/// bytes that the secret's base64 encodes.
 ///
 /// `timestamp` is in seconds since the Unix epoch. Source: the Standard Webhooks specification.
 pub fn standard_signature(secrets: &[&WebhookSecret], id: &str, timestamp: i64, body: &[u8]) -> String {

@@ -1,4 +1,4 @@
-//! Secrets at rest: AES-256-GCM under the master key.
+//! Encryption of stored secrets: AES-256-GCM under the master key.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use thiserror::Error;
 
 use super::key::SealedSecret;
 
-/// Why a secret could not be sealed or opened.
+/// Why a secret could not be encrypted or decrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum VaultError {
     #[error("the operating system's random generator failed")]
     NoRandomness,
-    /// Sealed under another master key, or changed since.
+    /// Encrypted under another master key, or changed since.
     #[error("encrypted under another master key, or damaged")]
     WrongKey,
 }
 
-/// Seals and opens secrets under one master key.
+/// Encrypts and decrypts secrets under one master key.
 pub struct Vault {
     key: LessSafeKey,
 }
@@ -30,19 +30,19 @@ impl fmt::Debug for Vault {
 }
 
 impl Vault {
-    /// Bytes of a master key.
+    /// The length of a master key in bytes.
     pub const KEY_LENGTH: usize = 32;
 
     /// # Errors
-    /// [`VaultError::WrongKey`] where the cipher refuses the key, which it does for no key of the right length.
+    /// [`VaultError::WrongKey`] if the cipher refuses the key, which does not occur for keys of the right length.
     pub fn new(master_key: &[u8; Self::KEY_LENGTH]) -> Result<Self, VaultError> {
         let key = UnboundKey::new(&AES_256_GCM, master_key).map_err(|_| VaultError::WrongKey)?;
         Ok(Self { key: LessSafeKey::new(key) })
     }
 
-    /// Seals `secret` for `context`: it opens for the same context only.
+    /// Encrypts `secret` for `context`: it can be decrypted for the same context only.
     ///
-    /// Nonces are random, which is safe for the few secrets that a service has (up to 2^32 under one key).
+    /// Nonces are random, which is safe for the few secrets of a service (up to 2^32 under one key).
     ///
     /// # Errors
     /// [`VaultError::NoRandomness`].

@@ -1,4 +1,4 @@
-//! Deliveries of click webhooks: one hit × one URL, and the states it goes through.
+//! Deliveries of webhooks: one hit × one URL, and the states of a delivery.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use super::link::ShortId;
 /// How long deliveries are kept for the status endpoint.
 pub const RETENTION_DAYS: u32 = 30;
 
-/// Which delivery: the hit, and the place of the URL in the link's list.
+/// The id of a delivery: the hit, and the index of the URL in the link's list.
 ///
-/// The same for every try and after every crash. Sorts by link, newest hit first.
+/// It is the same for every attempt and after every crash. Sorted by link, newest hit first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeliveryId {
     pub link: ShortId,
@@ -24,7 +24,7 @@ pub struct DeliveryId {
 impl DeliveryId {
     const BYTES: usize = ShortId::LENGTH + 8 + 16 + 1;
 
-    /// The sort key: link, time downwards, hit, URL.
+    /// The sort key: link, time descending, hit, URL.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..7].copy_from_slice(&self.link.0);
@@ -43,22 +43,22 @@ impl DeliveryId {
     }
 }
 
-/// The `webhook-id` header: unique per delivery, the same on retries.
+/// The `webhook-id` header: unique for each delivery, the same for all attempts.
 impl fmt::Display for DeliveryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "msg_{}_{}", self.hit.id.0.simple(), self.url_index)
     }
 }
 
-/// A delivery to be made, as the hit counter hands it to the store.
+/// A delivery to make, as the hit counter passes it to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewDelivery {
     pub id: DeliveryId,
-    /// The key whose quota it takes and whose secret signs it.
+    /// The key whose quota counts the delivery and whose secret signs it.
     pub owner: KeyId,
 }
 
-/// Where a delivery stands.
+/// The status of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeliveryStatus {
     Pending,
@@ -87,7 +87,7 @@ impl DeliveryStatus {
 pub struct DeliveryState {
     pub owner: KeyId,
     pub status: DeliveryStatus,
-    /// Tries made so far.
+    /// Attempts made so far.
     pub attempts: u32,
     /// Whether the owner's monthly quota has counted it.
     pub counted: bool,
@@ -99,7 +99,7 @@ pub struct DeliveryState {
 }
 
 impl DeliveryState {
-    /// A delivery that was just made, due at once.
+    /// A new delivery, due at once.
     pub fn new(owner: KeyId, created_at: Timestamp) -> Self {
         Self {
             owner,
@@ -114,7 +114,7 @@ impl DeliveryState {
         }
     }
 
-    /// Writes down what became of a try.
+    /// Applies the outcome of an attempt.
     pub fn settle(&mut self, outcome: &AttemptOutcome, at: Timestamp) {
         self.updated_at = at;
         self.next_attempt_at = None;
@@ -140,7 +140,7 @@ impl DeliveryState {
     }
 }
 
-/// What became of one try.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     Delivered {
@@ -151,13 +151,13 @@ pub enum AttemptOutcome {
         error: String,
         retry_in: Option<Duration>,
     },
-    /// Refused before anything was sent: no try was made.
+    /// Refused before anything was sent: no attempt was made.
     NeverSent {
         error: String,
     },
 }
 
-/// Deliveries of one URL of a link, over those that are kept.
+/// Deliveries of one URL of a link, over the retention period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UrlSummary {
     pub pending: u64,
@@ -169,7 +169,7 @@ pub struct UrlSummary {
 }
 
 impl UrlSummary {
-    /// The counter that `status` is counted in.
+    /// The counter of `status`.
     pub fn count_mut(&mut self, status: DeliveryStatus) -> &mut u64 {
         match status {
             DeliveryStatus::Pending => &mut self.pending,
@@ -188,13 +188,13 @@ impl UrlSummary {
             self.last_status = later.last_status;
             self.last_error = later.last_error;
         } else if later.last_attempt_at.is_none() && later.last_error.is_some() {
-            // Refused without a try, as past the quota.
+            // Refused without an attempt, for example because of the quota.
             self.last_error = later.last_error;
         }
     }
 }
 
-/// The first day whose deliveries are still kept at `now`.
+/// The first day whose deliveries are kept at `now`.
 pub fn first_kept_day(now: Timestamp) -> Day {
     now.day().minus(RETENTION_DAYS)
 }

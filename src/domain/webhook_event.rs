@@ -1,10 +1,10 @@
 //! The body of a webhook request.
 
-/// The JSON body that reports one hit: exactly the six fields `event`, `short_id`, `redirect_url`,
-/// `hit_id`, `hit_at` and `data`, in this order and without white space.
+/// The JSON body that reports one hit: exactly the six fields `event`, `short_id`, `redirect_url`, `hit_id`, `hit_at`
+/// and `data`, in this order and without white space.
 ///
-/// `hit_at` is an ISO 8601 UTC timestamp. `data_json` is the link's stored `data`, already compact,
-/// and goes in as it stands, so that key order and number text are as the user sent them.
+/// `hit_at` is an ISO 8601 UTC timestamp. `data_json` is the link's stored `data`, which is compact already. It is
+/// inserted unchanged, so that key order and number text are as the user sent them.
 pub fn hit_event_body(short_id: &str, redirect_url: &str, hit_id: &str, hit_at: &str, data_json: &str) -> Vec<u8> {
     let members = [
         ("event", "hit"),

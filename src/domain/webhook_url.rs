@@ -1,4 +1,4 @@
-//! The URL of a webhook, as a user gives it.
+//! The URL of a webhook, as a user sends it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,13 +9,13 @@ use url::{Host, Url};
 
 use super::guard::AddressGuard;
 
-/// The longest webhook URL, in bytes of UTF-8 as sent.
+/// The maximum length of a webhook URL, in bytes of UTF-8 as sent.
 pub const MAX_WEBHOOK_URL_BYTES: usize = 2_048;
 
 /// An absolute `http` or `https` URL without credentials.
 ///
-/// It is shown as it was sent. Two are equal when they mean the same request: `HTTP://Example.com`
-/// and `http://example.com:80/#top` are.
+/// It is shown as it was sent. Two are equal if they mean the same request: `HTTP://Example.com` and
+/// `http://example.com:80/#top` are.
 #[derive(Debug, Clone)]
 pub struct WebhookUrl {
     text: Box<str>,
@@ -23,7 +23,7 @@ pub struct WebhookUrl {
     target: Url,
 }
 
-/// Why a text is no webhook URL; shown to the user as it is.
+/// Why a text is not a valid webhook URL; shown to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WebhookUrlError {
     #[error("must be at most 2,048 bytes long")]
@@ -41,11 +41,11 @@ pub enum WebhookUrlError {
 }
 
 impl WebhookUrl {
-    /// Parses what a user sent, and refuses a literal address that `guard` refuses, in any notation
-    /// (`http://0x7f.1/` and `http://2130706433/` are `127.0.0.1`).
+    /// Parses a URL from a user. Refuses a literal address that `guard` refuses, in any notation (`http://0x7f.1/`
+    /// and `http://2130706433/` are `127.0.0.1`).
     ///
-    /// `localhost` and the names below it are loopback addresses (RFC 6761), and refused where `guard` refuses these. What
-    /// another name stands for is known only when it is dialled, and is judged then.
+    /// `localhost` and names below it are loopback addresses (RFC 6761), and are refused if `guard` refuses these.
+    /// The addresses of other names are known only when the name is resolved, and are checked then.
     pub fn parse(text: &str, guard: &AddressGuard) -> Result<Self, WebhookUrlError> {
         let parsed = Self::parse_stored(text)?;
         match parsed.literal_address() {
@@ -57,18 +57,18 @@ impl WebhookUrl {
         }
     }
 
-    /// Parses a URL that was accepted before. The guard's settings may have changed since, and it is
-    /// the sender that judges them.
+    /// Parses a URL that was accepted before. The guard is not asked: its settings may have changed since, and the
+    /// sender checks the address.
     pub fn parse_stored(text: &str) -> Result<Self, WebhookUrlError> {
         if text.len() > MAX_WEBHOOK_URL_BYTES {
             return Err(WebhookUrlError::TooLong);
         }
-        // The WHATWG parser drops them silently, so the stored text would not be what is sent.
+        // The WHATWG parser removes them silently, so the stored text would differ from what is sent.
         if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(WebhookUrlError::WhiteSpace);
         }
-        // Looked at as sent, because the parser takes `http:example.com` and `http:///example.com`
-        // for absolute, and forgets an empty user name.
+        // Checked as sent, because the parser accepts `http:example.com` and `http:///example.com` as absolute, and
+        // ignores an empty user name.
         let authority = authority_as_sent(text).ok_or(WebhookUrlError::NotAbsoluteHttp)?;
         if authority.contains('@') {
             return Err(WebhookUrlError::Credentials);
@@ -78,7 +78,7 @@ impl WebhookUrl {
         Ok(Self { text: text.into(), target })
     }
 
-    /// The URL as sent by the user.
+    /// The URL as the user sent it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -89,13 +89,13 @@ impl WebhookUrl {
     }
 
     fn is_localhost(&self) -> bool {
-        // The parser has made it lower case.
+        // The parser has converted it to lower case.
         let Some(Host::Domain(name)) = self.target.host() else { return false };
         let name = name.strip_suffix('.').unwrap_or(name);
         name == "localhost" || name.ends_with(".localhost")
     }
 
-    /// The address that stands in the URL in place of a host name.
+    /// The address that the URL has instead of a host name.
     pub fn literal_address(&self) -> Option<IpAddr> {
         match self.target.host()? {
             Host::Ipv4(address) => Some(address.into()),
@@ -105,7 +105,7 @@ impl WebhookUrl {
     }
 }
 
-/// What `localhost` may stand for.
+/// The addresses of `localhost`.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 fn authority_as_sent(text: &str) -> Option<&str> {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_absolute_http_is_refused() {
+    fn other_than_absolute_http_urls_are_refused() {
         for text in [
             "",
             "example.com",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_left_to_be_judged_when_it_is_dialled() {
+    fn a_name_is_checked_when_it_is_resolved() {
         for text in ["http://metadata.google.internal/", "http://localhost.example/", "http://mylocalhost/"] {
             assert!(parse(text).is_ok(), "{text}");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_url_is_not_judged_by_the_guard() {
+    fn a_stored_url_is_not_checked_by_the_guard() {
         let stored = WebhookUrl::parse_stored("http://127.0.0.1:9/").unwrap();
         assert_eq!(stored.literal_address(), Some([127, 0, 0, 1].into()));
     }

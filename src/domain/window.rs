@@ -1,26 +1,26 @@
 //! The exact sliding window of one key at one rate limit.
 //!
-//! A request that is let in at `t` is counted until just before `t` + 60 s: at any `now` the window
-//! is (now − 60 s, now], so of two requests exactly 60.000 s apart the second no longer sees the
-//! first. In no such 60 s are more requests let in than the limit.
+//! A request that is admitted at `t` is counted until just before `t` + 60 s: at any `now` the window is (now − 60 s,
+//! now]. So of two requests exactly 60.000 s apart, the first is no longer counted for the second. In no such 60 s
+//! are more requests admitted than the limit.
 //!
-//! # When time does not go forward
+//! # If time does not go forward
 //!
-//! Requests are stamped before they queue for the window, so one may be overtaken by a later one;
-//! and a clock may be set back. Neither ever lets in more:
+//! Requests get their timestamp before they queue for the window, so a request may be overtaken by a later one; and a
+//! clock may be set back. Neither ever admits more requests:
 //!
-//! - A time up to 60 s before the latest one seen is taken for an overtaken request: it counts as
-//!   of the latest time. `Retry-After` is still reckoned from the request's own time.
-//! - A time further back means that the clock was set back. Requests that now lie in the future are
-//!   counted as of now, so they stay in the window at least their full 60 s, and a key is never
-//!   shut out for as long as the clock was set back.
+//! - A time up to 60 s before the latest known one is treated as that of an overtaken request: it counts at the
+//!   latest time. `Retry-After` is still computed from the request's own time.
+//! - A time further back means that the clock was set back. Requests that are now in the future are counted as of
+//!   now. So they stay in the window for at least the full 60 s, and a key is not refused for as long as the clock
+//!   was set back.
 //!
-//! # Over several nodes
+//! # Several nodes
 //!
-//! Each node counts what it let in itself, and what the others told of lately as if it had let that
-//! in too. What they have not told of yet is not counted: so much may be let in past the limit. What
-//! they told of is counted for no longer than a window: a time that lies in the future, because
-//! their clock is ahead, counts as of the moment it was first told.
+//! Each node counts the requests that it has admitted, and those that other nodes reported, as if it had admitted
+//! these too. Requests that other nodes have not reported yet are not counted: so many may be admitted above the
+//! limit. A reported request is counted for at most one window: a time in the future, because the other node's clock
+//! is ahead, counts as of when it was first reported.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -28,16 +28,16 @@ use std::num::NonZeroU32;
 use super::key::KeyId;
 use super::rate_limit::RateLimitId;
 
-/// What one node has let in of one key at one rate limit, as the other nodes are told.
+/// The requests of one key at one rate limit that a node has admitted, as reported to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowLog {
     pub key: KeyId,
     pub rate_limit: RateLimitId,
-    /// When, in milliseconds since 1970, oldest first.
+    /// The times of admission in milliseconds since 1970, oldest first.
     pub admitted_ms: Vec<u64>,
 }
 
-/// A window: that of a key at a rate limit.
+/// The window of a key at a rate limit.
 pub type WindowId = (KeyId, RateLimitId);
 
 /// The length of the window in seconds: the `w` of `RateLimit-Policy`.
@@ -45,21 +45,21 @@ pub const WINDOW_SECONDS: u32 = 60;
 
 const WINDOW_MS: u64 = WINDOW_SECONDS as u64 * 1000;
 
-/// The answer to a request that asks to be let in.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Let in and counted.
+    /// Admitted and counted.
     Admitted {
-        /// How many more would be let in right now: `r` of the `RateLimit` field.
+        /// How many more requests would be admitted right now: `r` of the `RateLimit` field.
         remaining: u32,
-        /// Whole seconds, rounded up, until the oldest counted request leaves the window and one
-        /// more is available: `t` of the `RateLimit` field. At least 1.
+        /// Whole seconds, rounded up, until the oldest counted request leaves the window and one more is available:
+        /// `t` of the `RateLimit` field. At least 1.
         reset_seconds: u32,
     },
-    /// Refused; nothing was counted.
+    /// Refused; not counted.
     Refused {
-        /// `Retry-After` in whole seconds, at least 1: a request after it is let in if nobody else
-        /// used the key meanwhile, one a second earlier is not.
+        /// `Retry-After` in whole seconds, at least 1. A request after this time is admitted if no other request used
+        /// the key meanwhile; a request a second earlier is not.
         retry_after_seconds: u32,
     },
 }
@@ -77,7 +77,7 @@ impl Admission {
         }
     }
 
-    /// `t` of the `RateLimit` field: seconds until quota comes back.
+    /// `t` of the `RateLimit` field: seconds until quota becomes available.
     pub fn reset_seconds(self) -> u32 {
         match self {
             Self::Admitted { reset_seconds, .. } => reset_seconds,
@@ -86,29 +86,29 @@ impl Admission {
     }
 }
 
-/// The times of the requests that were let in during the last 60 s, here and elsewhere.
+/// The times of the requests that were admitted in the last 60 s, here and on other nodes.
 ///
-/// It holds at most as many times of either as the highest limit it was asked with, 8 bytes each;
-/// and where the clocks of other nodes are ahead, those that they told of last and that lie in the future.
+/// Of each it holds at most as many times as the highest limit it was used with, 8 bytes each; and, if clocks of
+/// other nodes are ahead, the latest reported times in the future.
 #[derive(Clone, Debug, Default)]
 pub struct SlidingWindow {
-    /// When each counted request was let in here, in milliseconds, oldest first.
+    /// When each counted request was admitted here, in milliseconds, oldest first.
     admitted_ms: VecDeque<u64>,
-    /// The same of other nodes, as they told of it last.
+    /// The same for other nodes, from their latest reports.
     elsewhere_ms: VecDeque<u64>,
-    /// Times of other nodes that lay in the future when they were told last, in order, each with
-    /// the time it counts as of.
+    /// Times of other nodes that were in the future at the latest report, in order, each with the time as of which it
+    /// counts.
     ahead_ms: Vec<(u64, u64)>,
-    /// The latest time seen, in milliseconds; nothing is counted as of an earlier one.
+    /// The latest known time, in milliseconds. No request counts at an earlier one.
     latest_ms: u64,
     highest_limit: usize,
 }
 
 impl SlidingWindow {
-    /// Lets a request in at `now_ms` if fewer than `limit` are counted.
+    /// Admits a request at `now_ms` if fewer than `limit` are counted.
     ///
-    /// `now_ms` is in milliseconds since any fixed moment. The limit may change from one call to
-    /// the next; what was let in under another limit still counts.
+    /// `now_ms` is in milliseconds since any fixed time. The limit may change between calls; requests admitted under
+    /// another limit still count.
     pub fn admit(&mut self, now_ms: u64, limit: NonZeroU32) -> Admission {
         let counted_as_of = self.advance(now_ms);
         let limit = limit.get() as usize;
@@ -116,7 +116,7 @@ impl SlidingWindow {
         let counted = self.admitted_ms.len() + self.elsewhere_ms.len();
 
         if counted >= limit {
-            // All but `limit - 1` of the counted must leave first; the last of those to go is this.
+            // All but `limit - 1` of the counted requests must leave first; this is the last of them.
             let gives_way_ms = self.oldest_but(counted - limit);
             return Admission::Refused { retry_after_seconds: seconds_until_it_leaves(gives_way_ms, now_ms) };
         }
@@ -128,49 +128,49 @@ impl SlidingWindow {
         }
     }
 
-    /// Says with which limit it will be asked, so that as much of other nodes is kept.
+    /// Sets the expected limit, so that enough times of other nodes are kept.
     pub fn expect_limit(&mut self, limit: u32) {
         self.highest_limit = self.highest_limit.max(limit as usize);
     }
 
-    /// When the requests that are counted at `now_ms` were let in here, oldest first.
+    /// The times of the requests counted at `now_ms` that were admitted here, oldest first.
     pub fn admitted_here(&mut self, now_ms: u64) -> Vec<u64> {
         self.advance(now_ms);
         self.admitted_ms.iter().copied().collect()
     }
 
-    /// Counts what other nodes have let in, in the place of what they told of before.
+    /// Replaces the requests that other nodes have reported.
     pub fn count_elsewhere(&mut self, now_ms: u64, mut admitted_ms: Vec<u64>) {
         let latest_ms = self.advance(now_ms);
         admitted_ms.sort_unstable();
         let ahead = admitted_ms.split_off(admitted_ms.partition_point(|&admitted| admitted <= now_ms));
         let known = std::mem::take(&mut self.ahead_ms);
-        let first_told_ms = |told| match known.binary_search_by_key(&told, |&(known, _)| known) {
+        let first_reported_ms = |reported| match known.binary_search_by_key(&reported, |&(known, _)| known) {
             Ok(place) => known[place].1.min(now_ms),
             Err(_) => now_ms,
         };
-        self.ahead_ms = ahead.into_iter().map(|told| (told, first_told_ms(told))).collect();
+        self.ahead_ms = ahead.into_iter().map(|reported| (reported, first_reported_ms(reported))).collect();
 
         admitted_ms.extend(self.ahead_ms.iter().map(|&(_, counted_as_of)| counted_as_of));
         admitted_ms.retain(|&admitted| !has_left(admitted, latest_ms));
         admitted_ms.sort_unstable();
-        // As many as the limit are enough to refuse, and of those the newest leave last.
+        // As many as the limit are enough to refuse, and the newest of them leave last.
         admitted_ms.drain(..admitted_ms.len().saturating_sub(self.highest_limit));
         self.elsewhere_ms = admitted_ms.into();
     }
 
-    /// Whether nothing is counted at `now_ms`, so that a new window would answer the same.
+    /// Whether nothing is counted at `now_ms`, so that a new window would decide the same.
     pub fn is_idle(&self, now_ms: u64) -> bool {
         let all_left = |times: &VecDeque<u64>| times.back().is_none_or(|&newest| has_left(newest, now_ms));
         all_left(&self.admitted_ms) && all_left(&self.elsewhere_ms)
     }
 
-    /// Forgets what has left the window, and returns the time that a request at `now_ms` counts as of.
+    /// Removes requests that have left the window, and returns the time at which a request at `now_ms` counts.
     fn advance(&mut self, now_ms: u64) -> u64 {
         let clock_was_set_back = now_ms < self.latest_ms.saturating_sub(WINDOW_MS);
         self.latest_ms = if clock_was_set_back { now_ms } else { self.latest_ms.max(now_ms) };
         for times in [&mut self.admitted_ms, &mut self.elsewhere_ms] {
-            // None is later than the latest time seen unless that was set back.
+            // None is later than the latest known time, unless that was set back.
             for admitted in times.iter_mut().rev().take_while(|admitted| **admitted > self.latest_ms) {
                 *admitted = self.latest_ms;
             }
@@ -181,7 +181,7 @@ impl SlidingWindow {
         self.latest_ms
     }
 
-    /// The oldest counted time but for `older` ones, which must be fewer than there are.
+    /// The oldest counted time except for `older` ones, which must be fewer than all.
     fn oldest_but(&self, older: usize) -> u64 {
         let mut here = self.admitted_ms.iter().copied().peekable();
         let mut elsewhere = self.elsewhere_ms.iter().copied().peekable();
@@ -190,7 +190,7 @@ impl SlidingWindow {
             (None, _) => elsewhere.next(),
             _ => here.next(),
         });
-        // As many are counted; a time of none would have left long ago.
+        // So many are counted. The default is a time that has left the window.
         oldest_first.nth(older).unwrap_or_default()
     }
 }
@@ -199,7 +199,7 @@ fn has_left(admitted_ms: u64, now_ms: u64) -> bool {
     admitted_ms.saturating_add(WINDOW_MS) <= now_ms
 }
 
-/// Rounded up, so that after waiting it out the request has left, and a second earlier it has not.
+/// Rounded up: after this time the request has left the window, a second earlier it has not.
 fn seconds_until_it_leaves(admitted_ms: u64, now_ms: u64) -> u32 {
     let wait_ms = admitted_ms.saturating_add(WINDOW_MS).saturating_sub(now_ms);
     // At most twice the window: no counted time is more than a window ahead of `now_ms`.

@@ -13,70 +13,71 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, Error, HttpResponse, HttpServer, Resource, Responder, Route, guard};
 use tokio::task::JoinHandle;
 
-use super::problem::{Kind, Problem};
+use super::problem::{Problem, ProblemKind};
 use super::request_id::{X_REQUEST_ID, request_id};
 use crate::readiness::Readiness;
 use crate::store::Lifecycle;
 use crate::telemetry::metrics::Metrics;
 
-/// How long the store may take to say that it is there.
+/// The time limit of the store's readiness check.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the operator's endpoints know.
-struct Admin {
+/// The state of the operator's endpoints.
+struct AdminState {
     readiness: Readiness,
-    /// Not there before it is open.
+    /// Empty until the store is open.
     store: OnceLock<Arc<dyn Lifecycle>>,
     metrics: Arc<Metrics>,
 }
 
-/// The listener while it answers: from before the store is open to behind its end. Dropped, it ends at once.
-pub struct Serving {
-    admin: Data<Admin>,
+/// The running server. It starts before the store is open and ends after the store is closed. If dropped, it ends at
+/// once.
+pub struct AdminServer {
+    admin: Data<AdminState>,
     handle: ServerHandle,
     server: JoinHandle<io::Result<()>>,
 }
 
-/// Answers on `socket`; not ready before [`tell_of`](Serving::tell_of) the store.
-pub async fn serve(socket: TcpListener, readiness: Readiness, metrics: Arc<Metrics>) -> io::Result<Serving> {
-    let admin = Data::new(Admin { readiness, store: OnceLock::new(), metrics });
+/// Answers on `socket`. Not ready until [`set_store`](AdminServer::set_store) is called.
+pub async fn serve(socket: TcpListener, readiness: Readiness, metrics: Arc<Metrics>) -> io::Result<AdminServer> {
+    let admin = Data::new(AdminState { readiness, store: OnceLock::new(), metrics });
     let shared = admin.clone();
     let router = move || App::new().app_data(shared.clone()).wrap(from_fn(identified)).configure(configure);
     let server = HttpServer::new(router).workers(1).shutdown_timeout(1).disable_signals().listen(socket)?.run();
-    let serving = Serving { admin, handle: server.handle(), server: tokio::spawn(server) };
-    // It has threads of its own, which begin when it is polled first: what the start does next may keep this one busy.
+    let serving = AdminServer { admin, handle: server.handle(), server: tokio::spawn(server) };
+    // The server starts its threads at its first poll. Without this, the next steps of the start could delay it.
     tokio::task::yield_now().await;
     Ok(serving)
 }
 
-impl Serving {
-    /// From now on the store is asked whether it is in reach.
-    pub fn tell_of(&self, store: Arc<dyn Lifecycle>) {
-        // It is told once.
+impl AdminServer {
+    /// From now on, readiness includes whether the store is reachable.
+    pub fn set_store(&self, store: Arc<dyn Lifecycle>) {
+        // Set only once.
         let _ = self.admin.store.set(store);
     }
 
-    /// Ends it when the requests under way are answered.
+    /// Stops the server after the current requests are answered.
     ///
     /// # Errors
-    /// When it could not accept connections.
+    /// If it could not accept connections.
     pub async fn stop(mut self) -> io::Result<()> {
         self.handle.stop(true).await;
         (&mut self.server).await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 }
 
-impl Drop for Serving {
+impl Drop for AdminServer {
     fn drop(&mut self) {
-        // Told is enough.
+        // The future need not be awaited: the stop is requested already.
         drop(self.handle.stop(false));
     }
 }
 
 fn configure(config: &mut ServiceConfig) {
     let nothing_here = || async {
-        let detail = "There is nothing at this path; this listener answers /metrics, /livez and /readyz.";
-        Err::<&str, _>(Problem::new(Kind::NotFound, detail))
+        let detail = "Unknown path. This listener has /metrics, /livez and /readyz.";
+        Err::<&str, _>(Problem::new(ProblemKind::NotFound, detail))
     };
     config
         .service(reading("/metrics", web::route().to(metrics)))
@@ -85,7 +86,7 @@ fn configure(config: &mut ServiceConfig) {
         .default_service(web::to(nothing_here));
 }
 
-/// A path that is read; other methods are answered 405, as by the public listener.
+/// A path with `GET` and `HEAD`. Other methods are answered 405, as on the public listener.
 fn reading(path: &str, route: Route) -> Resource {
     const METHODS: [Method; 2] = [Method::GET, Method::HEAD];
     let refuse = web::to(|| async { Err::<&str, _>(Problem::method_not_allowed(&METHODS)) });
@@ -93,7 +94,7 @@ fn reading(path: &str, route: Route) -> Resource {
     web::resource(path).route(route.guard(is_read)).default_service(refuse)
 }
 
-/// Gives every answer the request's id, as on the public listener.
+/// Adds the request's id to every answer, as on the public listener.
 async fn identified(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -104,11 +105,11 @@ async fn identified(
     Ok(response)
 }
 
-async fn metrics(admin: Data<Admin>) -> impl Responder {
+async fn metrics(admin: Data<AdminState>) -> impl Responder {
     HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(admin.metrics.render())
 }
 
-async fn ready(admin: Data<Admin>) -> Result<&'static str, Problem> {
+async fn ready(admin: Data<AdminState>) -> Result<&'static str, Problem> {
     if !admin.readiness.is_serving() {
         return Err(Problem::unavailable());
     }

@@ -1,4 +1,4 @@
-//! What every keyed endpoint goes through first: key, scope, rate limit, in this order.
+//! Authentication and authorization of requests with a key: key, scope, rate limit, in this order.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -28,20 +28,20 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// What an endpoint asks of a key.
+/// The access that an endpoint requires.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     pub scope: Scope,
     pub rate_limit: &'static RateLimit,
-    /// A key may do this to itself without the scope; it is named by the path's `key_id`.
+    /// A key may use the endpoint on itself without the scope; the path's `key_id` identifies the key.
     pub or_self: bool,
 }
 
-/// Who is asking, on a request that was let in.
+/// The caller of an authorized request.
 #[derive(Clone)]
 pub struct Caller {
     pub key: Arc<ApiKey>,
-    /// What is known of the links that the key made this month.
+    /// The known number of links that the key has created this month.
     pub links_created: Option<u64>,
 }
 
@@ -50,33 +50,32 @@ impl FromRequest for Caller {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut actix_web::dev::Payload) -> Self::Future {
-        // Every route with a caller has the auth middleware before it; a route without one would answer 401.
+        // Every route with a caller has the auth middleware. A route without it answers 401.
         let caller = request.extensions().get::<Rc<Self>>().map(|caller| Self::clone(caller));
         ready(caller.ok_or_else(Problem::no_key))
     }
 }
 
-/// How long a request may take once its body is there. One asks the store several times, each of which has a time of its
-/// own; a client that hears nothing for longer has given up.
+/// The time limit of a request after its body has arrived. A request may call the store several times, each with a
+/// time limit of its own; clients give up on longer requests.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Until when a request is answered: with 503, where it is at work then. All that it has asked for and that has not begun is
-/// given up with it.
+/// The deadline of a request. A request that is unfinished then is answered 503, and its pending work is cancelled.
 #[derive(Clone)]
 pub struct AnswerBy(Rc<Cell<Instant>>);
 
 impl AnswerBy {
-    /// `for_body`: the time that the client has for the body.
+    /// `for_body` is the time limit of the body.
     fn new(for_body: Duration) -> Self {
         Self(Rc::new(Cell::new(Instant::now() + for_body + ANSWERED_WITHIN)))
     }
 
-    /// From here on the time is the service's: what the body has left of its own is not added.
+    /// Starts the time limit of the answer. Unused time of the body's limit is not added.
     pub fn body_is_there(&self) {
         self.0.set(Instant::now() + ANSWERED_WITHIN);
     }
 
-    /// What `answering` answers in time.
+    /// The result of `answering`, or `None` after the deadline.
     async fn hold<R>(&self, answering: impl Future<Output = R>) -> Option<R> {
         let (mut answering, mut timer) = (pin!(answering), pin!(sleep_until(self.0.get())));
         let in_time = poll_fn(|context| {
@@ -92,13 +91,13 @@ impl AnswerBy {
     }
 }
 
-/// Lets a request through to its handler, or refuses it; and answers in time, whatever the store does.
+/// Passes a request to its handler, or refuses it, within the deadline.
 pub async fn pass(
     access: Access,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    // The app puts it there before any route is asked.
+    // The app adds it before routing.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
     let has_body = *request.method() == Method::POST;
     let answer_by = AnswerBy::new(if has_body { api.request_timeout } else { Duration::ZERO });
@@ -114,7 +113,7 @@ async fn let_through(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let key = unauthorized::authenticate(&api, &request).await?;
-    // Of others, who may send whatever they like, nothing gets into the log.
+    // Only after authentication: other clients could write any text to the log.
     api.notices.see_host(request.headers(), &api.base_url);
     let is_self = || request.match_info().get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);
     let may = key.scopes.contains(access.scope) || (access.or_self && is_self());
@@ -128,7 +127,7 @@ async fn let_through(
         limit: limit.map_or(0, std::num::NonZeroU32::get),
         now: api.clock.now(),
     };
-    // The root has no limits: nothing needs to be asked.
+    // The root key has no limits.
     let admitting = if key.is_root { None } else { Some(api.shards.admit(asked).await.map_err(Problem::from)?) };
     let admission = admitting.as_ref().and_then(|admitting| admitting.admission);
     let rate_limit =
@@ -152,7 +151,7 @@ async fn let_through(
     Ok(response)
 }
 
-/// The secret that a request carries: `X-API-Key`, else `Authorization: Bearer`.
+/// The secret that a request presents: `X-API-Key`, else `Authorization: Bearer`.
 pub fn presented_secret(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(key) = headers.get(X_API_KEY) {
         return Some(key.as_bytes());
@@ -161,11 +160,11 @@ pub fn presented_secret(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| secret.trim_ascii())
 }
 
-/// The IETF draft's header fields: the policy, and what is left of it.
+/// The header fields of the IETF draft: the policy, and the remaining quota.
 fn rate_limit(name: &str, limit: u32, admission: Admission) -> [(HeaderName, HeaderValue); 2] {
     let policy = format!("\"{name}\";q={limit};w={WINDOW_SECONDS}");
     let left = format!("\"{name}\";r={};t={}", admission.remaining(), admission.reset_seconds());
-    // Names and numbers are ASCII: both are header values.
+    // Names and numbers are ASCII, so both are valid header values.
     [(RATE_LIMIT_POLICY, policy), (RATE_LIMIT, left)]
         .map(|(name, value)| (name, HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""))))
 }

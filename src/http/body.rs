@@ -1,4 +1,4 @@
-//! JSON bodies: read within bounds, taken apart field by field, all faults told at once.
+//! JSON bodies: read with bounds and parsed field by field. All errors are reported together.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,20 +13,20 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::auth::AnswerBy;
-use super::problem::{Faults, Kind, Problem};
+use super::problem::{FieldErrors, Problem, ProblemKind};
 use super::surrogates;
 
-/// The largest body that is read.
+/// The maximum size of a body.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
-/// How deep arrays and objects may nest.
+/// The maximum nesting depth of arrays and objects.
 const MAX_DEPTH: usize = 64;
 
-/// Reads a body of JSON text; empty where none was sent.
+/// Reads a body of JSON text. Empty if the request has none.
 ///
 /// # Errors
 /// `unsupported-media-type`, `payload-too-large`, `request-timeout` or `malformed-body`.
 pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Duration) -> Result<String, Problem> {
-    let too_large = || Problem::new(Kind::PayloadTooLarge, "A body may have at most 65536 bytes.");
+    let too_large = || Problem::new(ProblemKind::PayloadTooLarge, "A body may have at most 65536 bytes.");
     let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
         return Err(too_large());
@@ -44,13 +44,13 @@ pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Du
     };
     let body = tokio::time::timeout(patience, read).await.map_err(|_| {
         let detail = format!("The body did not arrive within {} s.", patience.as_secs());
-        Problem::new(Kind::RequestTimeout, detail)
+        Problem::new(ProblemKind::RequestTimeout, detail)
     })??;
     if let Some(answer_by) = request.extensions().get::<AnswerBy>() {
         answer_by.body_is_there();
     }
     if !body.is_empty() && !is_json(request) {
-        return Err(Problem::new(Kind::UnsupportedMediaType, "Send the body as application/json."));
+        return Err(Problem::new(ProblemKind::UnsupportedMediaType, "Send the body as application/json."));
     }
     let text = String::from_utf8(body).map_err(|_| malformed("The body is not UTF-8."))?;
     if depth(&text) > MAX_DEPTH {
@@ -60,10 +60,10 @@ pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Du
 }
 
 fn malformed(detail: &'static str) -> Problem {
-    Problem::new(Kind::MalformedBody, detail)
+    Problem::new(ProblemKind::MalformedBody, detail)
 }
 
-/// `application/json`, `application/*+json`, or no type at all: a field without a value says as much as none.
+/// `application/json`, `application/*+json`, or no type. An empty header field counts as none.
 fn is_json(request: &HttpRequest) -> bool {
     let value = request.headers().get(CONTENT_TYPE);
     let Some(value) = value.filter(|value| !value.as_bytes().trim_ascii().is_empty()) else { return true };
@@ -73,7 +73,7 @@ fn is_json(request: &HttpRequest) -> bool {
     subtype == "json" || subtype.strip_suffix("+json").is_some_and(|prefix| !prefix.is_empty())
 }
 
-/// How deep brackets nest outside strings, without regard to whether the text is JSON.
+/// The nesting depth of brackets outside strings, even if the text is not valid JSON.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0usize);
     let (mut in_string, mut escaped) = (false, false);
@@ -96,45 +96,45 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// The fields of a JSON object, each as sent.
-pub struct Fields<'a> {
+/// The fields of a JSON object, unparsed.
+pub struct BodyFields<'a> {
     members: Vec<(String, &'a RawValue)>,
-    /// What is no object is told as that, not field by field.
+    /// Whether the body is an object. If not, that is the only error that is reported.
     is_object: bool,
-    pub faults: Faults,
+    pub faults: FieldErrors,
 }
 
-impl<'a> Fields<'a> {
-    /// Takes a body apart. JSON that is no object is a fault at the pointer `""`.
+impl<'a> BodyFields<'a> {
+    /// Splits a body into fields. JSON that is not an object is an error at the pointer `""`.
     ///
     /// # Errors
-    /// `malformed-body` for text that is no JSON.
+    /// `malformed-body` for text that is not JSON.
     pub fn parse(text: &'a str) -> Result<Self, Problem> {
         let value: &RawValue = serde_json::from_str(text).map_err(|error| {
             let detail = format!("The body is not JSON (line {}, column {}).", error.line(), error.column());
-            Problem::new(Kind::MalformedBody, detail)
+            Problem::new(ProblemKind::MalformedBody, detail)
         })?;
-        let mut faults = Faults::default();
+        let mut faults = FieldErrors::default();
         if !value.get().starts_with('{') {
             faults.at("", "must be a JSON object");
             return Ok(Self { members: Vec::new(), is_object: false, faults });
         }
         surrogates::find_lone(value.get(), |pointer| {
-            faults.at(pointer, "must not contain a surrogate without its other half");
+            faults.at(pointer, "must not contain an unpaired surrogate");
             !faults.is_full()
         });
-        // It was accepted as JSON above.
+        // The text is valid JSON, as checked above.
         let mut parser = serde_json::Deserializer::from_str(value.get());
         let members = parser.deserialize_map(FieldVisitor).map_err(|_| malformed("A field name is not Unicode."))?;
         Ok(Self { members, is_object: true, faults })
     }
 
-    /// A body that was not sent has no fields.
+    /// The fields of a missing body.
     pub fn none() -> Self {
-        Self { members: Vec::new(), is_object: true, faults: Faults::default() }
+        Self { members: Vec::new(), is_object: true, faults: FieldErrors::default() }
     }
 
-    /// Takes a field out; `null` is as if it were not there. One that is given twice is a fault.
+    /// Removes a field and returns it; `null` counts as missing. A repeated field is an error.
     pub fn take(&mut self, name: &str) -> Option<&'a RawValue> {
         let mut found = None;
         let mut times = 0;
@@ -147,12 +147,12 @@ impl<'a> Fields<'a> {
             !is_it
         });
         if times > 1 {
-            self.faults.at(pointer(name), "must be given once");
+            self.faults.at(pointer(name), "must occur only once");
         }
         found.filter(|value| value.get() != "null")
     }
 
-    /// Takes a field that must be there and be a string; notes what is wrong.
+    /// Removes a required field that must be a string. Errors are collected.
     pub fn take_required_string(&mut self, name: &str) -> Option<String> {
         let missing = !self.members.iter().any(|(field, value)| field == name && value.get() != "null");
         if missing {
@@ -165,7 +165,7 @@ impl<'a> Fields<'a> {
         self.take_string(name)
     }
 
-    /// Takes a field that must be a string.
+    /// Removes a field that must be a string.
     pub fn take_string(&mut self, name: &str) -> Option<String> {
         let value = self.take(name)?;
         let text = string(value);
@@ -175,7 +175,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Takes a field that must be a boolean.
+    /// Removes a field that must be a boolean.
     pub fn take_bool(&mut self, name: &str) -> Option<bool> {
         let value = self.take(name)?;
         let flag = serde_json::from_str(value.get()).ok();
@@ -185,7 +185,7 @@ impl<'a> Fields<'a> {
         flag
     }
 
-    /// Takes a field that must be an array.
+    /// Removes a field that must be an array.
     pub fn take_array(&mut self, name: &str) -> Option<Vec<&'a RawValue>> {
         let value = self.take(name)?;
         let items = serde_json::from_str(value.get()).ok();
@@ -195,10 +195,10 @@ impl<'a> Fields<'a> {
         items
     }
 
-    /// Ends the taking: what is left are fields that nobody knows.
+    /// Checks that no fields remain: these are unknown.
     ///
     /// # Errors
-    /// The `validation` problem with all faults.
+    /// The `validation` problem with all errors.
     pub fn finish(mut self) -> Result<(), Problem> {
         for (name, _) in &self.members {
             if self.faults.is_full() {
@@ -210,7 +210,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The text of a value that must be a string; `None` for one with a lone surrogate, which is told of already.
+/// The text of a value that must be a string. `None` if it has an unpaired surrogate, which was reported before.
 pub fn string(value: &RawValue) -> Result<Option<String>, &'static str> {
     if value.get().starts_with('"') { Ok(serde_json::from_str(value.get()).ok()) } else { Err("must be a string") }
 }
@@ -222,7 +222,7 @@ pub fn pointer(name: &str) -> String {
     format!("/{escaped}")
 }
 
-/// The name of a field. A surrogate without its other half, which is a fault, stands in it as U+FFFD.
+/// The name of a field. An unpaired surrogate, which is an error, is replaced by U+FFFD.
 struct FieldName(String);
 
 impl<'de> Deserialize<'de> for FieldName {
@@ -236,11 +236,11 @@ impl<'de> Deserialize<'de> for FieldName {
                 f.write_str("a name")
             }
 
-            // serde_json hands lone surrogates out to whoever asks for bytes.
+            // `serde_json` passes unpaired surrogates to visitors that accept bytes.
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<FieldName, E> {
                 Ok(FieldName(match String::from_utf8_lossy(bytes) {
                     Cow::Borrowed(name) => name.to_owned(),
-                    // Three bytes are one surrogate.
+                    // An encoded surrogate has three bytes.
                     Cow::Owned(name) => name.replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}"),
                 }))
             }

@@ -1,10 +1,9 @@
-//! Who is asking: the address that a request is counted for and placed by.
+//! The client's address, for limits and places.
 //!
-//! It is the peer's address. Where the peer is one of the operator's own proxies, it is the one
-//! that the proxy names, in `X-Forwarded-For`, or in `Forwarded` (RFC 7239) where there is none.
-//! Each proxy adds the address it was asked from at the right, so the list is read from the right,
-//! over trusted proxies, to the first address that is not one. What stands left of that is
-//! whatever the client chose to send, and is not looked at.
+//! It is the peer's address. If the peer is a trusted proxy, it is the address that the proxy adds to
+//! `X-Forwarded-For`, or to `Forwarded` (RFC 7239) if that is missing. Each proxy appends the address of its peer on
+//! the right. So the list is read from the right, skipping trusted proxies, to the first address that is not a
+//! trusted proxy's. Everything left of it was sent by the client and is ignored.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,14 +11,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use actix_http::header::{FORWARDED, X_FORWARDED_FOR};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::fields::Fields;
+use super::fields::HeaderFields;
 
-/// The networks of the proxies whose word is taken for a client's address (`http.trusted_proxies`).
+/// The networks of trusted proxies (`http.trusted_proxies`).
 #[derive(Clone, Debug, Default)]
 pub struct TrustedProxies(Box<[IpNet]>);
 
 impl TrustedProxies {
-    /// A network of IPv4-mapped addresses (`::ffff:10.0.0.0/104`) is the IPv4 network.
+    /// A network of IPv4-mapped addresses (`::ffff:10.0.0.0/104`) is converted to the IPv4 network.
     pub fn new(networks: Vec<IpNet>) -> Self {
         Self(networks.into_iter().map(canonical).collect())
     }
@@ -38,15 +37,19 @@ fn canonical(network: IpNet) -> IpNet {
     mapped.and_then(|(address, prefix_len)| Ipv4Net::new(address, prefix_len).ok()).map_or(network, IpNet::V4)
 }
 
-/// The address of the client; an IPv4-mapped IPv6 address as IPv4.
+/// The address of the client. An IPv4-mapped IPv6 address is returned as IPv4.
 ///
-/// If every address in the list is a trusted proxy's, it is the left-most. If something that has
-/// to be looked at is no address (also `unknown` and the obfuscated names of RFC 7239, or an
-/// element without `for`), or if the list is empty, it is the peer's. Empty elements are passed
-/// over, as in every list header. Without a peer (a connection that is not TCP) it is `0.0.0.0`.
+/// If every address in the list is a trusted proxy's, it is the left-most. If an element that is read is not an
+/// address (also `unknown` and the obfuscated names of RFC 7239, or an element without `for`), or if the list is
+/// empty, it is the peer's. Empty elements are skipped, as in every list header. Without a peer (a connection that is
+/// not TCP) it is `0.0.0.0`.
 ///
-/// Does not allocate, except for a `Forwarded` address with escapes in it.
-pub fn client_address(peer: Option<SocketAddr>, fields: &(impl Fields + ?Sized), trusted: &TrustedProxies) -> IpAddr {
+/// Does not allocate, except for a `Forwarded` address with escapes.
+pub fn client_address(
+    peer: Option<SocketAddr>,
+    fields: &(impl HeaderFields + ?Sized),
+    trusted: &TrustedProxies,
+) -> IpAddr {
     let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
     if !trusted.contains(peer) {
         return peer;
@@ -59,8 +62,8 @@ pub fn client_address(peer: Option<SocketAddr>, fields: &(impl Fields + ?Sized),
     client.unwrap_or(peer)
 }
 
-/// The right-most address that is not a trusted proxy's, else the left-most; `None` if an element
-/// on the way is malformed, or there is none at all.
+/// The right-most address that is not a trusted proxy's, else the left-most. `None` if an element on the way is
+/// malformed, or if there is none.
 fn first_untrusted<'a>(
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
     address_of: impl Fn(&[u8]) -> Option<IpAddr>,
@@ -79,10 +82,10 @@ fn first_untrusted<'a>(
     leftmost
 }
 
-/// The parts of a list, the last one first, without the white space around them.
+/// The elements of a list, the last one first, without surrounding white space.
 ///
-/// It reads from the right, so that an open quote that a client sent can't swallow what the proxy
-/// wrote behind it. In a well-formed list the parts are the same as when read from the left.
+/// It reads from the right, so that an unclosed quote from a client can't hide what the proxy appended. For a
+/// well-formed list, the elements are the same as read from the left.
 fn from_right(list: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(list);
     std::iter::from_fn(move || {
@@ -92,9 +95,9 @@ fn from_right(list: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// What stands before the last separator outside of quotes, and what behind it.
+/// The text before and after the last separator outside of quotes.
 fn split_last(list: &[u8], separator: u8) -> (Option<&[u8]>, &[u8]) {
-    // Nearly all lists are one address.
+    // Nearly all lists have one address.
     if !list.iter().any(|&byte| byte == separator || byte == b'"') {
         return (None, list);
     }
@@ -120,10 +123,10 @@ fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// The address in the `for` parameter of one `Forwarded` element.
+/// The address in the `for` parameter of a `Forwarded` element.
 ///
-/// Quotes and brackets that RFC 7239 asks for around an IPv6 address or a port may be missing, as
-/// several proxies leave them out.
+/// Quotes and brackets that RFC 7239 requires around an IPv6 address or a port may be missing, because several
+/// proxies omit them.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut node = None;
     for parameter in from_right(element, b';').filter(|parameter| !parameter.is_empty()) {
@@ -139,8 +142,8 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The text of a quoted string, given what stands between the quotes. A backslash that escapes
-/// nothing (the closing quote was meant) stays, and makes no address.
+/// The value of a quoted string, from the text between the quotes. A backslash at the end, which escapes nothing,
+/// remains and makes the address invalid.
 fn unescaped(quoted: &[u8]) -> Cow<'_, [u8]> {
     if !quoted.contains(&b'\\') {
         return Cow::Borrowed(quoted);
@@ -155,8 +158,7 @@ fn unescaped(quoted: &[u8]) -> Cow<'_, [u8]> {
     )
 }
 
-/// The address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or
-/// `[2001:db8::1]:80`.
+/// The address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
 fn node_address(node: &[u8]) -> Option<IpAddr> {
     let node = str::from_utf8(node).ok()?;
     if let Ok(address) = node.parse::<IpAddr>() {
@@ -173,7 +175,7 @@ fn node_address(node: &[u8]) -> Option<IpAddr> {
     is_port(port).then_some(IpAddr::V4(address))
 }
 
-/// A port as RFC 7239 has it: one to five digits, or an obfuscated one (`_` and a name).
+/// A port as in RFC 7239: one to five digits, or an obfuscated port (`_` and a name).
 fn is_port(port: &str) -> bool {
     match port.strip_prefix('_') {
         Some(name) => {

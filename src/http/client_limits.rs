@@ -21,13 +21,13 @@ impl ClientLimits {
     }
 }
 
-/// Lets a request through to its handler, or refuses it.
+/// Passes a request to its handler, or refuses it.
 pub async fn pass(
     limit: &'static ClientLimit,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    // The app puts it there before any route is asked.
+    // The app adds it before routing.
     let api = request.app_data::<web::Data<Api>>().ok_or_else(Problem::internal)?;
     let limiter = api.client_limits.0.get(limit.name).ok_or_else(Problem::internal)?;
     let client = ClientKey::from(api.client_address(request.head()));

@@ -1,5 +1,5 @@
-//! What an endpoint consists of. Each one is a constant in a file of `endpoints/`, where its handler stands too; the routes,
-//! the rate limits and the API reference are made from these constants.
+//! The definition of an endpoint. Each endpoint is a constant in a file of `endpoints/`, next to its handler. The
+//! routes, the rate limits and the API reference are generated from these constants.
 
 use actix_web::Route;
 use actix_web::http::Method;
@@ -10,16 +10,16 @@ use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Access;
-use super::problem::{Faults, Kind, Problem};
+use super::problem::{FieldErrors, Problem, ProblemKind};
 
-/// What an endpoint that is read answers.
+/// The methods of an endpoint that only reads.
 pub const GET: &[Method] = &[Method::GET, Method::HEAD];
 pub const POST: &[Method] = &[Method::POST];
 pub const DELETE: &[Method] = &[Method::DELETE];
 
-/// A method of a path.
+/// A path with its methods.
 pub struct Endpoint {
-    /// The HTTP methods that it answers. The reference names the first.
+    /// The HTTP methods. The reference has the first.
     pub methods: &'static [Method],
     pub path: &'static str,
     pub asks: Asks,
@@ -27,26 +27,26 @@ pub struct Endpoint {
     pub handler: fn() -> Route,
 }
 
-/// What an endpoint asks of who calls it.
+/// The credentials or limits that an endpoint requires.
 #[derive(Clone, Copy)]
 pub enum Asks {
     Nothing,
-    /// No key. Each client may send so many requests.
+    /// No key. Requests are limited by client.
     Client(&'static ClientLimit),
     /// A key.
     Key(Access),
 }
 
-/// A limit on the requests of each client, an address, to one endpoint.
+/// A limit on the requests of each client, by IP address, to an endpoint.
 pub struct ClientLimit {
-    /// Its name in the metric `signpost_requests_limited_total`.
+    /// The name in the metric `signpost_requests_limited_total`.
     pub name: &'static str,
-    /// The setting that has the number, in `[limits]`.
+    /// The setting with the limit, in `[limits]`.
     pub setting: &'static str,
 }
 
 impl Endpoint {
-    /// What it asks of a key; `None`: it needs none.
+    /// The access that the endpoint requires; `None`: no key.
     pub fn access(&self) -> Option<Access> {
         match self.asks {
             Asks::Key(access) => Some(access),
@@ -55,19 +55,19 @@ impl Endpoint {
     }
 }
 
-/// What the reference says of an endpoint. Texts are Markdown.
+/// The documentation of an endpoint. Texts are Markdown.
 ///
-/// The answers that all endpoints give, and those of the auth middleware and of reading a body, are described in one place
-/// (`openapi/problems.rs`); here is what is an endpoint's own.
+/// Answers of all endpoints, of the auth middleware and of reading a body are described in `openapi/problems.rs`.
+/// Here are the endpoint's own.
 pub struct Docs {
-    /// Its name in generated clients, and its anchor on the page.
+    /// The name in generated clients, and the anchor on the page.
     pub id: &'static str,
     pub tag: &'static Tag,
     pub summary: &'static str,
     pub description: &'static str,
     pub parameters: &'static [Parameters],
     pub body: Option<Body>,
-    pub answers: &'static [Answer],
+    pub answers: &'static [ResponseDoc],
     pub problems: &'static [OwnProblem],
 }
 
@@ -77,10 +77,10 @@ pub struct Tag {
     pub description: &'static str,
 }
 
-/// Parameters of the path, the query or the header.
+/// Parameters in the path, the query or the header.
 pub struct Parameters {
     pub described: fn() -> Vec<Parameter>,
-    /// Schemas that they refer to.
+    /// The schemas to which they refer.
     pub schemas: &'static [Shape],
 }
 
@@ -90,18 +90,18 @@ pub const fn parameters<P: IntoParams>() -> Parameters {
 }
 
 impl Parameters {
-    /// Names the schemas that the parameters refer to.
+    /// Adds the schemas to which the parameters refer.
     #[must_use]
     pub const fn with_schemas(self, schemas: &'static [Shape]) -> Self {
         Self { schemas, ..self }
     }
 }
 
-/// Which schema a body or a parameter has.
+/// The schema of a body or a parameter.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub schema: fn() -> RefOr<Schema>,
-    /// Hands out, with their names, the schemas that the document must have for it.
+    /// Adds the named schemas that the document needs for it.
     pub components: fn(&mut Vec<(String, RefOr<Schema>)>),
 }
 
@@ -116,7 +116,7 @@ pub const fn shape<T: ToSchema>() -> Shape {
     }
 }
 
-/// The schema of a type, where it is used.
+/// The schema of a type, inline.
 pub const fn inline_shape<T: ToSchema>() -> Shape {
     Shape { schema: T::schema, components: |_| {} }
 }
@@ -125,7 +125,7 @@ pub const fn inline_shape<T: ToSchema>() -> Shape {
 pub struct Body {
     pub description: &'static str,
     pub shape: Shape,
-    /// Whether it may not be left out.
+    /// Whether the body is required.
     pub required: bool,
     pub examples: &'static [Example],
 }
@@ -137,18 +137,18 @@ pub struct Example {
     pub value: fn() -> Value,
 }
 
-/// An answer that is no error.
-pub struct Answer {
+/// The documentation of a successful answer.
+pub struct ResponseDoc {
     pub status: u16,
     pub description: &'static str,
     pub content: &'static [Content],
-    /// Names out of `openapi/headers.rs`, of the headers that are this endpoint's own.
+    /// The names, in `openapi/headers.rs`, of headers that only this endpoint has.
     pub headers: &'static [&'static str],
     /// The field of the body that other endpoints take as a parameter of this name.
     pub names: Option<&'static str>,
 }
 
-impl Answer {
+impl ResponseDoc {
     pub const NONE: Self = Self { status: 204, description: "", content: &[], headers: &[], names: None };
 }
 
@@ -164,26 +164,26 @@ pub const fn json_body<T: ToSchema>(example: fn() -> Value) -> Content {
     Content { media_type: "application/json", shape: shape::<T>(), example: Some(example) }
 }
 
-/// A problem that the handler itself answers.
+/// A problem of the handler itself.
 pub struct OwnProblem {
-    pub kind: Kind,
-    /// `None`: the usual one of its kind.
+    pub kind: ProblemKind,
+    /// `None`: the default example of its kind.
     pub example: Option<fn() -> Problem>,
 }
 
-/// A problem, with the usual example of its kind.
-pub const fn problem(kind: Kind) -> OwnProblem {
+/// A problem with the default example of its kind.
+pub const fn problem(kind: ProblemKind) -> OwnProblem {
     OwnProblem { kind, example: None }
 }
 
-/// A problem, with an example of its own.
-pub const fn problem_like(kind: Kind, example: fn() -> Problem) -> OwnProblem {
+/// A problem with its own example.
+pub const fn problem_like(kind: ProblemKind, example: fn() -> Problem) -> OwnProblem {
     OwnProblem { kind, example: Some(example) }
 }
 
-/// The problem of a body with one fault, as an example.
+/// The problem of a body with one error, as an example.
 pub fn fault_at(pointer: &str, detail: &'static str) -> Problem {
-    let mut faults = Faults::default();
+    let mut faults = FieldErrors::default();
     faults.at(pointer, detail);
     faults.into_result().err().unwrap_or_else(Problem::internal)
 }

@@ -1,31 +1,31 @@
-//! Header fields of a request, whoever has parsed it.
+//! The header fields of a request, independent of the parser.
 
 use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// Header fields of a request.
-pub trait Fields {
-    /// The values of all lines of a field, in the order in which they came.
+pub trait HeaderFields {
+    /// The values of all lines of a field, in order.
     fn lines(&self, name: HeaderName) -> impl DoubleEndedIterator<Item = &[u8]>;
 }
 
-impl Fields for HeaderMap {
+impl HeaderFields for HeaderMap {
     fn lines(&self, name: HeaderName) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.get_all(name).map(HeaderValue::as_bytes)
     }
 }
 
-impl Fields for [httparse::Header<'_>] {
+impl HeaderFields for [httparse::Header<'_>] {
     fn lines(&self, name: HeaderName) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.iter().filter(move |line| line.name.eq_ignore_ascii_case(name.as_str())).map(|line| line.value)
     }
 }
 
-/// Whether a `Host` field's value can name a host and port (RFC 3986, section 3.2.2).
+/// Whether the value of a `Host` field is valid as a host and port (RFC 3986, section 3.2.2).
 pub fn is_host(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|byte| STANDS_IN_HOSTS[usize::from(*byte)])
 }
 
-/// A table, because every redirect looks at each byte of the field.
+/// A table, because every redirect checks each byte of the field.
 static STANDS_IN_HOSTS: [bool; 256] = {
     let marks = b"-._~!$&'()*+,;=:[]%";
     let (mut table, mut byte, mut mark) = ([false; 256], 0_u8, 0);

@@ -1,4 +1,4 @@
-//! The public face: routes, who is asking, what is answered. The only user of actix-web.
+//! The HTTP interface: routes, authentication, endpoints, answers. The only user of actix-web.
 
 pub mod admin;
 mod answer_fields;
@@ -10,7 +10,7 @@ pub mod edge;
 pub mod endpoint;
 pub mod endpoints;
 pub mod fast_path;
-pub mod faults;
+pub mod field_errors;
 pub mod fields;
 pub mod notices;
 pub mod openapi;
@@ -45,26 +45,26 @@ use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
 use crate::domain::rate_limit::Rates;
 use crate::readiness::Readiness;
-use crate::service::analytics::Analytics;
-use crate::service::authentication::Authentication;
-use crate::service::keys::Keys;
-use crate::service::links::Links;
-use crate::service::redirects::Redirects;
-use crate::service::usage::Usage;
-use crate::service::webhook_status::WebhookStatuses;
+use crate::service::analytics::AnalyticsService;
+use crate::service::authentication::AuthenticationService;
+use crate::service::keys::KeyService;
+use crate::service::links::LinkService;
+use crate::service::redirects::RedirectService;
+use crate::service::usage::UsageService;
+use crate::service::webhook_status::WebhookStatusService;
 use crate::telemetry::metrics::Metrics;
 
-/// What handlers call. One for all workers.
+/// What handlers use; one for all workers.
 pub struct Api {
-    pub authentication: Arc<Authentication>,
+    pub authentication: Arc<AuthenticationService>,
     pub shards: Arc<KeyShards>,
     pub rates: Rates,
-    pub links: Links,
-    pub keys: Keys,
-    pub analytics: Analytics,
-    pub usage: Usage,
-    pub webhook_statuses: WebhookStatuses,
-    pub redirects: Redirects,
+    pub links: LinkService,
+    pub keys: KeyService,
+    pub analytics: AnalyticsService,
+    pub usage: UsageService,
+    pub webhook_statuses: WebhookStatusService,
+    pub redirects: RedirectService,
     pub client_limits: ClientLimits,
     pub unauthorized_limit: UnauthorizedLimit,
     pub trusted_proxies: TrustedProxies,
@@ -75,13 +75,13 @@ pub struct Api {
     pub metrics: Arc<Metrics>,
     pub readiness: Readiness,
     pub reference: Reference,
-    /// How long a request's body may take to arrive.
+    /// The time limit of a request's body.
     pub request_timeout: Duration,
     pub reporting: Reporting,
 }
 
 impl Api {
-    /// The address of who sent the request.
+    /// The client's address.
     pub fn client_address(&self, head: &RequestHead) -> IpAddr {
         client::client_address(head.peer_addr, &head.headers, &self.trusted_proxies)
     }

@@ -1,4 +1,4 @@
-//! What a request shows of settings that do not fit the way by which it came. Each is told once in the life of the process.
+//! Warnings about settings that do not fit the requests that arrive. Each is logged once by a process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use actix_http::header::{FORWARDED, HOST, HeaderMap, HeaderName, X_FORWARDED_FOR};
 
 use super::client::TrustedProxies;
-use super::fields::Fields;
+use super::fields::HeaderFields;
 use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
 
-/// Longer than any name of a host with its port.
+/// Longer than any host name with its port.
 const MAX_HOST_BYTES: usize = 300;
 
-/// Of this many refused redirects one is looked at, the first one among them: a look costs a tenth of a refusal
-/// (`loadtests/guard/run check '*limited*'`), and floods are refused, too.
+/// The first and then one in this many refused redirects is checked: a check takes a tenth of the time of a refusal
+/// (`loadtests/guard/run check '*limited*'`), and floods of requests are refused, too.
 const LOOKED_AT: u32 = 16;
 
-/// Which of the notices were given.
+/// The notices that were logged.
 ///
-/// No redirect that is answered with its link is looked at: the look would cost each of them something, and what is missing shows
-/// elsewhere. Without a trusted proxy all visitors share one limit, so one of them is refused soon, and that refusal is looked
-/// at; so is every request to the API. Once a notice was given, it costs a flag.
+/// Redirects that are answered with their link are not checked, because that would slow down each of them. A wrong
+/// setting shows elsewhere: without a trusted proxy all visitors share one limit, so a redirect is refused soon, and
+/// refused redirects and API requests are checked. After a notice is logged, a check reads only a flag.
 #[derive(Default)]
 pub struct Notices {
     by_local_peer: AtomicBool,
@@ -31,19 +31,28 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Is to be called with redirects that the client's limit refuses; as [`see_forwarding`](Self::see_forwarding).
-    pub fn see_refused(&self, peer: Option<SocketAddr>, fields: &(impl Fields + ?Sized), trusted: &TrustedProxies) {
+    /// Checks a redirect that the client limit refuses, as [`see_forwarding`](Self::see_forwarding) does.
+    pub fn see_refused(
+        &self,
+        peer: Option<SocketAddr>,
+        fields: &(impl HeaderFields + ?Sized),
+        trusted: &TrustedProxies,
+    ) {
         if self.refused.fetch_add(1, Relaxed).is_multiple_of(LOOKED_AT) {
             self.see_forwarding(peer, fields, trusted);
         }
     }
 
-    /// Is to be called with requests to the API: warns where a peer that is no trusted proxy names a
-    /// client.
+    /// Checks a request to the API: warns if a peer that is not a trusted proxy sends a client's address.
     ///
-    /// A peer on a public address may be a client that sends whatever it likes, and no client's address is in the log. So
-    /// there are two flags: such a client does not use up the notice of a proxy on the operator's own network.
-    pub fn see_forwarding(&self, peer: Option<SocketAddr>, fields: &(impl Fields + ?Sized), trusted: &TrustedProxies) {
+    /// A peer on a public address may be a client that sends any header, and the log has no client's address. So
+    /// there are two flags: such a client does not use up the notice about a proxy on the operator's network.
+    pub fn see_forwarding(
+        &self,
+        peer: Option<SocketAddr>,
+        fields: &(impl HeaderFields + ?Sized),
+        trusted: &TrustedProxies,
+    ) {
         if self.by_local_peer.load(Relaxed) && self.by_public_peer.load(Relaxed) {
             return;
         }
@@ -57,7 +66,7 @@ impl Notices {
         if given.swap(true, Relaxed) {
             return;
         }
-        // A client may be on the operator's network, too: no address but loopback is in the log.
+        // A client may be on the operator's network, too: the log has no addresses except loopback.
         let peer = match (peer.is_loopback(), is_public) {
             (true, _) => peer.to_string(),
             (false, false) => "a private address".to_owned(),
@@ -67,13 +76,13 @@ impl Notices {
             %peer,
             %header,
             setting = "http.trusted_proxies",
-            "a peer that is no trusted proxy names the client: if it is your proxy, add it to the setting; until then all of its \
+            "a peer that is not a trusted proxy sends a client address: if it is your proxy, add it to the setting; until then all of its \
              visitors share the limits of one client"
         );
     }
 
-    /// Is to be called with requests that have a valid key: warns where they come for another host than the one that short
-    /// links begin with. Ports are not looked at, for proxies leave them out.
+    /// Checks a request with a valid key: warns if its `Host` is not the host of short links. Ports are ignored,
+    /// because proxies omit them.
     pub fn see_host(&self, headers: &HeaderMap, base_url: &BaseUrl) {
         if self.other_host.load(Relaxed) {
             return;
@@ -86,7 +95,7 @@ impl Notices {
             host = sent,
             base_url = base_url.as_str(),
             setting = "http.base_url",
-            "requests come for another host than the one that short links begin with: if visitors use it, change the setting"
+            "requests have another host than the base URL of short links: if visitors use that host, change the setting"
         );
     }
 }
@@ -94,7 +103,7 @@ impl Notices {
 fn is_same_host(sent: &str, host: &str) -> bool {
     let name = without_port(sent).trim_end_matches('.');
     let host = host.trim_end_matches('.');
-    // On one machine all names of loopback lead to the same place.
+    // On one machine all loopback names are the same host.
     name.eq_ignore_ascii_case(host) || (is_loopback(name) && is_loopback(host))
 }
 
@@ -133,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_are_told_apart() {
+    fn other_hosts_differ() {
         for (sent, host) in [
             ("www.go.example", "go.example"),
             ("go.example", "127.0.0.1"),

@@ -1,4 +1,4 @@
-//! Every error answer: `application/problem+json` (RFC 9457). The one place that turns errors into HTTP.
+//! Error answers: `application/problem+json` (RFC 9457). The only module that turns errors into HTTP.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-pub use super::faults::{Fault, Faults, MAX_FAULTS};
+pub use super::field_errors::{FieldError, FieldErrors, MAX_FAULTS};
 use super::resolve::Refusal;
 use crate::actors::supervisor::AskError;
 use crate::domain::key::Scope;
@@ -26,15 +26,15 @@ use crate::service::links::CreateError;
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;
 
-/// `type` of every problem, with the slug behind it.
+/// The `type` of every problem begins with this; the slug follows.
 const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// How long a client is told to wait for what is out of reach.
+/// `Retry-After` of 503, in seconds.
 const UNAVAILABLE_SECONDS: u32 = 2;
 
-/// The kinds of problems. A client tells them apart by `type`.
+/// The kinds of problems. Clients distinguish them by `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProblemKind {
     MalformedBody,
     Unauthorized,
     Forbidden,
@@ -55,7 +55,7 @@ pub enum Kind {
     Unavailable,
 }
 
-impl Kind {
+impl ProblemKind {
     pub const ALL: [Self; 18] = [
         Self::MalformedBody,
         Self::Unauthorized,
@@ -118,19 +118,19 @@ impl Kind {
     }
 }
 
-impl Faults {
+impl FieldErrors {
     /// # Errors
-    /// The `validation` problem, when there are any.
+    /// The `validation` problem if there are any errors.
     pub fn into_result(self) -> Result<(), Problem> {
         if self.as_slice().is_empty() {
             return Ok(());
         }
-        let problem = Problem::new(Kind::Validation, "The request is invalid; see `errors`.");
+        let problem = Problem::new(ProblemKind::Validation, "The request is invalid; see `errors`.");
         Err(Problem { faults: self, ..problem })
     }
 }
 
-/// The body of an error answer, its members in the order in which a person reads them.
+/// The body of an error answer, its members in the order for reading.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(rename = "type")]
@@ -139,12 +139,12 @@ struct Document<'a> {
     status: u16,
     detail: &'a str,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    errors: &'a [Fault],
+    errors: &'a [FieldError],
     #[serde(flatten)]
     members: &'a Members,
 }
 
-/// What a problem has beside the members that all have, in this order.
+/// The additional members of a problem, in this order.
 #[derive(Debug, Default)]
 struct Members(Vec<(&'static str, Value)>);
 
@@ -157,19 +157,19 @@ impl Serialize for Members {
 /// An error answer.
 #[derive(Debug)]
 pub struct Problem {
-    kind: Kind,
+    kind: ProblemKind,
     detail: Cow<'static, str>,
-    faults: Faults,
+    faults: FieldErrors,
     members: Members,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
-    pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
             detail: detail.into(),
-            faults: Faults::default(),
+            faults: FieldErrors::default(),
             members: Members::default(),
             headers: Vec::new(),
         }
@@ -187,71 +187,71 @@ impl Problem {
         self
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
-    /// No such link: the answer of every endpoint that names one.
+    /// The link does not exist.
     pub fn no_such_link() -> Self {
-        Self::new(Kind::NotFound, "Unknown short id.")
+        Self::new(ProblemKind::NotFound, "Unknown short id.")
     }
 
     pub fn no_such_page() -> Self {
-        Self::new(Kind::NotFound, "Unknown path. See GET /docs.")
+        Self::new(ProblemKind::NotFound, "Unknown path. See GET /docs.")
     }
 
     pub fn method_not_allowed(allowed: &[Method]) -> Self {
         let allowed = allowed.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
-        let detail = format!("This path answers {allowed}.");
-        let problem = Self::new(Kind::MethodNotAllowed, detail);
+        let detail = format!("This path supports {allowed}.");
+        let problem = Self::new(ProblemKind::MethodNotAllowed, detail);
         match HeaderValue::try_from(allowed) {
             Ok(allowed) => problem.with_header(ALLOW, allowed),
             Err(_) => problem,
         }
     }
 
-    /// The key is unknown, expired or revoked: nobody learns which.
+    /// The key is unknown, expired or revoked, which are not distinguished.
     pub fn unauthorized() -> Self {
         Self::challenge("The API key is unknown, expired or revoked; send a valid one in the X-API-Key header.")
     }
 
-    /// No key came at all.
+    /// The request has no key.
     pub fn no_key() -> Self {
         Self::challenge("The request has no API key; send one in the X-API-Key header.")
     }
 
     fn challenge(detail: &'static str) -> Self {
-        Self::new(Kind::Unauthorized, detail)
+        Self::new(ProblemKind::Unauthorized, detail)
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey realm=\"signpost\", header=\"X-API-Key\""))
     }
 
     pub fn scope_missing(scope: Scope) -> Self {
         let detail = format!("This request needs an API key with the scope {}.", scope.name());
-        Self::new(Kind::ScopeMissing, detail).with("scope", scope.name().into())
+        Self::new(ProblemKind::ScopeMissing, detail).with("scope", scope.name().into())
     }
 
     pub fn rate_limited(retry_after_seconds: u32) -> Self {
-        let detail = format!("The rate limit is reached; try again in {retry_after_seconds} s.");
-        Self::new(Kind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(retry_after_seconds))
+        let detail = format!("The rate limit is reached; retry after {retry_after_seconds} s.");
+        Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(retry_after_seconds))
     }
 
     pub fn unavailable() -> Self {
-        Self::new(Kind::Unavailable, "The service is temporarily unavailable; try again shortly.")
+        Self::new(ProblemKind::Unavailable, "The service is temporarily unavailable; retry shortly.")
             .with_header(RETRY_AFTER, HeaderValue::from(UNAVAILABLE_SECONDS))
     }
 
-    /// For an error answer that some other part made without a document.
+    /// For an error status that another part created without a problem document.
     pub fn of_status(status: StatusCode) -> Self {
-        match Kind::ALL.into_iter().find(|kind| kind.status() == status) {
-            Some(Kind::NotFound) => Self::no_such_page(),
-            Some(Kind::MalformedBody) => Self::new(Kind::MalformedBody, "The request is malformed."),
+        match ProblemKind::ALL.into_iter().find(|kind| kind.status() == status) {
+            Some(ProblemKind::NotFound) => Self::no_such_page(),
+            Some(ProblemKind::MalformedBody) => Self::new(ProblemKind::MalformedBody, "The request is malformed."),
             Some(kind) if status.is_client_error() => Self::new(kind, kind.title()),
             _ => Self::internal(),
         }
     }
 
     pub fn internal() -> Self {
-        Self::new(Kind::Internal, "Internal error. Give the operator the request id, in X-Request-Id.")
+        Self::new(ProblemKind::Internal, "Internal error. Give the operator the request id, in X-Request-Id.")
     }
 
     /// The body.
@@ -264,11 +264,11 @@ impl Problem {
             errors: self.faults.as_slice(),
             members: &self.members,
         };
-        // Can't fail: strings, numbers, and a map with string keys.
+        // Never fails: strings, numbers, and a map with string keys.
         serde_json::to_string(&document).unwrap_or_default()
     }
 
-    /// Content type, caching and what else belongs to this problem.
+    /// Content type, caching, and the other headers of this problem.
     pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         let all_have = [(CONTENT_TYPE, PROBLEM_JSON), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         all_have.into_iter().chain(self.headers.iter().cloned())
@@ -280,7 +280,7 @@ impl Problem {
         }
     }
 
-    /// As an answer before any router.
+    /// As an answer outside of the router.
     pub fn into_bare_response(self) -> actix_http::Response<BoxBody> {
         let mut response = actix_http::Response::with_body(self.kind.status(), BoxBody::new(self.to_json()));
         self.write_headers(response.headers_mut());
@@ -316,7 +316,7 @@ impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
         match error {
             StoreError::Unavailable(_) => {
-                tell_of_unavailable(error);
+                log_unavailable(error);
                 Self::unavailable()
             }
             StoreError::Corrupt { .. } => {
@@ -333,8 +333,8 @@ impl From<Arc<StoreError>> for Problem {
     }
 }
 
-/// One line a second: where the store is out of reach, every request is answered so.
-fn tell_of_unavailable(error: &dyn fmt::Display) {
+/// At most one line a second: while the store is unreachable, every request is answered 503.
+fn log_unavailable(error: &dyn fmt::Display) {
     static LINES: LogLimit = LogLimit::new(Duration::from_secs(1));
     if let Some(answers) = LINES.admit() {
         tracing::warn!(%error, answers, "answered 503");
@@ -343,7 +343,7 @@ fn tell_of_unavailable(error: &dyn fmt::Display) {
 
 impl From<AskError> for Problem {
     fn from(error: AskError) -> Self {
-        tell_of_unavailable(&error);
+        log_unavailable(&error);
         Self::unavailable()
     }
 }
@@ -352,7 +352,7 @@ impl From<AccessError> for Problem {
     fn from(error: AccessError) -> Self {
         match error {
             AccessError::NotFound => Self::no_such_link(),
-            AccessError::NotOwner => Self::new(Kind::NotOwner, "This link belongs to another API key."),
+            AccessError::NotOwner => Self::new(ProblemKind::NotOwner, "This link belongs to another API key."),
             AccessError::Store(error) => error.into(),
         }
     }
@@ -363,7 +363,7 @@ impl From<AnalyticsError> for Problem {
         match error {
             AnalyticsError::Access(error) => error.into(),
             AnalyticsError::Untracked => {
-                Self::new(Kind::UntrackedLink, "This link is untracked: no hits are kept for it.")
+                Self::new(ProblemKind::UntrackedLink, "This link is untracked: its hits are not counted.")
             }
         }
     }
@@ -372,9 +372,9 @@ impl From<AnalyticsError> for Problem {
 impl From<CreateError> for Problem {
     fn from(error: CreateError) -> Self {
         match error {
-            // The API contract sets this `detail` to the letter.
+            // The API contract prescribes this `detail` exactly.
             CreateError::QuotaExceeded { limit, current } => {
-                Self::new(Kind::LinkQuotaExceeded, "Monthly link creation limit reached")
+                Self::new(ProblemKind::LinkQuotaExceeded, "Monthly link creation limit reached")
                     .with("limit", limit.into())
                     .with("current", current.into())
             }
@@ -387,12 +387,14 @@ impl From<CreateError> for Problem {
 impl From<KeyError> for Problem {
     fn from(error: KeyError) -> Self {
         match error {
-            KeyError::NotFound => Self::new(Kind::NotFound, "Unknown API key."),
-            KeyError::Forbidden(reason) => Self::new(Kind::Forbidden, sentence(reason)),
+            KeyError::NotFound => Self::new(ProblemKind::NotFound, "Unknown API key."),
+            KeyError::Forbidden(reason) => Self::new(ProblemKind::Forbidden, sentence(reason)),
             KeyError::QuotaExceeded { limit, current } => {
                 let detail =
                     "This key has created as many live keys as its tier allows; revoke one, or wait until one expires.";
-                Self::new(Kind::KeyQuotaExceeded, detail).with("limit", limit.into()).with("current", current.into())
+                Self::new(ProblemKind::KeyQuotaExceeded, detail)
+                    .with("limit", limit.into())
+                    .with("current", current.into())
             }
             KeyError::NoRandomness | KeyError::Vault(_) => {
                 tracing::error!(%error, "answered 500");

@@ -1,37 +1,37 @@
-//! Query parameters: taken apart one by one, all faults told at once.
+//! Query parameters: read one by one. All errors are reported together.
 
 use actix_web::HttpRequest;
 use url::form_urlencoded;
 
-use super::problem::{Faults, Problem};
+use super::problem::{FieldErrors, Problem};
 
 /// The parameters of a request's query.
 ///
-/// They are looked for in its text, once for each name that is asked for: a query of tens of thousands takes no memory.
+/// Each is searched in the query's text by name: a query with tens of thousands of parameters takes no memory.
 pub struct Query<'a> {
     text: &'a str,
-    /// The names that were asked for.
+    /// The names that were read.
     known: Vec<&'static str>,
-    pub faults: Faults,
+    pub faults: FieldErrors,
 }
 
 impl<'a> Query<'a> {
     pub fn of(request: &'a HttpRequest) -> Self {
-        Self { text: request.query_string(), known: Vec::new(), faults: Faults::default() }
+        Self { text: request.query_string(), known: Vec::new(), faults: FieldErrors::default() }
     }
 
-    /// Takes a parameter out. One that is given twice is a fault.
+    /// Reads a parameter. A repeated parameter is an error.
     pub fn take(&mut self, name: &'static str) -> Option<String> {
         self.known.push(name);
         let mut values = form_urlencoded::parse(self.text.as_bytes()).filter(|(parameter, _)| parameter == name);
         let (_, value) = values.next()?;
         if values.next().is_some() {
-            self.faults.parameter(name, "must be given once");
+            self.faults.parameter(name, "must occur only once");
         }
         Some(value.into_owned())
     }
 
-    /// Takes a parameter that `parse` reads; what it says of a fault is told.
+    /// Reads a parameter with `parse`, whose error is reported.
     pub fn parse<T, E: std::fmt::Display>(
         &mut self,
         name: &'static str,
@@ -41,7 +41,7 @@ impl<'a> Query<'a> {
         parse(&value).map_err(|error| self.faults.parameter(name, error.to_string())).ok()
     }
 
-    /// `limit`: how many entries a page has.
+    /// `limit`: the number of entries on a page.
     pub fn page_limit(&mut self, default: usize) -> usize {
         let parse = |text: &str| {
             let number = text.parse().ok().filter(|limit| (1..=100).contains(limit));
@@ -50,21 +50,21 @@ impl<'a> Query<'a> {
         self.parse("limit", parse).unwrap_or(default)
     }
 
-    /// Ends the taking: what is left are parameters that nobody knows.
-    pub fn into_faults(mut self) -> Faults {
+    /// The errors, including unknown parameters: those that were not read.
+    pub fn into_faults(mut self) -> FieldErrors {
         for (name, _) in form_urlencoded::parse(self.text.as_bytes()) {
             if self.faults.is_full() {
                 break;
             }
             if !self.known.iter().any(|known| *known == name) {
-                self.faults.parameter(name, "is no parameter of this request");
+                self.faults.parameter(name, "unknown parameter");
             }
         }
         self.faults
     }
 
     /// # Errors
-    /// The `validation` problem with all faults.
+    /// The `validation` problem with all errors.
     pub fn finish(self) -> Result<(), Problem> {
         self.into_faults().into_result()
     }

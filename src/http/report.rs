@@ -1,4 +1,4 @@
-//! What is told of a request besides numbers: a line in the log, and a trace. Where neither is wanted, nothing of this is made.
+//! The log line and the trace of a request. Without both, a request has no report.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,14 +10,14 @@ use futures_util::future::Either;
 use tracing::Span;
 
 use crate::domain::hit::HitId;
-use crate::telemetry::traces::{Answered, Caller, StoreCalls, Traces};
+use crate::telemetry::traces::{Answered, StoreCalls, TraceParent, Traces};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Who wants to be told.
+/// Which reports are enabled.
 #[derive(Clone, Default)]
 pub struct Reporting {
-    /// Whether each request gets a line in the log.
+    /// Whether each request is logged.
     pub log: bool,
     pub traces: Option<Arc<Traces>>,
 }
@@ -27,13 +27,13 @@ impl Reporting {
         self.log || self.traces.is_some()
     }
 
-    /// Begins with the request.
+    /// Starts the report of a request.
     pub fn begin(&self, head: &RequestHead, id: &HeaderValue) -> Option<Report> {
         if !self.is_on() {
             return None;
         }
         let caller =
-            self.traces.is_some().then(|| head.headers.get(TRACEPARENT)?.to_str().ok().and_then(Caller::parse));
+            self.traces.is_some().then(|| head.headers.get(TRACEPARENT)?.to_str().ok().and_then(TraceParent::parse));
         Some(Report {
             to: self.clone(),
             method: head.method.clone(),
@@ -45,18 +45,19 @@ impl Reporting {
     }
 }
 
-/// What is to be told of one request.
+/// The report of one request.
 pub struct Report {
     to: Reporting,
     method: Method,
     id: HeaderValue,
-    caller: Option<Caller>,
+    caller: Option<TraceParent>,
     calls: StoreCalls,
     began: Instant,
 }
 
 impl Report {
-    /// Tells. `route` is a pattern, never a path: ids of links and keys stay out of logs and traces.
+    /// Logs and traces the answer. `route` is a pattern, never a path: ids of links and keys are not in logs and
+    /// traces.
     pub fn answered(self, route: Option<&'static str>, status: StatusCode, hit: Option<HitId>) {
         let took = self.began.elapsed();
         if let Some(traces) = &self.to.traces {
@@ -80,7 +81,7 @@ impl Report {
     }
 }
 
-/// Does `work`, whose calls of the store are told where the request is traced.
+/// Runs `work`. If the request is traced, its calls of the store are recorded.
 pub fn watched<F: Future>(report: Option<&Report>, work: F) -> impl Future<Output = F::Output> {
     match report.filter(|report| report.to.traces.is_some()) {
         Some(report) => Either::Left(report.calls.during(work)),
@@ -88,7 +89,8 @@ pub fn watched<F: Future>(report: Option<&Report>, work: F) -> impl Future<Outpu
     }
 }
 
-/// What a request says is said in this, so that its lines have its id; at the highest level, so that every level has it.
+/// The span of a request, so that its log lines have its id. It has the highest level, so that it exists at every log
+/// level.
 pub fn span_of(id: &HeaderValue) -> Span {
     tracing::error_span!("request", id = id.to_str().unwrap_or_default())
 }

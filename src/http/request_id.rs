@@ -1,4 +1,4 @@
-//! The id of a request, answered as `X-Request-Id` and written into its log lines.
+//! The id of a request, sent as `X-Request-Id` and written to its log lines.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -26,15 +26,16 @@ pub fn is_request_id(sent: &[u8]) -> bool {
 
 /// An id as a header value.
 pub fn value_of(id: &[u8]) -> HeaderValue {
-    // Can't fail: it is well-formed, so visible ASCII.
+    // Never fails: a valid id is visible ASCII.
     HeaderValue::from_bytes(id).unwrap_or_else(|_| new_request_id())
 }
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const BITS_PER_DIGIT: usize = 6;
-/// 72 random bits: a billion threads, over all processes, have the same with a chance of 1 in 9,000.
+/// 72 random bits: among a billion threads, over all processes, two have the same prefix with a probability of 1 in
+/// 9,000.
 const PREFIX_DIGITS: usize = 12;
-/// 42 bits: a thread that makes a million ids a second comes round after seven weeks.
+/// 42 bits: a thread that creates a million ids a second repeats after seven weeks.
 const COUNTER_DIGITS: usize = 7;
 const ID_DIGITS: usize = PREFIX_DIGITS + COUNTER_DIGITS;
 /// Half of the counter's bits.
@@ -43,7 +44,7 @@ const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
 /// Rounds of the permutation. Four make a Feistel network a pseudorandom permutation (Luby and Rackoff, 1988).
 const ROUNDS: usize = 4;
 
-/// What one thread makes its ids of.
+/// The state from which a thread creates its ids.
 struct IdSource {
     prefix: [u8; PREFIX_DIGITS],
     round_keys: [u64; ROUNDS],
@@ -58,8 +59,8 @@ impl IdSource {
         Self { prefix: random_prefix(), round_keys, next: Cell::new(0) }
     }
 
-    /// The next number, in an order that only the keys tell: a Feistel network over the counter. Two counts never give
-    /// the same number, and the numbers do not tell how many ids were made.
+    /// The next number, in an order that depends on the keys: a Feistel network over the counter. Two counts never
+    /// result in the same number, and numbers do not reveal how many ids were created.
     fn next_number(&self) -> u64 {
         let count = self.next.get();
         self.next.set(count.wrapping_add(1));
@@ -73,16 +74,16 @@ impl IdSource {
     }
 }
 
-/// A new id, as [`new_id`] makes it.
-#[expect(clippy::missing_panics_doc, reason = "it can't: the digits are a valid header value")]
+/// A new id, from [`new_id`], as a header value.
+#[expect(clippy::missing_panics_doc, reason = "it never panics: the digits are a valid header value")]
 pub fn new_request_id() -> HeaderValue {
-    // Can't fail: every digit is a visible ASCII character.
+    // Never fails: every digit is a visible ASCII character.
     HeaderValue::from_bytes(&new_id()).expect("digits are visible ASCII")
 }
 
-/// A new id of 19 characters, unlike any other of this or another process: a random prefix of the thread's, and its
-/// counter under a keyed permutation, so that visitors can't read the traffic off their ids. A UUID (v7) as a header's
-/// value takes twenty times as long (`cargo bench -p loadtests --bench redirect_parts`).
+/// A new id of 19 characters, different from all others of this and other processes: a random prefix of the thread,
+/// and its counter under a keyed permutation, so that visitors can't derive the traffic from their ids. A UUID (v7)
+/// as a header value takes twenty times as long (`cargo bench -p loadtests --bench redirect_parts`).
 pub fn new_id() -> [u8; ID_DIGITS] {
     thread_local! {
         static SOURCE: IdSource = IdSource::new();
@@ -102,8 +103,8 @@ fn digits<const COUNT: usize>(number: u128) -> [u8; COUNT] {
     })
 }
 
-/// Random digits. The standard library keys its hasher from the system's random source, and this
-/// needs no more than to be different everywhere.
+/// Random digits. The standard library keys its hasher from the system's random source; the prefix only needs to be
+/// different in each thread.
 fn random_prefix() -> [u8; PREFIX_DIGITS] {
     let random = RandomState::new();
     digits(u128::from(random.hash_one(0)) << 64 | u128::from(random.hash_one(1)))

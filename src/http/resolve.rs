@@ -66,7 +66,7 @@ impl AdmittedRequest {
         })
     }
 
-    /// As [`answer`](Self::answer), with what [`Redirects::load`](crate::service::redirects::Redirects::load) told.
+    /// As [`answer`](Self::answer), with what [`RedirectService::load`](crate::service::redirects::RedirectService::load) told.
     pub fn answer_loaded<'a>(
         &self,
         api: &Api,

@@ -1,4 +1,4 @@
-//! The routes: every path of the table of endpoints, with its methods and what they ask of a key.
+//! The routes: every path of the table of endpoints, with its methods and their access.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ pub const REDIRECT: &str = redirect::FOLLOW.path;
 pub static PATTERNS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| table().into_iter().map(|path| path.pattern).collect());
 
-/// The pattern of the route that a path leads to, whatever becomes of the request.
+/// The pattern of the route that matches a path, independent of the answer.
 pub fn pattern_of(path: &str) -> Option<&'static str> {
     let fits =
         |(pattern, segment): (&str, &str)| pattern == segment || (pattern.starts_with('{') && !segment.is_empty());
@@ -30,7 +30,7 @@ pub fn pattern_of(path: &str) -> Option<&'static str> {
     })
 }
 
-/// Every path of the public listener, in the order in which they are tried: fixed text before a parameter.
+/// Every path of the public listener, in the order in which they are matched: fixed text before a parameter.
 pub fn table() -> Vec<Path> {
     let mut table: Vec<Path> = Vec::new();
     for &endpoint in ENDPOINTS {
@@ -39,13 +39,13 @@ pub fn table() -> Vec<Path> {
             None => table.push(Path { pattern: endpoint.path, operations: vec![endpoint] }),
         }
     }
-    // Of two patterns that fit the same path, the first segment that differs is a parameter in one of them only.
+    // If two patterns match the same path, the first segment in which they differ is a parameter in only one of them.
     let are_parameters = |path: &Path| path.pattern.split('/').map(|part| part.starts_with('{')).collect::<Vec<_>>();
     table.sort_by_cached_key(are_parameters);
     table
 }
 
-/// Hands the table to the router; what it does not have is 404.
+/// Registers the routes. Other paths are answered 404.
 pub fn configure(config: &mut ServiceConfig) {
     for path in table() {
         config.service(path.into_resource());
@@ -53,14 +53,14 @@ pub fn configure(config: &mut ServiceConfig) {
     config.default_service(web::to(|| ready(Err::<&str, _>(Problem::no_such_page()))));
 }
 
-/// A path and what it answers.
+/// A path and its endpoints.
 pub struct Path {
     pub pattern: &'static str,
     pub operations: Vec<&'static Endpoint>,
 }
 
 impl Path {
-    /// Other methods are answered 405, whoever asks.
+    /// Other methods are answered 405, also without a key.
     fn into_resource(self) -> Resource {
         let allowed: Vec<Method> = self.operations.iter().flat_map(|operation| operation.methods).cloned().collect();
         let refuse = web::to(move || ready(Err::<&str, _>(Problem::method_not_allowed(&allowed))));
@@ -85,7 +85,7 @@ mod tests {
     use crate::domain::link::ShortId;
 
     #[test]
-    fn paths_are_told_by_the_route_they_lead_to() {
+    fn paths_have_the_pattern_of_their_route() {
         for (path, pattern) in [
             ("/", Some("/")),
             ("/usage", Some("/usage")),
@@ -101,11 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn fixed_text_is_tried_before_a_parameter() {
+    fn fixed_text_is_matched_before_a_parameter() {
         let patterns: Vec<&str> = table().iter().map(|path| path.pattern).collect();
         let place = |pattern: &str| patterns.iter().position(|known| *known == pattern).unwrap();
         assert!(place("/usage") < place("/{short_id}"));
-        // `/links/qr` is a link that is called `qr`, not the code of a link that is called `links`.
+        // `/links/qr` is the link with the short id `qr`, not the QR code of the link with the short id `links`.
         assert!(place("/links/{short_id}") < place("/{short_id}/qr"));
     }
 

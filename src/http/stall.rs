@@ -1,4 +1,4 @@
-//! Gives up clients that take no byte of their answer.
+//! Disconnects clients that take no byte of their answer.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -15,15 +15,15 @@ use tokio::time::{Sleep, sleep};
 
 /// A write that waits for the client.
 ///
-/// The socket tells that it is writable only when a third of its buffer is free, which a slow reader may take longer for than
-/// the limit. TCP's user timeout (RFC 5482) is no measure either: Linux counts from when the receiver's window closes until
-/// it has room for a whole segment. So when the limit has passed, the bytes are sent without asking: whether the kernel takes
-/// any tells whether the client has taken any.
+/// The socket becomes writable only when a third of its buffer is free, for which a slow reader may need longer than
+/// the limit. TCP's user timeout (RFC 5482) does not work either: Linux counts from when the receiver's window closes
+/// until it has space for a whole segment. So after the limit the bytes are written without waiting: whether the
+/// kernel accepts any shows whether the client has taken any.
 #[derive(Default)]
 pub struct Stall(Option<Pin<Box<Sleep>>>);
 
 impl Stall {
-    /// Writes, as [`AsyncWrite::poll_write`] does; fails when the client took nothing for one to two times `limit`.
+    /// Writes, as [`AsyncWrite::poll_write`] does. Fails if the client took nothing for one to two times `limit`.
     pub fn poll_write(
         &mut self,
         stream: &mut TcpStream,
@@ -36,12 +36,12 @@ impl Stall {
             return Poll::Ready(written);
         }
         let waiting = self.0.get_or_insert_with(|| Box::pin(sleep(limit)));
-        // Only to be woken when it is over, also where this connection has used up its turn.
+        // Unconstrained, so that it is woken at the limit even if this task has used up its budget.
         ready!(pin!(unconstrained(waiting.as_mut())).poll(context));
         self.0 = None;
         Poll::Ready(match send(&*stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(Errno::AGAIN) => {
-                // What the kernel holds for the client is dropped at once.
+                // The kernel drops the buffered bytes at once.
                 let _ = set_socket_linger(&*stream, Some(Duration::ZERO));
                 Err(io::ErrorKind::TimedOut.into())
             }

@@ -1,21 +1,21 @@
-//! Lone surrogates in JSON text: a `\u` escape of half a character. No UTF-8 can say what such a string is.
+//! Unpaired surrogates in JSON text: a `\u` escape of half a character, which UTF-8 can't represent.
 
 use super::body::pointer;
 
-/// Tells `found` the JSON Pointer of every string in `json` that has a lone surrogate; of a member's name, that of the
-/// member. Stops where it answers false.
+/// Calls `found` with the JSON Pointer of every string in `json` that has an unpaired surrogate; for a member's name,
+/// with the pointer of the member. Stops if `found` returns false.
 ///
-/// `json` is text that a parser has accepted, and nests no deeper than the stack bears.
+/// `json` must be valid, and its nesting must fit the stack.
 pub fn find_lone(json: &str, mut found: impl FnMut(&str) -> bool) {
-    // Nearly no text has one, of which half would do.
+    // Nearly no text has such an escape.
     if json.contains(r"\ud") || json.contains(r"\uD") {
         let mut walk = Walk { rest: json, path: String::new(), found: &mut found };
-        // The end is reached, or nobody wants to know more.
+        // `None` means the end of the text, or that `found` returned false.
         let _ = walk.value();
     }
 }
 
-/// A walk through JSON text. `None`: it is over.
+/// A traversal of JSON text. `None` ends it.
 struct Walk<'a, F> {
     rest: &'a str,
     path: String,
@@ -29,9 +29,9 @@ impl<F: FnMut(&str) -> bool> Walk<'_, F> {
             b'[' => self.members(b']', false),
             b'"' => {
                 let text = self.string()?;
-                self.tell(text)
+                self.check(text)
             }
-            // A number or a word: up to what ends it.
+            // A number or a word, which ends at the next delimiter.
             _ => {
                 let end = self.rest.find([',', '}', ']']).unwrap_or(self.rest.len());
                 self.rest = &self.rest[end..];
@@ -52,7 +52,7 @@ impl<F: FnMut(&str) -> bool> Walk<'_, F> {
                 let name = self.string()?;
                 let (text, _) = read(name);
                 self.path.push_str(&pointer(&text));
-                self.tell(name)?;
+                self.check(name)?;
                 // The colon.
                 self.next()?;
                 self.skip();
@@ -69,25 +69,25 @@ impl<F: FnMut(&str) -> bool> Walk<'_, F> {
         Some(())
     }
 
-    fn tell(&mut self, string: &str) -> Option<()> {
+    fn check(&mut self, string: &str) -> Option<()> {
         let (_, is_whole) = read(string);
         (is_whole || (self.found)(&self.path)).then_some(())
     }
 
-    /// The next byte that is no white space, where it stands.
+    /// The next byte that is not white space, without consuming it.
     fn next(&mut self) -> Option<u8> {
         self.rest = self.rest.trim_ascii_start();
         self.rest.bytes().next()
     }
 
-    /// Goes past the byte that `next` has told.
+    /// Consumes the byte that `next` has returned.
     fn skip(&mut self) {
         self.rest = self.rest.get(1..).unwrap_or_default();
     }
 }
 
 impl<'a, F> Walk<'a, F> {
-    /// What stands between the quotes of the string that begins here.
+    /// Consumes a string and returns the text between its quotes.
     fn string(&mut self) -> Option<&'a str> {
         let text = self.rest.get(1..)?;
         let mut escaped = false;
@@ -101,7 +101,7 @@ impl<'a, F> Walk<'a, F> {
     }
 }
 
-/// What a string with escapes says, with U+FFFD for each lone surrogate, and whether it has none.
+/// The value of a string with escapes, with U+FFFD for each unpaired surrogate, and whether it has none.
 fn read(string: &str) -> (String, bool) {
     if !string.contains('\\') {
         return (string.to_owned(), true);

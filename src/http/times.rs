@@ -10,7 +10,7 @@ pub fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok
     serializer.collect_str(time)
 }
 
-/// A time that may not be there.
+/// A time that may be missing.
 pub mod option {
     use serde::Serializer;
 

@@ -1,4 +1,4 @@
-//! Requests without a valid key: what each costs, and the limit of them per client.
+//! Requests without a valid key: how they are looked up, and their limit per client.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use crate::domain::key::ApiKey;
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
 use crate::service::authentication::{AuthenticationError, Trust};
 
-/// Clients over the limit that are remembered at the most.
+/// The maximum number of clients over the limit that are remembered.
 const MAX_OVER: u64 = 10_000;
 
-/// Counts the answers 401 of each client. Past the limit they are 429; a valid key is let in all the same.
+/// Counts the answers 401 of each client. Above the limit, the answer is 429; requests with a valid key are still
+/// answered.
 pub struct UnauthorizedLimit {
     limiter: ClientLimiter,
     /// Until when clients are over the limit, in milliseconds.
@@ -31,7 +32,7 @@ impl UnauthorizedLimit {
         self.over.get(&client).is_some_and(|until| now_ms < until)
     }
 
-    /// Counts an answer 401, or says that it is one too many.
+    /// Counts an answer 401, or returns that the limit is exceeded.
     fn count(&self, client: ClientKey, now_ms: u64) -> Result<(), RetryAfter> {
         let counted = self.limiter.admit(client, now_ms);
         if let Err(RetryAfter(seconds)) = counted {
@@ -41,7 +42,7 @@ impl UnauthorizedLimit {
     }
 }
 
-/// The key that a request proves, or 401, or 429 for a client that was answered 401 too often.
+/// The key of the request's secret, or 401, or 429 for a client with too many answers 401.
 pub async fn authenticate(api: &Api, request: &ServiceRequest) -> Result<Arc<ApiKey>, Problem> {
     let client = ClientKey::from(api.client_address(request.head()));
     let now = api.clock.now().0;

@@ -1,4 +1,4 @@
-//! What is shown of a link's hits, to its owner.
+//! Analytics of a link's hits, for its owner.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use thiserror::Error;
 
 use super::{AccessError, owned_link};
 use crate::clock::Clock;
-use crate::domain::analytics::{self, Summary};
+use crate::domain::analytics::{self, Analytics, Summary};
 use crate::domain::key::ApiKey;
 use crate::domain::link::ShortId;
 use crate::store::{CountStore, LinkStore, StoreError};
 
-/// Why there is nothing to show.
+/// Why analytics can't be read.
 #[derive(Debug, Error)]
 pub enum AnalyticsError {
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// No hits are kept for this link.
+    /// The link is untracked: its hits are not counted by day.
     #[error("the link is untracked")]
     Untracked,
 }
@@ -28,18 +28,18 @@ impl From<StoreError> for AnalyticsError {
 }
 
 /// Reads analytics.
-pub struct Analytics {
+pub struct AnalyticsService {
     links: Arc<dyn LinkStore>,
     counts: Arc<dyn CountStore>,
     clock: Clock,
 }
 
-impl Analytics {
+impl AnalyticsService {
     pub fn new(links: Arc<dyn LinkStore>, counts: Arc<dyn CountStore>, clock: Clock) -> Self {
         Self { links, counts, clock }
     }
 
-    pub async fn full(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<analytics::Analytics, AnalyticsError> {
+    pub async fn full(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<Analytics, AnalyticsError> {
         let id = self.tracked(caller, id).await?;
         let hits = self.counts.link_hits(id, true).await?;
         Ok(analytics::analyze(hits, self.clock.now().day()))

@@ -1,4 +1,4 @@
-//! From a presented secret to the key it proves.
+//! Authentication: finds the key of a presented secret.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::store::{KeyStore, StoreError};
 
-/// Why a request may not go on. Missing, unknown, expired and revoked are one answer.
+/// Why a request is not authenticated. Missing, unknown, expired and revoked keys are not distinguished.
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
     #[error("no valid key")]
@@ -22,37 +22,37 @@ pub enum AuthenticationError {
     Store(#[from] Arc<StoreError>),
 }
 
-/// Secrets looked up at the most at a time, known and unknown ones.
+/// Maximum number of cached secrets, known and unknown ones.
 const CAPACITY: u64 = 100_000;
 
-/// Look-ups at a time for clients that have sent too many invalid keys: so few that the store does not notice them.
+/// Concurrent look-ups for clients that have sent too many invalid keys: so few that the store is not affected.
 const IN_TURN: usize = 4;
-/// The shortest secret there can be: one that the operator chose.
+/// The minimum length of a secret. Secrets that operators choose are the shortest.
 const SHORTEST_SECRET: usize = 32;
 
-/// How a secret that is not known yet is looked up.
+/// How a secret that is not cached is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     AtOnce,
-    /// A few at a time, for clients that have sent too many that were invalid.
+    /// A few at a time, for clients that have sent too many invalid keys.
     InTurn,
 }
 
-/// Tells whose secret a request carries.
-pub struct Authentication {
+/// Finds the key of a request's secret.
+pub struct AuthenticationService {
     store: Arc<dyn KeyStore>,
     clock: Clock,
     keys: Cache<SecretHash, Option<Arc<ApiKey>>>,
     turns: Semaphore,
-    /// The revision that each key changed on this node has at least, kept for longer than `keys` can hold an older one
-    /// (a look-up begun before a change may end after it).
+    /// The minimum revision of each key that was changed on this node. Entries are kept longer than `keys` can have
+    /// an older revision (a look-up that began before a change may end after it).
     changed: Cache<KeyId, u64>,
     /// When keys were used since the last flush.
     uses: Mutex<HashMap<KeyId, Timestamp>>,
 }
 
-impl Authentication {
-    /// `cached_for` bounds how long a change made on another node goes unnoticed.
+impl AuthenticationService {
+    /// `cached_for` is the longest time until a change on another node takes effect here.
     pub fn new(store: Arc<dyn KeyStore>, clock: Clock, cached_for: Duration) -> Self {
         Self {
             store,
@@ -67,7 +67,8 @@ impl Authentication {
         }
     }
 
-    /// The key whose secret is `presented`, and notes its use. What can be nobody's secret is not looked up.
+    /// Returns the key whose secret is `presented`, and notes its use. Secrets of an impossible length are not looked
+    /// up.
     pub async fn authenticate(&self, presented: &[u8], trust: Trust) -> Result<Arc<ApiKey>, AuthenticationError> {
         if presented.len() < SHORTEST_SECRET {
             return Err(AuthenticationError::Unauthorized);
@@ -86,7 +87,7 @@ impl Authentication {
         Ok(key)
     }
 
-    /// Forgets what is cached of `key` as it was before; the change is seen from now on.
+    /// From now on, cached copies of `key` from before its change are not used.
     pub async fn key_changed(&self, key: &ApiKey) {
         self.changed.insert(key.id, key.revision).await;
     }
@@ -99,7 +100,7 @@ impl Authentication {
     /// Writes the uses since the last flush to the store.
     ///
     /// # Errors
-    /// What the store answered; the uses are kept for the next flush.
+    /// The error of the store. The uses remain for the next flush.
     pub async fn flush_uses(&self) -> Result<(), StoreError> {
         let uses: Vec<_> = self.uses().iter().map(|(key, at)| (*key, *at)).collect();
         if uses.is_empty() {
@@ -117,7 +118,7 @@ impl Authentication {
 
     async fn look_up(&self, hash: SecretHash, trust: Trust) -> Result<Option<Arc<ApiKey>>, Arc<StoreError>> {
         let load = async {
-            // It is never closed.
+            // The semaphore is never closed.
             let _turn = if trust == Trust::InTurn { self.turns.acquire().await.ok() } else { None };
             self.store.key_by_secret(hash).await.map(|key| key.map(Arc::new))
         };

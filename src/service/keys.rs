@@ -8,7 +8,7 @@ use ring::rand::SystemRandom;
 use thiserror::Error;
 use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 
-use super::authentication::Authentication;
+use super::authentication::AuthenticationService;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, SealedSecret, SecretHash, Tier};
@@ -20,12 +20,12 @@ use crate::store::{CreateKeyError, KeyStore, StoreError, UpdateKeyError};
 /// Why a key was not created, revoked or rotated.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    /// Not there, or outside the caller's view.
+    /// The key does not exist, or the caller may not see it.
     #[error("no such key")]
     NotFound,
     #[error("the key is not allowed to do this: {0}")]
     Forbidden(&'static str),
-    /// The key has made as many live keys as its tier allows.
+    /// The key has created as many live keys as its tier allows.
     #[error("{current} of {limit} live keys are used")]
     QuotaExceeded { limit: u64, current: u64 },
     #[error("the operating system's random generator failed")]
@@ -36,21 +36,21 @@ pub enum KeyError {
     Store(#[from] StoreError),
 }
 
-/// What a new key is to be.
+/// The properties of a new key.
 #[derive(Clone, Debug)]
 pub struct NewKey {
     pub name: String,
     pub tier: Tier,
-    /// `None`: all that the creator has but `keys:manage`.
+    /// `None`: all of the creator's scopes except `keys:manage`.
     pub scopes: Option<ScopeSet>,
     /// `None`: when the creator expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// What becomes of the keys below one that is revoked.
+/// What happens to the keys below a revoked key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Descendants {
-    /// They go on working.
+    /// They remain valid.
     #[default]
     Keep,
     /// They are revoked too.
@@ -74,13 +74,13 @@ impl Descendants {
 
 /// How to rotate a key.
 #[derive(Clone, Copy, Debug)]
-pub struct Rotation {
-    /// How long the old secrets go on working.
+pub struct RotationRequest {
+    /// How long the old secrets remain valid.
     pub grace: Duration,
     pub webhook_secret_too: bool,
 }
 
-/// A key with the secrets that are shown this one time.
+/// A key with its secrets, which are shown only once.
 #[derive(Debug)]
 pub struct IssuedKey {
     pub key: ApiKey,
@@ -99,37 +99,37 @@ pub struct ListedKey {
 #[derive(Debug)]
 pub struct KeyPage {
     pub keys: Vec<ListedKey>,
-    /// Where the next page begins, if there is one.
+    /// The key after which the next page begins, if there is one.
     pub next: Option<KeyId>,
 }
 
-const ROOT_STAYS: KeyError = KeyError::Forbidden("the root key can't be revoked");
+const ROOT_NOT_REVOCABLE: KeyError = KeyError::Forbidden("the root key can't be revoked");
 
-/// Times that a change is tried again because another one came first.
+/// How often a change is retried after a conflict with another change.
 const CONFLICT_RETRIES: usize = 16;
-/// Keys that are read at once to be revoked.
+/// The page size of the keys to revoke.
 const REVOKED_PAGE: usize = 256;
-/// Keys that are revoked at once.
+/// How many keys are revoked concurrently.
 const REVOKED_AT_ONCE: usize = 32;
 
 /// Manages API keys.
-pub struct Keys {
+pub struct KeyService {
     store: Arc<dyn KeyStore>,
-    authentication: Arc<Authentication>,
+    authentication: Arc<AuthenticationService>,
     plans: Plans,
     vault: Arc<Vault>,
     clock: Clock,
     random: SystemRandom,
-    /// Keeps ids of one millisecond apart, and in order.
+    /// Orders ids of the same millisecond, and keeps them unique.
     ids: Mutex<ContextV7>,
-    /// The operator sets the root key's secret from outside: it can't be rotated here.
+    /// The operator sets the root key's secret in the environment: it can't be rotated here.
     root_is_chosen: bool,
 }
 
-impl Keys {
+impl KeyService {
     pub fn new(
         store: Arc<dyn KeyStore>,
-        authentication: Arc<Authentication>,
+        authentication: Arc<AuthenticationService>,
         plans: Plans,
         vault: Arc<Vault>,
         clock: Clock,
@@ -139,17 +139,17 @@ impl Keys {
         Self { store, authentication, plans, vault, clock, random, ids, root_is_chosen }
     }
 
-    /// Makes a key below `creator`.
+    /// Creates a key below `creator`.
     pub async fn create(&self, creator: &ApiKey, new: NewKey) -> Result<IssuedKey, KeyError> {
         if new.tier > creator.tier {
-            return Err(KeyError::Forbidden("a key can't make one of a higher tier than its own"));
+            return Err(KeyError::Forbidden("a key can't create a key of a higher tier than its own"));
         }
         let scopes = new.scopes.unwrap_or(creator.scopes.without(Scope::KeysManage));
         if !scopes.is_subset_of(creator.scopes) {
-            return Err(KeyError::Forbidden("a key can't give a scope that it lacks"));
+            return Err(KeyError::Forbidden("a key can't grant a scope that it lacks"));
         }
         if creator.ancestors.len() >= ApiKey::MAX_DEPTH {
-            return Err(KeyError::Forbidden("keys can be made at most 16 levels below the root"));
+            return Err(KeyError::Forbidden("keys can be created at most 16 levels below the root key"));
         }
         let now = self.clock.now();
         let id = self.new_id(now);
@@ -167,7 +167,7 @@ impl Keys {
             webhook_secret: sealed,
             retiring_webhook_secret: None,
             created_at: now,
-            // Whoever asks for a later one than the creator's was refused; none outlives its creator in any case.
+            // An expiry after the creator's was refused before; in any case no key outlives its creator.
             expires_at: new.expires_at.into_iter().chain(creator.expires_at).min(),
             rotated_at: None,
             revoked_at: None,
@@ -180,16 +180,16 @@ impl Keys {
                 return Err(KeyError::QuotaExceeded { limit, current });
             }
             Err(CreateKeyError::MakerEnded) => {
-                return Err(KeyError::Forbidden("this key is being revoked and can't make any more keys"));
+                return Err(KeyError::Forbidden("this key is being revoked and can't create keys"));
             }
             Err(CreateKeyError::Store(error)) => return Err(error.into()),
         }
-        // Its secret may have been looked up, in vain, before it was given out: never in earnest, but the cache is not asked.
+        // A look-up of its secret before this moment may have cached that it is unknown.
         self.authentication.key_changed(&key).await;
         Ok(IssuedKey { key, secret: Some(secret), webhook_secret: Some(webhook_secret) })
     }
 
-    /// The keys that `viewer` sees, newest first, revoked ones left out.
+    /// The keys that `viewer` may see, newest first, without revoked ones.
     pub async fn list(&self, viewer: &ApiKey, after: Option<KeyId>, limit: usize) -> Result<KeyPage, KeyError> {
         let mut keys = self.store.keys_seen_by(viewer.id, after, limit + 1).await?;
         let more = keys.len() > limit;
@@ -213,23 +213,23 @@ impl Keys {
         Ok(flushed.max(self.authentication.unflushed_use(key)))
     }
 
-    /// Ends a key for good. Its links go on redirecting; keys below it go on working, or end before it does.
+    /// Revokes a key. Its links remain. Keys below it remain valid, or are revoked before it.
     pub async fn revoke(&self, caller: &ApiKey, id: KeyId, descendants: Descendants) -> Result<(), KeyError> {
         if descendants == Descendants::Revoke {
             self.revoke_below(caller, id).await?;
         }
-        self.end(caller, id).await
+        self.revoke_one(caller, id).await
     }
 
-    /// Ends all keys below a key. That one goes on, so that a revocation which was cut off can be asked for again; but it makes no
-    /// more keys.
+    /// Revokes all keys below a key. The key itself stays valid, so that an interrupted revocation can be repeated,
+    /// but it can't create keys.
     async fn revoke_below(&self, caller: &ApiKey, id: KeyId) -> Result<(), KeyError> {
         if self.seen(caller, id).await?.is_root {
-            return Err(ROOT_STAYS);
+            return Err(ROOT_NOT_REVOCABLE);
         }
         self.store.stop_key_creation(id).await?;
-        // One that was about to be made when its maker was revoked may appear where the list was read already. So it is read
-        // again until there is none: then no key is left that could make one.
+        // A key that its creator was creating while being revoked may appear in a part of the list that was read
+        // already. So the list is read again until it is empty: then no key is left that could create one.
         loop {
             let (mut after, mut found) = (None, false);
             loop {
@@ -238,9 +238,9 @@ impl Keys {
                 after = Some(last.id);
                 let below: Vec<KeyId> = page.iter().map(|key| key.id).filter(|below| *below != id).collect();
                 found |= !below.is_empty();
-                let ending = stream::iter(below).map(|below| self.end(caller, below));
+                let ending = stream::iter(below).map(|below| self.revoke_one(caller, below));
                 let ended = ending.buffer_unordered(REVOKED_AT_ONCE).map(|ended| match ended {
-                    // Somebody else was first.
+                    // Another request has revoked it.
                     Err(KeyError::NotFound) => Ok(()),
                     ended => ended,
                 });
@@ -252,11 +252,11 @@ impl Keys {
         }
     }
 
-    async fn end(&self, caller: &ApiKey, id: KeyId) -> Result<(), KeyError> {
+    async fn revoke_one(&self, caller: &ApiKey, id: KeyId) -> Result<(), KeyError> {
         let now = self.clock.now();
         self.change(caller, id, |key| {
             if key.is_root {
-                return Err(ROOT_STAYS);
+                return Err(ROOT_NOT_REVOCABLE);
             }
             key.revoked_at = Some(now);
             key.retiring_secret = None;
@@ -266,16 +266,16 @@ impl Keys {
         Ok(())
     }
 
-    /// Gives a key a new secret; the old one works until the grace has passed.
+    /// Gives a key a new secret. The old one remains valid for the grace period.
     ///
-    /// `presented` is the hash of the caller's secret. A key may rotate itself by its current secret alone: whoever has only the
-    /// one before, in its grace, could take the key over.
+    /// `presented` is the hash of the caller's secret. A key may rotate itself only with its current secret:
+    /// otherwise a client that has only the previous secret, during its grace period, could take over the key.
     pub async fn rotate(
         &self,
         caller: &ApiKey,
         presented: SecretHash,
         id: KeyId,
-        rotation: Rotation,
+        rotation: RotationRequest,
     ) -> Result<IssuedKey, KeyError> {
         let now = self.clock.now();
         let until = now.plus(rotation.grace);
@@ -286,7 +286,7 @@ impl Keys {
             .change(caller, id, |key| {
                 if key.id == caller.id && !key.secret_hash.matches(&presented) {
                     return Err(KeyError::Forbidden(
-                        "a key can be rotated by its current secret alone, not by the one before",
+                        "a key can rotate itself only with its current secret, not with the previous one",
                     ));
                 }
                 if !self.is_chosen(key) {
@@ -308,7 +308,7 @@ impl Keys {
         Ok(IssuedKey { key, secret, webhook_secret: webhook.map(|(secret, _)| secret) })
     }
 
-    /// A key that is not revoked and that `caller` sees.
+    /// A key that is not revoked and that `caller` may see.
     async fn seen(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
         let stored = self.store.key(id).await?;
         stored.filter(|key| key.revoked_at.is_none() && caller.sees(key)).ok_or(KeyError::NotFound)
@@ -318,7 +318,7 @@ impl Keys {
         key.is_root && self.root_is_chosen
     }
 
-    /// Applies `change` to the newest revision of a key that `caller` sees.
+    /// Applies `change` to the newest revision of a key that `caller` may see.
     async fn change(
         &self,
         caller: &ApiKey,
@@ -338,22 +338,22 @@ impl Keys {
                 Err(UpdateKeyError::Store(error)) => return Err(error.into()),
             }
         }
-        Err(StoreError::Unavailable("a key was changed again and again".into()).into())
+        Err(StoreError::Unavailable("a key was changed concurrently too often".into()).into())
     }
 
     fn new_id(&self, now: Timestamp) -> KeyId {
-        // A counter has no state that a panic could leave half done.
+        // The counter is valid even after a panic.
         new_key_id(&self.ids.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 }
 
-/// The id of a key made at `now`: keys are listed in the order of their ids.
+/// The id of a key created at `now`. Keys are listed in the order of their ids.
 pub(super) fn new_key_id(ids: &ContextV7, now: Timestamp) -> KeyId {
     let nanos = u32::try_from(now.0 % 1000).unwrap_or(0) * 1_000_000;
     KeyId(Uuid::new_v7(UuidTime::from_unix(ids, now.seconds(), nanos)))
 }
 
-/// Draws a webhook secret and seals it for the key `id`.
+/// Generates a webhook secret and encrypts it for the key `id`.
 pub(super) fn new_webhook_secret(
     vault: &Vault,
     random: &SystemRandom,
@@ -364,7 +364,7 @@ pub(super) fn new_webhook_secret(
     Ok((secret, sealed))
 }
 
-/// Puts `new` in the place of `current`, which goes on until the grace has passed. An older one ends at once.
+/// Replaces `current` by `new`. The old secret remains valid until `until`; an even older one ends at once.
 fn retiring<T>(current: &mut T, new: T, now: Timestamp, until: Timestamp) -> Option<Retiring<T>> {
     let old = std::mem::replace(current, new);
     (until > now).then_some(Retiring { secret: old, until })

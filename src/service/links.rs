@@ -1,4 +1,4 @@
-//! Short links: create, read.
+//! Creation and reading of short links.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, LinkStore, StoreError};
 
-/// Why a link was not created. No quota was taken.
+/// Why a link was not created. No quota was used.
 #[derive(Debug, Error)]
 pub enum CreateError {
-    /// The key's month is used up.
+    /// The key's monthly quota is used up.
     #[error("monthly link creation limit reached")]
     QuotaExceeded { limit: u64, current: u64 },
     #[error("the operating system's random generator failed")]
@@ -28,7 +28,7 @@ pub enum CreateError {
     Store(#[from] StoreError),
 }
 
-/// A link that was just created, and what its key has used of the month.
+/// A link that was just created, and the use of its key's monthly quota.
 #[derive(Debug)]
 pub struct CreatedLink {
     pub link: Link,
@@ -36,11 +36,12 @@ pub struct CreatedLink {
     pub limit: MonthlyLimit,
 }
 
-/// Draws of a short id before giving up: 62^7 ids are there, so a second is rare and a tenth is a fault.
+/// Attempts to generate a short id that is not taken: of 62^7 ids, a second attempt is rare, and ten indicate an
+/// error.
 const ID_DRAWS: usize = 10;
 
 /// Creates and reads links.
-pub struct Links {
+pub struct LinkService {
     store: Arc<dyn LinkStore>,
     cache: Arc<LinkCache>,
     shards: Arc<KeyShards>,
@@ -49,7 +50,7 @@ pub struct Links {
     random: SystemRandom,
 }
 
-impl Links {
+impl LinkService {
     pub fn new(
         store: Arc<dyn LinkStore>,
         cache: Arc<LinkCache>,
@@ -60,8 +61,8 @@ impl Links {
         Self { store, cache, shards, plans, clock, random: SystemRandom::new() }
     }
 
-    /// Creates a link for `caller`. `known_created`, what the key's shard knows of this month, spares the store when the
-    /// quota is known to be used up: the count of a month never falls.
+    /// Creates a link for `caller`. `known_created` is the key's count of this month as far as its shard knows. If
+    /// that count has reached the quota, the store is not asked: the count of a month never decreases.
     pub async fn create(
         &self,
         caller: &ApiKey,
@@ -92,14 +93,14 @@ impl Links {
                 Err(CreateLinkError::Store(error)) => return Err(error.into()),
             }
         }
-        Err(StoreError::Unavailable("every short id drawn was taken".into()).into())
+        Err(StoreError::Unavailable("every generated short id was taken".into()).into())
     }
 
     fn note_created(&self, caller: &ApiKey, now: Timestamp, current: u64) {
         self.shards.note_links_created(NoteLinksCreated { key: caller.id, month: now.month(), current, now });
     }
 
-    /// A link of `caller`, or any for the root.
+    /// A link of `caller`. The root key may read all links.
     pub async fn get(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
         owned_link(&*self.store, caller, id).await
     }

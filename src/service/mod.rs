@@ -1,4 +1,4 @@
-//! Use cases: what a handler calls. Each knows the store, the caches and the actors it needs, and nothing of HTTP.
+//! Use cases, which handlers call. Each uses the store, the caches and the actors it needs, and does not know HTTP.
 
 pub mod analytics;
 pub mod authentication;
@@ -26,9 +26,9 @@ pub enum AccessError {
     Store(#[from] StoreError),
 }
 
-/// The link, where it is there and `caller` made it or is the root.
+/// The link, if it exists and `caller` owns it or is the root key.
 async fn owned_link(store: &dyn LinkStore, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
-    // Text that can't be an id is the id of no link: the store need not be asked.
+    // Text that is not a valid id matches no link, so the store is not asked.
     let id = id.ok_or(AccessError::NotFound)?;
     let link = store.link(id).await?.ok_or(AccessError::NotFound)?;
     if caller.is_root || link.owner == caller.id { Ok(link) } else { Err(AccessError::NotOwner) }

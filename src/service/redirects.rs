@@ -1,5 +1,5 @@
-//! The redirect's way: client limit, look-up, hit journal. All three run in the worker's own thread; nothing is sent,
-//! spawned or awaited when the link is in the cache.
+//! Redirects: client limit, look-up, hit journal. All three run on the worker's thread. If the link is cached,
+//! nothing is sent, spawned or awaited.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub use crate::journal::record::MAX_HEADER_BYTES;
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
 use crate::store::StoreError;
 
-/// Who resolves a link, as far as it is told.
+/// The visitor of a link, as far as the request says.
 #[derive(Clone, Copy, Debug)]
 pub struct Visit<'a> {
     pub client: IpAddr,
@@ -27,16 +27,16 @@ pub struct Visit<'a> {
 }
 
 /// Resolves short links.
-pub struct Redirects {
+pub struct RedirectService {
     cache: Arc<LinkCache>,
     limiter: ClientLimiter,
     journal: JournalWriter,
-    /// Told of hits that fire webhooks.
+    /// Notified of hits that fire webhooks.
     notifier: Notifier,
     clock: Clock,
 }
 
-impl Redirects {
+impl RedirectService {
     pub fn new(
         cache: Arc<LinkCache>,
         limiter: ClientLimiter,
@@ -47,36 +47,36 @@ impl Redirects {
         Self { cache, limiter, journal, notifier, clock }
     }
 
-    /// Lets a client's request in, whatever it asks for. Answers the time of the request.
+    /// Admits a request of a client and returns the time of the request.
     ///
     /// # Errors
-    /// When the client is over its limit; the request takes nothing from it.
+    /// If the client has reached its limit. The refused request does not count.
     pub fn admit(&self, client: IpAddr) -> Result<Timestamp, RetryAfter> {
         let now = self.clock.now();
         self.limiter.admit(ClientKey::from(client), now.0)?;
         Ok(now)
     }
 
-    /// What the cache knows; `None` is nothing.
+    /// The cached entry; `None` if nothing is cached.
     pub fn cached(&self, id: ShortId) -> Option<Entry> {
         self.cache.get(id)
     }
 
-    /// What the store tells without waiting.
+    /// What the store can answer from memory.
     pub fn known(&self, id: ShortId) -> Option<Entry> {
         self.cache.take_known(id).map(Some)
     }
 
-    /// Asks the store, and has the cache know.
+    /// Loads the link from the store into the cache.
     ///
     /// # Errors
-    /// What the store answered.
+    /// The error of the store.
     pub async fn load(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
         self.cache.load(id).await
     }
 
-    /// Puts a hit into the journal, where it outlives this process, and answers where it is. Where the journal has no room,
-    /// it counts and logs what it does not record; the redirect goes on.
+    /// Appends a hit to the journal, where it survives the end of this process, and returns its position. If the
+    /// journal is full, it counts and logs the lost hit; the redirect is answered anyway.
     pub fn record(&self, link: &CachedLink, visit: &Visit<'_>, at: Timestamp) -> Option<Position> {
         let hit = HitRecord {
             at_ms: at.0,
@@ -89,7 +89,7 @@ impl Redirects {
             user_agent: visit.user_agent,
             referer: visit.referer,
         };
-        // The journal counts and logs what it refuses.
+        // The journal counts and logs refused hits.
         let position = self.journal.append(&hit).ok();
         if link.webhooks > 0 {
             self.notifier.tell();
@@ -97,7 +97,7 @@ impl Redirects {
         position
     }
 
-    /// The id of a hit that was recorded there: analytics and webhooks know it by this.
+    /// The id of the hit at this position, as in analytics and webhooks.
     pub fn hit_id(&self, position: Position, at: Timestamp) -> HitId {
         self.journal.hit_id(position, at.0)
     }

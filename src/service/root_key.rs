@@ -1,4 +1,4 @@
-//! The operator's key: there from the first start on.
+//! The operator's key, which is created at the first start.
 
 use std::io;
 
@@ -29,41 +29,41 @@ pub enum RootKeyError {
     Store(#[from] StoreError),
 }
 
-/// What the operator is to be told at a first start.
+/// The secrets that a first start shows to the operator.
 #[derive(Clone, Copy, Debug)]
 pub enum FirstStartSecrets<'a> {
-    /// Secrets that are not shown again. They open nothing yet.
-    Made {
-        /// None where the operator chose it.
+    /// Secrets that are shown once. They are not valid yet.
+    Created {
+        /// `None` if the operator has set it.
         secret: Option<&'a KeySecret>,
         webhook_secret: &'a WebhookSecret,
     },
-    /// Another node has made the key meanwhile, or a start whose end nobody saw: what was told now is of no use.
-    MadeBefore,
-    /// It is not known whether what was told is kept.
+    /// Another node, or an earlier interrupted start, has created the key: the secrets just shown are invalid.
+    Superseded,
+    /// It is unknown whether the secrets just shown were stored.
     Uncertain,
 }
 
-/// Tells the operator, and has done so for certain when it returns.
-pub type Tell<'a> = &'a dyn Fn(FirstStartSecrets<'_>) -> io::Result<()>;
+/// Shows the secrets to the operator. When it returns `Ok`, they were written.
+pub type ShowKey<'a> = &'a dyn Fn(FirstStartSecrets<'_>) -> io::Result<()>;
 
-/// Makes the root key where there is none, and gives it the secret that the operator chose, if one was.
+/// Creates the root key if it is missing, and sets the secret that the operator has chosen, if any.
 ///
-/// Safe where several nodes start at once: the first that names the key wins. And where the process ends in the middle: the
-/// key is kept only once its secrets were told, so that there is never one that nobody knows.
+/// Safe if several nodes start at once: the first one to write the key's id wins. Safe if the process is interrupted:
+/// the key is stored only after its secrets were shown, so a stored key always has known secrets.
 pub async fn set_up(
     store: &dyn Store,
     vault: &Vault,
     chosen: Option<KeySecret>,
     now: Timestamp,
-    tell: Tell<'_>,
+    show: ShowKey<'_>,
 ) -> Result<(), RootKeyError> {
     check_master_key(store, vault).await?;
     let proposed = new_key_id(&ContextV7::new(), now).0.as_bytes().to_vec();
     let id = store.put_if_absent(ROOT_KEY, proposed).await?;
     let id = Uuid::from_slice(&id).map(KeyId).map_err(|error| corrupt(&error))?;
     let Some(mut key) = store.key(id).await? else {
-        return create(store, vault, id, chosen, now, tell).await;
+        return create(store, vault, id, chosen, now, show).await;
     };
     if let Some(chosen) = chosen
         && !key.secret_hash.matches(&chosen.hash())
@@ -73,7 +73,7 @@ pub async fn set_up(
         key.prefix = chosen.prefix();
         key.revision += 1;
         match store.update_key(key).await {
-            // Another node has set it meanwhile, from the same setting.
+            // Another node has set it, from the same setting.
             Ok(()) | Err(UpdateKeyError::Conflict) => {}
             Err(UpdateKeyError::Store(error)) => return Err(error.into()),
         }
@@ -87,7 +87,7 @@ async fn create(
     id: KeyId,
     chosen: Option<KeySecret>,
     now: Timestamp,
-    tell: Tell<'_>,
+    show: ShowKey<'_>,
 ) -> Result<(), RootKeyError> {
     let random = SystemRandom::new();
     let is_chosen = chosen.is_some();
@@ -96,8 +96,9 @@ async fn create(
         None => KeySecret::generate(&random).map_err(|_| KeyError::NoRandomness)?,
     };
     let (webhook_secret, sealed) = new_webhook_secret(vault, &random, id)?;
-    let made = FirstStartSecrets::Made { secret: (!is_chosen).then_some(&secret), webhook_secret: &webhook_secret };
-    tell(made).map_err(RootKeyError::NotShown)?;
+    let created =
+        FirstStartSecrets::Created { secret: (!is_chosen).then_some(&secret), webhook_secret: &webhook_secret };
+    show(created).map_err(RootKeyError::NotShown)?;
     let key = ApiKey {
         id,
         name: "root".into(),
@@ -117,37 +118,37 @@ async fn create(
         revision: 1,
     };
     let (hash, webhook_secret) = (key.secret_hash, key.webhook_secret.clone());
-    match keep(store, key).await {
-        // The first one is kept.
+    match store_first(store, key).await {
+        // The first key is stored.
         Ok(kept) if kept.secret_hash == hash && kept.webhook_secret == webhook_secret => Ok(()),
-        Ok(_) => tell(FirstStartSecrets::MadeBefore).map_err(RootKeyError::NotShown),
+        Ok(_) => show(FirstStartSecrets::Superseded).map_err(RootKeyError::NotShown),
         Err(error) => {
-            tell(FirstStartSecrets::Uncertain).map_err(RootKeyError::NotShown)?;
+            show(FirstStartSecrets::Uncertain).map_err(RootKeyError::NotShown)?;
             Err(error.into())
         }
     }
 }
 
-/// Keeps the key unless there is one already; answers the one that is there then.
-async fn keep(store: &dyn KeyStore, key: ApiKey) -> Result<ApiKey, StoreError> {
+/// Stores the key if there is none, and returns the stored one.
+async fn store_first(store: &dyn KeyStore, key: ApiKey) -> Result<ApiKey, StoreError> {
     let id = key.id;
     match store.create_key(key, None).await {
         Ok(()) => {}
         Err(CreateKeyError::Store(error)) => return Err(error),
         Err(refused) => return Err(corrupt(&refused)),
     }
-    store.key(id).await?.ok_or_else(|| corrupt(&"the root key is not there"))
+    store.key(id).await?.ok_or_else(|| corrupt(&"the root key is missing"))
 }
 
-/// What the check of the master key is sealed for.
+/// The context under which the check of the master key is encrypted.
 const CHECK_CONTEXT: &[u8] = b"master key check";
 
-/// Whether this vault has the master key of the store that keeps this [check](MASTER_KEY_CHECK).
+/// Whether this vault has the master key of the store with this [check](MASTER_KEY_CHECK).
 pub fn has_key_of(vault: &Vault, check: &SealedSecret) -> bool {
     vault.open(CHECK_CONTEXT, check).is_ok()
 }
 
-/// A wrong master key is noticed at the start, not at the first webhook.
+/// Checks the master key at the start, before any webhook needs it.
 async fn check_master_key(store: &dyn SharedNode, vault: &Vault) -> Result<(), RootKeyError> {
     let check = vault.seal(&SystemRandom::new(), CHECK_CONTEXT, "signpost").map_err(KeyError::from)?;
     let kept = store.put_if_absent(MASTER_KEY_CHECK, check.0).await?;

@@ -1,4 +1,4 @@
-//! What a key has used of its month.
+//! The use of a key's monthly quotas.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::domain::plan::{Plan, Plans};
 use crate::domain::quota::MonthlyCounts;
 use crate::store::{CountStore, StoreError};
 
-/// A key's month so far, and what it may use.
+/// A key's counts of the current month, and its quotas.
 #[derive(Clone, Copy, Debug)]
 pub struct MonthlyUsage {
     pub month: Month,
@@ -18,13 +18,13 @@ pub struct MonthlyUsage {
 }
 
 /// Reads usage.
-pub struct Usage {
+pub struct UsageService {
     store: Arc<dyn CountStore>,
     plans: Plans,
     clock: Clock,
 }
 
-impl Usage {
+impl UsageService {
     pub fn new(store: Arc<dyn CountStore>, plans: Plans, clock: Clock) -> Self {
         Self { store, plans, clock }
     }

@@ -1,4 +1,4 @@
-//! How the webhooks of a link fare, told to its owner.
+//! The state of a link's webhooks, for its owner.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::store::{DeliveryQuery, DeliveryStore, LinkStore};
 #[derive(Clone, Copy, Debug)]
 pub struct StatusQuery {
     pub status: Option<DeliveryStatus>,
-    /// One of the link's.
+    /// A delivery of the same link.
     pub after: Option<DeliveryId>,
     pub limit: usize,
 }
 
-/// How the webhooks of a link fare.
+/// The state of a link's webhooks.
 #[derive(Debug)]
 pub struct WebhookStatus {
     pub link: Link,
@@ -26,18 +26,18 @@ pub struct WebhookStatus {
     pub urls: Vec<UrlSummary>,
     /// Newest first.
     pub deliveries: Vec<(DeliveryId, DeliveryState)>,
-    /// Where the next page begins, if there is one.
+    /// The delivery after which the next page begins, if there is one.
     pub next: Option<DeliveryId>,
 }
 
 /// Reads the state of webhooks.
-pub struct WebhookStatuses {
+pub struct WebhookStatusService {
     links: Arc<dyn LinkStore>,
     deliveries: Arc<dyn DeliveryStore>,
     clock: Clock,
 }
 
-impl WebhookStatuses {
+impl WebhookStatusService {
     pub fn new(links: Arc<dyn LinkStore>, deliveries: Arc<dyn DeliveryStore>, clock: Clock) -> Self {
         Self { links, deliveries, clock }
     }

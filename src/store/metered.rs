@@ -17,7 +17,7 @@ use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::metrics::store::{OperationMeters, Outcome};
+use crate::telemetry::metrics::store::{OperationMeters, StoreOutcome};
 use crate::telemetry::traces::note_store_call;
 
 /// Passes every call to another store, and records its outcome and duration in the metrics.
@@ -34,40 +34,40 @@ impl MeteredStore {
 
 /// The outcome that an error of a call is counted as.
 trait CountedOutcome {
-    fn outcome(&self) -> Outcome;
+    fn outcome(&self) -> StoreOutcome;
 }
 
 impl CountedOutcome for StoreError {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> StoreOutcome {
         match self {
-            Self::Unavailable(_) => Outcome::Unavailable,
-            Self::Corrupt { .. } => Outcome::Corrupt,
+            Self::Unavailable(_) => StoreOutcome::Unavailable,
+            Self::Corrupt { .. } => StoreOutcome::Corrupt,
         }
     }
 }
 
 impl CountedOutcome for CreateLinkError {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> StoreOutcome {
         match self {
-            Self::IdTaken | Self::QuotaExceeded { .. } => Outcome::Refused,
+            Self::IdTaken | Self::QuotaExceeded { .. } => StoreOutcome::Refused,
             Self::Store(error) => error.outcome(),
         }
     }
 }
 
 impl CountedOutcome for CreateKeyError {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> StoreOutcome {
         match self {
-            Self::QuotaExceeded { .. } | Self::MakerEnded => Outcome::Refused,
+            Self::QuotaExceeded { .. } | Self::MakerEnded => StoreOutcome::Refused,
             Self::Store(error) => error.outcome(),
         }
     }
 }
 
 impl CountedOutcome for UpdateKeyError {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> StoreOutcome {
         match self {
-            Self::Conflict => Outcome::Refused,
+            Self::Conflict => StoreOutcome::Refused,
             Self::Store(error) => error.outcome(),
         }
     }
@@ -130,16 +130,16 @@ struct Call<'a> {
     operation: &'static str,
     meters: &'a OperationMeters,
     began: Instant,
-    outcome: Outcome,
+    outcome: StoreOutcome,
 }
 
 impl<'a> Call<'a> {
     fn begun(operation: &'static str, meters: &'a OperationMeters) -> Self {
-        Self { operation, meters, began: Instant::now(), outcome: Outcome::Unavailable }
+        Self { operation, meters, began: Instant::now(), outcome: StoreOutcome::Unavailable }
     }
 
     fn ended<R, E: CountedOutcome>(mut self, answer: Result<R, E>) -> Result<R, E> {
-        self.outcome = answer.as_ref().err().map_or(Outcome::Ok, CountedOutcome::outcome);
+        self.outcome = answer.as_ref().err().map_or(StoreOutcome::Ok, CountedOutcome::outcome);
         answer
     }
 }
@@ -148,7 +148,7 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         self.meters.ended(self.outcome, took);
-        let is_failure = !matches!(self.outcome, Outcome::Ok | Outcome::Refused);
+        let is_failure = !matches!(self.outcome, StoreOutcome::Ok | StoreOutcome::Refused);
         note_store_call(self.operation, self.outcome.name(), is_failure, took);
     }
 }

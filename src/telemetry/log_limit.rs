@@ -1,27 +1,28 @@
-//! Log lines of which there may be very many: one in a while, with how many it stands for.
+//! Rate limit for frequent log lines: one line per interval, with the number of lines that it represents.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lets a line of its kind through once in a while, and counts those in between.
+/// Admits a line once per interval, and counts the lines in between.
 pub struct LogLimit {
     every: Duration,
     lines: Mutex<Lines>,
 }
 
 struct Lines {
-    /// When one was let through last.
-    told_at: Option<Instant>,
-    /// Since then.
-    kept_back: u64,
+    /// When a line was last admitted.
+    admitted_at: Option<Instant>,
+    /// Lines that were suppressed since then.
+    suppressed: u64,
 }
 
 impl LogLimit {
     pub const fn new(every: Duration) -> Self {
-        Self { every, lines: Mutex::new(Lines { told_at: None, kept_back: 0 }) }
+        Self { every, lines: Mutex::new(Lines { admitted_at: None, suppressed: 0 }) }
     }
 
-    /// Whether to write a line now: then it stands for so many, itself and those kept back since the one before.
+    /// Whether to write a line now. Returns the number of lines that it represents: itself and the suppressed ones
+    /// before it.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }
@@ -29,12 +30,12 @@ impl LogLimit {
     fn admit_at(&self, now: Instant) -> Option<u64> {
         // Nothing panics while this lock is held.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.told_at.is_some_and(|told_at| now.saturating_duration_since(told_at) < self.every) {
-            lines.kept_back += 1;
+        if lines.admitted_at.is_some_and(|at| now.saturating_duration_since(at) < self.every) {
+            lines.suppressed += 1;
             return None;
         }
-        lines.told_at = Some(now);
-        Some(std::mem::take(&mut lines.kept_back) + 1)
+        lines.admitted_at = Some(now);
+        Some(std::mem::take(&mut lines.suppressed) + 1)
     }
 }
 
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_in_a_while_tells_how_many_there_were() {
+    fn one_line_per_interval_has_the_number_of_lines() {
         let (limit, began) = (LogLimit::new(Duration::from_secs(1)), Instant::now());
         let at = |millis| limit.admit_at(began + Duration::from_millis(millis));
         assert_eq!([at(0), at(1), at(999), at(1_000), at(1_001)], [Some(1), None, None, Some(3), None]);

@@ -1,4 +1,4 @@
-//! Structured logs on standard error, and what a command says besides them.
+//! Structured logs on standard error, and the output of commands.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
@@ -13,29 +13,29 @@ use tracing_subscriber::fmt::time::{FormatTime, time};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-/// How lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Text,
     Json,
 }
 
-/// Begins to log, once for the process.
+/// Starts logging, once for the process.
 ///
 /// # Errors
-/// When something else has begun to log already.
+/// If logging was started before.
 pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
-    // Dependencies speak up only where something is wrong.
-    // The dispatcher calls every malformed request an error of its stream: it is the client's, who is told.
+    // Dependencies log warnings and errors only. actix-http logs every malformed request as an error of its stream,
+    // but that is an error of the client, which gets an answer.
     let filter = Targets::new()
         .with_target("signpost", level)
         .with_target("actix_http", LevelFilter::OFF)
-        // Whoever answers for a name could have it write lines.
+        // Anyone who controls a name's DNS answers could flood the log.
         .with_target("hickory_proto", LevelFilter::OFF)
         .with_default(level.min(LevelFilter::WARN));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    // Colours are for people at a terminal; in a file they would be noise.
+    // Colours only on a terminal.
     let lines = lines.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
     match format {
         Format::Text => registry.with(lines).try_init(),
@@ -45,16 +45,16 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
     Ok(())
 }
 
-/// What a command says itself: that it has done its work, or why it can't. Unlike a line of the log it is said at every level,
-/// and before there is a log; its form is the log's.
+/// The output of a command: its result or its error. Unlike a log line, it is written at every log level and before
+/// logging starts, in the format of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Console(pub Format);
 
 impl Console {
-    /// Says on standard output what was done.
+    /// Writes a result to standard output.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// If it can't be written.
     pub fn say(self, text: &str) -> io::Result<()> {
         let text = text.trim_end();
         let line = match self.0 {
@@ -64,27 +64,27 @@ impl Console {
         io::stdout().write_all(line.as_bytes())
     }
 
-    /// Says on standard error what the operator has to know.
+    /// Writes a warning to standard error.
     pub fn warn(self, text: &str) {
-        self.complain("WARN", text);
+        self.write_to_stderr("WARN", text);
     }
 
-    /// Says on standard error why the process ends.
+    /// Writes the reason for which the process ends to standard error.
     pub fn fail(self, error: &dyn Display) {
-        self.complain("ERROR", &error.to_string());
+        self.write_to_stderr("ERROR", &error.to_string());
     }
 
-    fn complain(self, level: &'static str, text: &str) {
+    fn write_to_stderr(self, level: &'static str, text: &str) {
         let line = match self.0 {
             Format::Text => format!("signpost: {text}\n"),
             Format::Json => json_line(level, text),
         };
-        // Where even this can't be written, the exit code has to do.
+        // If even this fails, only the exit code reports the error.
         let _ = io::stderr().write_all(line.as_bytes());
     }
 }
 
-/// A line with the fields that lines of the log have.
+/// A line with the fields of log lines.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: &'a str,
@@ -98,17 +98,17 @@ fn json_line(level: &'static str, message: &str) -> String {
     // Writing to a string does not fail.
     let _ = time().format_time(&mut Writer::new(&mut timestamp));
     let line = Line { timestamp: &timestamp, level, message, target: "signpost" };
-    // Texts are always JSON.
+    // Strings can always be serialized.
     serde_json::to_string(&line).unwrap_or_default() + "\n"
 }
 
-/// In the place of several lines of plain text, which who reads the log line by line could not.
+/// Logs a panic as one line. The default hook writes several lines, which log collectors can't parse.
 fn panicked(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let (reason, location) = (panic.payload_as_str().unwrap_or_default(), panic.location().map(display));
-    // Where the environment asks for it, as without this hook.
+    // Captured only if the environment asks for it, as without this hook.
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
-    // As text, for that is written without breaks of lines.
+    // As a string, so that the log line has no line breaks.
     tracing::error!(thread = thread.name(), location, backtrace = backtrace.as_deref(), reason, "panicked");
 }

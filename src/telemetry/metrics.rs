@@ -1,5 +1,5 @@
-//! The metrics of one process (in tests: of one server). What each is stands in [`catalogue`]. Handles are plain atomics:
-//! counting costs no lock and no look-up.
+//! The metrics of a process (in tests: of a server). [`catalogue`] defines each. Handles are atomics: counting takes
+//! no lock and no look-up.
 
 pub mod actors;
 pub mod catalogue;
@@ -27,13 +27,12 @@ use self::store::OperationMeters;
 use self::traces::TraceMeters;
 use self::webhooks::WebhookMeters;
 
-/// From an answer of an idle machine up to one of a store in trouble.
+/// Buckets of durations in seconds, from an idle machine to an overloaded store.
 const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0];
 
-/// Labels and their values.
 type Labels<'a> = &'a [(&'static str, &'static str)];
 
-/// All that is measured.
+/// All metrics.
 pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
@@ -43,14 +42,14 @@ pub struct Metrics {
     pub counting: CountingMeters,
     pub webhooks: WebhookMeters,
     pub traces: TraceMeters,
-    /// Numbers that are read when asked for.
+    /// Values that are read when the metrics are rendered.
     reads: Mutex<Vec<Box<dyn Fn() + Send>>>,
     process: metrics_process::Collector,
 }
 
 impl Metrics {
-    /// `routes` are the patterns of the routes that requests are counted by, and `redirect` is that of redirects;
-    /// `client_limits` are the names of the limits by client that single endpoints have.
+    /// `routes` are the route patterns by which requests are counted; `redirect` is the pattern of redirects.
+    /// `client_limits` are the names of the client limits of single endpoints.
     pub fn new(
         routes: impl Iterator<Item = &'static str>,
         redirect: &'static str,
@@ -94,42 +93,42 @@ impl Metrics {
         metrics
     }
 
-    /// A counter of the kind that is `definition`.
+    /// A counter with this definition.
     pub fn counter(&self, definition: &Definition, labels: Labels<'_>) -> Counter {
         with_local_recorder(&self.recorder, || metrics::counter!(definition.name, labels_of(labels)))
     }
 
-    /// What is counted of one operation of the store.
+    /// The meters of one operation of the store.
     pub fn store_operation(&self, operation: &'static str) -> OperationMeters {
         with_local_recorder(&self.recorder, || OperationMeters::register(operation))
     }
 
-    /// What is counted of one kind of actors.
+    /// The meters of one kind of actor.
     pub fn actor(&self, actor: &'static str) -> ActorMeters {
         with_local_recorder(&self.recorder, || ActorMeters::register(actor))
     }
 
-    /// Shows a number that is read whenever the metrics are asked for.
+    /// Registers a gauge whose value is read when the metrics are rendered.
     pub fn gauge_of(&self, definition: &Definition, labels: Labels<'_>, read: impl Fn() -> u64 + Send + 'static) {
         let gauge = self.gauge(definition, labels);
-        // Prometheus' numbers are floating-point; sizes beyond 2^53 do not occur.
+        // Prometheus values are floating-point; sizes beyond 2^53 do not occur.
         #[allow(clippy::cast_precision_loss, reason = "a metric need not be exact beyond 2^53")]
         self.reads().push(Box::new(move || gauge.set(read() as f64)));
     }
 
-    /// Shows a time that is read whenever the metrics are asked for.
+    /// Registers a gauge of a duration that is read when the metrics are rendered.
     pub fn seconds_of(&self, definition: &Definition, read: impl Fn() -> Duration + Send + 'static) {
         let gauge = self.gauge(definition, &[]);
         self.reads().push(Box::new(move || gauge.set(read().as_secs_f64())));
     }
 
-    /// Shows a count that something else keeps.
+    /// Registers a counter whose value another part keeps.
     pub fn count_of(&self, definition: &Definition, labels: Labels<'_>, read: impl Fn() -> u64 + Send + 'static) {
         let counter = self.counter(definition, labels);
         self.reads().push(Box::new(move || counter.absolute(read())));
     }
 
-    /// Sorts what was observed into its buckets. Until then, or until the metrics are asked for, each observation takes
+    /// Sorts observed values into buckets. Until then, or until the metrics are rendered, each observation takes
     /// memory.
     pub fn tidy(&self) {
         self.handle.run_upkeep();
@@ -165,7 +164,7 @@ impl Metrics {
         self.count_of(&catalogue::REQUESTS_LIMITED, &[("limit", "redirect")], redirects(RedirectMeters::all_limited));
     }
 
-    /// Redirects are counted apart, and shown with the others of their route.
+    /// Redirects are counted separately, and added to the other requests of their route.
     fn show_requests(&self, redirect: &'static str) {
         for (index, route) in self.requests.patterns().enumerate() {
             for (class, status) in CLASSES.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What operators see: metrics, logs and traces.
+//! Metrics, logs and traces.
 
 pub mod log_limit;
 pub mod logging;

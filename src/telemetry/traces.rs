@@ -1,11 +1,11 @@
-//! Traces for an OpenTelemetry collector: requests, what they asked of the store, and the tries of webhooks.
+//! Traces for an OpenTelemetry collector: requests, their calls of the store, and attempts of webhooks.
 //!
-//! A span is made when what it tells of has ended. The trace of a hit has the hit's id: so the redirect and each try of its
-//! webhooks, however much later and on whichever node, are one trace, and nothing has to be kept with the hit for it.
+//! A span is created when its operation has ended. The trace id of a hit is the hit's id. So the redirect and all
+//! attempts of its webhooks are one trace, on any node and at any later time, and no trace id is stored with the hit.
 
-mod caller;
 mod export;
 mod store_calls;
+mod trace_parent;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,60 +13,60 @@ use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFla
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
 
-pub use self::caller::Caller;
 use self::export::Exporter;
 pub use self::export::{TraceSettings, TracesError};
 pub use self::store_calls::{StoreCalls, note_store_call};
+pub use self::trace_parent::TraceParent;
 use super::metrics::traces::TraceMeters;
 
-/// Bits of a trace's id that are random in each kind of it: those that the W3C's flag for random ids speaks of.
+/// The bits that are random in every trace id here: the bits to which the W3C's random-trace-id flag refers.
 const RANDOM_BITS: u32 = 56;
 
-/// A request that was answered.
+/// An answered request.
 pub struct Answered<'a> {
     pub method: &'a str,
-    /// The pattern of its route.
+    /// The pattern of the route.
     pub route: Option<&'static str>,
     pub status: u16,
-    /// Its `X-Request-Id`.
+    /// The `X-Request-Id`.
     pub id: &'a str,
-    /// The id of the hit that it was.
+    /// The id of the hit, if the request was a redirect that is counted.
     pub hit: Option<u128>,
-    pub caller: Option<&'a Caller>,
+    pub caller: Option<&'a TraceParent>,
     pub began: Instant,
     pub calls: &'a StoreCalls,
 }
 
-/// A try of a webhook that has ended.
+/// An attempt of a webhook delivery that has ended.
 pub struct Tried<'a> {
-    /// The id of the hit that it tells of.
+    /// The id of the delivered hit.
     pub hit: u128,
     /// The receiver.
     pub host: &'a str,
     pub port: u16,
-    /// From 1 on.
+    /// Counted from 1.
     pub attempt: u32,
     pub url_index: u8,
     pub status: Option<u16>,
-    /// By OpenTelemetry's conventions a status that is an error, or what went wrong.
+    /// The `error.type` of the OpenTelemetry conventions: an error status, or the kind of failure.
     pub error: Option<String>,
     pub took: Duration,
 }
 
-/// Tells a collector.
+/// Creates spans and exports them to a collector.
 pub struct Traces {
     exporter: Exporter,
     scope: InstrumentationScope,
     ids: RandomIdGenerator,
-    /// Traces whose random bits are at least this are told.
+    /// Traces whose random bits are at least this value are sampled.
     threshold: u128,
 }
 
 impl Traces {
-    /// Begins to export, on a thread of its own.
+    /// Starts to export, on a separate thread.
     ///
     /// # Errors
-    /// When the HTTP client or the thread can't be made.
+    /// If the HTTP client or the thread can't be created.
     pub fn start(settings: &TraceSettings, meters: TraceMeters) -> Result<Self, TracesError> {
         let exporter = Exporter::start(settings, meters)?;
         let scope = InstrumentationScope::builder("signpost").with_version(env!("CARGO_PKG_VERSION")).build();
@@ -74,17 +74,18 @@ impl Traces {
         Ok(Self { exporter, scope, ids: RandomIdGenerator::default(), threshold })
     }
 
-    /// Tells of a request and its calls of the store.
+    /// Exports the spans of a request and of its calls of the store.
     pub fn answered(&self, request: &Answered<'_>) {
-        // The trace of a hit goes on where its caller is not concerned: it only refers to the caller's.
+        // A hit has a trace of its own, which outlives the caller's. It only links to the caller's trace.
         let of_its_own = request.hit.map_or_else(|| self.ids.new_trace_id(), TraceId::from);
         let callers = request.caller.filter(|_| request.hit.is_none());
-        // A caller's id is what it likes, so it is not left to decide.
+        // Sampling is decided by an id of our own, because clients can choose theirs.
         if !self.is_sampled(of_its_own) || callers.is_some_and(|caller| !caller.is_sampled()) {
             return;
         }
-        let trace = callers.map_or(of_its_own, Caller::trace);
-        // In this order: its calls of the store may seem to begin later than they did, so it may only seem to begin earlier.
+        let trace = callers.map_or(of_its_own, TraceParent::trace);
+        // Read in this order, the request seems to begin earlier rather than later, so that its calls of the store
+        // lie within it.
         let ended = SystemTime::now();
         let took = request.began.elapsed();
         let id = request.hit.map_or_else(|| self.ids.new_span_id(), redirect_span);
@@ -122,7 +123,7 @@ impl Traces {
         self.exporter.export(span);
     }
 
-    /// Tells of a try of a webhook.
+    /// Exports the span of an attempt of a webhook.
     pub fn tried(&self, attempt: Tried<'_>) {
         let trace = TraceId::from(attempt.hit);
         if !self.is_sampled(trace) {
@@ -132,7 +133,7 @@ impl Traces {
         let mut span = self.span(trace, self.ids.new_span_id(), name, SystemTime::now(), attempt.took);
         span.parent_span_id = redirect_span(attempt.hit);
         span.span_kind = SpanKind::Client;
-        // Host and port alone: the rest of an URL may be its receiver's secret.
+        // Host and port only: the rest of a URL may contain a secret of its receiver.
         span.attributes = vec![
             KeyValue::new("http.request.method", "POST"),
             KeyValue::new("server.address", attempt.host.to_owned()),
@@ -151,7 +152,7 @@ impl Traces {
         self.exporter.export(span);
     }
 
-    /// Sends what waits. Later spans are dropped.
+    /// Sends the queued spans. Later spans are dropped.
     pub async fn stop(&self) {
         self.exporter.stop().await;
     }
@@ -179,18 +180,18 @@ impl Traces {
     }
 }
 
-/// The id of a redirect's span: the random end of the hit's id, so that whoever tries its webhooks knows it.
+/// The span id of a redirect: the random end of the hit's id, so that attempts of its webhooks can refer to it.
 fn redirect_span(hit: u128) -> SpanId {
     let bytes = hit.to_be_bytes();
     SpanId::from_bytes(std::array::from_fn(|place| bytes[8 + place]))
 }
 
-/// A client may send any word as its method.
+/// Only known methods become attributes: clients can send any word.
 fn known_method(method: &str) -> Option<&'static str> {
     let known = ["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
     known.into_iter().find(|known| *known == method)
 }
-/// What a trace's random bits must be at least for `ratio` of all traces to be sampled.
+/// The threshold of a trace's random bits at which `ratio` of all traces are sampled.
 fn threshold_of(ratio: f64) -> u128 {
     let all = 1_u128 << RANDOM_BITS;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 2^56, which f64 has exactly")]

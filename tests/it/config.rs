@@ -13,7 +13,8 @@ use std::{
 };
 
 use signpost::config::{
-    Config, Consistency, DEFAULTS, LogFormat, LogLevel, Origin, SerialConsistency, SettingError, StoreKind, Value,
+    Config, Consistency, DEFAULTS, LogFormat, LogLevel, Origin, SerialConsistency, SettingError, SettingValue,
+    StoreKind,
 };
 use signpost::http::endpoints;
 
@@ -151,13 +152,13 @@ fn a_named_file_is_read_in_place_of_the_usual_one() {
 }
 
 /// A value for a setting that is valid and, where there is another one, not its default.
-fn another_value(directory: &Directory, name: &str, default: &Value) -> Option<String> {
+fn another_value(directory: &Directory, name: &str, default: &SettingValue) -> Option<String> {
     let candidates: Vec<String> = match default {
-        Value::Boolean(value) => vec![(!value).to_string()],
-        Value::Integer(0) => vec!["1".to_owned()],
-        Value::Integer(value) => vec![(value * 2).to_string()],
-        Value::Fraction(_) => vec!["0.5".to_owned()],
-        Value::List(_) => ["192.0.2.0/24", "250ms"].map(str::to_owned).into(),
+        SettingValue::Boolean(value) => vec![(!value).to_string()],
+        SettingValue::Integer(0) => vec!["1".to_owned()],
+        SettingValue::Integer(value) => vec![(value * 2).to_string()],
+        SettingValue::Fraction(_) => vec!["0.5".to_owned()],
+        SettingValue::List(_) => ["192.0.2.0/24", "250ms"].map(str::to_owned).into(),
         _ => {
             let texts = ["127.0.0.1:18099", "https://go.example/s", "a.file", "250ms", "2h", "json", "warn", "7"];
             texts.into_iter().chain(["scylla", "QUORUM", "SERIAL"]).map(str::to_owned).collect()
@@ -388,8 +389,28 @@ fn an_old_name_is_refused_beside_the_new_one_in_the_same_layer() {
     // In another layer the later one wins, by whatever name.
     let directory = Directory::with("signpost.toml", "[limits]\ntable_size = 4096\n");
     assert_eq!(directory.load(None, &[old]).unwrap().limits.table_size, 2048);
+}
+
+#[test]
+fn a_bad_value_is_reported_under_the_old_name_that_was_written() {
+    assert_eq!(
+        refusal(with_file("[http]\nclient_limit_cells = 5\n")),
+        "http.client_limit_cells (now limits.table_size): 5 is not between 1024 and 268435456 (in ./signpost.toml, line 2)"
+    );
+    assert_eq!(
+        refusal(with_environment(&[("SIGNPOST_HTTP__CLIENT_LIMIT_CELLS", "many")])),
+        "http.client_limit_cells (now limits.table_size): \"many\" is not a whole number (from environment \
+         SIGNPOST_HTTP__CLIENT_LIMIT_CELLS)"
+    );
     assert_eq!(
         refusal(with_environment(&[("SIGNPOST_TELEMETRY__OTLP_ONE_IN", "0")])),
-        "telemetry.otlp_one_in: is not between 1 and 1000000 (from environment SIGNPOST_TELEMETRY__OTLP_ONE_IN)"
+        "telemetry.otlp_one_in (now telemetry.trace_sample_ratio): is not between 1 and 1000000 (from environment \
+         SIGNPOST_TELEMETRY__OTLP_ONE_IN)"
+    );
+    // A later layer that uses the new name is reported under the new name.
+    let directory = Directory::with("signpost.toml", "[http]\nclient_limit_cells = 2048\n");
+    assert_eq!(
+        refusal(directory.load(None, &[("SIGNPOST_LIMITS__TABLE_SIZE", "5")])),
+        "limits.table_size: 5 is not between 1024 and 268435456 (from environment SIGNPOST_LIMITS__TABLE_SIZE)"
     );
 }

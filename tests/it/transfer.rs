@@ -423,7 +423,7 @@ async fn a_store_whose_import_has_not_ended_is_neither_served_nor_exported() {
     drop(sink);
     let program = |arguments: &[&str]| Program::at(ground.directory.path()).arguments(arguments);
     for arguments in [&["serve"][..], &["export", "other.jsonl"]] {
-        program(arguments).run().refused(&["the import into the store in", "data/store", "has not ended", "again"]);
+        program(arguments).run().refused(&["the import into the store in", "data/store", "is unfinished", "again"]);
         assert_eq!(fs::read_dir(ground.directory.path().join("data")).unwrap().count(), 2, "the store and its links");
         assert!(!ground.directory.path().join("other.jsonl").exists());
     }
@@ -468,7 +468,7 @@ async fn the_commands_carry_a_store_from_one_directory_to_another() {
     let run = |data: &str, arguments: &[&str]| command(data, arguments).set("SIGNPOST_MASTER_KEY", &key(7)).run();
     let exported = run("from", &["export", "all.jsonl"]);
     assert!(exported.code() == Some(0) && exported.stdout.starts_with("Exported 1101 links, 2 keys, "), "{exported:?}");
-    assert!(exported.stderr.contains("deliveries of webhooks are pending"), "{exported:?}");
+    assert!(exported.stderr.contains("webhook deliveries are pending"), "{exported:?}");
     let imported = run("to", &["import", "all.jsonl"]);
     assert!(imported.code() == Some(0) && imported.stdout.starts_with("Imported 1101 links, 2 keys, "), "{imported:?}");
     let again = run("to", &["import", "all.jsonl"]);

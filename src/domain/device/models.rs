@@ -1,35 +1,35 @@
-//! Models that say by name what they are, where their browsers do not.
+//! Device kinds by model name, for browsers that do not send the kind.
 //!
-//! Two cases need them. A tablet's browser may add `Mobile` (Android's own browser before Chrome
-//! always did, and web views on tablets under 600 dp still do), so known tablets go before that
-//! word. And a telephone in an app or in desktop mode may leave `Mobile` out.
+//! Two cases need the model. A tablet's browser may add `Mobile` (Android's browser before Chrome always did, and web
+//! views on tablets under 600 dp still do), so known tablets are checked before that word. And a telephone may omit
+//! `Mobile` in an app or in desktop mode.
 //!
-//! The table holds naming schemes, not single devices, as far as makers have one.
+//! The table has naming schemes, not single devices, where manufacturers have a scheme.
 
-/// What a model name says.
+/// The kind of device of a model name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Model {
+pub(super) enum DeviceModel {
     Tablet,
     Phone,
-    /// None that is known; the rest of the user agent decides.
+    /// Unknown model: the rest of the user agent decides.
     Unknown,
 }
 
-/// Looks for a model in the comment of an Android user agent, from behind the word `Android`:
-/// ` 4.0.3; en-us; KFTT Build/IML74K`.
+/// Looks for a model in the comment of an Android user agent, given the text after the word `Android`: ` 4.0.3;
+/// en-us; KFTT Build/IML74K`.
 ///
-/// A tablet anywhere decides, since makers' and apps' names stand beside the model.
-pub(super) fn in_comment(comment: &str) -> Model {
-    let mut found = Model::Unknown;
+/// A tablet's name anywhere decides, because names of manufacturers and apps may be next to the model.
+pub(super) fn in_comment(comment: &str) -> DeviceModel {
+    let mut found = DeviceModel::Unknown;
     for part in comment.split(';') {
         let part = part.split_once(" Build/").map_or(part, |(model, _)| model);
         let mut previous = "";
         for word in part.split([' ', '_', '/']).filter(|word| !word.is_empty()) {
             if is_tablet(previous, word) {
-                return Model::Tablet;
+                return DeviceModel::Tablet;
             }
             if is_phone(previous, word) {
-                found = Model::Phone;
+                found = DeviceModel::Phone;
             }
             previous = word;
         }
@@ -39,8 +39,8 @@ pub(super) fn in_comment(comment: &str) -> Model {
 
 fn is_phone(previous: &str, word: &str) -> bool {
     match word.as_bytes() {
-        // Samsung's letters are lines: T, P and X are tablets, R watches. F7 folds to half a
-        // telephone, F9 opens to a small tablet and its browser says which of the two it is.
+        // Samsung's letters are product lines: T, P and X are tablets, R are watches. F7 folds to half a telephone;
+        // F9 opens to a small tablet, whose browser sends whether it is open.
         [b'S', b'M', b'-', b'F', b'7', ..] => true,
         [b'S', b'M', b'-', line, ..] => b"ACEGJMNS".contains(line),
         // Pixel 8, but not Pixel C or Pixel Tablet.
@@ -60,17 +60,17 @@ fn is_tablet(previous: &str, word: &str) -> bool {
         || is_archos_tablet(previous, word)
 }
 
-/// Beginnings that only tablets have.
+/// Prefixes that only tablets have.
 const TABLET_PREFIXES: &[&str] = &[
-    // Samsung: Galaxy Tab (T, X), Tab with S Pen (P); before 2013 GT-P and, for the Note 8.0 and
-    // 10.1, GT-N5 and GT-N8 (GT-N7 is the telephone).
+    // Samsung: Galaxy Tab (T, X), Tab with S Pen (P); before 2013 GT-P, and GT-N5 and GT-N8 for the Note 8.0 and 10.1
+    // (GT-N7 is a telephone).
     "SM-T",
     "SM-P",
     "SM-X",
     "GT-P",
     "GT-N5",
     "GT-N8",
-    // The same under the names of networks in America, Korea and Japan.
+    // The same models under the names of carriers in America, Korea and Japan.
     "SCH-I800",
     "SCH-I905",
     "SCH-I705",
@@ -90,14 +90,14 @@ const TABLET_PREFIXES: &[&str] = &[
     "SHV-E230",
     "SC-01C",
     "SC-02D",
-    // Amazon's first.
+    // Amazon's first models.
     "Kindle",
-    // Sony; the SO- ones are docomo's names for Xperia tablets.
+    // Sony; SO- are docomo's names for Xperia tablets.
     "SGP",
     "SO-03E",
     "SO-05F",
     "SO-05G",
-    // LG: G Pad. LG-H and LM-V are its telephones of the V line.
+    // LG: G Pad. LG-H and LM-V are telephones of the V line.
     "LG-VK",
     "LG-UK",
     "LM-T",
@@ -113,7 +113,7 @@ const TABLET_PREFIXES: &[&str] = &[
     "RCT",
     "QTA",
     "NXA",
-    // Huawei's before its three-letter codes, and its spelling of MediaPad with more in the word.
+    // Huawei before its three-letter codes, and spellings of MediaPad with a suffix.
     "MediaPad",
     "S8-701",
     "T1-701",
@@ -122,11 +122,11 @@ const TABLET_PREFIXES: &[&str] = &[
     "M2-A01",
     "PLE-70",
     "FDR-A0",
-    // Makers of nothing else that runs Android.
+    // Manufacturers whose only Android devices are tablets.
     "Teclast",
 ];
 
-/// Names that are a tablet's only as a pair.
+/// Names that identify a tablet only as a pair.
 const TABLETS_OF_TWO_WORDS: &[(&str, &str)] = &[
     ("Nexus", "7"),
     ("Nexus", "9"),
@@ -143,12 +143,12 @@ const TABLETS_OF_TWO_WORDS: &[(&str, &str)] = &[
     ("Venue", "7"),
     ("Venue", "8"),
     ("Venue", "10"),
-    // Xiaomi Pad 5, sold without its name in the model.
+    // Xiaomi Pad 5, whose model has no name.
     ("Xiaomi", "21051182C"),
     ("Xiaomi", "21051182G"),
 ];
 
-/// Lines told apart by a few letters and what kind of character follows.
+/// Product lines identified by a few letters and the kind of the next character.
 fn is_of_a_tablet_line(word: &str) -> bool {
     match word.as_bytes() {
         // Amazon Fire since 2012: KFTT, KFJWI, KFTRPWI.
@@ -172,7 +172,7 @@ fn is_of_a_tablet_line(word: &str) -> bool {
     }
 }
 
-/// `Tab`, `TAB3`, `IdeaTab`, `LIFETAB`, `Tablet`, `Pad`, `MatePad`: but not `PadFone`, a telephone.
+/// `Tab`, `TAB3`, `IdeaTab`, `LIFETAB`, `Tablet`, `Pad`, `MatePad`: but not `PadFone`, which is a telephone.
 fn is_called_tablet(word: &str) -> bool {
     let bytes = word.as_bytes();
     let ends_with =
@@ -186,8 +186,8 @@ fn is_called_tablet(word: &str) -> bool {
     ends_with(b"pad") || ends_with(b"tab") || ends_with(b"tablet") || tab_and_number
 }
 
-/// Huawei and Honor name a model by three letters, a generation and a variant: `AGS2-W09`. `W` is
-/// the one without a telephone network, so never a telephone; of the others, the lines are listed.
+/// Huawei and Honor models have three letters, a generation and a variant: `AGS2-W09`. `W` has no mobile network, so
+/// it is never a telephone; for other variants the lines are listed.
 fn is_huawei_tablet(word: &str) -> bool {
     const LINES: [&str; 21] = [
         "AGM", "AGR", "AGS", "BAH", "BG2", "BTV", "BZT", "CMR", "CPN", "DBY", "GOT", "HDN", "HEY", "JDN", "KOB", "MON",
@@ -204,13 +204,13 @@ fn is_huawei_tablet(word: &str) -> bool {
     is_code && (wifi_only || (cellular && LINES.iter().any(|known| line.starts_with(known))))
 }
 
-/// Xiaomi names a model by year, month and kind: `23043RP34G`, `2405CRPFDG`; `RP` are its pads.
+/// Xiaomi models have year, month and kind: `23043RP34G`, `2405CRPFDG`; `RP` are tablets.
 fn is_xiaomi_tablet(word: &str) -> bool {
     let code = word.trim_start_matches(|c: char| c.is_ascii_digit());
     (4..=5).contains(&(word.len() - code.len())) && (code.starts_with("RP") || code.starts_with("CRP"))
 }
 
-/// Lenovo's names before it had `TB`. The same numbers without a variant may be telephones (`A7600-m`).
+/// Lenovo's names before `TB`. The same numbers without a variant may be telephones (`A7600-m`).
 fn is_lenovo_tablet(previous: &str, word: &str) -> bool {
     const MODELS: [&str; 13] = [
         "A2107A", "A2109A", "A3300-", "A3500-", "A5500-", "A7600-F", "A7600-H", "A7-", "A8-", "A10-", "B6000", "B8000",
@@ -219,7 +219,7 @@ fn is_lenovo_tablet(previous: &str, word: &str) -> bool {
     previous.eq_ignore_ascii_case("lenovo") && MODELS.iter().any(|model| word.starts_with(model))
 }
 
-/// Archos numbers its models by their diagonal in tenths of an inch; from 70 they are tablets.
+/// Archos models are numbered by their diagonal in tenths of an inch; from 70 on they are tablets.
 fn is_archos_tablet(previous: &str, word: &str) -> bool {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     previous.eq_ignore_ascii_case("archos") && word[..digits].parse::<u16>().is_ok_and(|tenths| tenths >= 70)

@@ -1,10 +1,10 @@
-//! The two colours of a QR code, and the spellings of a colour that the API takes.
+//! The two colours of a QR code, and the notations of colours that the API accepts.
 
 use super::QrOptionError;
 use std::fmt;
 
-/// How far apart the luma of the two colours must be at least, in thousandths of one of 255
-/// levels: a quarter of the range from black to white.
+/// The minimum difference between the luma of the two colours, in thousandths of a level (of 255): a quarter of the
+/// range from black to white.
 pub const MIN_LUMA_DIFFERENCE: u32 = 63_750;
 
 /// An opaque sRGB colour. The default is black.
@@ -23,17 +23,15 @@ impl Colour {
         Self { red, green, blue }
     }
 
-    /// Parses `#rgb` or `#rrggbb` (the `#` may be left out), or CMYK percentages as
-    /// `cmyk(c,m,y,k)` or `c,m,y,k`.
+    /// Parses `#rgb` or `#rrggbb` (the `#` is optional), or CMYK percentages as `cmyk(c,m,y,k)` or `c,m,y,k`.
     ///
-    /// Letters may be of either case. A percentage is 0 to 100 with at most two decimals, and may
-    /// have spaces around it. CMYK is turned into RGB without a colour profile:
-    /// red = 255 × (1 − c) × (1 − k), and so on.
+    /// Letters may be upper or lower case. A percentage is 0 to 100 with at most two decimals, and may have spaces
+    /// around it. CMYK is converted to RGB without a colour profile: red = 255 × (1 − c) × (1 − k), and so on.
     pub fn parse(text: &str) -> Result<Self, QrOptionError> {
         parse_hex(text).or_else(|| parse_cmyk(text)).ok_or(QrOptionError::Dark)
     }
 
-    /// Luma as ITU-R BT.601 weighs it, in thousandths of a level: 0 to 255,000.
+    /// Luma as in ITU-R BT.601, in thousandths of a level: 0 to 255,000.
     fn luma(self) -> u32 {
         299 * u32::from(self.red) + 587 * u32::from(self.green) + 114 * u32::from(self.blue)
     }
@@ -46,7 +44,7 @@ impl fmt::Display for Colour {
     }
 }
 
-/// What is behind the dark modules. The default is white.
+/// The background behind the dark modules. The default is white.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Light {
     Opaque(Colour),
@@ -54,7 +52,7 @@ pub enum Light {
 }
 
 impl Light {
-    /// Parses what [`Colour::parse`] takes, or `transparent` in any case.
+    /// Parses the notations of [`Colour::parse`], or `transparent` in upper or lower case.
     pub fn parse(text: &str) -> Result<Self, QrOptionError> {
         if text.eq_ignore_ascii_case("transparent") {
             return Ok(Self::Transparent);
@@ -62,7 +60,7 @@ impl Light {
         Colour::parse(text).map(Self::Opaque).map_err(|_| QrOptionError::Light)
     }
 
-    /// Whether a scanner can tell `dark` modules from this background.
+    /// Whether a scanner can distinguish `dark` modules from this background.
     pub(super) fn contrasts_with(self, dark: Colour) -> bool {
         match self {
             Self::Opaque(light) => dark.luma().abs_diff(light.luma()) >= MIN_LUMA_DIFFERENCE,
@@ -79,13 +77,13 @@ impl Default for Light {
 
 fn parse_hex(text: &str) -> Option<Colour> {
     let digits = text.strip_prefix('#').unwrap_or(text);
-    // `from_str_radix` takes a sign, a hex colour has none.
+    // `from_str_radix` accepts a sign, which is not valid in a hex colour.
     if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     let number = u32::from_str_radix(digits, 16).ok()?.to_be_bytes();
     match (digits.len(), number) {
-        // A single digit stands for itself twice: `f` is `ff`, and 0xf × 17 = 0xff.
+        // Each digit is doubled: `f` is `ff`, and 0xf × 17 = 0xff.
         (3, [_, _, r, gb]) => Some(Colour::new(r * 17, (gb >> 4) * 17, (gb & 0xf) * 17)),
         (6, [_, r, g, b]) => Some(Colour::new(r, g, b)),
         _ => None,
@@ -102,7 +100,7 @@ fn parse_cmyk(text: &str) -> Option<Colour> {
     Some(Colour::new(channel(cyan, black)?, channel(magenta, black)?, channel(yellow, black)?))
 }
 
-/// What is between `cmyk(` and `)`, or `text` itself if it is no `cmyk(…)`.
+/// The text between `cmyk(` and `)`, or `text` itself without `cmyk(…)`.
 fn strip_cmyk_call(text: &str) -> Option<&str> {
     match text.split_at_checked("cmyk(".len()) {
         Some((name, rest)) if name.eq_ignore_ascii_case("cmyk(") => rest.strip_suffix(')'),
@@ -110,7 +108,7 @@ fn strip_cmyk_call(text: &str) -> Option<&str> {
     }
 }
 
-/// 100 % in hundredths of a per cent, the unit that inks are counted in here.
+/// 100 % in hundredths of a per cent, the unit of inks here.
 const FULL: u32 = 100 * 100;
 
 fn parse_percentage(text: &str) -> Option<u32> {
@@ -128,7 +126,7 @@ fn parse_percentage(text: &str) -> Option<u32> {
     (hundredths <= FULL).then_some(hundredths)
 }
 
-/// The share of light that two inks, in hundredths of a per cent, leave over: 0 to 255, rounded.
+/// The share of light that two inks, in hundredths of a per cent, leave: 0 to 255, rounded.
 fn channel(ink: u32, black: u32) -> Option<u8> {
     let left = u64::from(FULL - ink) * u64::from(FULL - black);
     let full = u64::from(FULL) * u64::from(FULL);

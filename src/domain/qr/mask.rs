@@ -1,7 +1,7 @@
 //! Chooses the mask of a symbol, by the penalty rules of ISO/IEC 18004 §7.8.3.
 //!
-//! `qrcode` can do this too, and chooses the same mask, but nine tenths of the time that a QR code
-//! takes go there; this takes a fifth of that.
+//! `qrcode` can do this too, and chooses the same mask, but takes nine tenths of the time of a QR code for it. This
+//! takes a fifth of that.
 
 use qrcode::Color;
 use qrcode::canvas::{Canvas, MaskPattern};
@@ -17,7 +17,7 @@ const PATTERNS: [MaskPattern; 8] = [
     MaskPattern::Meadow,
 ];
 
-/// The modules of `canvas`, row by row, under the mask with the lowest penalty (the first of equals).
+/// The modules of `canvas`, row by row, with the mask of the lowest penalty (the first of equals).
 ///
 /// `side` is the number of modules in a row; `true` is dark.
 pub(super) fn apply_best(canvas: &Canvas, side: usize) -> Vec<bool> {
@@ -30,7 +30,7 @@ pub(super) fn apply_best(canvas: &Canvas, side: usize) -> Vec<bool> {
         })
         .into_iter()
         .min_by_key(|modules: &Vec<bool>| penalty(modules, side))
-        .unwrap_or_default() // there are eight to choose from
+        .unwrap_or_default() // there are eight masks
 }
 
 fn penalty(modules: &[bool], side: usize) -> u32 {
@@ -39,7 +39,7 @@ fn penalty(modules: &[bool], side: usize) -> u32 {
     rows + columns + block_penalty(modules, side) + balance_penalty(modules)
 }
 
-/// Long runs of one colour, and look-alikes of a finder pattern, in one row or column.
+/// Penalty of long runs of one colour, and of patterns like a finder pattern, in one row or column.
 fn line_penalty<'a>(line: impl Iterator<Item = &'a bool>) -> u32 {
     /// Widths 1:1:3:1:1, the cross-section of a finder pattern.
     const FINDER: u32 = 0b101_1101;
@@ -47,7 +47,7 @@ fn line_penalty<'a>(line: impl Iterator<Item = &'a bool>) -> u32 {
     let mut score = 0;
     let mut run = 0;
     let mut last = None;
-    // The last 15 modules: four, the seven that may look like a finder, four. Outside is light.
+    // The last 15 modules: four, the seven that may look like a finder pattern, four. Outside is light.
     let mut window = 0_u32;
     let mut score_finder = |dark: bool| {
         window = (window << 1 | u32::from(dark)) & 0x7fff;
@@ -74,7 +74,7 @@ fn run_penalty(length: u32) -> u32 {
     if length >= 5 { length - 2 } else { 0 }
 }
 
-/// Blocks of two by two modules of one colour, overlaps included.
+/// Penalty of blocks of two by two modules of one colour, including overlapping ones.
 fn block_penalty(modules: &[bool], side: usize) -> u32 {
     let below = modules.chunks_exact(side).skip(1);
     modules
@@ -85,7 +85,7 @@ fn block_penalty(modules: &[bool], side: usize) -> u32 {
         .sum()
 }
 
-/// How far the share of dark modules is from a half, in half per cents.
+/// Penalty of the difference between the share of dark modules and one half, in half per cents.
 fn balance_penalty(modules: &[bool]) -> u32 {
     let dark = modules.iter().filter(|dark| **dark).count();
     let ratio = dark * 200 / modules.len();

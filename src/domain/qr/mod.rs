@@ -3,20 +3,18 @@
 //! A symbol is encoded with error correction level M and a quiet zone of four modules
 //! (ISO/IEC 18004), so an image is (modules + 8) × scale pixels wide and high in both formats.
 //!
-//! # Which colours are refused
+//! # Refused colours
 //!
-//! An image that no scanner can read is refused rather than made: `dark` and `light` must differ
-//! by at least [`MIN_LUMA_DIFFERENCE`] (a quarter of the full range) in BT.601 luma, the grey that
-//! a scanner sees. ISO/IEC 15415 fails a printed symbol whose contrast is under a fifth, and
-//! decoders with an adaptive threshold give up close to it; the rest is margin for small scales.
-//! Equal colours are one case of this.
+//! An image that scanners can't read is refused: `dark` and `light` must differ by at least [`MIN_LUMA_DIFFERENCE`]
+//! (a quarter of the full range) in BT.601 luma, the grey that a scanner sees. By ISO/IEC 15415 a printed symbol
+//! fails if its contrast is under a fifth, and decoders with an adaptive threshold fail near that; the rest is a
+//! margin for small scales. Equal colours are one case of this.
 //!
-//! Two cases are let through on purpose:
+//! Two cases are accepted on purpose:
 //!
-//! * `dark` brighter than `light`: a reflectance-reversed symbol, which ISO/IEC 18004 allows and
-//!   phones read.
-//! * any `dark` on a transparent background: what lies behind the image is the page's choice, and
-//!   white modules for a dark page are a common use.
+//! * `dark` brighter than `light`: a reflectance-reversed symbol, which ISO/IEC 18004 allows and phones read.
+//! * any `dark` on a transparent background: the page decides what is behind the image, and white modules on a dark
+//!   page are common.
 
 mod colour;
 mod mask;
@@ -30,8 +28,8 @@ use symbol::Symbol;
 
 pub use colour::{Colour, Light, MIN_LUMA_DIFFERENCE};
 
-/// Goes into every [`etag`]. To be raised with any change to the bytes that an unchanged request
-/// gets, an update of the encoders included.
+/// A part of every [`etag`]. Increase it with any change of the bytes for an unchanged request, including an update
+/// of the encoders.
 const RENDERER_VERSION: u8 = 1;
 
 /// Image format of a QR code: query parameter `format`.
@@ -72,7 +70,7 @@ impl Scale {
 
     /// Parses an unsigned decimal integer from 1 to 20.
     pub fn parse(text: &str) -> Result<Self, QrOptionError> {
-        // `u8::from_str` takes a leading `+`, which is no part of a decimal integer here.
+        // `u8::from_str` accepts a leading `+`, which is not allowed here.
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(QrOptionError::Scale);
         }
@@ -94,7 +92,7 @@ impl Default for Scale {
     }
 }
 
-/// How to draw a QR code. Its two colours are always far enough apart to be read.
+/// How to draw a QR code. The contrast of its two colours is always sufficient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QrOptions {
     format: QrFormat,
@@ -103,7 +101,7 @@ pub struct QrOptions {
     light: Light,
 }
 
-/// The query parameters of a QR code as they came, `None` where one was left out.
+/// The query parameters of a QR code as sent; `None` if a parameter is missing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QrParameters<'a> {
     pub format: Option<&'a str>,
@@ -113,9 +111,9 @@ pub struct QrParameters<'a> {
 }
 
 impl QrOptions {
-    /// Puts options together.
+    /// Combines options.
     ///
-    /// Fails with [`QrOptionError::Contrast`] if `dark` could not be told from `light`.
+    /// Fails with [`QrOptionError::Contrast`] if scanners could not distinguish `dark` from `light`.
     pub fn new(format: QrFormat, scale: Scale, dark: Colour, light: Light) -> Result<Self, QrOptionError> {
         if !light.contrasts_with(dark) {
             return Err(QrOptionError::Contrast);
@@ -123,15 +121,15 @@ impl QrOptions {
         Ok(Self { format, scale, dark, light })
     }
 
-    /// Parses the query parameters, each left-out one as its default.
+    /// Parses the query parameters. A missing one has its default.
     ///
-    /// Fails with every fault found, not only the first.
+    /// Fails with all errors, not only the first.
     pub fn parse(parameters: &QrParameters) -> Result<Self, Vec<QrOptionError>> {
         let format = parse_or_default(parameters.format, QrFormat::parse);
         let scale = parse_or_default(parameters.scale, Scale::parse);
         let dark = parse_or_default(parameters.dark, Colour::parse);
         let light = parse_or_default(parameters.light, Light::parse);
-        // Two good colours may still clash, and that is a fault to report beside a bad `scale`.
+        // Two valid colours may lack contrast, which is reported together with an invalid `scale`.
         let clash = match (dark, light) {
             (Ok(dark), Ok(light)) if !light.contrasts_with(dark) => Some(QrOptionError::Contrast),
             _ => None,
@@ -166,7 +164,7 @@ fn parse_or_default<T: Default>(
     text.map_or_else(|| Ok(T::default()), parse)
 }
 
-/// Why a query parameter of a QR code was refused. The text tells the caller what is accepted.
+/// Why a query parameter of a QR code is refused. The text says what is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QrOptionError {
     #[error("must be `png` or `svg`")]
@@ -191,7 +189,7 @@ pub enum QrOptionError {
 }
 
 impl QrOptionError {
-    /// The query parameter at fault.
+    /// The refused query parameter.
     pub const fn parameter(self) -> &'static str {
         match self {
             Self::Format => "format",
@@ -202,24 +200,24 @@ impl QrOptionError {
     }
 }
 
-/// A finished QR code.
+/// A rendered QR code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QrImage {
     pub content_type: &'static str,
     pub bytes: Vec<u8>,
 }
 
-/// Why no QR code could be made.
+/// Why a QR code could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum QrError {
-    /// The content is over what the largest symbol holds: 2,331 bytes at level M.
+    /// The content exceeds the largest symbol: 2,331 bytes at level M.
     #[error("the content does not fit into a QR code")]
     Content(#[from] qrcode::types::QrError),
     #[error("can't encode the PNG")]
     Png(#[from] ::png::EncodingError),
 }
 
-/// Draws `content` as a QR code. The same arguments always give the same bytes.
+/// Renders `content` as a QR code. The same arguments always result in the same bytes.
 pub fn render(content: &str, options: &QrOptions) -> Result<QrImage, QrError> {
     let symbol = Symbol::encode(content)?;
     let bytes = match options.format {
@@ -229,11 +227,10 @@ pub fn render(content: &str, options: &QrOptions) -> Result<QrImage, QrError> {
     Ok(QrImage { content_type: options.format.content_type(), bytes })
 }
 
-/// The strong `ETag` of what [`render`] makes of the same arguments, quotes included.
+/// The strong `ETag` of what [`render`] returns for the same arguments, with quotes.
 ///
-/// It is made from the arguments, so that a conditional request is answered without drawing. It is
-/// the same on every node and in every release with the same renderer, and for two spellings of
-/// one colour.
+/// It is computed from the arguments, so a conditional request is answered without rendering. It is the same on all
+/// nodes, in all releases with the same renderer, and for different notations of a colour.
 pub fn etag(content: &str, options: &QrOptions) -> String {
     let dark = options.dark;
     let (opaque, light) = match options.light {
@@ -241,7 +238,7 @@ pub fn etag(content: &str, options: &QrOptions) -> String {
         Light::Transparent => (0, Colour::BLACK),
     };
     let mut digest = Context::new(&SHA256);
-    // Everything but the content has a fixed length, so no two inputs run together.
+    // Everything except the content has a fixed length, so different inputs have different digests.
     digest.update(&[
         RENDERER_VERSION,
         match options.format {
@@ -261,7 +258,7 @@ pub fn etag(content: &str, options: &QrOptions) -> String {
 
     let mut tag = String::with_capacity(18);
     tag.push('"');
-    // 64 bits are plenty to tell the few images of one URL apart.
+    // 64 bits are enough to distinguish the few images of one URL.
     for byte in &digest.finish().as_ref()[..8] {
         let _ = write!(tag, "{byte:02x}"); // writing to a `String` never fails
     }

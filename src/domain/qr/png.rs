@@ -1,13 +1,13 @@
-//! Draws a symbol as PNG, with one bit per pixel whatever its colours.
+//! Writes a symbol as PNG, always with one bit per pixel.
 
 use super::symbol::{QUIET_ZONE, Symbol};
 use super::{Colour, Light, QrOptions};
 use png::{BitDepth, ColorType, Compression, Encoder, EncodingError, Filter};
 
-/// How the two colours are written in one bit per pixel.
+/// How the two colours are encoded in one bit per pixel.
 struct PixelFormat {
     color_type: ColorType,
-    /// The sample of a light pixel; a dark one has the other.
+    /// The sample of a light pixel; a dark pixel has the other value.
     light_sample: u8,
     palette: Option<[u8; 6]>,
     /// Content of the `tRNS` chunk.
@@ -15,7 +15,7 @@ struct PixelFormat {
 }
 
 impl PixelFormat {
-    /// Greyscale where black and white are all it takes, for it needs no palette; else indexed.
+    /// Greyscale if black and white are enough, because it needs no palette; else indexed.
     fn of(options: &QrOptions) -> Self {
         match (options.dark, options.light) {
             (Colour::BLACK, Light::Opaque(Colour::WHITE)) => Self::greyscale(1, false),
@@ -40,7 +40,7 @@ impl PixelFormat {
     fn indexed(dark: Colour, light: Colour, transparent: bool) -> Self {
         Self {
             color_type: ColorType::Indexed,
-            // First in the palette, so that `tRNS` can stop after it.
+            // First in the palette, so that `tRNS` can end after it.
             light_sample: 0,
             palette: Some([light.red, light.green, light.blue, dark.red, dark.green, dark.blue]),
             transparency: transparent.then(|| vec![0]),
@@ -58,7 +58,7 @@ pub(super) fn draw(symbol: &Symbol, options: &QrOptions) -> Result<Vec<u8>, Enco
     encoder.set_color(format.color_type);
     encoder.set_depth(BitDepth::One);
     encoder.set_compression(Compression::Fast);
-    // Most rows repeat the one above; `Up` turns those into zeros.
+    // Most rows repeat the row above, which `Up` turns into zeros.
     encoder.set_filter(Filter::Up);
     if let Some(palette) = format.palette {
         encoder.set_palette(palette.to_vec());
@@ -72,7 +72,7 @@ pub(super) fn draw(symbol: &Symbol, options: &QrOptions) -> Result<Vec<u8>, Enco
     Ok(bytes)
 }
 
-/// The image's samples, eight to a byte, each row starting a new byte.
+/// The image's samples, eight in a byte. Each row begins a new byte.
 fn pixels(symbol: &Symbol, scale: u8, light_sample: u8) -> Vec<u8> {
     let scale = usize::from(scale);
     let quiet_zone = usize::from(QUIET_ZONE) * scale;

@@ -1,4 +1,4 @@
-//! Draws a symbol as SVG: a background and one path.
+//! Writes a symbol as SVG: a background and one path.
 
 use super::symbol::{QUIET_ZONE, Symbol};
 use super::{Light, QrOptions};
@@ -22,10 +22,10 @@ pub(super) fn draw(symbol: &Symbol, options: &QrOptions) -> String {
     svg
 }
 
-/// Adds one rectangle to the path data for each run of dark modules in a row.
+/// Adds a rectangle to the path data for each run of dark modules in a row.
 fn push_row(svg: &mut String, row: &[bool], y: u8) {
     let mut run = 0;
-    // The light module after the last one ends a run that reaches the edge.
+    // A light module after the last one ends a run at the edge.
     for (dark, x) in row.iter().chain([&false]).zip(QUIET_ZONE..) {
         if *dark {
             run += 1;

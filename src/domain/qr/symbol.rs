@@ -5,19 +5,19 @@ use qrcode::canvas::Canvas;
 use qrcode::types::QrError as EncodeError;
 use qrcode::{EcLevel, bits, ec};
 
-/// Width of the empty border on each side, in modules (ISO/IEC 18004 asks for four).
+/// Width of the empty border on each side, in modules (ISO/IEC 18004 requires four).
 pub(super) const QUIET_ZONE: u8 = 4;
 
 /// The modules of a QR symbol, without its quiet zone.
 pub(super) struct Symbol {
-    /// Modules in a row and in a column: at most 177, so that the quiet zones still fit.
+    /// Modules in a row and in a column: at most 177, so that the sum with the quiet zones fits.
     side: u8,
     /// Row by row; `true` is dark.
     modules: Vec<bool>,
 }
 
 impl Symbol {
-    /// Encodes with error correction level M, in the smallest version that holds `content`.
+    /// Encodes with error correction level M, in the smallest version that fits `content`.
     pub(super) fn encode(content: &str) -> Result<Self, EncodeError> {
         const LEVEL: EcLevel = EcLevel::M;
         let bits = bits::encode_auto(content.as_bytes(), LEVEL)?;
@@ -31,7 +31,7 @@ impl Symbol {
         Ok(Self { side, modules: mask::apply_best(&canvas, usize::from(side)) })
     }
 
-    /// Modules in a row of the image, quiet zones included.
+    /// Modules in a row of the image, including the quiet zones.
     pub(super) fn image_side(&self) -> u8 {
         self.side + 2 * QUIET_ZONE
     }
@@ -48,8 +48,8 @@ mod tests {
     use qrcode::{Color, QrCode};
 
     #[test]
-    fn a_symbol_is_the_one_that_the_encoder_makes_with_its_own_choice_of_mask() {
-        // Lengths up to version 15, in byte, alphanumeric and numeric mode, and 100 usual links.
+    fn a_symbol_equals_the_one_with_the_mask_that_the_encoder_chooses() {
+        // Lengths up to version 15, in byte, alphanumeric and numeric mode, and 100 typical links.
         let texts = ["aB3-/é", "HTTPS://GO.EXAMPLE/", "3141592653"]
             .into_iter()
             .flat_map(|unit| (1..400).step_by(19).map(|n| unit.chars().cycle().take(n).collect()))

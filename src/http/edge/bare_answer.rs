@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use httparse::{Header, ParserConfig, Response, Status};
 
 use crate::http::fast_path::encode::too_slow;
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 
 /// Finds the dispatcher's own answer, the last of its connection, at the end of what is to be written.
 ///
@@ -26,10 +26,10 @@ pub fn bare_answer(bytes: &[u8]) -> Option<(usize, Problem)> {
     let start = head.windows(7).rposition(|window| window == b"HTTP/1.")?;
     let status = head[start..].get(9..12)?;
     let problem = match status {
-        b"400" => Problem::new(Kind::MalformedBody, "The request is not well-formed HTTP/1.1."),
+        b"400" => Problem::new(ProblemKind::MalformedBody, "The request is not well-formed HTTP/1.1."),
         b"408" => too_slow(),
         b"431" => Problem::new(
-            Kind::HeadersTooLarge,
+            ProblemKind::HeadersTooLarge,
             "The head of a request may have at most 96 header fields and 131072 bytes in all.",
         ),
         [b'4' | b'5', ..] => Problem::internal(),

@@ -26,7 +26,7 @@ use super::handlers::{HandlerGuard, Handlers};
 use crate::domain::hit::HitId;
 use crate::http::Api;
 use crate::http::fields::is_host;
-use crate::http::problem::{Kind, PROBLEM_JSON, Problem};
+use crate::http::problem::{PROBLEM_JSON, Problem, ProblemKind};
 use crate::http::redirect::{self, CountedAsRedirect, Resolved};
 use crate::http::report::{Report, span_of, watched};
 use crate::http::request_id::{X_REQUEST_ID, request_id};
@@ -112,8 +112,10 @@ where
         let id = request_id(request.headers());
         let report = self.api.reporting.begin(request.head(), &id);
         if request.headers().get(HOST).is_some_and(|host| !is_host(host.as_bytes())) {
-            let problem =
-                Problem::new(Kind::MalformedBody, "The Host header is empty, or has a character that no host has.");
+            let problem = Problem::new(
+                ProblemKind::MalformedBody,
+                "The Host header is empty, or has a character that no host has.",
+            );
             let answer = problem.into_bare_response();
             if let Some(report) = report {
                 report.answered(None, answer.status(), None);

@@ -29,7 +29,7 @@ use super::framing::Framing;
 use super::handlers::Handlers;
 use crate::http::fast_path::encode::{last_answer, too_slow};
 use crate::http::fast_path::is_fast;
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::stall::Stall;
 use crate::readiness::Readiness;
 
@@ -229,7 +229,10 @@ impl ErrorRewritingStream {
     /// The dispatcher has ended. It hangs up without an answer on malformed chunks: that is for the client to know.
     pub fn poll_last_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.unanswered && !self.is_over && self.ending.is_none() {
-            self.end_with(&Problem::new(Kind::MalformedBody, "The body broke off, or its chunks are malformed."));
+            self.end_with(&Problem::new(
+                ProblemKind::MalformedBody,
+                "The body broke off, or its chunks are malformed.",
+            ));
         }
         self.poll_end(context)
     }
@@ -296,7 +299,10 @@ impl AsyncWrite for ErrorRewritingStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.ending.is_none() && self.unanswered && self.answers == 0 {
-            self.end_with(&Problem::new(Kind::MalformedBody, "The connection ended in the middle of a request."));
+            self.end_with(&Problem::new(
+                ProblemKind::MalformedBody,
+                "The connection ended in the middle of a request.",
+            ));
         }
         if self.ending.is_none() && self.has_unread(context) {
             self.ending = Some(Ending::new(Vec::new()));

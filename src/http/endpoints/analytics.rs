@@ -12,19 +12,19 @@ use crate::domain::link::ShortId;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, parameters, problem};
+use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem};
 use crate::http::openapi::schemas::ShortIdPath;
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
 static ANALYTICS: Tag =
-    Tag { name: "Analytics", description: "Who followed a link: how often, when, from where, with what." };
+    Tag { name: "Analytics", description: "Hits of a link: how many, when, from where, and by which devices." };
 
-/// Of the full analytics.
+/// The rate limit of the full analytics.
 pub static ANALYTICS_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(2), name: "analytics", setting: "analytics_per_minute" };
 
-/// Of the summary.
+/// The rate limit of the summary.
 pub static SUMMARY_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(3), name: "summary", setting: "summary_per_minute" };
 
@@ -40,38 +40,39 @@ pub struct DailyCount {
 
 /// Hits under one label.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct LabelCount {
-    /// What is counted, such as `example.com`, `California, US` or `mobile`.
+#[schema(as = LabelCount)]
+pub struct CountOfLabel {
+    /// The label, such as `example.com`, `California, US` or `mobile`.
     pub label: String,
-    /// Hits under this label, over the link's lifetime.
+    /// Hits with this label since the link was created.
     pub count: u64,
 }
 
-/// Full analytics of a link. Lists are by count, equal counts by label, over the link's lifetime.
+/// Full analytics of a link. Lists are sorted by count, then by label, and count since the link was created.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AnalyticsRecord {
-    /// Lifetime hit count: exactly the sum of `devices`.
+    /// All hits of the link: exactly the sum of `devices`.
     pub total_hits: u64,
     /// Hits in the last 7 days: the sum of the last 7 entries of `daily`.
     pub last_7_days: u64,
-    /// Hits of each of the last 30 days (UTC), oldest first, today last, days without hits too.
+    /// Hits on each of the last 30 days (UTC), oldest first, ending today, including days without hits.
     #[schema(min_items = 30, max_items = 30)]
     pub daily: Vec<DailyCount>,
-    /// Top 10 referring domains, without `www.`; hits without a referrer are not listed.
+    /// Top 10 referring domains, without `www.`. Hits without a referrer are not listed.
     #[schema(max_items = 10)]
-    pub referrers: Vec<LabelCount>,
-    /// Top 10 countries, as ISO 3166 codes: `US`. Empty where the service has no geo database, and so are the next two.
+    pub referrers: Vec<CountOfLabel>,
+    /// Top 10 countries, as ISO 3166 codes: `US`. Without a geo database, this list and the next two are empty.
     #[schema(max_items = 10)]
-    pub countries: Vec<LabelCount>,
+    pub countries: Vec<CountOfLabel>,
     /// Top 10 regions: `California, US`.
     #[schema(max_items = 10)]
-    pub regions: Vec<LabelCount>,
+    pub regions: Vec<CountOfLabel>,
     /// Top 10 cities: `San Francisco, California, US`.
     #[schema(max_items = 10)]
-    pub cities: Vec<LabelCount>,
+    pub cities: Vec<CountOfLabel>,
     /// Hits by kind of device: always all three of `desktop`, `mobile` and `tablet`.
     #[schema(min_items = 3, max_items = 3)]
-    pub devices: Vec<LabelCount>,
+    pub devices: Vec<CountOfLabel>,
 }
 
 /// Lightweight analytics of a link.
@@ -80,18 +81,18 @@ pub struct AnalyticsSummary {
     /// The link.
     #[schema(pattern = "^[0-9A-Za-z]{7}$")]
     pub short_id: String,
-    /// Lifetime hit count.
+    /// All hits of the link.
     pub total_hits: u64,
-    /// Hits in the last 7 days, today (UTC) among them.
+    /// Hits in the last 7 days, including today (UTC).
     pub last_7_days: u64,
-    /// Hits in the last 30 days, today (UTC) among them.
+    /// Hits in the last 30 days, including today (UTC).
     pub last_30_days: u64,
 }
 
 impl From<Analytics> for AnalyticsRecord {
     fn from(analytics: Analytics) -> Self {
         let labels =
-            |labels: Vec<Labelled>| labels.into_iter().map(|(label, count)| LabelCount { label, count }).collect();
+            |labels: Vec<Labelled>| labels.into_iter().map(|(label, count)| CountOfLabel { label, count }).collect();
         let daily = analytics.daily.into_iter().map(|(day, count)| DailyCount { date: day.to_string(), count });
         Self {
             total_hits: analytics.total_hits,
@@ -115,24 +116,24 @@ pub static FULL: Endpoint = Endpoint {
         id: "getLinkAnalytics",
         summary: "Full link analytics",
         description: "\
-Counts of a link's hits, to the key that made it and to the root key. A hit is in them within 2 s. Counts are exact: a
-request that was answered 302 is one hit, also when the service was killed right after.
+Returns the counts of a link's hits to its owner and to the root key. A hit is counted within 2 s. Counts are exact: every
+request that is answered 302 is one hit, even if the service crashes right after the answer.
 
-For a link that was made with `tracked: false`: 403 `untracked-link`.",
+For a link that was created with `tracked: false`: 403 `untracked-link`.",
         tag: &ANALYTICS,
         parameters: &[parameters::<ShortIdPath>()],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
             description: "The analytics.",
             content: &[json_body::<AnalyticsRecord>(|| json!(example()))],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
         problems: &[
-            problem(Kind::Validation),
-            problem(Kind::NotFound),
-            problem(Kind::NotOwner),
-            problem(Kind::UntrackedLink),
+            problem(ProblemKind::Validation),
+            problem(ProblemKind::NotFound),
+            problem(ProblemKind::NotOwner),
+            problem(ProblemKind::UntrackedLink),
         ],
     },
 };
@@ -148,7 +149,7 @@ pub async fn full(
     Ok(web::Json(AnalyticsRecord::from(analytics)))
 }
 
-/// Example of the API reference.
+/// The example of the API reference.
 fn example() -> AnalyticsRecord {
     let last = Timestamp::parse("2026-11-21T00:00:00Z").unwrap_or_default().day();
     let daily = (0..30).rev().map(|before| {
@@ -156,7 +157,7 @@ fn example() -> AnalyticsRecord {
         DailyCount { date: last.minus(before).to_string(), count }
     });
     let labels = |counts: &[(&str, u64)]| {
-        counts.iter().map(|(label, count)| LabelCount { label: (*label).into(), count: *count }).collect()
+        counts.iter().map(|(label, count)| CountOfLabel { label: (*label).into(), count: *count }).collect()
     };
     AnalyticsRecord {
         total_hits: 81,
@@ -179,23 +180,23 @@ pub static SUMMARY: Endpoint = Endpoint {
         id: "getLinkAnalyticsSummary",
         summary: "Lightweight analytics summary",
         description: "\
-The totals of a link alone. Same rules as the full analytics, with a rate limit of its own.",
+Returns only the totals of a link. The rules are those of the full analytics; the rate limit is separate.",
         tag: &ANALYTICS,
         parameters: &[parameters::<ShortIdPath>()],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
             description: "The summary.",
             content: &[json_body::<AnalyticsSummary>(
                 || json!({"short_id": "aB3xY9z", "total_hits": 81, "last_7_days": 81, "last_30_days": 81}),
             )],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
         problems: &[
-            problem(Kind::Validation),
-            problem(Kind::NotFound),
-            problem(Kind::NotOwner),
-            problem(Kind::UntrackedLink),
+            problem(ProblemKind::Validation),
+            problem(ProblemKind::NotFound),
+            problem(ProblemKind::NotOwner),
+            problem(ProblemKind::UntrackedLink),
         ],
     },
 };

@@ -8,33 +8,33 @@ use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use serde_json::json;
 use uuid::Uuid;
 
-use self::records::{IssuedKeyRecord, KeyList, KeyPage, KeyRecord, KeyRotation, NewApiKey, Revocation};
+use self::records::{IssuedKeyRecord, KeyList, KeyRecord, KeyRotation, ListKeysParameters, NewApiKey, Revocation};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller, presented_secret};
-use crate::http::body::{Fields, read_json};
+use crate::http::body::{BodyFields, read_json};
 use crate::http::endpoint::{
-    self, Answer, Asks, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::openapi::schemas::{DescendantsName, KeyIdPath};
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
-use crate::service::keys::{Descendants, KeyError, NewKey, Rotation};
+use crate::service::keys::{Descendants, KeyError, NewKey, RotationRequest};
 
-/// Of the four endpoints under `/api-keys`, counted together.
+/// The rate limit of the four endpoints under `/api-keys`, counted together.
 pub static API_KEYS_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(6), name: "api_keys", setting: "api_keys_per_minute" };
 
 static API_KEYS: Tag =
-    Tag { name: "API keys", description: "Make, list, revoke and rotate keys. All four share one rate limit." };
+    Tag { name: "API keys", description: "Create, list, revoke and rotate keys. All four share one rate limit." };
 const KEYS: Access = Access { scope: Scope::KeysManage, rate_limit: &API_KEYS_RATE, or_self: false };
 
-/// Keys on a page when no `limit` is given.
+/// The default number of keys on a page.
 const DEFAULT_PAGE: usize = 50;
-/// The longest grace of a rotation: a week.
+/// The maximum grace period of a rotation: a week.
 const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
 
 pub static CREATE: Endpoint = Endpoint {
@@ -46,22 +46,21 @@ pub static CREATE: Endpoint = Endpoint {
         id: "createApiKey",
         summary: "Create an API key",
         description: "\
-Creates a key below the one that asks, and answers it with its secrets: **the only time that they are shown**. A key can
-neither be of a higher tier nor have a scope that its creator lacks, nor expire later, and it is at most 16 levels below
-the root key.
+Creates a key below the caller's key and returns it with its secrets, **which are shown only once**. A key can't have a
+higher tier, a scope or a later expiry than its creator, and is at most 16 levels below the root key.
 
-How many live keys a key may have created depends on its tier; keys that are revoked or expired do not count, nor do keys
-that other keys created. The next one is refused, 403 `key-quota-exceeded`. The root key has no such limit.",
+The tier limits how many live keys a key may have created. Revoked and expired keys do not count, nor do keys that other
+keys created. Above the limit: 403 `key-quota-exceeded`. The root key has no limit.",
         tag: &API_KEYS,
         parameters: &[],
         body: Some(Body {
-            description: "The key to make.",
+            description: "The key to create.",
             shape: shape::<NewApiKey>(),
             required: true,
             examples: &[
                 Example {
                     name: "all",
-                    summary: "A key that can only make links, for a time",
+                    summary: "A key that can only create links and expires",
                     value: || {
                         json!({
                             "name": "summer campaign",
@@ -73,24 +72,24 @@ that other keys created. The next one is refused, 403 `key-quota-exceeded`. The 
                 },
                 Example {
                     name: "name",
-                    summary: "A Free key with the usual scopes",
+                    summary: "A Free key with the default scopes",
                     value: || json!({"name": "web shop"}),
                 },
             ],
         }),
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 201,
-            description: "The key is made.",
+            description: "The key is created.",
             content: &[json_body::<IssuedKeyRecord>(|| json!(IssuedKeyRecord::example()))],
             names: Some("key_id"),
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
         problems: &[
-            problem_like(Kind::Forbidden, || {
-                KeyError::Forbidden("a key can't make one of a higher tier than its own").into()
+            problem_like(ProblemKind::Forbidden, || {
+                KeyError::Forbidden("a key can't create a key of a higher tier than its own").into()
             }),
-            problem(Kind::KeyQuotaExceeded),
-            problem_like(Kind::Validation, || fault_at("/name", "is required")),
+            problem(ProblemKind::KeyQuotaExceeded),
+            problem_like(ProblemKind::Validation, || fault_at("/name", "is required")),
         ],
     },
 };
@@ -102,7 +101,7 @@ pub async fn create(
     payload: web::Payload,
 ) -> Result<impl Responder, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = Fields::parse(&body)?;
+    let mut fields = BodyFields::parse(&body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let new = new_key(fields, &caller.key, api.clock.now())?;
     let key = api.keys.create(&caller.key, new).await.inspect_err(|error| {
@@ -113,7 +112,7 @@ pub async fn create(
     Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
 }
 
-fn new_key(mut fields: Fields<'_>, creator: &ApiKey, now: Timestamp) -> Result<NewKey, Problem> {
+fn new_key(mut fields: BodyFields<'_>, creator: &ApiKey, now: Timestamp) -> Result<NewKey, Problem> {
     let name = fields.take_required_string("name");
     if let Some(fault) = name.as_deref().and_then(fault_of_name) {
         fields.faults.at("/name", fault);
@@ -145,12 +144,12 @@ fn new_key(mut fields: Fields<'_>, creator: &ApiKey, now: Timestamp) -> Result<N
         }
     };
     fields.finish()?;
-    // `finish` has told of a name that is missing or malformed.
+    // `finish` has reported a missing or malformed name.
     let name = name.ok_or_else(Problem::internal)?;
     Ok(NewKey { name, tier, scopes, expires_at })
 }
 
-fn scopes(fields: &mut Fields<'_>) -> Option<ScopeSet> {
+fn scopes(fields: &mut BodyFields<'_>) -> Option<ScopeSet> {
     let values = fields.take_array("scopes")?;
     let mut scopes = ScopeSet::EMPTY;
     for (index, value) in values.into_iter().enumerate() {
@@ -177,18 +176,18 @@ pub static LIST: Endpoint = Endpoint {
         id: "listApiKeys",
         summary: "List API keys",
         description: "\
-Newest first, without secrets: the key that asks and all those below it, to the root key all there are. Keys that were
-revoked are not listed; keys that have expired are.",
+Lists the caller's key and all keys below it, newest first, without secrets; for the root key, all keys. Revoked keys are
+not listed; expired keys are.",
         tag: &API_KEYS,
-        parameters: &[parameters::<KeyPage>()],
+        parameters: &[parameters::<ListKeysParameters>()],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
             description: "A page of keys.",
             content: &[json_body::<KeyList>(|| json!(KeyList::example()))],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
-        problems: &[problem(Kind::Validation)],
+        problems: &[problem(ProblemKind::Validation)],
     },
 };
 
@@ -214,21 +213,21 @@ pub static REVOKE: Endpoint = Endpoint {
         id: "revokeApiKey",
         summary: "Revoke an API key",
         description: "\
-Ends a key for good: it is refused at once by the node that answered, and within 5 s by all others. Its links go on
-redirecting. A second time, the key is unknown: 404. The root key can't be revoked.
+Revokes a key permanently. The node that answers refuses the key at once, all other nodes within 5 s. Its links still
+redirect. A revoked key is unknown: a second request is answered 404. The root key can't be revoked.
 
 With `descendants=revoke` all keys below it are revoked too: those that it created, those that they created, and so on.
-They are revoked first, and the key itself last: where the answer is 503 or none at all, some may be revoked, and the same
-request again revokes the rest.",
+They are revoked first, and the key itself last. If the answer is 503 or is missing, some keys may be revoked; repeat the
+request to revoke the rest.",
         tag: &API_KEYS,
         parameters: &[parameters::<KeyIdPath>(), parameters::<Revocation>().with_schemas(&[shape::<DescendantsName>()])],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 204,
             description: "The key is revoked, and with `descendants=revoke` all keys below it.",
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
-        problems: &[problem(Kind::Forbidden), problem(Kind::Validation), problem(Kind::NotFound)],
+        problems: &[problem(ProblemKind::Forbidden), problem(ProblemKind::Validation), problem(ProblemKind::NotFound)],
     },
 };
 
@@ -255,40 +254,41 @@ pub static ROTATE: Endpoint = Endpoint {
         id: "rotateApiKey",
         summary: "Rotate an API key",
         description: "\
-Gives a key a new secret, and its webhooks too where asked for. Its `key_id`, tier, scopes, links, usage and counters
-stay. A key may rotate itself without the scope, by its current secret alone: with the old one, in its grace, it is 403.
+Replaces the secret of a key and, if requested, its webhook secret. `key_id`, tier, scopes, links, usage and counts do not
+change. A key may rotate itself without the scope, but only with its current secret: a previous secret in its grace period
+is answered 403.
 
-The old secret ends at once, or after `grace_seconds`. While the root key comes from the server's settings, only its
-webhook secret can be rotated here: with `rotate_webhook_secret`, and the answer has no `key`.",
+The old secret is valid until `grace_seconds` have passed, by default not at all. If the root key is set in the server's
+environment, only its webhook secret can be rotated, with `rotate_webhook_secret`; the answer then has no `key`.",
         tag: &API_KEYS,
         parameters: &[parameters::<KeyIdPath>()],
         body: Some(Body {
-            description: "How to rotate; an empty body is fine.",
+            description: "How to rotate. The body is optional.",
             shape: shape::<KeyRotation>(),
             required: false,
             examples: &[
                 Example {
                     name: "both",
-                    summary: "The webhook secret too",
+                    summary: "Also the webhook secret",
                     value: || json!({"grace_seconds": 86400, "rotate_webhook_secret": true}),
                 },
                 Example {
                     name: "grace",
-                    summary: "The old key works for an hour more",
+                    summary: "The old key remains valid for an hour",
                     value: || json!({"grace_seconds": 3600}),
                 },
             ],
         }),
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
-            description: "The key has a new secret, shown this once; `webhook_secret` only where it was rotated too.",
+            description: "The key has a new secret, which is shown only once. `webhook_secret` is present if it was rotated too.",
             content: &[json_body::<IssuedKeyRecord>(|| json!(IssuedKeyRecord::rotated_example()))],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
         problems: &[
-            problem(Kind::Forbidden),
-            problem(Kind::NotFound),
-            problem_like(Kind::Validation, || fault_at("/grace_seconds", "must be an integer from 0 to 604800")),
+            problem(ProblemKind::Forbidden),
+            problem(ProblemKind::NotFound),
+            problem_like(ProblemKind::Validation, || fault_at("/grace_seconds", "must be an integer from 0 to 604800")),
         ],
     },
 };
@@ -301,7 +301,7 @@ pub async fn rotate(
     payload: web::Payload,
 ) -> Result<impl Responder, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = if body.is_empty() { Fields::none() } else { Fields::parse(&body)? };
+    let mut fields = if body.is_empty() { BodyFields::none() } else { BodyFields::parse(&body)? };
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let rotation = rotation(fields)?;
     let presented = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
@@ -310,9 +310,9 @@ pub async fn rotate(
     Ok(web::Json(IssuedKeyRecord::of(&key, last_used_at)))
 }
 
-fn rotation(mut fields: Fields<'_>) -> Result<Rotation, Problem> {
+fn rotation(mut fields: BodyFields<'_>) -> Result<RotationRequest, Problem> {
     let grace = fields.take("grace_seconds").and_then(|value| {
-        // `60.0` is an integer in JSON, and some clients have no other numbers.
+        // `60.0` is an integer in JSON, and some clients have only floating-point numbers.
         let seconds = serde_json::from_str(value.get()).ok().filter(|seconds: &f64| seconds.fract() == 0.0);
         let grace = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let grace = grace.filter(|grace| *grace <= MAX_GRACE);
@@ -323,11 +323,11 @@ fn rotation(mut fields: Fields<'_>) -> Result<Rotation, Problem> {
     });
     let webhook_secret_too = fields.take_bool("rotate_webhook_secret").unwrap_or(false);
     fields.finish()?;
-    Ok(Rotation { grace: grace.unwrap_or_default(), webhook_secret_too })
+    Ok(RotationRequest { grace: grace.unwrap_or_default(), webhook_secret_too })
 }
 
-/// Text that is no UUID is the id of no key.
+/// Text that is not a UUID matches no key.
 fn key_id(text: &str) -> Result<KeyId, Problem> {
     let id = Uuid::try_parse(text).map(KeyId);
-    id.map_err(|_| Problem::new(Kind::NotFound, "Unknown API key."))
+    id.map_err(|_| Problem::new(ProblemKind::NotFound, "Unknown API key."))
 }

@@ -5,20 +5,21 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body};
+use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body};
 
-pub static SERVICE: Tag = Tag { name: "Service", description: "The service itself." };
+pub static SERVICE: Tag = Tag { name: "Service", description: "State of the service." };
 
-/// Who answers here.
+/// The state of the service.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Health {
-    /// Always `ok`: a service that can't serve does not answer here.
+#[schema(as = Health)]
+pub struct HealthRecord {
+    /// Always `ok`: a service that can't serve does not answer.
     #[schema(pattern = "^ok$")]
     pub status: &'static str,
     /// Always `signpost`.
     #[schema(pattern = "^signpost$")]
     pub service: &'static str,
-    /// The version that runs.
+    /// The running version.
     pub version: &'static str,
 }
 
@@ -30,22 +31,22 @@ pub static GET: Endpoint = Endpoint {
     docs: Docs {
         id: "getHealth",
         summary: "Health check",
-        description: "Tells that the service answers. Needs no key, has no limit, and ignores any query.",
+        description: "Shows that the service answers. Needs no key, is not limited, and ignores the query.",
         tag: &SERVICE,
         parameters: &[],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
             description: "The service answers.",
-            content: &[json_body::<Health>(
+            content: &[json_body::<HealthRecord>(
                 || json!({"status": "ok", "service": "signpost", "version": env!("CARGO_PKG_VERSION")}),
             )],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
         problems: &[],
     },
 };
 
 pub async fn get() -> impl Responder {
-    web::Json(Health { status: "ok", service: "signpost", version: env!("CARGO_PKG_VERSION") })
+    web::Json(HealthRecord { status: "ok", service: "signpost", version: env!("CARGO_PKG_VERSION") })
 }

@@ -16,27 +16,27 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::body::{Fields, read_json, string};
+use crate::http::body::{BodyFields, read_json, string};
 use crate::http::endpoint::{
-    self, Answer, Asks, Body, Docs, Endpoint, Example, Tag, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::openapi::schemas::ShortIdPath;
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 use crate::http::times;
 use crate::service::links::CreateError;
 
-pub static LINKS: Tag = Tag { name: "Links", description: "Make short links, follow them, draw them." };
+pub static LINKS: Tag = Tag { name: "Links", description: "Short links, their redirects and their QR codes." };
 
-/// Of `POST /shorten`.
+/// The rate limit of `POST /shorten`.
 pub static SHORTEN_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(0), name: "shorten", setting: "shorten_per_minute" };
 
-/// Of `GET /links/{short_id}`.
+/// The rate limit of `GET /links/{short_id}`.
 pub static LINK_RATE: RateLimit = RateLimit { id: RateLimitId::new(1), name: "link", setting: "link_per_minute" };
 
-/// Webhooks of a link at the most.
+/// The maximum number of webhooks of a link.
 const MAX_WEBHOOKS: usize = 10;
 const LINKS_CREATED: HeaderName = HeaderName::from_static("x-usage-links-created");
 const LINKS_LIMIT: HeaderName = HeaderName::from_static("x-usage-links-limit");
@@ -44,13 +44,13 @@ const LINKS_LIMIT: HeaderName = HeaderName::from_static("x-usage-links-limit");
 /// A short link.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Shortlink {
-    /// Identifier of the link; used in paths.
+    /// Id of the link, as in paths.
     #[schema(pattern = "^[0-9A-Za-z]{7}$")]
     pub short_id: String,
-    /// The short link itself: `{base_url}/<short_id>`.
+    /// The short link: `{base_url}/<short_id>`.
     #[schema(format = "uri")]
     pub short_url: String,
-    /// Target of the redirect: as sent when it is pure ASCII, else in its normal (WHATWG) form.
+    /// Target of the redirect: as sent if it is ASCII, else in its normalized (WHATWG) form.
     #[schema(format = "uri")]
     pub redirect_url: String,
     /// Creation time, UTC.
@@ -59,37 +59,37 @@ pub struct Shortlink {
     pub created_at: Timestamp,
 }
 
-/// A short link with all that is stored of it.
+/// A short link with all of its stored fields.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct StoredLink {
     #[serde(flatten)]
     pub link: Shortlink,
-    /// Custom JSON, with key order and number text as sent; `{}` where none was sent.
+    /// Custom JSON, with key order and number text as sent. Default: `{}`.
     #[schema(value_type = Object)]
     pub data: Box<RawValue>,
-    /// Endpoints notified on each click, as sent.
+    /// URLs that are notified of each hit, as sent.
     pub webhooks: Vec<String>,
-    /// Whether hits are kept for analytics.
+    /// Whether hits are counted for analytics.
     pub tracked: bool,
 }
 
-/// What a new link is to be. A field that is `null` is as if it were not there.
+/// A new link. A field that is `null` counts as missing.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct NewShortlink {
-    /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without white
-    /// space or control characters, and not at this service itself.
+    /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without
+    /// white space or control characters, and not at this service itself.
     #[schema(format = "uri", pattern = "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#\\\\\\s][^\\s]*$", max_length = 8192)]
     redirect_url: String,
-    /// Custom JSON, delivered to the webhooks with key order and number text as sent. At most 10,240 bytes of UTF-8, not
-    /// counting white space between tokens. None: `{}` is delivered.
+    /// Custom JSON, delivered to the webhooks with key order and number text as sent. At most 10,240 bytes of UTF-8,
+    /// without white space between tokens. Default: `{}`.
     #[schema(additional_properties)]
     data: Option<serde_json::Map<String, serde_json::Value>>,
     #[schema(schema_with = webhook_urls)]
     webhooks: Option<Vec<String>>,
-    /// Whether to keep hits for analytics. An untracked link redirects, fires its webhooks and counts in the usage of its
-    /// key, but its analytics answer 403.
+    /// Whether to count hits for analytics. An untracked link redirects, fires its webhooks and counts in the usage
+    /// of its key, but its analytics are answered 403.
     #[schema(default = true)]
     tracked: Option<bool>,
 }
@@ -103,8 +103,8 @@ fn webhook_urls() -> Array {
     ArrayBuilder::new()
         .schema_type(SchemaType::from_iter([Type::Array, Type::Null]))
         .description(Some(
-            "Endpoints notified on each click: at most 10 `http` or `https` URLs of at most 2,048 bytes each, without user \
-             name or password. Two that mean the same request are a fault, and so is an address that is not public, or `localhost`.",
+            "URLs that are notified of each hit: at most 10 `http` or `https` URLs of at most 2,048 bytes each, without user \
+             name or password. Two URLs that mean the same request are an error, and so are `localhost` and addresses that are not public.",
         ))
         .items(url)
         .max_items(Some(MAX_WEBHOOKS))
@@ -130,15 +130,15 @@ pub static CREATE: Endpoint = Endpoint {
         id: "createShortlink",
         summary: "Create a shortlink",
         description: "\
-Makes a short link to `redirect_url` and answers it. Its `short_id` is made by the service and never one that is taken.
-An answered link is on disk.
+Creates a short link to `redirect_url`. The service generates its `short_id`, which is unique. The link is on disk before it
+is returned.
 
-Counts one link of the key's month; a request that fails counts none. Past the monthly quota of the tier: 403
-`link-quota-exceeded`, with `limit` and `current`.",
+Uses one link of the key's monthly quota; a request that fails uses none. Above the quota: 403 `link-quota-exceeded`, with
+`limit` and `current`.",
         tag: &LINKS,
         parameters: &[],
         body: Some(Body {
-            description: "The link to make.",
+            description: "The link to create.",
             shape: shape::<NewShortlink>(),
             required: true,
             examples: &[
@@ -160,9 +160,9 @@ Counts one link of the key's month; a request that fails counts none. Past the m
                 },
             ],
         }),
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
-            description: "The link is made.",
+            description: "The link is created.",
             content: &[json_body::<Shortlink>(|| {
                 json!({
                     "short_id": "aB3xY9z",
@@ -175,8 +175,8 @@ Counts one link of the key's month; a request that fails counts none. Past the m
             names: Some("short_id"),
         }],
         problems: &[
-            problem(Kind::LinkQuotaExceeded),
-            problem_like(Kind::Validation, || {
+            problem(ProblemKind::LinkQuotaExceeded),
+            problem_like(ProblemKind::Validation, || {
                 fault_at("/webhooks/2", "must be an absolute http or https URL with a host")
             }),
         ],
@@ -190,7 +190,7 @@ pub async fn create(
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = Fields::parse(&body)?;
+    let mut fields = BodyFields::parse(&body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let new = new_link(&api, fields)?;
     let key = &caller.key;
@@ -223,8 +223,8 @@ fn usage_headers(created: u64, limit: MonthlyLimit) -> [(HeaderName, HeaderValue
     [(LINKS_CREATED, HeaderValue::from(created)), (LINKS_LIMIT, limit)]
 }
 
-/// Takes the body apart; tells all its faults at once.
-fn new_link(api: &Api, mut fields: Fields<'_>) -> Result<NewLink, Problem> {
+/// Parses the body and reports all of its errors.
+fn new_link(api: &Api, mut fields: BodyFields<'_>) -> Result<NewLink, Problem> {
     let target = fields.take_required_string("redirect_url").and_then(|text| {
         let parsed = TargetUrl::parse(&text, &api.base_url);
         parsed.map_err(|error| fields.faults.at("/redirect_url", error.to_string())).ok()
@@ -233,12 +233,12 @@ fn new_link(api: &Api, mut fields: Fields<'_>) -> Result<NewLink, Problem> {
     let webhooks = webhooks(api, &mut fields);
     let tracked = fields.take_bool("tracked").unwrap_or(true);
     fields.finish()?;
-    // `finish` has told of a target that is missing or malformed.
+    // `finish` has reported a missing or malformed target.
     let target = target.ok_or_else(Problem::internal)?;
     Ok(NewLink { target, data, webhooks, tracked })
 }
 
-fn data(fields: &mut Fields<'_>) -> LinkData {
+fn data(fields: &mut BodyFields<'_>) -> LinkData {
     let Some(value) = fields.take("data") else { return LinkData::default() };
     if !value.get().starts_with('{') {
         fields.faults.at("/data", "must be an object");
@@ -250,13 +250,13 @@ fn data(fields: &mut Fields<'_>) -> LinkData {
     })
 }
 
-fn webhooks(api: &Api, fields: &mut Fields<'_>) -> Vec<String> {
+fn webhooks(api: &Api, fields: &mut BodyFields<'_>) -> Vec<String> {
     let Some(values) = fields.take_array("webhooks") else { return Vec::new() };
     if values.len() > MAX_WEBHOOKS {
         fields.faults.at("/webhooks", "must have at most 10 entries");
     }
     let mut urls: Vec<WebhookUrl> = Vec::with_capacity(values.len());
-    // With more, the first ones tell enough.
+    // Further entries are not checked.
     for (index, value) in values.into_iter().take(MAX_WEBHOOKS).enumerate() {
         let at = format!("/webhooks/{index}");
         let text = match string(value) {
@@ -287,11 +287,11 @@ pub static GET: Endpoint = Endpoint {
         id: "getShortlink",
         summary: "Get a shortlink",
         description: "\
-Answers a link with all that is stored of it, to the key that made it and to the root key.",
+Returns a link with all of its stored fields to its owner, the key that created it, and to the root key.",
         tag: &LINKS,
         parameters: &[parameters::<ShortIdPath>()],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
             description: "The link.",
             content: &[json_body::<StoredLink>(|| {
@@ -305,9 +305,9 @@ Answers a link with all that is stored of it, to the key that made it and to the
                     "tracked": true,
                 })
             })],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
-        problems: &[problem(Kind::Validation), problem(Kind::NotFound), problem(Kind::NotOwner)],
+        problems: &[problem(ProblemKind::Validation), problem(ProblemKind::NotFound), problem(ProblemKind::NotOwner)],
     },
 };
 

@@ -1,6 +1,6 @@
 //! The endpoints of the API: one file for each resource, and the table of all of them.
 //!
-//! `docs/adding-things.md` says how one is added.
+//! `docs/adding-things.md` describes how to add one.
 
 pub mod analytics;
 pub mod api_keys;
@@ -34,7 +34,7 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &reference::PAGE,
 ];
 
-/// The rate limits of keys that the endpoints name, each once.
+/// The rate limits of keys of all endpoints, each once.
 pub fn rate_limits() -> Vec<&'static RateLimit> {
     let mut limits: Vec<&'static RateLimit> = Vec::new();
     for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
@@ -45,7 +45,7 @@ pub fn rate_limits() -> Vec<&'static RateLimit> {
     limits
 }
 
-/// The endpoints that limit requests by client, each with its limit.
+/// The endpoints that limit requests by client, with their limits.
 pub fn client_limits() -> impl Iterator<Item = (&'static Endpoint, &'static ClientLimit)> {
     ENDPOINTS.iter().filter_map(|&endpoint| match endpoint.asks {
         Asks::Client(limit) => Some((endpoint, limit)),
@@ -67,7 +67,7 @@ mod tests {
         count(limits.iter().map(|limit| limit.id.number().to_string()).collect());
         count(limits.iter().map(|limit| limit.name.to_owned()).collect());
         count(limits.iter().map(|limit| limit.setting.to_owned()).collect());
-        // A limit that is declared twice would be told apart by nothing.
+        // A limit that is declared twice could not be distinguished.
         for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
             let is_listed = limits.iter().any(|limit| ptr::eq(*limit, access.rate_limit));
             assert!(is_listed, "the number of {:?} is taken", access.rate_limit);

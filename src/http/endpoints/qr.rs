@@ -9,34 +9,34 @@ use crate::domain::link::ShortId;
 use crate::domain::qr::{self, QrOptions, QrParameters};
 use crate::http::Api;
 use crate::http::endpoint::{
-    self, Answer, Asks, ClientLimit, Content, Docs, Endpoint, inline_shape, parameters, problem, shape,
+    self, Asks, ClientLimit, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem, shape,
 };
 use crate::http::openapi::schemas::{Binary, ImageFormat, Revalidation, ShortIdPath};
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
 pub static QR_LIMIT: ClientLimit = ClientLimit { name: "qr", setting: "qr_per_minute" };
 
 const CACHEABLE: HeaderValue = HeaderValue::from_static("public, max-age=86400");
 
-/// How to draw a QR code.
+/// Parameters of a QR code.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
 pub struct QrQuery {
-    /// Output image format.
+    /// Image format.
     #[param(default = "png")]
     format: Option<ImageFormat>,
-    /// Size multiplier: pixels for each module. The image is (modules + 8) × `scale` pixels wide and high.
+    /// Pixels for each module. The image is (modules + 8) × `scale` pixels wide and high.
     #[param(minimum = 1, maximum = 20, default = 5)]
     scale: Option<u8>,
-    /// Module colour: hex `#rgb` or `#rrggbb` (the `#` may be left out; in a URL it is `%23`), or CMYK percentages
-    /// `cmyk(0,100,100,0)` or `0,100,100,0`.
+    /// Colour of the modules: hex `#rgb` or `#rrggbb` (the `#` is optional; in a URL it is `%23`), or CMYK
+    /// percentages `cmyk(0,100,100,0)` or `0,100,100,0`.
     #[param(default = "#000000", example = "#1a237e")]
     dark: Option<String>,
-    /// Background: as `dark`, or `transparent`. Refused, 422, where a scanner could not tell the two
-    /// apart: their brightness (luma, 0.299 red + 0.587 green + 0.114 blue) must differ by at least 25 % of that between
-    /// black and white. `dark` may be the brighter one; beside `transparent` every `dark` is taken.
+    /// Colour of the background: as `dark`, or `transparent`. Refused with 422 if a scanner could not distinguish the
+    /// two: their brightness (luma, 0.299 red + 0.587 green + 0.114 blue) must differ by at least 25 % of that
+    /// between black and white. `dark` may be the brighter one. With `transparent` every `dark` is accepted.
     #[param(default = "#FFFFFF", example = "transparent")]
     light: Option<String>,
 }
@@ -50,9 +50,9 @@ pub static GET: Endpoint = Endpoint {
         id: "getQrCode",
         summary: "Generate QR code",
         description: "\
-An image of the link's `short_url` as a QR code: error correction level M, a quiet zone of 4 modules. Needs no key.
+Returns the link's `short_url` as a QR code with error correction level M and a quiet zone of 4 modules. Needs no key.
 
-The image may be kept for a day. With its `ETag` in `If-None-Match` the answer is 304, without the image.",
+The image may be cached for a day. If `If-None-Match` has its `ETag`, the answer is 304, without the image.",
         tag: &LINKS,
         parameters: &[
             parameters::<ShortIdPath>(),
@@ -61,7 +61,7 @@ The image may be kept for a day. With its `ETag` in `If-None-Match` the answer i
         ],
         body: None,
         answers: &[
-            Answer {
+            ResponseDoc {
                 status: 200,
                 description: "The image.",
                 content: &[
@@ -69,16 +69,20 @@ The image may be kept for a day. With its `ETag` in `If-None-Match` the answer i
                     Content { media_type: "image/svg+xml", shape: inline_shape::<String>(), example: None },
                 ],
                 headers: &["Cache-Control", "ETag"],
-                ..Answer::NONE
+                ..ResponseDoc::NONE
             },
-            Answer {
+            ResponseDoc {
                 status: 304,
-                description: "The client has the image.",
+                description: "The client's copy of the image is current.",
                 headers: &["Cache-Control", "ETag"],
-                ..Answer::NONE
+                ..ResponseDoc::NONE
             },
         ],
-        problems: &[problem(Kind::Validation), problem(Kind::NotFound), problem(Kind::Unavailable)],
+        problems: &[
+            problem(ProblemKind::Validation),
+            problem(ProblemKind::NotFound),
+            problem(ProblemKind::Unavailable),
+        ],
     },
 };
 
@@ -98,7 +102,7 @@ pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<Stri
         HttpResponse::NotModified().finish()
     } else {
         let image = qr::render(&content, &options).map_err(|error| {
-            tracing::error!(%error, "can't draw a QR code");
+            tracing::error!(%error, "can't render a QR code");
             Problem::internal()
         })?;
         HttpResponse::Ok().insert_header((CONTENT_TYPE, image.content_type)).body(image.bytes)
@@ -125,11 +129,11 @@ fn options(request: &HttpRequest) -> Result<QrOptions, Problem> {
         query.faults.parameter(error.parameter(), error.to_string());
     }
     query.finish()?;
-    // `finish` has told of what could not be parsed.
+    // `finish` has reported invalid options.
     parsed.map_err(|_| Problem::internal())
 }
 
-/// Weak comparison, as `If-None-Match` asks for (RFC 9110, section 13.1.2).
+/// Weak comparison, as RFC 9110, section 13.1.2 requires for `If-None-Match`.
 pub(super) fn is_known_to_client(request: &HttpRequest, etag: &str) -> bool {
     let lists = request.headers().get_all(IF_NONE_MATCH).filter_map(|list| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use super::health::SERVICE;
 use super::qr::is_known_to_client;
 use crate::http::Api;
-use crate::http::endpoint::{self, Answer, Asks, Content, Docs, Endpoint, inline_shape, parameters, problem};
+use crate::http::endpoint::{self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem};
 use crate::http::openapi::schemas::{AnyObject, Revalidation};
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
 const CONTENT_SECURITY_POLICY: HeaderName = HeaderName::from_static("content-security-policy");
-/// To be asked for again each time, with the `ETag`: it changes with the version and the settings.
+/// Clients must revalidate it with the `ETag`, which changes with the version and the settings.
 const REVALIDATED: HeaderValue = HeaderValue::from_static("public, no-cache");
 
 pub static DOCUMENT: Endpoint = Endpoint {
@@ -24,12 +24,12 @@ pub static DOCUMENT: Endpoint = Endpoint {
     docs: Docs {
         id: "getOpenApiDocument",
         summary: "OpenAPI document",
-        description: "This reference for programs: OpenAPI 3.1.",
+        description: "This reference as an OpenAPI 3.1 document.",
         tag: &SERVICE,
         parameters: &[parameters::<Revalidation>()],
         body: None,
         answers: &[
-            Answer {
+            ResponseDoc {
                 status: 200,
                 description: "The document.",
                 content: &[Content {
@@ -38,16 +38,16 @@ pub static DOCUMENT: Endpoint = Endpoint {
                     example: None,
                 }],
                 headers: &["Cache-Control", "ETag"],
-                ..Answer::NONE
+                ..ResponseDoc::NONE
             },
-            Answer {
+            ResponseDoc {
                 status: 304,
-                description: "The client has the document.",
+                description: "The client's copy of the document is current.",
                 headers: &["Cache-Control", "ETag"],
-                ..Answer::NONE
+                ..ResponseDoc::NONE
             },
         ],
-        problems: &[problem(Kind::Validation)],
+        problems: &[problem(ProblemKind::Validation)],
     },
 };
 
@@ -65,23 +65,23 @@ pub static PAGE: Endpoint = Endpoint {
     docs: Docs {
         id: "getReference",
         summary: "API reference",
-        description: "This reference for people: one page of HTML that loads nothing from elsewhere. Ignores any query.",
+        description: "This reference as one HTML page without external resources. Ignores the query.",
         tag: &SERVICE,
         parameters: &[parameters::<Revalidation>()],
         body: None,
         answers: &[
-            Answer {
+            ResponseDoc {
                 status: 200,
                 description: "The page.",
                 content: &[Content { media_type: "text/html", shape: inline_shape::<String>(), example: None }],
                 headers: &["Cache-Control", "Content-Security-Policy", "ETag"],
-                ..Answer::NONE
+                ..ResponseDoc::NONE
             },
-            Answer {
+            ResponseDoc {
                 status: 304,
-                description: "The client has the page.",
+                description: "The client's copy of the page is current.",
                 headers: &["Cache-Control", "ETag"],
-                ..Answer::NONE
+                ..ResponseDoc::NONE
             },
         ],
         problems: &[],

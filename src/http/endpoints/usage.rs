@@ -10,42 +10,43 @@ use crate::domain::key::Scope;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, problem};
-use crate::http::problem::{Kind, Problem};
+use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
-static USAGE: Tag = Tag { name: "Usage", description: "What a key has used of its month." };
+static USAGE: Tag = Tag { name: "Usage", description: "Use of a key's monthly quotas." };
 
-/// Of `GET /usage`.
+/// The rate limit of `GET /usage`.
 pub static USAGE_RATE: RateLimit = RateLimit { id: RateLimitId::new(4), name: "usage", setting: "usage_per_minute" };
 
-/// What a key has used of its month.
+/// The use of a key's monthly quotas.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageRecord {
-    /// The key that asked.
+    /// The `key_id` of the key that sent the request.
     pub api_key_id: Uuid,
     /// The current month, `YYYY-MM`, UTC.
     #[schema(pattern = "^[0-9]{4}-[0-9]{2}$")]
     pub month: String,
-    /// The counters of the month.
+    /// The counts of the month.
     pub usage: UsageMetrics,
 }
 
-/// Each metric of a month.
+/// The metrics of a month.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageMetrics {
-    /// Links made.
+    /// Created links.
     pub links_created: UsageMetric,
-    /// Hits on the links of the key; never limited.
+    /// Hits on the links of the key. Never limited.
     pub hits_served: UsageMetric,
-    /// Webhook deliveries: one hit for one URL, however often it is tried. Past the limit they fail, `quota exceeded`.
+    /// Webhook deliveries: one hit for one URL, independent of the number of attempts. Above the limit they fail with
+    /// `quota exceeded`.
     pub webhook_deliveries: UsageMetric,
 }
 
-/// One metric of a month.
+/// A metric of a month.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageMetric {
-    /// Used so far this month.
+    /// Used so far in this month.
     pub current: u64,
     /// The monthly limit; `null`: unlimited.
     #[schema(required = true)]
@@ -60,13 +61,13 @@ pub static GET: Endpoint = Endpoint {
     docs: Docs {
         id: "getUsage",
         summary: "Usage summary for current month",
-        description: "What the key that asks has used of its month. A month is a calendar month in UTC.",
+        description: "Usage of the caller's key in the current calendar month (UTC).",
         tag: &USAGE,
         parameters: &[],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
-            description: "The counters of the month.",
+            description: "The counts of the month.",
             content: &[json_body::<UsageRecord>(|| {
                 json!({
                     "api_key_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
@@ -78,9 +79,9 @@ pub static GET: Endpoint = Endpoint {
                     },
                 })
             })],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
-        problems: &[problem(Kind::Validation)],
+        problems: &[problem(ProblemKind::Validation)],
     },
 };
 

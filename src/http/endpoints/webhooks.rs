@@ -15,57 +15,57 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::endpoint::{self, Answer, Asks, Docs, Endpoint, Tag, json_body, parameters, problem, shape};
+use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem, shape};
 use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 use crate::http::times;
 use crate::service::webhook_status::StatusQuery;
 
 static WEBHOOKS: Tag =
-    Tag { name: "Webhooks", description: "How deliveries fare. What is delivered is under *The webhook*." };
+    Tag { name: "Webhooks", description: "State of deliveries. The requests are described under *The webhook*." };
 
-/// Of `GET /{short_id}/webhooks/status`.
+/// The rate limit of `GET /{short_id}/webhooks/status`.
 pub static STATUS_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(5), name: "webhook_status", setting: "status_per_minute" };
 
-/// Deliveries on a page when no `limit` is given.
+/// The default number of deliveries on a page.
 const DEFAULT_PAGE: usize = 50;
 
-/// How the webhooks of a link fare.
+/// The state of the webhooks of a link.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WebhookStatusRecord {
     /// The link.
     #[schema(pattern = "^[0-9A-Za-z]{7}$")]
     pub short_id: String,
-    /// In the order of the link's webhooks; counts are of the last 30 days.
+    /// In the order of the link's webhooks. Counts are of the last 30 days.
     pub webhooks: Vec<WebhookSummary>,
-    /// Newest first, of the last 30 days.
+    /// Deliveries of the last 30 days, newest first.
     pub deliveries: Vec<DeliveryRecord>,
-    /// Give it as `cursor` for the next page; `null`: this is the last one.
+    /// Send it as `cursor` for the next page; `null` on the last page.
     #[schema(required = true)]
     pub next_cursor: Option<String>,
 }
 
-/// How one webhook of a link fares.
+/// The state of one webhook of a link.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WebhookSummary {
-    /// The endpoint, as sent.
+    /// The webhook's URL, as sent.
     pub url: String,
-    /// Deliveries that wait for their first or next try.
+    /// Deliveries that wait for their first or next attempt.
     pub pending: u64,
-    /// Deliveries that the endpoint has taken.
+    /// Deliveries that succeeded.
     pub delivered: u64,
-    /// Deliveries that failed for good.
+    /// Deliveries that failed permanently.
     pub failed: u64,
-    /// When a delivery was last tried; `null`: never.
+    /// When a delivery was last attempted; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     #[serde(serialize_with = "times::option::serialize")]
     pub last_attempt_at: Option<Timestamp>,
-    /// HTTP status of the answer to that try; `null`: there was none.
+    /// HTTP status of the answer to that attempt; `null`: no answer.
     #[schema(required = true)]
     pub last_status: Option<u16>,
-    /// Why that try failed, or `quota exceeded` where a later delivery was not tried; `null`: neither.
+    /// The error of that attempt, or `quota exceeded` if a later delivery was not attempted; `null`: neither.
     #[schema(required = true)]
     pub last_error: Option<String>,
 }
@@ -75,17 +75,17 @@ pub struct WebhookSummary {
 pub struct DeliveryRecord {
     /// The hit that is delivered.
     pub hit_id: Uuid,
-    /// The endpoint, as sent.
+    /// The webhook's URL, as sent.
     pub url: String,
-    /// How the delivery stands.
+    /// The status of the delivery.
     #[schema(value_type = DeliveryStatusName)]
     pub status: &'static str,
-    /// Tries made so far.
+    /// Attempts made so far.
     pub attempts: u32,
-    /// HTTP status of the last answer; `null`: there was none.
+    /// HTTP status of the last answer; `null`: no answer.
     #[schema(required = true)]
     pub response_status: Option<u16>,
-    /// Why the last try failed, such as `http 500`, `timed out` or `quota exceeded`; `null`: it did not.
+    /// The error of the last attempt, such as `http 500`, `timed out` or `quota exceeded`; `null`: no error.
     #[schema(required = true)]
     pub error: Option<String>,
     /// Time of the hit, UTC.
@@ -96,23 +96,23 @@ pub struct DeliveryRecord {
     #[schema(value_type = String, format = DateTime)]
     #[serde(serialize_with = "times::serialize")]
     pub updated_at: Timestamp,
-    /// When the next try is due; `null`: none will be made.
+    /// When the next attempt is due; `null`: there is none.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     #[serde(serialize_with = "times::option::serialize")]
     pub next_attempt_at: Option<Timestamp>,
 }
 
-/// Which deliveries of a link to answer.
+/// Parameters of the list of deliveries.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
 pub struct DeliveryPage {
-    /// Deliveries on a page.
+    /// Maximum number of deliveries on the page.
     #[param(minimum = 1, maximum = 100, default = 50)]
     limit: Option<u8>,
-    /// `next_cursor` of the page before; none for the first page.
+    /// `next_cursor` of the previous page. Omit it for the first page.
     cursor: Option<String>,
-    /// Only deliveries that stand like this.
+    /// Only deliveries with this status.
     status: Option<DeliveryStatusName>,
 }
 
@@ -151,15 +151,15 @@ pub static STATUS: Endpoint = Endpoint {
         id: "getWebhookStatus",
         summary: "Webhook delivery status",
         description: "\
-How the webhooks of a link fare: for each its counts and last try, and the single deliveries, newest first. To the key
-that made the link and to the root key. Deliveries are kept for 30 days.",
+Returns the state of a link's webhooks to the link's owner and to the root key: counts and last attempt of each webhook,
+and single deliveries, newest first. Deliveries are kept for 30 days.",
         tag: &WEBHOOKS,
         parameters: &[
             parameters::<ShortIdPath>(),
             parameters::<DeliveryPage>().with_schemas(&[shape::<DeliveryStatusName>()]),
         ],
         body: None,
-        answers: &[Answer {
+        answers: &[ResponseDoc {
             status: 200,
             description: "The webhooks, and a page of deliveries.",
             content: &[json_body::<WebhookStatusRecord>(|| {
@@ -188,9 +188,9 @@ that made the link and to the root key. Deliveries are kept for 30 days.",
                     "next_cursor": null,
                 })
             })],
-            ..Answer::NONE
+            ..ResponseDoc::NONE
         }],
-        problems: &[problem(Kind::Validation), problem(Kind::NotFound), problem(Kind::NotOwner)],
+        problems: &[problem(ProblemKind::Validation), problem(ProblemKind::NotFound), problem(ProblemKind::NotOwner)],
     },
 };
 
@@ -205,7 +205,7 @@ pub async fn status(
     let link = ShortId::parse(&path);
     let after = query.parse("cursor", |text| {
         let after = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| DeliveryId::from_bytes(&bytes));
-        // That of another link would begin this one's list anew.
+        // The cursor of another link would start this link's list from the beginning.
         after.filter(|after| link.is_none_or(|link| link == after.link)).ok_or("must be a next_cursor of this list")
     });
     let parse = |text: &str| DeliveryStatus::parse(text).ok_or("must be pending, delivered or failed");

@@ -8,7 +8,7 @@ use actix_web::http::header::HttpDate;
 use foldhash::quality::RandomState;
 
 use crate::domain::calendar::Timestamp;
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::http::request_id::new_id;
 use crate::http::resolve::{Answer, RedirectAnswer, Refusal};
 use crate::limits::client::RetryAfter;
@@ -188,5 +188,5 @@ pub fn last_answer(problem: &Problem) -> Vec<u8> {
 }
 
 pub fn too_slow() -> Problem {
-    Problem::new(Kind::RequestTimeout, "The head of the request did not arrive in time; send it at once.")
+    Problem::new(ProblemKind::RequestTimeout, "The head of the request did not arrive in time; send it at once.")
 }

@@ -1,4 +1,4 @@
-//! The `OpenAPI` document: what the endpoints say of themselves, and what is true of all of them.
+//! The `OpenAPI` document, generated from the endpoints' documentation.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::schemas::{HitEvent, ProblemDocument};
 use super::{Facts, guide, headers, problems};
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_event::hit_event_body;
-use crate::http::endpoint::{Answer, Body, Docs, Endpoint, Shape, Tag, shape};
+use crate::http::endpoint::{Body, Docs, Endpoint, ResponseDoc, Shape, Tag, shape};
 use crate::http::endpoints::ENDPOINTS;
 
 /// The secret that signs the example of a webhook request: the bytes 0 to 31.
 const EXAMPLE_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-/// Makes the document.
+/// Generates the document.
 pub fn document(facts: &Facts) -> Value {
     let mut document = json!({
         "openapi": "3.1.0",
@@ -32,12 +32,12 @@ pub fn document(facts: &Facts) -> Value {
         "servers": [{"url": facts.base_url}],
     });
     for &endpoint in ENDPOINTS {
-        // The reference has `HEAD` once for all: it is there where `GET` is.
+        // `HEAD` is described once for all paths with `GET`.
         let method = endpoint.methods[0].as_str().to_lowercase();
         document["paths"][endpoint.path][method] = operation(endpoint);
     }
     flatten(&mut document);
-    // By reference: openapi-generator 7 takes a webhook that stands here itself for an operation of the service, and writes
+    // By reference: openapi-generator 7 treats an inline webhook as an operation of the service, and generates
     // clients that do not compile.
     document["webhooks"] = json!({"hit": {"$ref": "#/components/pathItems/Hit"}});
     document["components"]["pathItems"] = json!({"Hit": {"post": webhook(facts)}});
@@ -48,7 +48,7 @@ pub fn document(facts: &Facts) -> Value {
         "Bearer": {
             "type": "http",
             "scheme": "bearer",
-            "description": "The same key, for clients that send nothing else. `X-API-Key` counts where both are sent.",
+            "description": "The same key, for clients that support only this scheme. If both are sent, `X-API-Key` is used.",
         },
     });
     for &endpoint in ENDPOINTS {
@@ -64,7 +64,7 @@ pub fn document(facts: &Facts) -> Value {
     document
 }
 
-/// The groups of endpoints, in the order in which the table has the first of each.
+/// The groups of endpoints, in the order in which they occur in the table.
 fn tags() -> Value {
     let mut tags: Vec<&Tag> = Vec::new();
     for &endpoint in ENDPOINTS {
@@ -75,7 +75,7 @@ fn tags() -> Value {
     tags.into_iter().map(|tag| json!({"name": tag.name, "description": tag.description})).collect()
 }
 
-/// All schemas that the document refers to, by name.
+/// All schemas to which the document refers, by name.
 fn schemas() -> Map<String, Value> {
     let mut found: Vec<(String, RefOr<Schema>)> = Vec::new();
     let shapes = ENDPOINTS.iter().flat_map(|endpoint| shapes(&endpoint.docs));
@@ -92,7 +92,7 @@ fn shapes(docs: &'static Docs) -> impl Iterator<Item = Shape> {
     of_parameters.chain(docs.body.iter().map(|body| body.shape)).chain(of_answers)
 }
 
-/// Can't fail: what is described here has strings for keys.
+/// Never fails: all maps here have string keys.
 fn as_json(described: &impl serde::Serialize) -> Value {
     serde_json::to_value(described).unwrap_or_default()
 }
@@ -132,7 +132,7 @@ fn request_body(body: &Body) -> Value {
     described
 }
 
-fn response(answer: &Answer) -> Value {
+fn response(answer: &ResponseDoc) -> Value {
     let mut response = json!({"description": answer.description});
     answer.headers.iter().for_each(|name| headers::add(&mut response, name));
     for content in answer.content {
@@ -145,7 +145,7 @@ fn response(answer: &Answer) -> Value {
     response
 }
 
-/// Adds to an operation what follows from what it asks of a key, and what is true of all operations.
+/// Adds to an operation what follows from the endpoint's access, and what applies to all operations.
 fn complete(operation: &mut Value, endpoint: &Endpoint) {
     if endpoint.access().is_some() {
         responses(operation).for_each(|response| headers::add(response, "Cache-Control"));
@@ -170,8 +170,8 @@ fn statuses(operation: &Value) -> Vec<String> {
     operation["responses"].as_object().into_iter().flat_map(Map::keys).cloned().collect()
 }
 
-/// Makes objects that are put together with `allOf` into plain ones: easier to read, and openapi-generator 7 forgets which
-/// fields of a part may be `null`.
+/// Merges the parts of `allOf` into one object. That is easier to read, and openapi-generator 7 loses which fields of
+/// a part may be `null`.
 fn flatten(document: &mut Value) {
     let schemas = document["components"]["schemas"].clone();
     for schema in document["components"]["schemas"].as_object_mut().into_iter().flat_map(Map::values_mut) {
@@ -189,8 +189,8 @@ fn flatten(document: &mut Value) {
     }
 }
 
-/// Says of an answer which operations take what it made.
-fn add_links(document: &mut Value, endpoint: &Endpoint, answer: &Answer, parameter: &str) {
+/// Adds links from an answer to the operations that take its id.
+fn add_links(document: &mut Value, endpoint: &Endpoint, answer: &ResponseDoc, parameter: &str) {
     let placeholder = format!("{{{parameter}}}");
     let takers = ENDPOINTS.iter().filter(|endpoint| endpoint.path.contains(&placeholder));
     let value = format!("$response.body#/{parameter}");
@@ -200,7 +200,7 @@ fn add_links(document: &mut Value, endpoint: &Endpoint, answer: &Answer, paramet
     document["paths"][endpoint.path][method]["responses"][answer.status.to_string()]["links"] = links.into();
 }
 
-/// The request that webhooks get, with an example that is signed as it says.
+/// The request to webhooks, with an example that is signed as described.
 fn webhook(facts: &Facts) -> Value {
     let hit_id = "019aa557-9f54-7d1e-8a5b-20c4a79e1f36";
     let webhook_id = "msg_019aa5579f547d1e8a5b20c4a79e1f36_0";
@@ -208,7 +208,7 @@ fn webhook(facts: &Facts) -> Value {
     let target = "https://example.com/summer?ref=mail";
     let data = r#"{"campaign":"summer","channel":"mail"}"#;
     let body = hit_event_body("aB3xY9z", target, hit_id, "2026-11-21T08:02:12.052Z", data);
-    // The secret is a constant; were it none, the example would have no signatures, and a test would say so.
+    // The secret is a valid constant. Otherwise the example would have no signatures, which a test detects.
     let (hex, standard) = WebhookSecret::parse(EXAMPLE_SECRET).map_or_else(
         |_| Default::default(),
         |secret| (sign_hex(&secret, &body), standard_signature(&[&secret], webhook_id, timestamp, &body)),
@@ -220,7 +220,7 @@ fn webhook(facts: &Facts) -> Value {
         })
     };
     let example: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let secret_said = format!("A hit. Signed with the secret `{EXAMPLE_SECRET}`, and sent without white space.");
+    let secret_said = format!("A hit, signed with the secret `{EXAMPLE_SECRET}`, and sent without white space.");
     json!({
         "tags": ["Webhooks"],
         "operationId": "hit",
@@ -228,9 +228,9 @@ fn webhook(facts: &Facts) -> Value {
         "description": guide::webhook(facts),
         "parameters": [
             header("X-Webhook-Signature", "`sha256=` and the hex of the HMAC-SHA256 of the raw body.", &hex),
-            header("webhook-id", "Unique for each delivery, the same on every try.", webhook_id),
-            header("webhook-timestamp", "Time of this try, in seconds since 1970.", &timestamp.to_string()),
-            header("webhook-signature", "`v1,` and base64, as Standard Webhooks has it; two of them in a grace.", &standard),
+            header("webhook-id", "Unique for each delivery, the same for all attempts.", webhook_id),
+            header("webhook-timestamp", "Time of this attempt, in seconds since 1970.", &timestamp.to_string()),
+            header("webhook-signature", "`v1,` and base64, as in Standard Webhooks; two signatures during a grace period.", &standard),
             header("User-Agent", "The service and its version.", concat!("signpost/", env!("CARGO_PKG_VERSION"))),
         ],
         "requestBody": {
@@ -242,8 +242,8 @@ fn webhook(facts: &Facts) -> Value {
             }},
         },
         "responses": {
-            "2XX": {"description": "The delivery succeeded. The body of the answer is not looked at."},
-            "default": {"description": "The delivery failed, and is tried again."},
+            "2XX": {"description": "The delivery succeeded. The body of the answer is ignored."},
+            "default": {"description": "The attempt failed, and is retried."},
         },
     })
 }

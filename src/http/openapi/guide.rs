@@ -1,4 +1,4 @@
-//! What the API reference says beyond its single operations, in Markdown. Numbers come from where the service has them.
+//! The general chapters of the API reference, in Markdown. Numbers come from the code and the settings.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -13,15 +13,15 @@ use crate::http::endpoint::{Asks, Endpoint};
 use crate::http::endpoints::{self, ENDPOINTS};
 use crate::http::problem::MAX_FAULTS;
 
-/// The first page: keys, conventions, errors, limits.
+/// The introduction: keys, conventions, errors, limits.
 pub fn introduction(facts: &Facts) -> String {
     let base = &facts.base_url;
     format!(
-        r#"Short links that redirect, count their hits, and tell your webhooks of every click.
+        r#"Short links that redirect, count their hits, and notify your webhooks of every hit.
 
 ## First steps
 
-Make a link. `SIGNPOST_KEY` is your API key; the operator of the service hands keys out.
+Create a link. `SIGNPOST_KEY` is your API key, which you get from the operator of the service.
 
 ```sh
 curl -sS {base}/shorten -H "X-API-Key: $SIGNPOST_KEY" -H 'Content-Type: application/json' \
@@ -36,40 +36,40 @@ curl -sS {base}/links/aB3xY9z/analytics -H "X-API-Key: $SIGNPOST_KEY"
 
 ## Keys and scopes
 
-Send the key as `X-API-Key`, or as `Authorization: Bearer`; where both are sent, `X-API-Key` counts. Redirects, QR codes, the health check and this reference need none.
+Send the key as `X-API-Key`, or as `Authorization: Bearer`; if both are sent, `X-API-Key` is used. Redirects, QR codes, the health check and this reference need no key.
 
-A key has a tier, `Free` or `Pro`, which sets its limits, and scopes, which say what it may do:
+A key has a tier, `Free` or `Pro`, which sets its limits, and scopes, which are its permissions:
 
 {scopes}
-The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` creates, lists, rotates and revokes the keys below it: those that it created, those that they created, and so on, at most 16 levels below the root key. Each has rate limits and quotas of its own, so a key can have created only so many that are live, neither revoked nor expired. `created_by` of a key is the `key_id` of the one that created it; only the root key's is `null`. Where a key is revoked, the keys below it go on working, unless `descendants=revoke` asks for all of them.
+The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` creates, lists, rotates and revokes the keys below it: those that it created, those that they created, and so on, at most 16 levels below the root key. Each key has its own rate limits and quotas, so the number of live keys (neither revoked nor expired) that a key has created is limited. `created_by` of a key is the `key_id` of its creator; it is `null` only for the root key. If a key is revoked, the keys below it remain valid, unless the request has `descendants=revoke`.
 
 ## Requests and answers
 
-- Bodies are JSON in UTF-8, at most 65,536 bytes, nested at most 64 deep. A field that is unknown, or sent twice, is a fault, so that a typing error is heard; so are an unknown query parameter and a string with half a surrogate pair (`"\ud800"`).
+- Bodies are JSON in UTF-8, at most 65,536 bytes, nested at most 64 deep. An unknown field or query parameter is an error, so that typing errors are detected; so are a repeated field and a string with an unpaired surrogate (`"\ud800"`).
 - Times are ISO 8601 in UTC with milliseconds: `2026-11-21T07:49:42.028Z`. Ids of keys and hits are UUIDs. Counts are integers up to 2^63 - 1.
-- Every answer has `X-Request-Id`: yours, where you send one of 1 to 64 of `A-Za-z0-9._-`, else a new one.
-- Every path that answers `GET` answers `HEAD` with the same head and no body. A `HEAD` of a short link is no hit.
-- Answers to requests with a key are not to be stored: `Cache-Control: no-store`.
-- Lists are paged: give `next_cursor` as `cursor` for the next page, until it is `null`.
+- Every answer has `X-Request-Id`: yours, if you send one with 1 to 64 characters of `A-Za-z0-9._-`, else a new one.
+- Every path with `GET` also has `HEAD`, with the same head and no body. A `HEAD` of a short link is not a hit.
+- Answers to requests with a key must not be cached: `Cache-Control: no-store`.
+- Lists have pages: send `next_cursor` as `cursor` for the next page, until it is `null`.
 
 ## Errors
 
-Every error is a problem document (RFC 9457) of type `application/problem+json`: `type` for programs, `title`, `status`, and a `detail` that says what to do. `errors` of `validation` lists at most the first {MAX_FAULTS} faults, long names cut and ended with `…`; no error body is larger than 32 KiB. `type` is `urn:problem-type:signpost:` and one of these slugs:
+Every error is a problem document (RFC 9457) of type `application/problem+json`: `type` for programs, `title`, `status`, and a `detail` that says what to do. `errors` of `validation` lists at most the first {MAX_FAULTS} errors; long names are cut and end with `…`. No error body is larger than 32 KiB. `type` is `urn:problem-type:signpost:` and one of these slugs:
 
 {errors}
-Refusals are looked for in this order: key (401), scope (403), rate limit (429), existence (404), ownership and the rest (403).
+Requests are checked in this order: key (401), scope (403), rate limit (429), existence (404), ownership and the rest (403).
 
 ## Limits
 
-Requests in any {window} s, by sliding window:
+Requests in a sliding window of {window} s:
 
 {rates}
-A request that is refused for its key, its scope or its rate takes nothing from the window; every other one does, whatever its answer. Past the limit the answer is 429, and `Retry-After` is truthful: a request after it is let in, unless others with the same key were faster. Endpoints with a key tell in `RateLimit-Policy` and `RateLimit` how much is left. A client is an IPv4 address or an IPv6 /64 network. One that was answered 401 too often is answered 429 in its place, and with a valid key as ever.
+A request that is refused because of its key, its scope or the rate limit does not count; every other request counts, independent of its answer. Above the limit the answer is 429, and `Retry-After` is exact: a request after that time is answered, unless other requests with the same key came first. Endpoints with a key report the remaining requests in `RateLimit-Policy` and `RateLimit`. A client is an IPv4 address or an IPv6 /64 network. A client with too many answers 401 gets 429 instead of 401; its requests with a valid key are answered.
 
-Quotas, by calendar month in UTC, and of keys:
+Quotas by calendar month in UTC, and of keys:
 
 {quotas}
-Links past the quota are refused, 403. A creation that is answered 503 made no link and took nothing; only where the store did not settle it in time (the answer comes after 10 to 25 s then) it may have, and then the link is counted too. Webhook deliveries past the quota are skipped, and recorded as failed with the error `quota exceeded`. Hits are never limited: a link that exists always redirects.
+Links above the quota are refused with 403. A creation that is answered 503 has created no link and used no quota. The exception is a store that did not confirm the outcome in time (the answer then comes after 10 to 25 s): the link may exist, and then it is counted. Webhook deliveries above the quota are not sent, and recorded as failed with the error `quota exceeded`. Hits are never limited: an existing link always redirects.
 
 Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link of 2,048 bytes each; analytics cover 30 days in `daily` and 10 entries in each top list.
 "#,
@@ -81,22 +81,21 @@ Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a lin
     )
 }
 
-/// What a scope allows.
+/// The permission of a scope.
 fn purpose(scope: Scope) -> &'static str {
     match scope {
-        Scope::LinksWrite => "make links",
-        Scope::LinksRead => "read the links that the key made",
+        Scope::LinksWrite => "create links",
+        Scope::LinksRead => "read the links that the key has created",
         Scope::AnalyticsRead => "read their analytics",
         Scope::UsageRead => "read the key's own usage",
-        Scope::WebhooksRead => "read how their webhooks fare",
-        Scope::KeysManage => "make, list, rotate and revoke keys; a key does not have it unless asked for",
+        Scope::WebhooksRead => "read the state of their webhooks",
+        Scope::KeysManage => "create, list, rotate and revoke keys; a key has it only if requested",
     }
 }
 
 fn scopes() -> String {
-    let mut table = String::from("| scope | allows to |\n|---|---|\n");
+    let mut table = String::from("| scope | permission |\n|---|---|\n");
     for scope in Scope::ALL {
-        // Writing into a string can't fail, here and below.
         let _ = writeln!(table, "| `{}` | {} |", scope.name(), purpose(scope));
     }
     table
@@ -106,7 +105,7 @@ fn named(endpoint: &Endpoint) -> String {
     format!("`{} {}`", endpoint.methods[0], endpoint.path)
 }
 
-/// What a limit counts: one operation, or several together.
+/// The operations that a limit counts, one or several together.
 fn counted(limit: RateLimitId) -> String {
     let is_of_limit = |endpoint: &&&Endpoint| endpoint.access().is_some_and(|access| access.rate_limit.id == limit);
     let counted: Vec<&Endpoint> = ENDPOINTS.iter().filter(is_of_limit).copied().collect();
@@ -142,7 +141,8 @@ fn rates(facts: &Facts) -> String {
     table + &format!("| {} | none | none | |\n", unlimited())
 }
 
-/// The endpoints that anyone may call as often as they like. The limit of redirects is not that of an endpoint.
+/// The endpoints without a key and without a limit. Redirects are excluded: their limit is not declared by the
+/// endpoint.
 fn unlimited() -> String {
     let is_unlimited = |endpoint: &&&Endpoint| {
         matches!(endpoint.asks, Asks::Nothing) && endpoint.path != endpoints::redirect::FOLLOW.path
@@ -171,37 +171,37 @@ fn quotas(facts: &Facts) -> String {
     )
 }
 
-/// As many as there may be waits between tries.
+/// As many as the maximum number of delays between attempts.
 const ORDINALS: [&str; 10] =
     ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"];
 
-/// What a receiver has to know.
+/// The documentation for receivers of webhooks.
 pub fn webhook(facts: &Facts) -> String {
     let timeout = spoken(facts.webhook_timeout);
     let tries = match facts.retry_delays.as_slice() {
-        [] => "A delivery is tried once; if that fails, it has failed for good.".to_owned(),
+        [] => "A delivery has one attempt; if that fails, the delivery has failed.".to_owned(),
         delays => {
             let waits = delays.iter().zip(ORDINALS);
             let waits: Vec<String> =
                 waits.map(|(wait, place)| format!("{} after the {place} failure", spoken(*wait))).collect();
             let (tries, waits) = (delays.len() + 1, waits.join(", "));
-            format!("A delivery is tried {tries} times in all: at once, {waits} (±10 %). Then it has failed for good.")
+            format!("A delivery has {tries} attempts: at once, {waits} (±10 %). Then it has failed.")
         }
     };
     format!(
         r"Sent to every webhook URL of a link, in the background, for each hit. One delivery is one hit for one URL.
 
-**Success** is an answer of 2xx, its head within {timeout} of the start of the try. Redirects are not followed. Everything else is a failure, with its reason as text: `http 500`, `timed out`, `connection refused`, `connection reset`, `unreachable`, `dns`, `tls`, `invalid response`, `blocked address`.
+**Success** is an answer 2xx whose head arrives within {timeout} of the start of the attempt. Redirects are not followed. Everything else is a failure, with its reason as text: `http 500`, `timed out`, `connection refused`, `connection reset`, `unreachable`, `dns`, `tls`, `invalid response`, `blocked address`.
 
-**Tries.** {tries} Deliveries are made at least once: after a crash of the service one may be made again, none is lost. `hit_id` and `webhook-id` are the same on every try, so that repeats can be dropped.
+**Attempts.** {tries} Deliveries are made at least once: after a crash of the service a delivery may be repeated, but none is lost. `hit_id` and `webhook-id` are the same for all attempts, so that receivers can ignore repeated deliveries.
 
-**Quota.** A delivery counts once, when it is first tried. Past the monthly quota it is not sent, and recorded as failed with the error `quota exceeded` and 0 attempts.
+**Quota.** A delivery counts once, at its first attempt. Above the monthly quota it is not sent, and recorded as failed with the error `quota exceeded` and 0 attempts.
 
-**Addresses.** Only public addresses are called; loopback, private and link-local networks are not, whatever name leads there. Such an address in a URL, and `localhost`, is refused when the link is made.
+**Addresses.** Deliveries go to public addresses only, not to loopback, private and link-local networks; the addresses of host names are checked, too. A URL with such an address, or with `localhost`, is refused when the link is created.
 
-**Status.** `GET /{{short_id}}/webhooks/status` tells how deliveries fare, for {RETENTION_DAYS} days.
+**Status.** `GET /{{short_id}}/webhooks/status` returns the state of deliveries of the last {RETENTION_DAYS} days.
 
-**Signature.** Check it before you trust a request. `webhook-id`, `webhook-timestamp` and `webhook-signature` are as [Standard Webhooks](https://www.standardwebhooks.com) has them, with the `webhook_secret` of the key that made the link: its libraries verify a request unchanged, its age included, which tells a replay. In Python:
+**Signature.** Check it before you trust a request. `webhook-id`, `webhook-timestamp` and `webhook-signature` follow [Standard Webhooks](https://www.standardwebhooks.com), with the `webhook_secret` of the key that created the link. Its libraries verify a request, including its age, which protects against replay. In Python:
 
 ```python
 import base64, hashlib, hmac, time
@@ -218,13 +218,13 @@ def is_genuine(secret: str, headers, body: bytes) -> bool:
     return signed and abs(time.time() - int(sent)) <= 300
 ```
 
-While a rotation's grace lasts, `webhook-signature` carries two signatures, separated by a space.
+During the grace period of a rotation, `webhook-signature` has two signatures, separated by a space.
 
-`X-Webhook-Signature` is `sha256=` and the lower-case hex of the HMAC-SHA256 of the raw body, keyed with the whole text of the secret, `whsec_` included; during a grace, with that of the new one. It has no time in it, and can't tell a replay."
+`X-Webhook-Signature` is `sha256=` and the lower-case hex of the HMAC-SHA256 of the raw body, keyed with the whole text of the secret, including `whsec_`; during a grace period, with the new secret. It has no timestamp and does not protect against replay."
     )
 }
 
-/// A duration in words: `10 s`, `1.5 s`, `5 min`.
+/// A duration as text: `10 s`, `1.5 s`, `5 min`.
 fn spoken(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if duration.subsec_millis() == 0 && seconds >= 60 && seconds.is_multiple_of(60) {

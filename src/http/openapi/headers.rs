@@ -1,58 +1,58 @@
-//! Every response header of the API, described once.
+//! All response headers of the API, each described once.
 
 use serde_json::{Map, Value, json};
 
-/// A header: its name, whether every answer that lists it carries it, what it says, its schema, an example.
-type Row = (&'static str, bool, &'static str, fn() -> Value);
+/// A header: its name, whether every answer that lists it has it, its description, its schema with an example.
+type HeaderRow = (&'static str, bool, &'static str, fn() -> Value);
 
-const HEADERS: [Row; 12] = [
+const HEADERS: [HeaderRow; 12] = [
     (
         "X-Request-Id",
         true,
-        "The request's id, also in the service's log: the one that the client sent in `X-Request-Id` where that is 1 to 64 \
+        "The request's id, also in the service's log: the `X-Request-Id` that the client sent if it has 1 to 64 \
          of `A-Za-z0-9._-`, else a new one.",
         || json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$", "examples": ["a1TzJ0cQk9xBAAAAAAC"]}),
     ),
     (
         "Cache-Control",
         true,
-        "How long, and by whom, the answer may be kept.",
+        "How long, and by which caches, the answer may be stored.",
         || json!({"type": "string", "examples": ["no-store"]}),
     ),
     (
         "RateLimit-Policy",
         false,
-        "The rate limit: its name, `q` requests in `w` seconds. Not where there is no limit.",
+        "The rate limit: its name, `q` requests in `w` seconds. Absent if there is no limit.",
         || json!({"type": "string", "pattern": "^\"[a-z_]+\";q=[0-9]+;w=[0-9]+$", "examples": ["\"shorten\";q=10;w=60"]}),
     ),
     (
         "RateLimit",
         false,
-        "What is left of the rate limit: `r` requests now, and `t` seconds until there is more.",
+        "The remaining rate limit: `r` requests now, and `t` seconds until more are available.",
         || json!({"type": "string", "pattern": "^\"[a-z_]+\";r=[0-9]+;t=[0-9]+$", "examples": ["\"shorten\";r=9;t=42"]}),
     ),
     (
         "Retry-After",
         true,
-        "Seconds after which the request may be sent again, and is let in.",
+        "Seconds after which the request may be sent again.",
         || json!({"type": "integer", "minimum": 1, "examples": [17]}),
     ),
     (
         "X-Usage-Links-Created",
         false,
-        "Links created this month, this one included. Not for the root key.",
+        "Links created this month, including this one. Absent for the root key.",
         || json!({"type": "integer", "minimum": 0, "examples": [12]}),
     ),
     (
         "X-Usage-Links-Limit",
         false,
-        "Monthly link creation limit, or the word `unlimited`. Not for the root key.",
+        "Monthly link creation limit, or the word `unlimited`. Absent for the root key.",
         || json!({"type": "string", "pattern": "^([0-9]+|unlimited)$", "examples": ["100"]}),
     ),
     (
         "ETag",
         true,
-        "Names this very content; for `If-None-Match`.",
+        "Identifies this content, for `If-None-Match`.",
         || json!({"type": "string", "pattern": "^\"[^\"]+\"$", "examples": ["\"3b1f9c0e7a52\""]}),
     ),
     (
@@ -61,13 +61,8 @@ const HEADERS: [Row; 12] = [
         "Target of the redirect.",
         || json!({"type": "string", "format": "uri", "examples": ["https://example.com/summer?ref=mail"]}),
     ),
-    (
-        "Content-Security-Policy",
-        true,
-        "What the page may load: nothing but what it brings along.",
-        || json!({"type": "string"}),
-    ),
-    ("Allow", true, "The methods that the path answers.", || json!({"type": "string", "examples": ["GET, HEAD"]})),
+    ("Content-Security-Policy", true, "What the page may load: only its inline content.", || json!({"type": "string"})),
+    ("Allow", true, "The methods that the path supports.", || json!({"type": "string", "examples": ["GET, HEAD"]})),
     (
         "WWW-Authenticate",
         true,
@@ -78,13 +73,13 @@ const HEADERS: [Row; 12] = [
 
 /// The headers, for the document's components.
 pub fn components() -> Map<String, Value> {
-    let component = |(name, required, description, schema): Row| {
+    let component = |(name, required, description, schema): HeaderRow| {
         (name.to_owned(), json!({"description": description, "required": required, "schema": schema()}))
     };
     HEADERS.map(component).into_iter().collect()
 }
 
-/// Puts a header into a response, by reference.
+/// Adds a header to a response, by reference.
 pub fn add(response: &mut Value, name: &str) {
     response["headers"][name] = json!({"$ref": format!("#/components/headers/{name}")});
 }

@@ -1,9 +1,9 @@
-//! The Markdown that this reference is written in, as HTML: headings, paragraphs, lists, tables, fenced code, `code`,
-//! **bold**, *emphasis* and [links](…). Everything else is text, HTML included, and all text is escaped.
+//! Renders the Markdown of this reference as HTML: headings, paragraphs, lists, tables, fenced code, `code`,
+//! **bold**, *emphasis* and [links](…). Everything else, including HTML, is text, and all text is escaped.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-/// Text that may stand in HTML, in an attribute too.
+/// Escapes text for HTML, including attributes.
 pub fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {
@@ -26,17 +26,17 @@ pub fn anchor(text: &str) -> String {
     slug.trim_matches('-').to_owned()
 }
 
-/// Its headings of the second level.
+/// The headings of the second level.
 pub fn headings(markdown: &str) -> impl Iterator<Item = &str> {
     markdown.lines().filter_map(|line| line.strip_prefix("## "))
 }
 
-/// A whole text. `##` becomes a heading of the given level.
+/// Renders a whole text. `##` becomes a heading of the given level.
 pub fn to_html(markdown: &str, level: usize) -> String {
     render(Parser::new_ext(markdown, Options::ENABLE_TABLES), level)
 }
 
-/// One line or paragraph, without the element around it.
+/// Renders one line or paragraph, without an element around it.
 pub fn inline(text: &str) -> String {
     let events = Parser::new(text);
     render(events.filter(|event| !matches!(event, Event::Start(Tag::Paragraph) | Event::End(TagEnd::Paragraph))), 2)
@@ -49,7 +49,7 @@ pub fn code_block(code: &str, language: &str) -> String {
 fn render<'a>(mut events: impl Iterator<Item = Event<'a>>, level: usize) -> String {
     let mut html = String::new();
     let mut cell = "th";
-    // The library closes every element that it opens, and nests no links.
+    // The library closes every element that it opens, and does not nest links.
     let mut target = String::new();
     while let Some(event) = events.next() {
         match event {
@@ -80,7 +80,7 @@ fn render<'a>(mut events: impl Iterator<Item = Event<'a>>, level: usize) -> Stri
             Event::End(TagEnd::Emphasis) => html += "</em>",
             Event::Start(Tag::Strong) => html += "<strong>",
             Event::End(TagEnd::Strong) => html += "</strong>",
-            // A wide table scrolls by itself, and not the page.
+            // So that a wide table scrolls, and not the page.
             Event::Start(Tag::Table(_)) => html += "<div class=\"table\"><table>\n",
             Event::End(TagEnd::Table) => html += "</tbody>\n</table></div>\n",
             Event::Start(Tag::TableHead) => {
@@ -102,7 +102,7 @@ fn render<'a>(mut events: impl Iterator<Item = Event<'a>>, level: usize) -> Stri
     html
 }
 
-/// Other links stay text.
+/// Other links remain text.
 fn is_safe(target: &str) -> bool {
     target.starts_with("https://") || target.starts_with('#')
 }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_text_becomes_markup_of_its_own() {
+    fn text_is_never_interpreted_as_markup() {
         for text in [
             "<script>alert(1)</script>",
             "a & b",

@@ -1,6 +1,10 @@
-//! The API reference in its two forms, made from the table of endpoints, once.
+//! The API reference as a document and as a page, both generated once from the table of endpoints.
 
-#![expect(clippy::format_push_string, clippy::format_collect, reason = "made once: what reads well counts")]
+#![expect(
+    clippy::format_push_string,
+    clippy::format_collect,
+    reason = "generated once, so readability counts more than speed"
+)]
 
 mod document;
 mod guide;
@@ -21,10 +25,10 @@ use crate::domain::plan::Plans;
 use crate::domain::rate_limit::Rates;
 use crate::http::endpoint::Endpoint;
 
-/// What of the settings a user of the API has to know.
+/// The settings that users of the API need to know.
 #[derive(Clone)]
 pub struct Facts {
-    /// How the service is reached, without a trailing slash.
+    /// The base URL, without a trailing slash.
     pub base_url: String,
     pub plans: Plans,
     pub rates: Rates,
@@ -32,19 +36,19 @@ pub struct Facts {
     /// The endpoints that limit requests by client.
     pub by_client: Vec<(&'static Endpoint, Option<NonZeroU32>)>,
     pub unauthorized_per_minute: Option<NonZeroU32>,
-    /// For one try of a webhook delivery.
+    /// The time limit of an attempt of a webhook delivery.
     pub webhook_timeout: Duration,
-    /// The wait after each failed try but the last.
+    /// The delay after each failed attempt except the last.
     pub retry_delays: Vec<Duration>,
 }
 
-/// The API reference of a running service. Made when it is first asked for.
+/// The API reference of a running service, generated at the first request for it.
 pub struct Reference {
     facts: Facts,
     rendered: OnceLock<Rendered>,
 }
 
-/// Both forms, with their headers.
+/// Document and page, with their headers.
 struct Rendered {
     document: (Bytes, HeaderValue),
     page: (Bytes, HeaderValue),
@@ -61,7 +65,7 @@ impl Reference {
         format!("{:#}", document::document(&self.facts))
     }
 
-    /// The document as it is served, and its `ETag`.
+    /// The document as it is sent, and its `ETag`.
     pub fn document(&self) -> &(Bytes, HeaderValue) {
         &self.rendered().document
     }
@@ -71,7 +75,7 @@ impl Reference {
         &self.rendered().page
     }
 
-    /// What a browser may do with the page.
+    /// The page's `Content-Security-Policy`.
     pub fn page_policy(&self) -> &HeaderValue {
         &self.rendered().page_policy
     }

@@ -1,4 +1,4 @@
-//! The document as a page: HTML without scripts, and without anything that is loaded from elsewhere.
+//! The document as an HTML page, without scripts and external resources.
 
 mod operation;
 mod schema;
@@ -13,18 +13,18 @@ use operation::Operation;
 
 const STYLE: &str = include_str!("style.css");
 
-/// A page, and what a browser may do with it.
+/// A page and its content security policy.
 pub struct ReferencePage {
     pub html: String,
     pub content_security_policy: String,
 }
 
-/// Names a text by its content.
+/// The SHA-256 of a text as base64.
 pub fn base64_sha256(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, text.as_bytes()))
 }
 
-/// Makes the page of a document.
+/// Renders a document as a page.
 pub fn render(document: &Value) -> ReferencePage {
     let title = text(&document["info"]["title"]);
     let version = text(&document["info"]["version"]);
@@ -102,7 +102,7 @@ fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flat_map(Map::iter)
 }
 
-/// What a value stands for, where it is a reference.
+/// The value, or the target if it is a reference.
 fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     let pointer = value["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
     pointer.and_then(|pointer| document.pointer(pointer)).unwrap_or(value)

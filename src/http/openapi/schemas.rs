@@ -1,4 +1,4 @@
-//! Schemas that several endpoints share, made from the names that the service itself goes by.
+//! Schemas that several endpoints share, generated from the names in the code.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::service::keys::Descendants;
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "it describes a path that is taken apart by hand")]
 pub struct ShortIdPath {
-    /// Identifier of the link.
+    /// Id of the link.
     #[param(pattern = "^[0-9A-Za-z]{7}$", example = "aB3xY9z")]
     short_id: String,
 }
@@ -26,22 +26,22 @@ pub struct ShortIdPath {
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "it describes a path that is taken apart by hand")]
 pub struct KeyIdPath {
-    /// Identifier of the key.
+    /// Id of the key.
     #[param(value_type = String, format = Uuid, example = "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57")]
     key_id: uuid::Uuid,
 }
 
-/// What the client has already.
+/// The validator of a cached copy.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it describes a header that is taken apart by hand")]
 pub struct Revalidation {
-    /// `ETag` of an earlier answer that the client still has; where it is up to date, the answer is 304.
+    /// `ETag` of a cached copy. If it is current, the answer is 304.
     #[param(rename = "If-None-Match", nullable = false)]
     if_none_match: Option<String>,
 }
 
-/// One of a few words.
+/// A schema of a string with a few values.
 macro_rules! words {
     ($type:ident, $name:literal, $description:literal, $words:expr) => {
         #[doc = $description]
@@ -62,28 +62,28 @@ macro_rules! words {
     };
 }
 
-words!(TierName, "Tier", "Sets rate limits and monthly quotas.", [Tier::Free, Tier::Pro].map(Tier::name));
-words!(ScopeName, "Scope", "One permission of a key.", Scope::ALL.map(Scope::name));
+words!(TierName, "Tier", "A tier, which sets rate limits and quotas.", [Tier::Free, Tier::Pro].map(Tier::name));
+words!(ScopeName, "Scope", "A permission of a key.", Scope::ALL.map(Scope::name));
 words!(
     DescendantsName,
     "Descendants",
-    "What becomes of the keys below one that is revoked.",
+    "What happens to the keys below a revoked key.",
     Descendants::ALL.map(Descendants::name)
 );
 words!(
     DeliveryStatusName,
     "DeliveryStatus",
-    "How a delivery stands: `failed` is for good.",
+    "The status of a delivery; `failed` is final.",
     DeliveryStatus::ALL.map(DeliveryStatus::name)
 );
 words!(
     ImageFormat,
     "ImageFormat",
-    "Format of an image.",
+    "The format of an image.",
     ["png", "svg"].into_iter().filter(|name| QrFormat::parse(name).is_ok())
 );
 
-/// Bytes that are no text.
+/// Binary data.
 pub struct Binary;
 
 impl PartialSchema for Binary {
@@ -95,7 +95,7 @@ impl PartialSchema for Binary {
 
 impl ToSchema for Binary {}
 
-/// A JSON object, whatever it has.
+/// A JSON object with any members.
 pub struct AnyObject;
 
 impl PartialSchema for AnyObject {
@@ -122,12 +122,12 @@ pub struct HitEvent {
     /// Target of the redirect.
     #[schema(format = "uri")]
     redirect_url: String,
-    /// Identifier of the hit: the same on every try, so that repeats can be dropped.
+    /// Id of the hit: the same for all attempts, so that receivers can ignore repeated deliveries.
     hit_id: uuid::Uuid,
     /// Time of the hit, UTC.
     #[schema(value_type = String, format = DateTime)]
     hit_at: String,
-    /// The `data` stored with the link, with key order and number text as sent; `{}` where none was sent.
+    /// The `data` of the link, with key order and number text as sent. Default: `{}`.
     data: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -136,41 +136,44 @@ pub struct HitEvent {
 #[schema(as = Problem)]
 #[expect(dead_code, reason = "it describes a body that is written by hand")]
 pub struct ProblemDocument {
-    /// What went wrong, for programs: `urn:problem-type:signpost:` and a slug.
+    /// The type of the error: `urn:problem-type:signpost:` and a slug.
     #[schema(pattern = "^urn:problem-type:signpost:[a-z-]+$")]
     r#type: String,
-    /// What went wrong, in a few words; the same for every problem of this type.
+    /// A short description, the same for all problems of this type.
     title: String,
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What went wrong this time, and what to do.
+    /// What went wrong in this request, and what to do.
     #[schema(min_length = 1)]
     detail: String,
-    /// With `validation`: every fault of the request.
+    /// With `validation`: the errors of the request.
     #[schema(nullable = false, min_items = 1)]
-    errors: Option<Vec<Fault>>,
+    errors: Option<Vec<FaultSchema>>,
     /// With `scope-missing`: the scope that the key lacks.
     #[schema(nullable = false)]
     scope: Option<String>,
-    /// With `link-quota-exceeded`: the monthly limit. With `key-quota-exceeded`: how many live keys the key may have created.
+    /// With `link-quota-exceeded`: the monthly limit. With `key-quota-exceeded`: how many live keys the key may have
+    /// created.
     #[schema(nullable = false)]
     limit: Option<u64>,
-    /// With `link-quota-exceeded`: the links made this month. With `key-quota-exceeded`: the live keys that the key has created.
+    /// With `link-quota-exceeded`: the links created this month. With `key-quota-exceeded`: the live keys that the
+    /// key has created.
     #[schema(nullable = false)]
     current: Option<u64>,
 }
 
-/// One fault of a request: of its body where it has a `pointer`, of its query where it has a `parameter`.
+/// An error in a request: in its body, with a `pointer`, or in its query, with a `parameter`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a part of a body that is written by hand")]
-pub struct Fault {
-    /// JSON Pointer to the place in the body; for what is missing, to where it should stand.
+#[schema(as = Fault)]
+pub struct FaultSchema {
+    /// JSON Pointer into the body. For a missing field, the pointer that it would have.
     #[schema(nullable = false)]
     pointer: Option<String>,
     /// Name of the query parameter.
     #[schema(nullable = false)]
     parameter: Option<String>,
-    /// What is wrong with it.
+    /// What is wrong.
     detail: String,
 }

@@ -1,4 +1,4 @@
-//! How long actors take to answer.
+//! How long actors take to answer messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use metrics::Histogram;
 
 use super::catalogue::ACTOR_MESSAGE_DURATION;
 
-/// Counts the questions to one kind of actors.
+/// Counts the messages to one kind of actor.
 #[derive(Clone)]
 pub struct ActorMeters {
     waiting: Arc<AtomicU64>,
@@ -16,22 +16,22 @@ pub struct ActorMeters {
 }
 
 impl ActorMeters {
-    /// Must run with the recorder that is to show them.
+    /// Must run with the recorder that shows the metrics.
     pub(super) fn register(actor: &'static str) -> Self {
         Self { waiting: Arc::default(), time: metrics::histogram!(ACTOR_MESSAGE_DURATION.name, "actor" => actor) }
     }
 
-    /// Shown nowhere.
+    /// Meters that no recorder shows.
     pub fn noop() -> Self {
         Self { waiting: Arc::default(), time: Histogram::noop() }
     }
 
-    /// Questions that wait for their answer.
+    /// Messages that are not answered yet.
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// A question is asked; it waits until what this answers is dropped.
+    /// Counts a message. It waits for its answer until the returned value is dropped.
     #[must_use]
     pub fn ask(&self) -> Asked<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl ActorMeters {
     }
 }
 
-/// A question that waits for its answer.
+/// A message that waits for its answer.
 pub struct Asked<'a> {
     meters: &'a ActorMeters,
     since: Instant,

@@ -1,20 +1,20 @@
-//! Every metric: its name, what it is, its labels and its help, once. `docs/metrics.md` is made from this.
+//! The definitions of all metrics: name, kind, labels and help. `docs/metrics.md` is generated from them.
 
 use std::fmt::Write;
 
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 
-/// What a metric's number does.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Grows; starts at 0 with the process.
+pub enum MetricKind {
+    /// Only increases; starts at 0 with the process.
     Counter,
     Gauge,
-    /// Sorted into the buckets of the name.
+    /// Durations, counted by bucket.
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -28,7 +28,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Their values are few and known in advance: never a key, a link, a host or an address.
     pub labels: &'static [&'static str],
     pub help: &'static str,
@@ -39,10 +39,10 @@ macro_rules! metrics {
         $(
             #[doc = concat!("`", $name, "`")]
             pub const $constant: Definition =
-                Definition { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };
+                Definition { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };
         )*
 
-        /// All of them, in the order of their parts.
+        /// All metrics, in the order of their parts.
         pub const ALL: &[Definition] = &[$($constant),*];
     };
 }
@@ -56,7 +56,7 @@ metrics! {
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
         "Look-ups of short ids: found (302), not_found (404), limited (429), unavailable (503), failed (500)."
     REDIRECTS_DISPATCHED: Counter "signpost_redirects_dispatched_total" []
-        "Look-ups of short ids that were answered behind the HTTP dispatcher and not on the fast path, which takes less CPU: the request's head came in pieces or is out of the ordinary, or requests are logged or traced."
+        "Look-ups of short ids that were answered behind the HTTP dispatcher and not on the fast path, which takes less CPU: the request's head came in pieces or is unusual, or requests are logged or traced."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]
         "Look-ups of links for redirects: hit (cached link), negative (cached as unknown), miss (read from the store or its file of links)."
     REDIRECT_DURATION: Histogram "signpost_redirect_duration_seconds" []
@@ -67,7 +67,7 @@ metrics! {
     HTTP_REQUESTS: Counter "signpost_http_requests_total" ["route", "status"]
         "HTTP requests by route pattern and class of the status. Non-HTTP input is excluded."
     HTTP_REQUEST_DURATION: Histogram "signpost_http_request_duration_seconds" ["route"]
-        "Time from a request's head to its answer, without redirects, which have a histogram of their own."
+        "Time from a request's head to its answer. Redirects are excluded; they have their own histogram."
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]
         "Requests answered 429, by limit: of an IP address (redirect, qr, unauthorized: too many 401s) or of an API key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
@@ -76,7 +76,7 @@ metrics! {
     HITS_APPENDED: Counter "signpost_journal_hits_appended_total" []
         "Hits written to the journal."
     HITS_NOT_RECORDED: Counter "signpost_journal_hits_not_recorded_total" []
-        "Hits that are not counted because the journal had no room."
+        "Hits that are not counted because the journal was full."
     HITS_CONSUMED: Counter "signpost_journal_hits_consumed_total" []
         "Hits read from the journal for counting, including those read again after a failure."
     HITS_COUNTED: Counter "signpost_hits_counted_total" []
@@ -107,7 +107,7 @@ metrics! {
     CQL_RETRIES: Counter "signpost_cql_retries_total" []
         "Queries to the cluster that the driver retried."
     CQL_TIMEOUTS: Counter "signpost_cql_timeouts_total" ["what"]
-        "Time-outs at the cluster: of a request, or of a connection."
+        "Timeouts of the cluster: of a request, or of a connection."
     CQL_CONNECTIONS: Gauge "signpost_cql_connections" []
         "Connections to the cluster."
 
@@ -137,13 +137,13 @@ metrics! {
         "Spans by outcome: exported (the collector answered 2xx), failed (it was unreachable or answered otherwise), dropped (the queue was full, or the process stopped)."
 }
 
-/// Hands the helps to the recorder in place.
+/// Registers the help texts with the current recorder.
 pub(super) fn describe() {
     for Definition { name, kind, help, .. } in ALL {
         match kind {
-            Kind::Counter => describe_counter!(*name, *help),
-            Kind::Gauge => describe_gauge!(*name, *help),
-            Kind::Histogram => describe_histogram!(*name, *help),
+            MetricKind::Counter => describe_counter!(*name, *help),
+            MetricKind::Gauge => describe_gauge!(*name, *help),
+            MetricKind::Histogram => describe_histogram!(*name, *help),
         }
     }
 }
@@ -151,13 +151,12 @@ pub(super) fn describe() {
 /// `docs/metrics.md`.
 pub fn table() -> String {
     let mut text = "# Metrics\n\n\
-        `GET /metrics` on the operator's listener (`admin.listen`) answers them as Prometheus text. This table is made from \
-        `src/telemetry/metrics/catalogue.rs`; `process_*` metrics (CPU time, memory, files, threads, start) are the usual \
-        ones.\n\n| Metric | Kind | Labels | What it tells |\n|---|---|---|---|\n"
+        `GET /metrics` on the operator's listener (`admin.listen`) returns the metrics as Prometheus text. This table is generated from \
+        `src/telemetry/metrics/catalogue.rs`; `process_*` metrics (CPU time, memory, files, threads, start) are the standard \
+        ones.\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n"
         .to_owned();
     for Definition { name, kind, labels, help } in ALL {
         let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
-        // Writing to a string can't fail.
         let _ = writeln!(text, "| `{name}` | {} | {} | {help} |", kind.name(), labels.join(", "));
     }
     text
@@ -168,11 +167,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_the_rules_of_the_field() {
+    fn names_follow_the_prometheus_conventions() {
         for Definition { name, kind, .. } in ALL {
             assert!(name.starts_with("signpost_"), "{name}");
-            assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
-            if *kind == Kind::Histogram {
+            assert_eq!(name.ends_with("_total"), *kind == MetricKind::Counter, "{name}");
+            if *kind == MetricKind::Histogram {
                 assert!(name.ends_with("_seconds"), "{name}");
             }
         }

@@ -1,4 +1,4 @@
-//! A histogram of plain atomics, for where many threads observe at every turn.
+//! A histogram of atomics, for observations on every request by many threads.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::catalogue::Definition;
 
-/// Upper ends of the buckets, in nanoseconds: from a redirect from memory up to one that waits for a store in trouble.
+/// Upper bounds of the buckets in nanoseconds, from a redirect from memory to one that waits for an overloaded store.
 const BOUNDS: [u64; 14] = [
     10_000,
     25_000,
@@ -24,12 +24,12 @@ const BOUNDS: [u64; 14] = [
     5_000_000_000,
 ];
 
-/// Times sorted into buckets: two atomic adds an observation, without a lock or an allocation. The recorder's own histograms
-/// keep each observation until they are asked, at 16 ns and more where threads meet; an atomic add takes 2
-/// (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
+/// Durations sorted into buckets. An observation takes two atomic adds, without a lock or an allocation. The
+/// recorder's own histograms store each observation until they are read, which takes 16 ns, and more if threads
+/// contend; an atomic add takes 2 ns (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
 #[derive(Debug, Default)]
 pub struct AtomicHistogram {
-    /// The last one has no end.
+    /// The last bucket has no upper bound.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }
@@ -49,7 +49,6 @@ impl AtomicHistogram {
         for (index, bucket) in self.buckets.iter().enumerate() {
             count += bucket.load(Ordering::Relaxed);
             let bound = BOUNDS.get(index).map_or("+Inf".to_owned(), |nanos| seconds(*nanos).to_string());
-            // Writing to a string can't fail.
             let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
         }
         let _ = writeln!(text, "{name}_sum {}", seconds(self.nanos.load(Ordering::Relaxed)));
@@ -83,7 +82,7 @@ mod tests {
             "signpost_redirect_duration_seconds_sum 6.000020001",
             "signpost_redirect_duration_seconds_count 4",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
     }
 }

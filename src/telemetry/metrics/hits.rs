@@ -1,4 +1,4 @@
-//! How the counting of hits fares.
+//! Metrics of hit counting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,20 +8,20 @@ use metrics::{Counter, Histogram};
 
 use super::catalogue::{COUNTING_DURATION, HITS_CONSUMED, HITS_COUNTED};
 
-/// Counts what is read from the journal and what the store has counted.
+/// Counts the hits that are read from the journal and those that the store has counted.
 #[derive(Clone)]
 pub struct CountingMeters {
     consumed: Counter,
     counted: Counter,
     batch_time: Histogram,
-    /// All hits before this moment are counted; in milliseconds since the epoch.
+    /// All hits before this time are counted; in milliseconds since the epoch.
     counted_upto_ms: Arc<AtomicU64>,
-    /// Hits that were read and are not counted.
+    /// Hits that are read and not counted yet.
     in_hand: Arc<AtomicU64>,
 }
 
 impl CountingMeters {
-    /// Must run with the recorder that is to show them.
+    /// Must run with the recorder that shows the metrics.
     pub(super) fn register() -> Self {
         Self {
             consumed: metrics::counter!(HITS_CONSUMED.name),
@@ -32,7 +32,7 @@ impl CountingMeters {
         }
     }
 
-    /// Shown nowhere.
+    /// Meters that no recorder shows.
     pub fn noop() -> Self {
         Self {
             consumed: Counter::noop(),
@@ -43,32 +43,32 @@ impl CountingMeters {
         }
     }
 
-    /// The first hit of a batch was read, which came at this moment; it is not counted before the batch is.
+    /// The first hit of a batch was read. It occurred at `moment_ms`, and is counted with the batch.
     pub fn began_at(&self, moment_ms: u64) {
-        // After a pause of the whole process, hits may wait for longer than this one runs.
+        // After a pause of the whole process, hits may be older than this run of it.
         self.counted_upto(moment_ms);
         self.in_hand.store(1, Ordering::Relaxed);
     }
 
-    /// So many hits were read, and are to be counted next.
+    /// So many hits were read; they are counted next.
     pub fn consumed(&self, hits: u64) {
         self.in_hand.store(hits, Ordering::Relaxed);
         self.consumed.increment(hits);
     }
 
-    /// The store has counted what was read.
+    /// The store has counted the hits that were read.
     pub fn counted(&self, took: Duration) {
         self.counted.increment(self.in_hand.swap(0, Ordering::Relaxed));
         self.batch_time.record(took);
     }
 
-    /// All hits before this moment are counted.
+    /// All hits before this time are counted.
     pub fn counted_upto(&self, moment_ms: u64) {
         self.counted_upto_ms.store(moment_ms, Ordering::Relaxed);
     }
 
-    /// How long, at `now_ms`, the oldest hit waits that is not counted, where there are such in the journal (`unread`). Zero
-    /// only where none waits.
+    /// The age, at `now_ms`, of the oldest uncounted hit. `unread` says whether the journal has unread hits. Zero
+    /// only if no hit is uncounted.
     pub fn oldest_age(&self, unread: bool, now_ms: u64) -> Duration {
         if !unread && self.in_hand.load(Ordering::Relaxed) == 0 {
             return Duration::ZERO;

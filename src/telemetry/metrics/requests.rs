@@ -1,4 +1,4 @@
-//! What is asked for over HTTP, and what becomes of it.
+//! Metrics of HTTP requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use metrics::{Counter, Histogram};
 use super::catalogue::{HTTP_REQUEST_DURATION, QUOTAS_REFUSED, REQUESTS_LIMITED};
 use super::histogram::AtomicHistogram;
 
-/// Where a redirect's link was looked up.
+/// Where a redirect's link was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookUp {
     Memory,
     Store,
 }
 
-/// What became of redirects. Each is counted by one atomic add, when its answer is made.
+/// Counts redirects by outcome. Each takes one atomic add, when the answer is created.
 #[derive(Debug, Default)]
 pub struct RedirectMeters {
     found_in_memory: AtomicU64,
@@ -58,14 +58,14 @@ impl RedirectMeters {
         count(&self.failed);
     }
 
-    /// One that did not come by the fast path was answered.
+    /// Answered by the dispatcher, not on the fast path.
     pub fn dispatched(&self, took: Duration) {
         count(&self.dispatched);
         self.times.observe(took);
     }
 }
 
-/// What is shown.
+/// The values that are shown.
 impl RedirectMeters {
     pub(super) fn all_found(&self) -> u64 {
         read(&self.found_in_memory) + read(&self.found_in_store)
@@ -103,7 +103,7 @@ impl RedirectMeters {
         read(&self.found_in_store) + read(&self.unknown_in_store) + read(&self.unavailable)
     }
 
-    /// Answers with a status of the class that has this place in [`CLASSES`].
+    /// Answers with a status of the class at this index of [`CLASSES`].
     pub(super) fn of_class(&self, class: usize) -> u64 {
         match CLASSES[class] {
             "3xx" => self.all_found(),
@@ -125,7 +125,7 @@ fn count(counter: &AtomicU64) {
 /// Classes of statuses, 1xx first.
 pub(super) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// What the other requests come to, by route.
+/// Counts all other requests by route.
 #[derive(Default)]
 pub struct RequestMeters {
     routes: Vec<RouteMeters>,
@@ -137,11 +137,11 @@ struct RouteMeters {
     time: Histogram,
 }
 
-/// The name of the route of requests that no route is for.
+/// The route name of requests that match no route.
 const NO_ROUTE: &str = "none";
 
 impl RequestMeters {
-    /// Must run with the recorder that is to show them.
+    /// Must run with the recorder that shows the metrics.
     pub(super) fn register(patterns: impl Iterator<Item = &'static str>) -> Self {
         let route = |pattern| RouteMeters {
             pattern,
@@ -155,7 +155,7 @@ impl RequestMeters {
         self.routes.iter().map(|route| route.pattern)
     }
 
-    /// Answers of the route at `index` with a status of the class that has this place in [`CLASSES`].
+    /// Answers of the route at `index` with a status of the class at this index of [`CLASSES`].
     pub(super) fn of_class(&self, index: usize, class: usize) -> u64 {
         read(&self.routes[index].statuses[class])
     }
@@ -171,9 +171,9 @@ impl RequestMeters {
     }
 }
 
-/// Refusals for a limit or a quota, apart from those of redirects and of deliveries.
+/// Requests refused because of a limit or a quota, except redirects and deliveries.
 pub struct RefusalMeters {
-    /// Of the limits by client that single endpoints have, by name.
+    /// Refusals by the client limits of single endpoints, by name.
     limited_clients: Vec<(&'static str, Counter)>,
     pub limited_keys: Counter,
     pub limited_unauthorized: Counter,
@@ -182,8 +182,8 @@ pub struct RefusalMeters {
 }
 
 impl RefusalMeters {
-    /// Must run with the recorder that is to show them.
-    /// `client_limits` are the names of the limits by client that single endpoints have.
+    /// Must run with the recorder that shows the metrics. `client_limits` are the names of the client limits of
+    /// single endpoints.
     pub(super) fn register(client_limits: impl Iterator<Item = &'static str>) -> Self {
         let limit = |limit: &'static str| metrics::counter!(REQUESTS_LIMITED.name, "limit" => limit);
         Self {
@@ -195,7 +195,7 @@ impl RefusalMeters {
         }
     }
 
-    /// A request was refused for the limit by client of this name.
+    /// A request was refused because of the client limit with this name.
     pub fn client_limited(&self, name: &str) {
         if let Some((_, counter)) = self.limited_clients.iter().find(|(limit, _)| *limit == name) {
             counter.increment(1);

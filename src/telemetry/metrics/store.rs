@@ -1,4 +1,4 @@
-//! What the store is asked, and how it answers.
+//! Metrics of the store's operations.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use metrics::{Counter, Histogram};
 
 use super::catalogue::{STORE_OPERATION_DURATION, STORE_OPERATIONS};
 
-/// What became of a call of the store.
+/// The outcome of a call of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StoreOutcome {
     Ok,
-    /// The store did its work, and the answer is no.
+    /// The call worked and was refused, for example because of a conflict or a quota.
     Refused,
     Unavailable,
     Corrupt,
 }
 
-impl Outcome {
+impl StoreOutcome {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -37,25 +37,25 @@ pub struct OperationMeters {
 }
 
 impl OperationMeters {
-    /// Must run with the recorder that is to show them.
+    /// Must run with the recorder that shows the metrics.
     pub(super) fn register(operation: &'static str) -> Self {
-        let outcome = |outcome: Outcome| metrics::counter!(STORE_OPERATIONS.name, "operation" => operation, "outcome" => outcome.name());
+        let outcome = |outcome: StoreOutcome| metrics::counter!(STORE_OPERATIONS.name, "operation" => operation, "outcome" => outcome.name());
         Self {
-            ok: outcome(Outcome::Ok),
-            refused: outcome(Outcome::Refused),
-            unavailable: outcome(Outcome::Unavailable),
-            corrupt: outcome(Outcome::Corrupt),
+            ok: outcome(StoreOutcome::Ok),
+            refused: outcome(StoreOutcome::Refused),
+            unavailable: outcome(StoreOutcome::Unavailable),
+            corrupt: outcome(StoreOutcome::Corrupt),
             time: metrics::histogram!(STORE_OPERATION_DURATION.name, "operation" => operation),
         }
     }
 
     /// A call has ended.
-    pub fn ended(&self, outcome: Outcome, time: Duration) {
+    pub fn ended(&self, outcome: StoreOutcome, time: Duration) {
         let counter = match outcome {
-            Outcome::Ok => &self.ok,
-            Outcome::Refused => &self.refused,
-            Outcome::Unavailable => &self.unavailable,
-            Outcome::Corrupt => &self.corrupt,
+            StoreOutcome::Ok => &self.ok,
+            StoreOutcome::Refused => &self.refused,
+            StoreOutcome::Unavailable => &self.unavailable,
+            StoreOutcome::Corrupt => &self.corrupt,
         };
         counter.increment(1);
         self.time.record(time);

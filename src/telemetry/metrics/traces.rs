@@ -1,10 +1,10 @@
-//! What becomes of the spans of traces.
+//! Metrics of exported spans.
 
 use metrics::Counter;
 
 use super::catalogue::TRACE_SPANS;
 
-/// Counts spans.
+/// Counts spans by outcome.
 #[derive(Clone, Debug)]
 pub struct TraceMeters {
     pub exported: Counter,
@@ -13,7 +13,7 @@ pub struct TraceMeters {
 }
 
 impl TraceMeters {
-    /// Must run with the recorder that is to show them.
+    /// Must run with the recorder that shows the metrics.
     pub(super) fn register() -> Self {
         let outcome = |outcome: &'static str| metrics::counter!(TRACE_SPANS.name, "outcome" => outcome);
         Self { exported: outcome("exported"), failed: outcome("failed"), dropped: outcome("dropped") }

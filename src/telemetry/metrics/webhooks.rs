@@ -1,4 +1,4 @@
-//! How the delivery of webhooks fares.
+//! Metrics of webhook delivery.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +10,11 @@ use super::catalogue::{
     QUOTAS_REFUSED, WEBHOOK_ATTEMPTS, WEBHOOK_DELIVERIES, WEBHOOK_DELIVERY_DELAY, WEBHOOK_FIRST_ATTEMPT_DELAY,
 };
 
-/// From a fresh delivery on an idle machine up to one that waited out an outage.
+/// Buckets of delays in seconds, from a delivery on an idle machine to one after an outage.
 pub(super) const DELAY_BUCKETS: [f64; 14] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 300.0, 3600.0];
 
-/// Counts deliveries and their tries.
+/// Counts deliveries and their attempts.
 #[derive(Clone)]
 pub struct WebhookMeters {
     delivered: Counter,
@@ -29,35 +29,35 @@ pub struct WebhookMeters {
     queue: Arc<QueueMeters>,
 }
 
-/// What was last seen of the queue in the store.
+/// The last known state of the queue in the store.
 #[derive(Debug)]
 struct QueueMeters {
     pending: AtomicU64,
-    /// Milliseconds since the epoch; `u64::MAX` where nothing waits.
+    /// Milliseconds since the epoch; `u64::MAX` if no delivery is due.
     first_due: AtomicU64,
 }
 
-/// What became of a try.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// The delivery is made; this long after its hit.
+    /// The delivery succeeded; this long after its hit.
     Delivered(Duration),
-    /// It is tried again.
+    /// The delivery is retried.
     FailedForNow,
-    /// It was the last one.
+    /// It was the last attempt.
     FailedForGood,
 }
 
-/// Why a delivery failed without a try.
+/// Why a delivery failed without an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeverSent {
     QuotaExceeded,
-    /// What is stored of it, its link or its key can't be used.
+    /// The stored delivery, its link or its key can't be used.
     Unsendable,
 }
 
 impl WebhookMeters {
-    /// Must run with the recorder that is to show them.
+    /// Must run with the recorder that shows the metrics.
     pub(super) fn register() -> Self {
         let outcome = |outcome: &'static str| metrics::counter!(WEBHOOK_DELIVERIES.name, "outcome" => outcome);
         let result = |result: &'static str| metrics::counter!(WEBHOOK_ATTEMPTS.name, "result" => result);
@@ -75,12 +75,12 @@ impl WebhookMeters {
         }
     }
 
-    /// A delivery is tried for the first time, this long after its hit.
+    /// A delivery is attempted for the first time, this long after its hit.
     pub fn first_tried(&self, delay: Duration) {
         self.first_attempt_delay.record(delay);
     }
 
-    /// A try has ended.
+    /// An attempt has ended.
     pub fn attempted(&self, result: AttemptResult) {
         match result {
             AttemptResult::Delivered(delay) => {
@@ -106,22 +106,22 @@ impl WebhookMeters {
         }
     }
 
-    /// So many deliveries are in the queue.
+    /// The number of deliveries in the queue.
     pub fn pending_are(&self, pending: u64) {
         self.queue.pending.store(pending, Ordering::Relaxed);
     }
 
-    /// Since when the first of the deliveries waits that are due, in milliseconds since the epoch.
+    /// When the earliest due delivery became due, in milliseconds since the epoch.
     pub fn first_due_is(&self, first_due_ms: Option<u64>) {
         self.queue.first_due.store(first_due_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Deliveries in the queue when it was last looked at.
+    /// Deliveries in the queue when it was last read.
     pub fn pending(&self) -> u64 {
         self.queue.pending.load(Ordering::Relaxed)
     }
 
-    /// How long, at `now_ms`, the first in the queue is overdue.
+    /// How long, at `now_ms`, the earliest due delivery is overdue.
     pub fn overdue(&self, now_ms: u64) -> Duration {
         Duration::from_millis(now_ms.saturating_sub(self.queue.first_due.load(Ordering::Relaxed)))
     }

@@ -1,4 +1,4 @@
-//! The way of spans to the collector: a bounded queue, and a thread that sends what is in it, many at a time.
+//! Export of spans to the collector: a bounded queue, and a thread that sends batches.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,27 +19,27 @@ use tokio::sync::oneshot;
 use crate::telemetry::metrics::traces::TraceMeters;
 use crate::tls;
 
-/// Spans that wait at the most, some 8 MiB of them; more are dropped, and counted.
+/// The maximum number of queued spans, some 8 MiB. Further spans are dropped and counted.
 const QUEUE: usize = 8192;
-/// For one try to send some. Those that may succeed later are tried again within as much time.
+/// The time limit of an attempt to send a batch. Retries take the same time in total.
 const SEND_WITHIN: Duration = Duration::from_secs(5);
-/// For the last ones, when the process ends: less than a part of it may take.
+/// The time limit for the last batch when the process stops: less than the limit for closing a part.
 const STOP_WITHIN: Duration = Duration::from_millis(1200);
 
-/// Where traces go.
+/// Where traces are sent.
 pub struct TraceSettings {
     /// The collector's base URL.
     pub endpoint: String,
     /// The share of traces that are sent, from 0 to 1.
     pub sample_ratio: f64,
-    /// Tells this process from others.
+    /// Distinguishes this process from others.
     pub instance: String,
 }
 
 /// Why traces can't be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
-    #[error("can't set TLS up: {0}")]
+    #[error("can't set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     #[error("can't create the HTTP client: {0}")]
     Client(#[from] reqwest::Error),
@@ -80,7 +80,7 @@ impl Exporter {
         Ok(Self { processor: Arc::new(processor), meters, waiting, has_stopped: AtomicBool::new(false) })
     }
 
-    /// Never waits: where the queue is full, the span is dropped.
+    /// Queues a span without blocking. If the queue is full, the span is dropped.
     pub(super) fn export(&self, span: SpanData) {
         if self.has_stopped.load(Ordering::Relaxed) {
             return self.meters.dropped.increment(1);
@@ -92,7 +92,8 @@ impl Exporter {
         self.processor.on_end(span);
     }
 
-    /// On a thread that nobody waits for longer than the caller likes: it joins others, which may hang in a look-up of a name.
+    /// Stops on a separate thread, because it joins threads that may hang in a DNS look-up. The caller limits the
+    /// time.
     pub(super) async fn stop(&self) {
         self.has_stopped.store(true, Ordering::Relaxed);
         let processor = Arc::clone(&self.processor);
@@ -101,7 +102,7 @@ impl Exporter {
             if let Err(error) = processor.shutdown_with_timeout(STOP_WITHIN) {
                 tracing::warn!(%error, "can't send the last traces");
             }
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = stopped.send(());
         };
         if thread::Builder::new().name("traces-stop".into()).spawn(stop).is_ok() {
@@ -110,7 +111,8 @@ impl Exporter {
     }
 }
 
-/// Made on a thread of its own, for it makes a runtime of its own, which no other runtime's thread may.
+/// Creates the client on a separate thread: it creates a runtime, which is not allowed on a thread of another
+/// runtime.
 fn client() -> Result<Client, TracesError> {
     let tls = tls::client_config(tls::web_roots())?;
     let make = move || {
@@ -125,7 +127,8 @@ fn client() -> Result<Client, TracesError> {
     Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
 }
 
-/// Who sends: what `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say, the usual variables for it, and what they don't.
+/// The resource attributes: those of `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, and ours where these have
+/// none.
 fn resource(instance: &str) -> Resource {
     let said = Resource::builder().build();
     let is_said = |key| {
@@ -142,7 +145,7 @@ fn resource(instance: &str) -> Resource {
     Resource::builder().with_attributes(missing).build()
 }
 
-/// Keeps why a request failed, which the exporter does not tell.
+/// Keeps the reason of a failed request, which the exporter does not report.
 #[derive(Debug)]
 struct CollectorClient {
     client: Client,
@@ -155,20 +158,20 @@ impl HttpClient for CollectorClient {
         let answer = self.client.send_bytes(request).await;
         *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = match &answer {
             Ok(answer) if answer.status().is_success() => None,
-            Ok(answer) => Some(format!("it answered {}", answer.status())),
+            Ok(answer) => Some(format!("the collector answered {}", answer.status())),
             Err(error) => Some(with_sources(&**error)),
         };
         answer
     }
 }
 
-/// An error, and what it is for.
+/// An error with its chain of causes.
 fn with_sources(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Counts what is sent, and warns where nothing gets there.
+/// Counts exported spans, and logs failures.
 #[derive(Debug)]
 struct CountedSpans {
     to_collector: SpanExporter,
@@ -185,7 +188,7 @@ impl opentelemetry_sdk::trace::SpanExporter for CountedSpans {
         let sent = self.to_collector.export(batch).await;
         let outcome = if sent.is_ok() { &self.meters.exported } else { &self.meters.failed };
         outcome.increment(u64::try_from(count).unwrap_or(u64::MAX));
-        // Once for each time that the collector is out of reach.
+        // One warning for each outage of the collector.
         match (&sent, self.has_failed.swap(sent.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => {
                 let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,10 +1,10 @@
-//! What a request asks of the store, noted by the store while the request is at work.
+//! The calls of the store during a request. The store notes them while the request is processed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-/// More calls of one request than this are not told.
+/// The maximum number of calls that are noted for a request.
 const MOST: usize = 64;
 
 tokio::task_local! {
@@ -25,7 +25,7 @@ pub(super) struct StoreCall {
 pub struct StoreCalls(Rc<RefCell<Vec<StoreCall>>>);
 
 impl StoreCalls {
-    /// Notes the calls that `work` makes itself, not those of actors that it asks.
+    /// Notes the calls that `work` makes itself, but not those of actors to which it sends messages.
     pub fn during<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
         AT_WORK.scope(self.clone(), work)
     }
@@ -35,7 +35,7 @@ impl StoreCalls {
     }
 }
 
-/// Notes a call for the request that is at work in this task, if there is one that is traced.
+/// Notes a call for the traced request of this task, if there is one.
 pub fn note_store_call(operation: &'static str, outcome: &'static str, is_failure: bool, took: Duration) {
     let _ = AT_WORK.try_with(|calls| {
         let calls = &mut *calls.0.borrow_mut();

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_event::hit_event_body;
-use signpost::http::problem::Kind;
+use signpost::http::problem::ProblemKind;
 use signpost::http::routes;
 
 use crate::support::server::Server;
@@ -107,7 +107,7 @@ async fn every_operation_is_described_whole() {
                 assert_eq!(problem["schema"]["$ref"], "#/components/schemas/Problem", "{name} {status}");
                 assert!(fields(&problem["examples"]).count() > 0, "{name} {status}");
                 for (slug, example) in fields(&problem["examples"]) {
-                    let kind = Kind::ALL.into_iter().find(|kind| kind.slug() == slug).unwrap();
+                    let kind = ProblemKind::ALL.into_iter().find(|kind| kind.slug() == slug).unwrap();
                     assert_eq!(kind.status().as_str(), status, "{name}");
                     assert_eq!(example["value"]["type"], format!("urn:problem-type:signpost:{slug}"), "{name}");
                     assert_eq!(example["value"]["errors"].is_array(), slug == "validation", "{name}");
@@ -130,7 +130,7 @@ async fn every_operation_is_described_whole() {
             assert!(described, "{name} has no description in {schema}");
         }
     });
-    let (text, mut said) = (document.to_string(), Kind::ALL.into_iter());
+    let (text, mut said) = (document.to_string(), ProblemKind::ALL.into_iter());
     assert!(said.all(|kind| text.contains(&format!("`{}`", kind.slug()))), "every slug is in the table");
 }
 
@@ -263,7 +263,7 @@ async fn numbers_in_the_reference_are_those_of_the_settings() {
     assert!(introduction.contains("| links created | 100 | 12,345 |"), "{introduction}");
     let said = webhook(&document)["description"].as_str().unwrap();
     assert!(
-        said.contains("tried 3 times in all: at once, 3 s after the first failure, 2 min after the second failure"),
+        said.contains("3 attempts: at once, 3 s after the first failure, 2 min after the second failure"),
         "{said}"
     );
     assert_eq!(document["servers"], json!([{"url": "https://sign.example/at"}]));
@@ -321,7 +321,7 @@ async fn the_reference_says_which_colours_are_refused_where_addresses_are_kept_a
     assert!(["422", "25 %", "0.587 green"].iter().all(|said| light.contains(said)), "{light}");
     let redirect = document["paths"]["/{short_id}"]["get"]["description"].as_str().unwrap();
     assert!(
-        redirect.contains("kept only in the hit journal") && redirect.contains("all links of a node"),
+        redirect.contains("stored only in the hit journal") && redirect.contains("all links of a node"),
         "{redirect}"
     );
     let receiving = webhook(&document)["description"].as_str().unwrap();

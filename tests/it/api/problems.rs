@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::json;
-use signpost::http::problem::Kind;
+use signpost::http::problem::ProblemKind;
 use signpost::http::routes;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
@@ -24,7 +24,7 @@ async fn a_problem_begins_with_type_title_status_and_detail() {
 
 #[test]
 fn every_kind_has_its_slug_and_status() {
-    let kinds: Vec<(&str, u16)> = Kind::ALL.iter().map(|kind| (kind.slug(), kind.status().as_u16())).collect();
+    let kinds: Vec<(&str, u16)> = ProblemKind::ALL.iter().map(|kind| (kind.slug(), kind.status().as_u16())).collect();
     for kind in [
         ("malformed-body", 400),
         ("unauthorized", 401),

@@ -11,7 +11,7 @@ fn a_named_file_must_be_there_and_the_usual_one_need_not() {
     let directory = Directory::new();
     assert!(directory.load(None, &[]).is_ok());
     let line = refusal(directory.load(Some("gone.toml"), &[]));
-    assert!(line.starts_with("gone.toml: cannot be read: "), "{line}");
+    assert!(line.starts_with("gone.toml: can't be read: "), "{line}");
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn a_usual_file_that_cannot_be_read_is_not_passed_over() {
     let directory = Directory::new();
     fs::create_dir(directory.0.join("signpost.toml")).expect("created");
     let line = refusal(directory.load(None, &[]));
-    assert!(line.starts_with("./signpost.toml: cannot be read: "), "{line}");
+    assert!(line.starts_with("./signpost.toml: can't be read: "), "{line}");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("scylla.replication_factor", "0", "0 is not between 1 and 100"),
         ("scylla.request_timeout", "2m", "\"2m\" is not a duration from \"100ms\" to \"1m\""),
         ("scylla.speculative_after", "0s", "\"0s\" is not a duration from \"1ms\" to \"10s\""),
-        ("scylla.tls_ca", "gone.pem", "\"gone.pem\" is not a file that is there"),
+        ("scylla.tls_ca", "gone.pem", "\"gone.pem\" is not an existing file"),
         ("scylla.username", "signpost", "has no password: SIGNPOST_SCYLLA_PASSWORD is not set"),
         ("journal.segment_bytes", "65537", "65537 is not a multiple of 65536"),
         ("cache.keys_ttl", "5s", "\"5s\" is not a duration from \"1ms\" to \"4s\""),
@@ -147,9 +147,9 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("tiers.free.child_keys", "1001", "1001 is not between 0 and 1000"),
         ("tiers.pro.child_keys", "unlimited", "\"unlimited\" is not a whole number"),
         ("webhooks.retry_delays", "1s,x", "\"x\" is not a duration from \"0s\" to \"1h\""),
-        ("webhooks.retry_delays", "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s", "has 11 waits, at most 10"),
-        ("geo.database", "gone.mmdb", "\"gone.mmdb\" is not a file that is there"),
-        ("geo.database", ".", "\".\" is not a file that is there"),
+        ("webhooks.retry_delays", "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s", "has 11 delays; the maximum is 10"),
+        ("geo.database", "gone.mmdb", "\"gone.mmdb\" is not an existing file"),
+        ("geo.database", ".", "\".\" is not an existing file"),
         ("log.level", "loud", "\"loud\" is not one of off, error, warn, info, debug, trace"),
         ("log.format", "xml", "\"xml\" is not one of text, json"),
         ("log.requests", "yes", "\"yes\" is not true or false"),
@@ -248,7 +248,11 @@ fn no_password_in_a_value_is_shown() {
     const SECRET: &str = "hunter2-s3cret";
     let defaults = with_environment(&[]).expect("valid");
     let names = defaults.settings().map(|setting| {
-        (setting.name().to_owned(), setting.variable(), matches!(setting.value(), signpost::config::Value::List(_)))
+        (
+            setting.name().to_owned(),
+            setting.variable(),
+            matches!(setting.value(), signpost::config::SettingValue::List(_)),
+        )
     });
     for (name, variable, is_list) in names.collect::<Vec<_>>() {
         for url in [

@@ -53,5 +53,5 @@ fn authorities_are_refused_where_nothing_is_encrypted() {
     let authorities = ("SIGNPOST_SCYLLA__TLS_CA", "ca.pem");
     assert!(directory.load(None, &[authorities, ("SIGNPOST_SCYLLA__TLS", "true")]).is_ok());
     let line = refusal(directory.load(None, &[authorities]));
-    assert!(line.starts_with("scylla.tls_ca: scylla.tls_ca is of no use while scylla.tls is false"), "{line}");
+    assert!(line.starts_with("scylla.tls_ca: scylla.tls_ca has no effect if scylla.tls is false"), "{line}");
 }

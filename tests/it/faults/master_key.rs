@@ -113,7 +113,11 @@ fn a_start_with_another_master_key_says_which_one_to_restore_and_changes_nothing
     let is_unchanged = || entries(&data) == all && contents(&data) == before;
 
     let ended = ground.program().set("SIGNPOST_MASTER_KEY", &another_key()).run();
-    ended.refused(&["SIGNPOST_MASTER_KEY is not the master key", "data/store", "data/master.key is: start without"]);
+    ended.refused(&[
+        "SIGNPOST_MASTER_KEY is not the master key",
+        "data/store",
+        "data/master.key is the right one: unset",
+    ]);
     assert!(is_unchanged(), "it was changed");
 
     fs::write(&file, another_key()).unwrap();
@@ -244,6 +248,6 @@ fn a_node_with_another_master_key_than_its_cluster_changes_nothing_there_or_here
     fs::create_dir(node.path("data")).unwrap();
     fs::write(node.path("data/master.key"), &right).unwrap();
     let ended = sharing(directory, &keyspace, &another_key()).run();
-    ended.refused(&["data/master.key is: set SIGNPOST_MASTER_KEY to it"]);
+    ended.refused(&["data/master.key is the right one: set SIGNPOST_MASTER_KEY to it"]);
     has_all(sharing(directory, &keyspace, &right), &link);
 }

@@ -141,13 +141,13 @@ fn a_directory_in_the_place_of_a_file_is_named_also_to_root() {
         // The lock is there.
         let _ = fs::remove_file(&path);
         fs::create_dir(&path).unwrap();
-        program().run().refused(&[&format!("{name} can't be written"), "Is a directory"]);
+        program().run().refused(&[&format!("{name} is a directory, but must be a file")]);
         fs::remove_dir(&path).unwrap();
     }
     // Where the next segment would be made.
     let segment = directory.path().join(format!("data/journal/{:020}.new", 0));
     fs::create_dir(&segment).unwrap();
-    program().run().refused(&["data/journal/00000000000000000000.new can't be written", "Is a directory"]);
+    program().run().refused(&["data/journal/00000000000000000000.new is a directory, but must be a file"]);
     fs::remove_dir(&segment).unwrap();
     assert_eq!(program().serve().terminate().code(), Some(0));
 }
@@ -159,8 +159,37 @@ fn a_file_in_the_place_of_a_directory_is_named() {
         fs::create_dir(directory.path().join("data")).unwrap();
         fs::write(directory.path().join("data").join(name), "").unwrap();
         let ended = Program::at(directory.path()).run();
-        ended.refused(&[&format!("data/{name} can't be written"), "Not a directory"]);
+        ended.refused(&[&format!("data/{name} is not a directory")]);
         assert_eq!(entries(&directory.path().join("data")).len(), 1);
+    }
+}
+
+#[test]
+fn a_read_only_data_directory_is_used_if_store_and_journal_can_be_written() {
+    let ground = Ground::new();
+    let link = ground.visited();
+    for name in ["data/store.links", "data/store.ids"] {
+        let _ = fs::remove_file(ground.path(name));
+    }
+    let kept = Kept::from_writing(&ground.path("data"));
+    let before = entries(&ground.path("data")).len();
+    ground.has_all(&link);
+    ground.has_all(&link);
+    assert!(before > 0 && !ground.path("data/store.links").exists());
+    drop(kept);
+}
+
+#[test]
+fn a_read_only_data_directory_is_named_if_a_file_in_it_has_to_be_created() {
+    for name in ["master.key", "node.id"] {
+        let ground = Ground::new();
+        assert_eq!(ground.program().serve().terminate().code(), Some(0));
+        for name in [name, "store.links", "store.ids"] {
+            let _ = fs::remove_file(ground.path("data").join(name));
+        }
+        let kept = Kept::from_writing(&ground.path("data"));
+        ground.program().run().refused(&["data can't be written", "Permission denied"]);
+        drop(kept);
     }
 }
 

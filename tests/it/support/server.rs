@@ -118,7 +118,7 @@ impl ServerBuilder {
             actix_web::rt::System::new().block_on(async {
                 let first_secret = RefCell::new(None);
                 let tell = |news: FirstStartSecrets<'_>, _: &str| {
-                    if let FirstStartSecrets::Made { secret: Some(secret), .. } = news {
+                    if let FirstStartSecrets::Created { secret: Some(secret), .. } = news {
                         *first_secret.borrow_mut() = Some(secret.reveal().to_owned());
                     }
                     Ok(())

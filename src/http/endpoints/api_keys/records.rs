@@ -1,4 +1,4 @@
-//! What is asked and answered about API keys, with the examples of the API reference.
+//! The bodies of requests and answers about API keys, with the examples of the API reference.
 
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -13,23 +13,23 @@ use crate::service::keys::IssuedKey;
 /// An API key, without its secrets.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct KeyRecord {
-    /// Identifier of the key; stays the same when the key is rotated.
+    /// Id of the key. Rotation does not change it.
     pub key_id: Uuid,
-    /// What its maker called it.
+    /// The name that its creator gave it.
     pub name: String,
-    /// The first 8 characters of the key, for people to tell keys apart.
+    /// The first 8 characters of the key, to distinguish keys.
     pub prefix: String,
-    /// Sets rate limits and quotas.
+    /// The tier, which sets rate limits and quotas.
     #[schema(value_type = TierName)]
     pub tier: &'static str,
-    /// What the key may do.
+    /// The scopes of the key.
     #[schema(value_type = Vec<ScopeName>)]
     pub scopes: Vec<&'static str>,
     /// Creation time, UTC.
     #[schema(value_type = String, format = DateTime)]
     #[serde(serialize_with = "times::serialize")]
     pub created_at: Timestamp,
-    /// When the key ends to work; `null`: never.
+    /// When the key expires; `null`: never.
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     #[serde(serialize_with = "times::option::serialize")]
     pub expires_at: Option<Timestamp>,
@@ -41,19 +41,20 @@ pub struct KeyRecord {
     #[schema(value_type = Option<String>, format = DateTime, required = true)]
     #[serde(serialize_with = "times::option::serialize")]
     pub rotated_at: Option<Timestamp>,
-    /// The `key_id` of the key that created this one, which may be one that you can't see; `null`: this is the root key.
+    /// The `key_id` of the key that created this one, which may be a key that you can't see; `null` for the root key.
     #[schema(required = true)]
     pub created_by: Option<Uuid>,
 }
 
-/// An API key with the secrets that are shown this one time; so it has no `Debug`.
+/// An API key with its secrets, which are shown only once; so it has no `Debug`.
 #[derive(Serialize, ToSchema)]
 pub struct IssuedKeyRecord {
-    /// The key itself: `sp_` and 43 letters and digits. Shown this once; only its hash is kept.
+    /// The key: `sp_` and 43 letters and digits. Shown only once; only its hash is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^sp_[0-9A-Za-z]{43}$", nullable = false)]
     pub key: Option<String>,
-    /// Signs the webhook requests of all links that the key makes: `whsec_` and the base64 of 32 bytes. Shown this once.
+    /// Signs the webhook requests of all links that the key creates: `whsec_` and the base64 of 32 bytes. Shown only
+    /// once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^whsec_[0-9A-Za-z+/]{43}=$", nullable = false)]
     pub webhook_secret: Option<String>,
@@ -66,60 +67,61 @@ pub struct IssuedKeyRecord {
 pub struct KeyList {
     /// The keys of this page.
     pub api_keys: Vec<KeyRecord>,
-    /// Give it as `cursor` for the next page; `null`: this is the last one.
+    /// Send it as `cursor` for the next page; `null` on the last page.
     #[schema(required = true)]
     pub next_cursor: Option<String>,
 }
 
-/// Which page of the keys to answer.
+/// Parameters of the list of keys.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
-pub struct KeyPage {
-    /// Keys on a page.
+pub struct ListKeysParameters {
+    /// Maximum number of keys on the page.
     #[param(minimum = 1, maximum = 100, default = 50)]
     limit: Option<u8>,
-    /// `next_cursor` of the page before; none for the first page.
+    /// `next_cursor` of the previous page. Omit it for the first page.
     cursor: Option<String>,
 }
 
-/// What becomes of other keys when one is revoked.
+/// Parameters of a revocation.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
 pub struct Revocation {
-    /// What becomes of all keys below this one: `keep` leaves them as they are, `revoke` revokes them too.
+    /// What happens to all keys below this one: `keep` leaves them valid, `revoke` revokes them too.
     #[param(default = "keep")]
     descendants: Option<DescendantsName>,
 }
 
-/// What a new key is to be. A field that is `null` is as if it were not there.
+/// A new key. A field that is `null` counts as missing.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct NewApiKey {
-    /// What to call it, for people: 1 to 100 characters, none of them a control character, and not white space alone.
+    /// A name for people: 1 to 100 characters, without control characters, and not only white space.
     #[schema(min_length = 1, max_length = 100, pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$")]
     name: String,
-    /// Sets rate limits and quotas. None: `Free`. It can't be higher than that of the key that makes it.
+    /// The tier, which sets rate limits and quotas, at most that of the key that creates it. Default: `Free`.
     tier: Option<TierName>,
-    /// What the key may do: some of the scopes of the key that makes it. None: all of those but `keys:manage`.
+    /// The scopes, a subset of the scopes of the key that creates it. Default: all of these except `keys:manage`.
     scopes: Option<Vec<ScopeName>>,
-    /// When the key expires, in the future and not later than the key that creates it. None: when that one expires.
+    /// When the key expires: in the future, and not later than the key that creates it. Default: when that key
+    /// expires.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
 }
 
-/// How to rotate a key. A field that is `null` is as if it were not there.
+/// Options of a rotation. A field that is `null` counts as missing.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct KeyRotation {
-    /// How long the old secrets go on working, in seconds: up to a week. A second rotation within that time ends the older
-    /// secret at once.
+    /// How long the old secrets remain valid, in seconds: at most a week. A second rotation within that time ends the
+    /// older secret at once.
     #[schema(minimum = 0, maximum = 604_800, default = 0)]
     grace_seconds: Option<u32>,
-    /// Whether to make a new webhook secret as well. During the grace both sign.
+    /// Whether to replace the webhook secret too. During the grace period webhooks have signatures of both.
     #[schema(default = false)]
     rotate_webhook_secret: Option<bool>,
 }
@@ -157,7 +159,7 @@ impl KeyRecord {
         }
     }
 
-    /// A quarter of an hour later.
+    /// The same, 15 minutes later.
     fn used_example() -> Self {
         let made = Self::example();
         Self { last_used_at: Some(Timestamp(made.created_at.0 + 749_512)), ..made }

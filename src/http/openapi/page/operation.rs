@@ -1,4 +1,4 @@
-//! One operation: what it is for, what it takes, what it answers, and how to call it.
+//! One operation: its purpose, parameters, answers, and how to call it.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub struct Operation<'a> {
     method: &'a str,
     path: &'a str,
     described: &'a Value,
-    /// Sent by the service, not to it.
+    /// Whether the service sends the request.
     is_webhook: bool,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Operation<'a> {
         };
         let scopes: Vec<&str> = requirement.values().flat_map(members).map(text).collect();
         match scopes.as_slice() {
-            [] => "<p class=\"soft\">Needs a key: with the scope <code>keys:manage</code>, or the very key that is named.</p>\n".into(),
+            [] => "<p class=\"soft\">Needs a key: with the scope <code>keys:manage</code>, or the key that the path names.</p>\n".into(),
             scopes => format!("<p class=\"soft\">Needs a key with the scope <code>{}</code>.</p>\n", escape(&scopes.join(" "))),
         }
     }
@@ -129,7 +129,7 @@ impl<'a> Operation<'a> {
         html
     }
 
-    /// The call on a command line.
+    /// The request as a curl command.
     fn curl(&self) -> String {
         let mut path = self.path.to_owned();
         for parameter in members(&self.described["parameters"]) {
@@ -208,7 +208,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The problems of one status.
+/// The problems of one status, as rows of a table.
 fn error_rows(status: &str, response: &Value) -> String {
     let examples = fields(&response["content"]["application/problem+json"]["examples"]);
     let row = |(slug, example): (&String, &Value)| {

@@ -13,7 +13,7 @@ struct Field<'a> {
     required: bool,
 }
 
-/// Whether the name of a field or parameter has a mark behind it.
+/// The mark after the name of a field or parameter.
 #[derive(Clone, Copy)]
 pub enum Mark {
     None,
@@ -31,12 +31,12 @@ impl Mark {
     }
 }
 
-/// The fields of what is sent to the service as a table; empty where it has none.
+/// The fields of a request's schema as a table; empty if there are none.
 pub fn sent_fields(document: &Value, schema: &Value) -> String {
     field_table(document, schema, |required| if required { Mark::Required } else { Mark::None })
 }
 
-/// The fields of what the service answers as a table; empty where it has none.
+/// The fields of an answer's schema as a table; empty if there are none.
 pub fn answered_fields(document: &Value, schema: &Value) -> String {
     field_table(document, schema, |required| if required { Mark::None } else { Mark::NotAlways })
 }
@@ -57,7 +57,7 @@ fn field_table(document: &Value, schema: &Value, mark: impl Fn(bool) -> Mark) ->
     )
 }
 
-/// One row of a table of fields or parameters.
+/// A row in a table of fields or parameters.
 pub fn named_row(document: &Value, name: &str, schema: &Value, description: &str, mark: Mark) -> String {
     let paragraphs: String = description.split("\n\n").map(|part| format!("<p>{}</p>", inline(part))).collect();
     let facts = facts(document, schema);
@@ -88,7 +88,7 @@ fn collect<'a>(document: &'a Value, schema: &'a Value, prefix: &str, found: &mut
     }
 }
 
-/// The schema itself: not the reference to it, and not the choice between it and `null`.
+/// The schema without references and without the alternative `null`.
 fn substance<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     let schema = resolved(document, schema);
     match members(&schema["oneOf"]).find(|choice| text(&choice["type"]) != "null") {
@@ -121,7 +121,7 @@ fn type_name(document: &Value, schema: &Value) -> String {
     names.join(" or ")
 }
 
-/// Values, bounds and defaults, in words.
+/// Values, bounds and defaults, as text.
 fn facts(document: &Value, schema: &Value) -> String {
     let own = substance(document, schema);
     let item = substance(document, &own["items"]);
@@ -145,7 +145,7 @@ fn facts(document: &Value, schema: &Value) -> String {
     facts.join(" ")
 }
 
-/// An example of a body or of one of its examples; they are objects under `value`.
+/// The example of a body, or its named examples, which are objects with a `value`.
 pub fn examples(content: &Value) -> Vec<(&str, &Value)> {
     let single = content.get("example").map(|example| ("", example));
     let named = content["examples"].as_object().into_iter().flat_map(Map::values);

@@ -1,13 +1,13 @@
-//! Whose trace a request belongs to, as its `traceparent` tells (W3C Trace Context).
+//! The trace to which a request belongs, from its `traceparent` header (W3C Trace Context).
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// The span of a caller.
-pub struct Caller(SpanContext);
+/// The caller's span.
+pub struct TraceParent(SpanContext);
 
-impl Caller {
-    /// Of the value of a `traceparent`; `None` where that is not one. What `tracestate` would add is for vendors, and as long
-    /// as a client likes.
+impl TraceParent {
+    /// Parses the value of a `traceparent` header; `None` if it is invalid. `tracestate` is ignored: it has vendor
+    /// data of any length.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut fields = traceparent.split('-');
         let version = hex(fields.next()?, 2).filter(|version| *version != 0xff)?;
@@ -39,7 +39,7 @@ impl Caller {
     }
 }
 
-/// A number of exactly so many digits.
+/// A hexadecimal number of exactly `count` digits.
 fn hex(digits: &str, count: usize) -> Option<u128> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_whole = digits.len() == count && digits.bytes().all(is_digit);
@@ -51,8 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traceparent_is_read_as_it_is_specified_and_all_else_is_none() {
-        let read = |text: &str| Caller::parse(text).map(|caller| (caller.trace().to_string(), caller.is_sampled()));
+    fn a_valid_traceparent_is_parsed_and_anything_else_is_none() {
+        let read =
+            |text: &str| TraceParent::parse(text).map(|caller| (caller.trace().to_string(), caller.is_sampled()));
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let of = |version: &str, flags: &str| format!("{version}-{trace}-00f067aa0ba902b7-{flags}");
         assert_eq!(read(&of("00", "01")), Some((trace.to_owned(), true)));

@@ -1,63 +1,63 @@
-//! What is wrong with a request, fault by fault, within bounds.
+//! The errors of a request's fields and parameters, with bounds.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-/// One fault of a request's body or query.
+/// An error in a request's body or query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct FieldError {
     /// JSON Pointer into the body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
-    /// Query parameter.
+    /// Name of the query parameter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameter: Option<String>,
     pub detail: Cow<'static, str>,
 }
 
-/// The faults of a request: the first [`MAX_FAULTS`], so that no answer is much larger than its request.
+/// The errors of a request: the first [`MAX_FAULTS`], so that no answer is much larger than its request.
 #[derive(Debug, Default)]
-pub struct Faults {
-    first: Vec<Fault>,
-    /// What they take as JSON.
+pub struct FieldErrors {
+    first: Vec<FieldError>,
+    /// Their size as JSON.
     bytes: usize,
     is_full: bool,
 }
 
-/// Faults in an answer at the most.
+/// The maximum number of errors in an answer.
 pub const MAX_FAULTS: usize = 100;
-/// What the faults of an answer may take as JSON. With the other members, no error body is larger than 32 KiB.
+/// The maximum size of the errors in an answer as JSON. With the other members, no error body is larger than 32 KiB.
 const MAX_FAULTS_BYTES: usize = 30 * 1024;
-/// What a pointer or the name of a parameter may take as JSON: a client may send one of 64 KiB.
+/// The maximum size of a pointer or of a parameter's name as JSON. A client may send one of 64 KiB.
 const MAX_PLACE_BYTES: usize = 160;
 
-impl Faults {
+impl FieldErrors {
     pub fn at(&mut self, pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.push(Fault { pointer: Some(cut(pointer.into())), parameter: None, detail: detail.into() });
+        self.push(FieldError { pointer: Some(cut(pointer.into())), parameter: None, detail: detail.into() });
     }
 
     pub fn parameter(&mut self, parameter: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.push(Fault { pointer: None, parameter: Some(cut(parameter.into())), detail: detail.into() });
+        self.push(FieldError { pointer: None, parameter: Some(cut(parameter.into())), detail: detail.into() });
     }
 
-    /// Whether further faults are left out: nobody need look for them.
+    /// Whether further errors are dropped, so that callers can stop checking.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// These and `others`.
+    /// Combines these errors and `others`.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         others.first.into_iter().for_each(|fault| self.push(fault));
         self
     }
 
-    fn push(&mut self, fault: Fault) {
+    fn push(&mut self, fault: FieldError) {
         if self.is_full {
             return;
         }
-        // And a comma. Strings alone: it can't fail.
+        // With a comma. Serializing strings never fails.
         let bytes = serde_json::to_string(&fault).map_or(0, |json| json.len() + 1);
         if self.bytes + bytes <= MAX_FAULTS_BYTES {
             self.bytes += bytes;
@@ -68,15 +68,15 @@ impl Faults {
         }
     }
 
-    pub fn as_slice(&self) -> &[Fault] {
+    pub fn as_slice(&self) -> &[FieldError] {
         &self.first
     }
 }
 
-/// A pointer or a name, where it is too long its beginning and `…`.
+/// A pointer or a name, cut and ended with `…` if it is too long.
 fn cut(mut place: String) -> String {
     let mut bytes = 0;
-    // A character takes at most six times its bytes, as an escape.
+    // An escaped character has at most six times its bytes.
     let end = place.char_indices().find_map(|(at, c)| {
         bytes += match c {
             '"' | '\\' => 2,

@@ -1,7 +1,7 @@
-//! What a store tells of itself, read before anything in it is changed.
+//! What a store records about itself, read before anything in it is changed.
 
 use super::StartError;
-use super::cluster::Reached;
+use super::cluster::ClusterConnection;
 use crate::domain::key::SealedSecret;
 use crate::store::StoreError;
 use crate::store::embedded::Opened;
@@ -9,22 +9,22 @@ use crate::store::transfer::{FILLED, FILLED_FROM, MASTER_KEY_CHECK};
 
 const READ: [&str; 3] = [FILLED_FROM, FILLED, MASTER_KEY_CHECK];
 
-/// What is kept in a store before it is used.
-pub struct Kept {
-    /// Opens under the store's master key alone. `None` where no service was started on the store yet.
+/// The state of a store before it is used.
+pub struct StoreState {
+    /// Opens under the store's master key only. `None` if no service has started on the store yet.
     pub master_key_check: Option<SealedSecret>,
     filled_from: bool,
     filled: bool,
 }
 
-impl Kept {
+impl StoreState {
     pub fn in_database(store: &Opened) -> Result<Self, StoreError> {
         let [from, filled, check] = READ.map(|name| store.kept(name));
         Ok(Self::of([from?, filled?, check?]))
     }
 
-    pub async fn on_cluster(cluster: &Reached<'_>) -> Result<Self, StartError> {
-        let [from, filled, check] = READ.map(|name| cluster.kept(name));
+    pub async fn on_cluster(cluster: &ClusterConnection<'_>) -> Result<Self, StartError> {
+        let [from, filled, check] = READ.map(|name| cluster.stored(name));
         let (from, filled, check) = futures_util::try_join!(from, filled, check)?;
         Ok(Self::of([from, filled, check]))
     }
@@ -33,13 +33,13 @@ impl Kept {
         Self { master_key_check: check.map(SealedSecret), filled_from: from.is_some(), filled: filled.is_some() }
     }
 
-    /// Whether an import into the store has not come to its end. What tells the master key comes last: until then a start would take
-    /// any key.
-    pub fn is_being_filled(&self) -> bool {
+    /// Whether an import into the store is unfinished. The check of the master key is imported last: until then a
+    /// start would accept any key.
+    pub fn has_unfinished_import(&self) -> bool {
         self.filled_from && !self.filled
     }
 
-    /// Whether a service was started on the store, and no import has filled it.
+    /// Whether a service has started on the store, and the data did not come from an import.
     pub fn is_in_use(&self) -> bool {
         self.master_key_check.is_some() && !self.filled_from
     }
