@@ -188,7 +188,7 @@ impl<R: BufRead> ExportLines<R> {
     /// The first line.
     fn header(&mut self) -> Result<Header, TransferError> {
         match self.next() {
-            Ok(Some(ExportLine::SignpostExport(header))) if header.format == FORMAT => Ok(header),
+            Ok(Some(ExportLine::SignpostExport(header))) if (1..=FORMAT).contains(&header.format) => Ok(header),
             Ok(Some(ExportLine::SignpostExport(header))) => {
                 Err(TransferError::OtherFormat { path: self.path.clone(), found: header.format })
             }

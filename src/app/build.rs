@@ -117,7 +117,7 @@ struct NodeCore {
     node: NodeId,
     store: Arc<dyn Store>,
     vault: Arc<Vault>,
-    places: Option<Arc<Places>>,
+    places: Option<Arc<PlaceDatabase>>,
     traces: Option<Arc<Traces>>,
     metrics: Arc<Metrics>,
     on_restart: RestartHook,

@@ -1,17 +1,20 @@
 //! Short links and their texts, each parsed once when it is received.
 
+mod data;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use ring::error::Unspecified;
 use ring::rand::SecureRandom;
-use serde::de::IgnoredAny;
 use thiserror::Error;
 use url::Url;
 
 use super::base62;
 use super::calendar::Timestamp;
 use super::key::KeyId;
+
+pub use self::data::{DataTooLarge, LinkData, StoredDataError};
 
 /// The id of a link: 7 base62 characters, never a word that a route uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,75 +189,6 @@ impl TargetUrl {
     }
 }
 
-/// `data` exceeds its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("must be at most 10240 bytes of JSON")]
-pub struct DataTooLarge;
-
-/// A text that is not valid as the stored `data` of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("must be a JSON object of at most 10240 bytes without white space")]
-pub struct StoredDataError;
-
-/// The custom JSON object of a link, with key order and number text as sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkData(String);
-
-impl LinkData {
-    const MAX_BYTES: usize = 10_240;
-
-    /// Takes the text of a JSON object that a parser has accepted, and removes insignificant white space.
-    ///
-    /// # Errors
-    /// If more than 10,240 bytes remain.
-    pub fn from_json_object(json: &str) -> Result<Self, DataTooLarge> {
-        let mut compact = String::with_capacity(json.len().min(Self::MAX_BYTES + 1));
-        let (mut in_string, mut escaped) = (false, false);
-        for c in json.chars() {
-            if in_string {
-                in_string = escaped || c != '"';
-                escaped = !escaped && c == '\\';
-            } else if matches!(c, ' ' | '\t' | '\n' | '\r') {
-                continue;
-            } else {
-                in_string = c == '"';
-            }
-            compact.push(c);
-        }
-        if compact.len() > Self::MAX_BYTES { Err(DataTooLarge) } else { Ok(Self(compact)) }
-    }
-
-    /// Takes a text from a file if it has the form that [`from_json_object`](Self::from_json_object) produces.
-    ///
-    /// Values are not decoded. So a string that can't be decoded, such as one with a lone surrogate, is accepted
-    /// unchanged.
-    ///
-    /// # Errors
-    /// See [`StoredDataError`].
-    pub fn parse_stored(text: &str) -> Result<Self, StoredDataError> {
-        let is_object = text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok();
-        let data = Some(text).filter(|_| is_object).and_then(|text| Self::from_json_object(text).ok());
-        data.filter(|data| data.0 == text).ok_or(StoredDataError)
-    }
-
-    /// Data from this service's own store, checked before it was stored.
-    pub fn from_store(text: String) -> Self {
-        Self(text)
-    }
-
-    /// Compact JSON.
-    pub fn as_json(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The default is an empty object.
-impl Default for LinkData {
-    fn default() -> Self {
-        Self("{}".into())
-    }
-}
-
 /// A short link. Links never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -281,6 +215,11 @@ pub struct NewLink {
 }
 
 impl NewLink {
+    /// A tracked link with nothing but its target.
+    pub fn to(target: TargetUrl) -> Self {
+        Self { target, data: LinkData::default(), webhooks: Vec::new(), tracked: true }
+    }
+
     pub fn made(&self, id: ShortId, owner: KeyId, created_at: Timestamp) -> Link {
         let Self { target, data, webhooks, tracked } = self.clone();
         Link { id, target, data, webhooks, tracked, owner, created_at }
@@ -376,20 +315,6 @@ mod tests {
         ] {
             assert!(parse(text).is_ok(), "{text}");
         }
-    }
-
-    #[test]
-    fn only_white_space_outside_strings_is_removed_from_data() {
-        let data =
-            LinkData::from_json_object("{ \"b\" : 1.0e+05 ,\n\"a\":[ \"x \\\" y\" , \"\\\\\" , { } ] }").unwrap();
-        assert_eq!(data.as_json(), r#"{"b":1.0e+05,"a":["x \" y","\\",{}]}"#);
-    }
-
-    #[test]
-    fn data_is_measured_without_its_white_space() {
-        let of_bytes = |n: usize| format!("{{\"a\": \"{}\"}}  ", "x".repeat(n - 8));
-        assert!(LinkData::from_json_object(&of_bytes(10_240)).is_ok());
-        assert_eq!(LinkData::from_json_object(&of_bytes(10_241)), Err(DataTooLarge));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use signpost::cache::links::{LinkCache, LinkCacheSettings};
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
-use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use signpost::domain::link::{BaseUrl, Link, NewLink, ShortId, TargetUrl};
 use signpost::store::embedded::EmbeddedStore;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 use signpost::store::{LinkStore, Store};
@@ -15,15 +15,8 @@ use crate::support;
 
 fn link() -> Link {
     let this_service = BaseUrl::new(url::Url::parse("https://sign.example").unwrap());
-    Link {
-        id: ShortId::parse("abcdefg").unwrap(),
-        target: TargetUrl::parse("https://example.com/", &this_service).unwrap(),
-        data: LinkData::default(),
-        webhooks: Vec::new(),
-        tracked: true,
-        owner: KeyId(uuid::Uuid::nil()),
-        created_at: Timestamp(0),
-    }
+    let target = TargetUrl::parse("https://example.com/", &this_service).unwrap();
+    NewLink::to(target).made(ShortId::parse("abcdefg").unwrap(), KeyId(uuid::Uuid::nil()), Timestamp(0))
 }
 
 fn settings() -> LinkCacheSettings {

@@ -14,7 +14,7 @@ use ring::rand::SystemRandom;
 use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::{DayCount, HitBatch, NodeId, Position};
 use signpost::domain::key::KeyId;
-use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use signpost::domain::link::{BaseUrl, Link, LinkData, NewLink, ShortId, TargetUrl};
 use signpost::store::cql::session::{ScyllaSettings, connect};
 use signpost::store::cql::{ScyllaStore, migrate};
 use signpost::store::{CountStore, Lifecycle, LinkStore};
@@ -78,15 +78,10 @@ impl Through {
     fn link(&self) -> Link {
         let base = BaseUrl::new(url::Url::parse("https://sign.example/").unwrap());
         let id = ShortId::generate(&self.random).unwrap();
-        Link {
-            id,
-            target: TargetUrl::parse("https://shop.example.com/autumn/sale?utm_source=mail", &base).unwrap(),
-            data: LinkData::from_json_object("{\"campaign\":\"autumn\"}").unwrap(),
-            webhooks: Vec::new(),
-            tracked: true,
-            owner: self.owners[usize::from(id.0[0]) % self.owners.len()],
-            created_at: Timestamp(1_795_000_000_000),
-        }
+        let target = TargetUrl::parse("https://shop.example.com/autumn/sale?utm_source=mail", &base).unwrap();
+        let data = LinkData::from_json_object("{\"campaign\":\"autumn\"}").unwrap();
+        let owner = self.owners[usize::from(id.0[0]) % self.owners.len()];
+        NewLink { data, ..NewLink::to(target) }.made(id, owner, Timestamp(1_795_000_000_000))
     }
 
     /// Creations a second.

@@ -121,6 +121,14 @@ fn shortlink(api: &Api, link: &Link) -> Shortlink {
     }
 }
 
+/// Names every field of the link, so that a new one does not compile until it is shown or left out here.
+fn stored_link(api: &Api, link: Link) -> Result<StoredLink, Problem> {
+    let shown = shortlink(api, &link);
+    let Link { id: _, target: _, data, webhooks, tracked, owner: _, created_at: _ } = link;
+    let data = RawValue::from_string(data.as_json().to_owned()).map_err(|_| Problem::internal())?;
+    Ok(StoredLink { link: shown, data, webhooks, tracked })
+}
+
 pub static CREATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/shorten",
@@ -319,6 +327,5 @@ pub async fn get(
 ) -> Result<impl Responder, Problem> {
     Query::of(&request).finish()?;
     let link = api.links.get(&caller.key, ShortId::parse(&path)).await?;
-    let data = RawValue::from_string(link.data.as_json().to_owned()).map_err(|_| Problem::internal())?;
-    Ok(web::Json(StoredLink { link: shortlink(&api, &link), data, tracked: link.tracked, webhooks: link.webhooks }))
+    Ok(web::Json(stored_link(&api, link)?))
 }

@@ -22,6 +22,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use self::files::{AddedColumn, added_column};
 pub use self::files::{FILES, SchemaFile};
 
 /// How long the lock holds unless it is renewed, in seconds. It is renewed before each statement.
@@ -90,11 +91,25 @@ pub async fn migrate(
     replication_factor: u32,
     datacenter: Option<&str>,
 ) -> Result<Vec<Applied>, MigrateError> {
+    migrate_to(FILES, session, keyspace, replication_factor, datacenter).await
+}
+
+/// The same with other files than this program's: for tests of what a file may have.
+///
+/// # Errors
+/// As for [`migrate`].
+pub async fn migrate_to(
+    files: &[SchemaFile],
+    session: &Session,
+    keyspace: &str,
+    replication_factor: u32,
+    datacenter: Option<&str>,
+) -> Result<Vec<Applied>, MigrateError> {
     bootstrap(session, keyspace, replication_factor, datacenter).await?;
     let used = session.use_keyspace(keyspace, true).await;
     used.map_err(|error| MigrateError::cluster("use the keyspace")(error.into()))?;
     let lock = Lock::take(session, keyspace).await?;
-    match apply(&lock).await {
+    match apply(files, &lock).await {
         // The effect of a failed statement may appear late: the lock is not released and expires, so that no other
         // process begins before.
         Err(error @ MigrateError::Cluster { .. }) => Err(error),
@@ -114,7 +129,7 @@ pub async fn check(session: &Session, keyspace: &str) -> Result<(), MigrateError
     if ask_rows(session, "list its tables", statement, (keyspace,)).await?.rows_num() == 0 {
         return Err(MigrateError::Missing { keyspace: keyspace.to_owned() });
     }
-    match missing(session, keyspace).await?.first() {
+    match missing(FILES, session, keyspace).await?.first() {
         None => Ok(()),
         Some(first) if *first == FILES[0] => Err(MigrateError::Missing { keyspace: keyspace.to_owned() }),
         Some(first) => Err(MigrateError::Older { keyspace: keyspace.to_owned(), name: first.name }),
@@ -139,18 +154,18 @@ pub async fn kept(session: &Session, keyspace: &str, name: &str) -> Result<Optio
 }
 
 /// The files that are not applied.
-async fn missing(session: &Session, keyspace: &str) -> Result<Vec<SchemaFile>, MigrateError> {
+async fn missing(files: &[SchemaFile], session: &Session, keyspace: &str) -> Result<Vec<SchemaFile>, MigrateError> {
     let task = "list what was applied";
     let statement = format!("SELECT name, sha256 FROM \"{keyspace}\".migrations");
     let result = ask_rows(session, task, &statement, ()).await?;
     let rows = result.rows::<(String, String)>().map_err(|error| MigrateError::cluster(task)(error.into()))?;
     let applied: Vec<_> = rows.collect::<Result<_, _>>().map_err(|error| MigrateError::cluster(task)(error.into()))?;
 
-    if let Some((name, _)) = applied.iter().find(|(name, _)| FILES.iter().all(|file| file.name != name)) {
+    if let Some((name, _)) = applied.iter().find(|(name, _)| files.iter().all(|file| file.name != name)) {
         return Err(MigrateError::Newer { keyspace: keyspace.to_owned(), name: name.clone() });
     }
     let mut missing = Vec::new();
-    for file in FILES {
+    for file in files {
         match applied.iter().find(|(name, _)| name == file.name) {
             Some((_, sha256)) if *sha256 == file.sha256() => {}
             Some(_) => return Err(MigrateError::Changed { keyspace: keyspace.to_owned(), name: file.name }),
@@ -162,11 +177,16 @@ async fn missing(session: &Session, keyspace: &str) -> Result<Vec<SchemaFile>, M
 
 /// Applies the missing files. If the process dies, some statements of a file may be applied: each of them can be
 /// applied again.
-async fn apply(lock: &Lock<'_>) -> Result<Vec<Applied>, MigrateError> {
+async fn apply(files: &[SchemaFile], lock: &Lock<'_>) -> Result<Vec<Applied>, MigrateError> {
     let mut applied = Vec::new();
-    for file in missing(lock.session, lock.keyspace).await? {
+    for file in missing(files, lock.session, lock.keyspace).await? {
         for statement in file.statements() {
             lock.renew().await?;
+            if let Some(column) = added_column(&statement)
+                && has_column(lock, column).await?
+            {
+                continue;
+            }
             // Without an automatic retry: it could go to another node of the cluster, which may not know of the change
             // yet.
             let sent = lock.session.query_unpaged(once(&statement), ()).await;
@@ -181,6 +201,14 @@ async fn apply(lock: &Lock<'_>) -> Result<Vec<Applied>, MigrateError> {
         applied.push(Applied { name: file.name });
     }
     Ok(applied)
+}
+
+/// Whether a column that a file adds exists already. `ScyllaDB` has no `ADD IF NOT EXISTS`.
+async fn has_column(lock: &Lock<'_>, AddedColumn { table, column }: AddedColumn<'_>) -> Result<bool, MigrateError> {
+    let statement =
+        "SELECT column_name FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ? AND column_name = ?";
+    let found = ask_rows(lock.session, "list its columns", statement, (lock.keyspace, table, column)).await?;
+    Ok(found.rows_num() > 0)
 }
 
 /// Creates the keyspace and the two tables that the migration needs.

@@ -115,20 +115,14 @@ mod tests {
     use super::super::tables::EmbeddedTables;
     use super::*;
     use crate::domain::calendar::Timestamp;
-    use crate::domain::link::{BaseUrl, Destination, Link, LinkData, TargetUrl};
+    use crate::domain::link::{BaseUrl, Destination, Link, NewLink, TargetUrl};
 
     fn link(number: u64) -> Link {
         let Destination { id, owner, tracked, target, .. } = destination(number);
         let base = BaseUrl::new(url::Url::parse("https://sign.example").unwrap());
-        Link {
-            id,
-            target: TargetUrl::parse(&target, &base).unwrap(),
-            data: LinkData::from_json_object("{}").unwrap(),
-            webhooks: vec!["https://example.com/hook".into()],
-            tracked,
-            owner,
-            created_at: Timestamp(0),
-        }
+        let webhooks = vec!["https://example.com/hook".into()];
+        let new = NewLink { webhooks, tracked, ..NewLink::to(TargetUrl::parse(&target, &base).unwrap()) };
+        new.made(id, owner, Timestamp(0))
     }
 
     fn open(store: &Path) -> EmbeddedTables {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::counts::DimensionV1;
 use super::keys::{KeyV1, is_sealed};
-use super::links::LinkV1;
+use super::links::LinkRecord;
 use super::{Base62Id, RecordFault, Time, require};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{NodeId, Position};
@@ -55,7 +55,7 @@ pub enum RecordV1<'a> {
         key: Uuid,
         at: Time,
     },
-    Link(LinkV1<'a>),
+    Link(LinkRecord<'a>),
     Usage {
         metric: MetricV1,
         key: Uuid,

@@ -16,9 +16,12 @@ use crate::domain::webhook_url::WebhookUrl;
 use crate::store::StoreError;
 
 pub const TABLE: &str = "links";
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 const MAX_WEBHOOKS: usize = 10;
+
+/// How links are written now.
+pub type LinkRecord<'a> = LinkV1<'a>;
 
 /// A link in rows and exports.
 #[derive(Serialize, Deserialize)]
@@ -81,19 +84,19 @@ impl LinkV1<'_> {
 }
 
 pub fn encode(link: &Link) -> Result<Vec<u8>, StoreError> {
-    super::encode(TABLE, VERSION, &LinkV1::from(link))
+    super::encode(TABLE, VERSION, &LinkRecord::from(link))
 }
 
 pub fn decode(row: &[u8]) -> Result<Link, StoreError> {
     match split_version(TABLE, row)? {
-        (VERSION, record) => super::decode::<LinkV1<'_>>(TABLE, record).map(Link::from),
+        (VERSION, record) => super::decode::<LinkRecord<'_>>(TABLE, record).map(Link::from),
         (later, _) => Err(unknown_version(TABLE, later, VERSION)),
     }
 }
 
 /// The link as an export has it: the same text for the same link.
 pub fn to_json(link: &Link) -> Result<String, StoreError> {
-    super::to_json(TABLE, &LinkV1::from(link))
+    super::to_json(TABLE, &LinkRecord::from(link))
 }
 
 /// Defines a row, and the names of its columns for the statements that read and write it.
@@ -205,7 +208,7 @@ mod tests {
         let link = link();
         assert_eq!(decode(&encode(&link).unwrap()).unwrap(), link);
         let json = to_json(&link).unwrap();
-        assert_eq!(serde_json::from_str::<LinkV1<'_>>(&json).unwrap().checked().unwrap(), link);
+        assert_eq!(serde_json::from_str::<LinkRecord<'_>>(&json).unwrap().checked().unwrap(), link);
         assert_eq!(LinkRow::from(&link).into_link().unwrap(), Some(link));
     }
 

@@ -1,10 +1,10 @@
 //! The format of everything that the service stores: rows of the embedded store, columns of the cluster, lines of an
 //! export.
 //!
-//! A record is a type of its own, named after its version: `LinkV1` is how a [`Link`](crate::domain::link::Link) is
-//! written. Serde is derived for records only, never for types of the domain, so that a change of the domain cannot
-//! change what is on disk. Conversions name every field, without `..`: a field that a conversion forgets does not
-//! compile.
+//! A record is a type of its own, named after its version: `LinkV1` is how release 0.1.0 writes a
+//! [`Link`](crate::domain::link::Link), and `LinkRecord` the name of the latest version. Serde is derived for records
+//! only, never for types of the domain, so that a change of the domain cannot change what is on disk. Conversions name
+//! every field, without `..`: a field that a conversion forgets does not compile.
 //!
 //! To change a record, leave the released type as it is. Add the next version beside it, with a conversion from the
 //! version before, and have `decode` read both. JSON names its fields: a new field of a JSON record needs a default and
@@ -100,9 +100,13 @@ mod tests {
         let reason = |row: &[u8]| links::decode(row).unwrap_err().to_string();
         assert_eq!(reason(&[]), "unreadable row in links: empty row");
         assert_eq!(reason(&[0, 1, 2]), "unreadable row in links: unknown row version 0");
+        let (latest, later) = (links::VERSION, links::VERSION + 1);
         assert_eq!(
-            reason(&[2, 1, 2]),
-            "unreadable row in links: written by a later version: the row has version 2, this program reads up to 1"
+            reason(&[later, 1, 2]),
+            format!(
+                "unreadable row in links: written by a later version: the row has version {later}, this program reads up to \
+                 {latest}"
+            )
         );
         assert!(reason(&[1, 1, 2]).starts_with("unreadable row in links: "), "cut off");
         let later = [9, 0];

@@ -47,7 +47,7 @@ fn to_write(name: &str) -> Option<PathBuf> {
 }
 
 /// Keeps a folder as a fixture. Files end with the last byte that is not zero: segments and the engine's journals are
-/// allotted in full.
+/// allotted in full. Empty folders stand in the list alone: git would leave them behind when another branch is checked out.
 fn keep(from: &Path, fixture: &Path) {
     let _ = fs::remove_dir_all(fixture);
     fs::create_dir_all(fixture).unwrap();
@@ -57,13 +57,13 @@ fn keep(from: &Path, fixture: &Path) {
             let name = path.strip_prefix(from).unwrap().to_str().unwrap().to_owned();
             let to = fixture.join(&name);
             if path.is_dir() {
-                fs::create_dir(&to).unwrap();
                 lengths.push(format!("{name}/\n"));
                 folders.push(path);
             } else {
                 let bytes = fs::read(&path).unwrap();
                 lengths.push(format!("{name} {}\n", bytes.len()));
                 let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                fs::create_dir_all(to.parent().unwrap()).unwrap();
                 fs::write(to, &bytes[..end]).unwrap();
             }
         }

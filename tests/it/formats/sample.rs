@@ -1,6 +1,7 @@
 //! One of everything that a store keeps, and the check that all of it is there.
 //!
-//! Fixtures hold what [`fill`] writes: a change here needs another function for later versions, and leaves this one as it is.
+//! Fixtures hold what [`fill`] wrote when their version was made. What a later version adds is written by [`fill`] from then on,
+//! and expected by [`check`] of fixtures from that version on.
 
 use std::sync::Arc;
 use std::time::Duration;

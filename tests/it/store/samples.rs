@@ -6,7 +6,7 @@ use std::time::Duration;
 use signpost::domain::calendar::{Month, Timestamp};
 use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitId, HitStamp, LabelCount, NodeId, Position};
 use signpost::domain::key::{ApiKey, KeyId, ScopeSet, SealedSecret, SecretHash, Tier};
-use signpost::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use signpost::domain::link::{BaseUrl, Link, LinkData, NewLink, ShortId, TargetUrl};
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, NewDelivery};
 use signpost::store::{Settlement, Store};
 use url::Url;
@@ -48,15 +48,12 @@ pub fn target(url: &str) -> TargetUrl {
 }
 
 pub fn link(n: u32, owner: KeyId) -> Link {
-    Link {
-        id: short_id(n),
-        target: target("https://example.com/some/where?with=a#fragment"),
+    let new = NewLink {
         data: LinkData::from_json_object(r#"{"order":17}"#).unwrap(),
         webhooks: vec!["https://hooks.example.com/a".into(), "https://hooks.example.com/b".into()],
-        tracked: true,
-        owner,
-        created_at: noon(),
-    }
+        ..NewLink::to(target("https://example.com/some/where?with=a#fragment"))
+    };
+    new.made(short_id(n), owner, noon())
 }
 
 /// A link with `bytes` of data.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
-use signpost::store::cql::migrate::{self, Applied, FILES, MigrateError};
+use signpost::store::cql::migrate::{self, Applied, FILES, MigrateError, SchemaFile};
 use uuid::Uuid;
 
 use crate::support::cluster::{ANSWERED_WITHIN, cluster, fresh_keyspace_name};
@@ -125,6 +125,27 @@ async fn work_that_died_on_the_way_is_taken_up_when_its_lock_has_run_out() {
     // The cluster counts a TTL in whole seconds.
     assert!(begun.elapsed() >= std::time::Duration::from_secs(4), "the lock was not waited for");
     assert!(tables(&session, &keyspace).await.contains(&"due".to_owned()));
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_column_is_added_where_it_is_missing_and_left_where_it_is_there() {
+    const LATER: SchemaFile = SchemaFile {
+        name: "9999_later.cql",
+        text: "ALTER TABLE links ADD a text;\nALTER TABLE links ADD b map<text, text>;",
+    };
+    let (session, keyspace) = migrated().await;
+    let copies = u32::try_from(cluster(1).await.replication_factor()).unwrap();
+    let files = [FILES, &[LATER]].concat();
+    // As it stands when a process has died after the first statement.
+    change(&session, "ALTER TABLE links ADD a text").await;
+    for _ in 0..2 {
+        let applied = migrate::migrate_to(&files, &session, &keyspace, copies, None).await.unwrap();
+        assert_eq!(applied, [Applied { name: LATER.name }]);
+        change(&session, "SELECT a, b FROM links").await;
+        change(&session, "DELETE FROM migrations WHERE name = '9999_later.cql'").await;
+    }
+    assert_eq!(migrate(&session, &keyspace).await.unwrap(), []);
 }
 
 #[tokio::test]

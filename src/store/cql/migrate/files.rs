@@ -5,6 +5,8 @@ use std::fmt::Write;
 use ring::digest::{SHA256, digest};
 
 /// A file of the schema. Once it was applied anywhere it must not change: changes go into a later file.
+///
+/// Each of its statements creates a table or adds one column: others could not be applied again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaFile {
     pub name: &'static str,
@@ -31,6 +33,29 @@ pub const FILES: &[SchemaFile] = files![
     "0007_windows.cql",
     "0008_key_children.cql",
 ];
+
+/// What a statement `ALTER TABLE table ADD column type` adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddedColumn<'a> {
+    pub table: &'a str,
+    pub column: &'a str,
+}
+
+/// `None` for a statement of another kind. One column a statement: engines differ in how they write several.
+pub fn added_column(statement: &str) -> Option<AddedColumn<'_>> {
+    let is_name =
+        |word: &str| word.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let mut words = statement.split_whitespace();
+    let mut next = || words.next();
+    let ("ALTER", "TABLE", table, "ADD", column) = (next()?, next()?, next()?, next()?, next()?) else { return None };
+    let of_type: String = words.collect();
+    let mut depth = 0;
+    let is_one = of_type.chars().all(|character| {
+        depth += i32::from(character == '<') - i32::from(character == '>');
+        character != ',' || depth > 0
+    });
+    (is_name(table) && is_name(column) && is_one && !of_type.is_empty()).then_some(AddedColumn { table, column })
+}
 
 impl SchemaFile {
     /// What is kept of a file that was applied: the SHA-256 of its text, in hex.
@@ -96,8 +121,28 @@ mod tests {
         for file in FILES {
             assert!(!file.statements().is_empty(), "{}", file.name);
             for statement in file.statements() {
-                assert!(statement.contains("IF NOT EXISTS"), "{}: {statement}", file.name);
+                let is_made_once =
+                    statement.starts_with("CREATE TABLE IF NOT EXISTS ") || added_column(&statement).is_some();
+                assert!(is_made_once, "{}: {statement}", file.name);
             }
+        }
+    }
+
+    #[test]
+    fn a_statement_that_adds_one_column_is_told_from_others() {
+        for statement in ["ALTER TABLE links ADD title text", "ALTER TABLE links\n    ADD title map<text, text>"] {
+            assert_eq!(added_column(statement), Some(AddedColumn { table: "links", column: "title" }), "{statement}");
+        }
+        for other in [
+            "ALTER TABLE links ADD title",
+            "ALTER TABLE links ADD (title text, note text)",
+            "ALTER TABLE links ADD title text, note text",
+            "ALTER TABLE links ADD IF NOT EXISTS title text",
+            "ALTER TABLE links DROP title",
+            "CREATE TABLE links (id text PRIMARY KEY)",
+            "",
+        ] {
+            assert_eq!(added_column(other), None, "{other}");
         }
     }
 
