@@ -16,6 +16,7 @@ pub mod domain;
 pub mod http;
 pub mod journal;
 pub mod limits;
+pub mod memory;
 pub mod readiness;
 pub mod service;
 pub mod store;

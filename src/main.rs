@@ -27,7 +27,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The process ends within 30 s of the first signal, even if a disk hangs.
 const LONGEST_DRAIN: Duration = Duration::from_secs(29);
 
+#[expect(unsafe_code, reason = "the allocator's crate has no safe function for it")]
+fn release_memory() {
+    // SAFETY: it takes no pointer, and any thread may call it at any time.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
+
 fn main() -> ExitCode {
+    signpost::memory::set_release(release_memory);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return answer_command_line(&error),

@@ -135,9 +135,18 @@ impl Engine {
 
     /// Counts bytes that were written, and starts a flush of memory in the background once they reach [`JOURNAL`].
     pub fn wrote(&self, bytes: u64) {
-        if self.unflushed.fetch_add(bytes, Ordering::Relaxed) + bytes < JOURNAL {
-            return;
+        if self.unflushed.fetch_add(bytes, Ordering::Relaxed) + bytes >= JOURNAL {
+            self.flush_in_background();
         }
+    }
+
+    /// Bytes written since memory was flushed.
+    pub fn unflushed(&self) -> u64 {
+        self.unflushed.load(Ordering::Relaxed)
+    }
+
+    /// Starts a flush of memory by the engine's own threads.
+    pub fn flush_in_background(&self) {
         self.unflushed.store(0, Ordering::Relaxed);
         for keyspace in self.keyspaces.all() {
             if let Err(error) = keyspace.rotate_memtable() {
@@ -149,7 +158,7 @@ impl Engine {
 
     /// Flushes memory, so that the next start has nothing to replay.
     pub fn flush(&self) -> Result<(), StoreError> {
-        if self.unflushed.load(Ordering::Relaxed) < FEW_BYTES {
+        if self.unflushed() < FEW_BYTES {
             return Ok(());
         }
         // A failed engine would never finish.

@@ -7,12 +7,14 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle, Thread, current, park, park_timeout};
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
 use super::database::closed;
+use crate::memory::release_free;
 use crate::store::StoreError;
 
 /// Threads for look-ups of links: a look-up that waits for the disk blocks one.
@@ -21,6 +23,9 @@ pub const LOOK_UP_THREADS: usize = 16;
 const READ_THREADS: usize = 16;
 /// Reads that run or are queued; further callers wait until there is space in the queue.
 const QUEUE: usize = 1024;
+
+/// When an idle thread returns its free memory to the system.
+const RELEASES_AFTER: Duration = Duration::from_secs(2);
 
 type ReadJob = Box<dyn FnOnce() + Send>;
 
@@ -39,13 +44,15 @@ pub struct ThreadPool(Arc<SharedQueue>);
 
 struct SharedQueue {
     queue: Mutex<ReadQueue>,
-    has_work: Condvar,
     admission: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct ReadQueue {
     jobs: VecDeque<ReadJob>,
+    /// Threads without a job. The one that became idle last gets the next: its caches and its free memory are warm, and a light load
+    /// uses the memory of few threads.
+    idle: Vec<Thread>,
     is_closed: bool,
 }
 
@@ -110,11 +117,7 @@ impl Drop for Readers {
 
 impl ThreadPool {
     fn new() -> Self {
-        Self(Arc::new(SharedQueue {
-            queue: Mutex::default(),
-            has_work: Condvar::new(),
-            admission: Arc::new(Semaphore::new(QUEUE)),
-        }))
+        Self(Arc::new(SharedQueue { queue: Mutex::default(), admission: Arc::new(Semaphore::new(QUEUE)) }))
     }
 
     /// Queues a read. It is skipped if the caller is cancelled before it begins, and finishes once it has begun.
@@ -138,8 +141,9 @@ impl ThreadPool {
         let mut queue = lock(&self.0.queue);
         if !queue.is_closed {
             queue.jobs.push_back(Box::new(job));
+            let thread = queue.idle.pop();
             drop(queue);
-            self.0.has_work.notify_one();
+            thread.iter().for_each(Thread::unpark);
         }
     }
 
@@ -152,6 +156,7 @@ impl ThreadPool {
 
     /// Waits for a job; `None` when the store is closed and all jobs are done.
     fn next(&self) -> Option<ReadJob> {
+        let mut may_release = true;
         let mut queue = lock(&self.0.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
@@ -160,14 +165,30 @@ impl ThreadPool {
             if queue.is_closed {
                 return None;
             }
-            queue = self.0.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle.push(current());
+            drop(queue);
+            if may_release {
+                park_timeout(RELEASES_AFTER);
+            } else {
+                park();
+            }
+            queue = lock(&self.0.queue);
+            // It is still there if it woke up without a job.
+            queue.idle.retain(|thread| thread.id() != current().id());
+            if may_release && queue.jobs.is_empty() {
+                drop(queue);
+                release_free();
+                may_release = false;
+                queue = lock(&self.0.queue);
+            }
         }
     }
 
     fn close(&self) {
         self.0.admission.close();
-        lock(&self.0.queue).is_closed = true;
-        self.0.has_work.notify_all();
+        let mut queue = lock(&self.0.queue);
+        queue.is_closed = true;
+        queue.idle.drain(..).for_each(|thread| thread.unpark());
     }
 }
 
@@ -180,7 +201,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use futures_util::poll;
     // Without it, a task that polls so often in one turn would have to yield.

@@ -6,8 +6,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use super::database::closed;
@@ -15,6 +16,7 @@ use super::engine::Engine;
 use super::link_index;
 use super::tables::EmbeddedTables;
 use super::transaction::Transaction;
+use crate::memory::release_free;
 use crate::store::StoreError;
 use crate::threads::in_background;
 
@@ -24,6 +26,12 @@ const QUEUE: usize = 4096;
 const GROUP: usize = 1024;
 /// How long a caller waits until its write begins: the engine blocks a commit while its disk does not respond.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// If less than [`LITTLE`] is written in this time, memory is flushed if it has [`WORTH_FLUSHING`].
+const LULL: Duration = Duration::from_secs(1);
+/// A continuous load of this is flushed once a minute.
+const LITTLE: u64 = 16 * 1024;
+/// Memory tables take about twice as many bytes as were written.
+const WORTH_FLUSHING: u64 = 1024 * 1024;
 
 /// A queued write.
 trait WriteJob: Send {
@@ -88,7 +96,9 @@ impl Writer {
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(tables: Arc<EmbeddedTables>) -> std::io::Result<Self> {
-        let (jobs, waiting) = mpsc::channel(QUEUE);
+        let (jobs, receiver) = mpsc::channel(QUEUE);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let waiting = WaitingWrites { jobs: receiver, runtime };
         // It is not joined: closing the store waits until the engine is closed, with a time limit.
         let write = move || {
             let mut thread = WriterThread { tables: &tables, health: EngineHealth::Sound };
@@ -154,17 +164,74 @@ enum Rollback {
     Commit,
 }
 
+/// The queue of the writing thread.
+struct WaitingWrites {
+    jobs: mpsc::Receiver<Box<dyn WriteJob>>,
+    /// For its timer.
+    runtime: Runtime,
+}
+
+impl WaitingWrites {
+    /// The next write; `None` once there will be none. Calls `idle` each time none comes for [`LULL`].
+    fn next(&mut self, mut idle: impl FnMut()) -> Option<Box<dyn WriteJob>> {
+        let Self { jobs, runtime } = self;
+        runtime.block_on(async {
+            loop {
+                match tokio::time::timeout(LULL, jobs.recv()).await {
+                    Ok(job) => return job,
+                    Err(_) => idle(),
+                }
+            }
+        })
+    }
+}
+
+/// Finds times in which little is written, and flushes memory then. Otherwise the memory tables of a burst stay until as much is
+/// written again, which may be never.
+struct Lull {
+    since: Instant,
+    /// Bytes that were not flushed then.
+    unflushed: u64,
+    /// Whether memory was flushed by the last check, and is free by now.
+    has_flushed: bool,
+}
+
+impl Default for Lull {
+    fn default() -> Self {
+        Self { since: Instant::now(), unflushed: 0, has_flushed: false }
+    }
+}
+
+impl Lull {
+    fn check(&mut self, engine: &Engine) {
+        if self.since.elapsed() < LULL {
+            return;
+        }
+        if self.has_flushed {
+            release_free();
+        }
+        // Less than before if memory was flushed meanwhile.
+        let written = engine.unflushed().saturating_sub(self.unflushed);
+        let has_flushed = written < LITTLE && engine.unflushed() >= WORTH_FLUSHING;
+        if has_flushed {
+            engine.flush_in_background();
+        }
+        *self = Self { since: Instant::now(), unflushed: engine.unflushed(), has_flushed };
+    }
+}
+
 struct WriterThread<'a> {
     tables: &'a EmbeddedTables,
     health: EngineHealth,
 }
 
 impl<'a> WriterThread<'a> {
-    fn run(&mut self, mut waiting: mpsc::Receiver<Box<dyn WriteJob>>) {
-        while let Some(job) = waiting.blocking_recv() {
+    fn run(&mut self, mut waiting: WaitingWrites) {
+        let mut lull = Lull::default();
+        while let Some(job) = waiting.next(|| lull.check(&self.tables.engine)) {
             let mut group = vec![job];
             while group.len() < GROUP
-                && let Ok(job) = waiting.try_recv()
+                && let Ok(job) = waiting.jobs.try_recv()
             {
                 group.push(job);
             }
@@ -172,6 +239,7 @@ impl<'a> WriterThread<'a> {
             if !group.is_empty() {
                 self.commit_group(group);
             }
+            lull.check(&self.tables.engine);
         }
         if let Err(error) = self.end() {
             tracing::error!(%error, "store: closed with an error; all answered writes are durable");
