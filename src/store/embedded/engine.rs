@@ -156,6 +156,17 @@ impl Engine {
         }
     }
 
+    /// Drops the memory tables that were flushed. The engine keeps them until another one is to be flushed, of any keyspace:
+    /// this is one of a single row, written again as it is.
+    pub fn drop_flushed(&self) -> Result<(), StoreError> {
+        let meta = &self.keyspaces.meta;
+        let rewritten = meta.get(row_keys::LAYOUT).and_then(|row| match row {
+            Some(row) => meta.insert(row_keys::LAYOUT, row).and_then(|()| meta.rotate_memtable()),
+            None => Ok(false),
+        });
+        rewritten.map(drop).map_err(|error| engine_error(&error))
+    }
+
     /// Flushes memory, so that the next start has nothing to replay.
     pub fn flush(&self) -> Result<(), StoreError> {
         if self.unflushed() < FEW_BYTES {

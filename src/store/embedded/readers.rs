@@ -210,6 +210,21 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
+    #[tokio::test]
+    async fn one_thread_does_what_comes_one_after_another() {
+        let readers = Readers::start().unwrap();
+        let pool = readers.reads();
+        let mut threads = std::collections::HashSet::new();
+        for _ in 0..50 {
+            while lock(&pool.0.queue).idle.len() < READ_THREADS {
+                tokio::task::yield_now().await;
+            }
+            threads.insert(pool.read(|| Ok(current().id())).await.unwrap());
+        }
+        assert_eq!(threads.len(), 1);
+        readers.end().await;
+    }
+
     /// A read that waits until it is released.
     fn held() -> (mpsc::Sender<()>, impl FnOnce() -> Result<(), StoreError>) {
         let (release, wait) = mpsc::channel();

@@ -208,6 +208,8 @@ impl Lull {
             return;
         }
         if self.has_flushed {
+            // If it fails, so do writes, which log the cause.
+            drop(engine.drop_flushed());
             release_free();
         }
         // Less than before if memory was flushed meanwhile.
@@ -373,6 +375,27 @@ mod tests {
         };
         let (done, ()) = futures_util::future::join(first, others).await;
         done.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn memory_is_flushed_when_writes_cease() {
+        let (_directory, tables, writer) = open();
+        let engine = &tables.engine;
+        for number in 0..(2 * WORTH_FLUSHING / 1000) {
+            let row = move |tables: &EmbeddedTables, transaction: &mut Transaction<'_>| {
+                let key = number.to_be_bytes();
+                transaction.insert(&tables.engine.keyspaces.meta, key, vec![7; 1000]).map(Ok::<_, Infallible>)
+            };
+            drop(writer.run(row).await.unwrap());
+        }
+        assert!(engine.unflushed() >= WORTH_FLUSHING);
+        let flushed = async {
+            while engine.unflushed() >= WORTH_FLUSHING || engine.keyspaces.meta.table_count() == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), flushed).await.unwrap();
+        assert!(writer.run(put("later")).await.is_ok());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
