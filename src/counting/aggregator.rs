@@ -150,18 +150,13 @@ impl HitAggregator {
             count,
         });
         let served = self.served.drain().map(|((key, month), count)| ServedCount { key, month, count });
-        let (days, labels, served): (Vec<_>, Vec<_>, Vec<_>) = (days.collect(), labels.collect(), served.collect());
-        // As much as the next batch probably needs: after a load, the memory of its batches is free.
-        self.days.shrink_to(2 * days.len());
-        self.labels.shrink_to(2 * labels.len());
-        self.served.shrink_to(2 * served.len());
         let mut batch = HitBatch {
             writer: self.node,
             from,
             upto,
-            days,
-            labels,
-            served,
+            days: days.collect(),
+            labels: labels.collect(),
+            served: served.collect(),
             deliveries: std::mem::take(&mut self.deliveries),
         };
         // Rows are in key order: the store finds adjacent rows in the same block, and a batch is the same at every

@@ -386,7 +386,7 @@ mod tests {
                 let key = number.to_be_bytes();
                 transaction.insert(&tables.engine.keyspaces.meta, key, vec![7; 1000]).map(Ok::<_, Infallible>)
             };
-            drop(writer.run(row).await.unwrap());
+            let Ok(()) = writer.run(row).await.unwrap();
         }
         assert!(engine.unflushed() >= WORTH_FLUSHING);
         let flushed = async {
