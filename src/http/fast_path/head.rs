@@ -83,26 +83,28 @@ impl<'b> PlainFields<'b> {
         let (mut user_agent, mut referer, mut sec_ch_ua_mobile) = (None, None, None);
         for Header { name, value } in fields {
             let value = *value;
-            let is = |other: &str| name.eq_ignore_ascii_case(other);
+            // As browsers write it: that is a comparison of two words. The other one goes letter by letter.
+            let is = |usual: &str| *name == usual || name.eq_ignore_ascii_case(usual);
             // By length and first letter: nearly all names are none of these. `|` makes the letter a small one.
             match (name.len(), name.as_bytes().first().map_or(0, |letter| letter | 0x20)) {
-                (4, b'h') if is("host") => {
+                (4, b'h') if is("Host") => {
                     hosts += 1;
                     host = value;
                 }
-                (6, b'e') if is("expect") => return None,
-                (7, b'u') if is("upgrade") => return None,
-                (7, b'r') if is("referer") => _ = referer.get_or_insert(value),
-                (10, b'u') if is("user-agent") => _ = user_agent.get_or_insert(value),
-                (10, b'c') if is("connection") => match value {
+                (6, b'e') if is("Expect") => return None,
+                (7, b'u') if is("Upgrade") => return None,
+                (7, b'r') if is("Referer") => _ = referer.get_or_insert(value),
+                (10, b'u') if is("User-Agent") => _ = user_agent.get_or_insert(value),
+                (10, b'c') if is("Connection") => match value {
+                    b"keep-alive" => {}
                     value if value.eq_ignore_ascii_case(b"keep-alive") => {}
                     value if value.eq_ignore_ascii_case(b"close") => closes = true,
                     _ => return None,
                 },
-                (12, b'x') if is("x-request-id") => _ = request_id.get_or_insert(value),
-                (14, b'c') if is("content-length") => return None,
+                (12, b'x') if is("X-Request-Id") => _ = request_id.get_or_insert(value),
+                (14, b'c') if is("Content-Length") => return None,
                 (16, b's') if is("sec-ch-ua-mobile") => _ = sec_ch_ua_mobile.get_or_insert(value),
-                (17, b't') if is("transfer-encoding") => return None,
+                (17, b't') if is("Transfer-Encoding") => return None,
                 _ => {}
             }
         }

@@ -24,6 +24,7 @@ mod labels;
 mod link_index;
 mod links;
 mod look_ups;
+mod lull;
 mod names;
 mod overflow;
 mod readers;

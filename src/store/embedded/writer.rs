@@ -6,17 +6,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use super::database::closed;
 use super::engine::Engine;
 use super::link_index;
+use super::lull::{Lull, WriteQueue};
 use super::tables::EmbeddedTables;
 use super::transaction::Transaction;
-use crate::memory::release_free;
 use crate::store::StoreError;
 use crate::threads::in_background;
 
@@ -26,12 +25,6 @@ const QUEUE: usize = 4096;
 const GROUP: usize = 1024;
 /// How long a caller waits until its write begins: the engine blocks a commit while its disk does not respond.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// If less than [`LITTLE`] is written in this time, memory is flushed if it has [`WORTH_FLUSHING`].
-const LULL: Duration = Duration::from_secs(1);
-/// A continuous load of this is flushed once a minute.
-const LITTLE: u64 = 16 * 1024;
-/// Memory tables take about twice as many bytes as were written.
-const WORTH_FLUSHING: u64 = 1024 * 1024;
 
 /// A queued write.
 trait WriteJob: Send {
@@ -97,8 +90,7 @@ impl Writer {
     /// When the thread cannot be started.
     pub fn start(tables: Arc<EmbeddedTables>) -> std::io::Result<Self> {
         let (jobs, receiver) = mpsc::channel(QUEUE);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let waiting = WaitingWrites { jobs: receiver, runtime };
+        let waiting = WriteQueue::new(receiver)?;
         // It is not joined: closing the store waits until the engine is closed, with a time limit.
         let write = move || {
             let mut thread = WriterThread { tables: &tables, health: EngineHealth::Sound };
@@ -164,73 +156,15 @@ enum Rollback {
     Commit,
 }
 
-/// The queue of the writing thread.
-struct WaitingWrites {
-    jobs: mpsc::Receiver<Box<dyn WriteJob>>,
-    /// For its timer.
-    runtime: Runtime,
-}
-
-impl WaitingWrites {
-    /// The next write; `None` once there will be none. Calls `idle` each time none comes for [`LULL`].
-    fn next(&mut self, mut idle: impl FnMut()) -> Option<Box<dyn WriteJob>> {
-        let Self { jobs, runtime } = self;
-        runtime.block_on(async {
-            loop {
-                match tokio::time::timeout(LULL, jobs.recv()).await {
-                    Ok(job) => return job,
-                    Err(_) => idle(),
-                }
-            }
-        })
-    }
-}
-
-/// Finds times in which little is written, and flushes memory then. Otherwise the memory tables of a burst stay until as much is
-/// written again, which may be never.
-struct Lull {
-    since: Instant,
-    /// Bytes that were not flushed then.
-    unflushed: u64,
-    /// Whether memory was flushed by the last check, and is free by now.
-    has_flushed: bool,
-}
-
-impl Default for Lull {
-    fn default() -> Self {
-        Self { since: Instant::now(), unflushed: 0, has_flushed: false }
-    }
-}
-
-impl Lull {
-    fn check(&mut self, engine: &Engine) {
-        if self.since.elapsed() < LULL {
-            return;
-        }
-        if self.has_flushed {
-            // If it fails, so do writes, which log the cause.
-            drop(engine.drop_flushed());
-            release_free();
-        }
-        // Less than before if memory was flushed meanwhile.
-        let written = engine.unflushed().saturating_sub(self.unflushed);
-        let has_flushed = written < LITTLE && engine.unflushed() >= WORTH_FLUSHING;
-        if has_flushed {
-            engine.flush_in_background();
-        }
-        *self = Self { since: Instant::now(), unflushed: engine.unflushed(), has_flushed };
-    }
-}
-
 struct WriterThread<'a> {
     tables: &'a EmbeddedTables,
     health: EngineHealth,
 }
 
 impl<'a> WriterThread<'a> {
-    fn run(&mut self, mut waiting: WaitingWrites) {
+    fn run(&mut self, mut waiting: WriteQueue<Box<dyn WriteJob>>) {
         let mut lull = Lull::default();
-        while let Some(job) = waiting.next(|| lull.check(&self.tables.engine)) {
+        while let Some(job) = waiting.next(|| self.check(&mut lull)) {
             let mut group = vec![job];
             while group.len() < GROUP
                 && let Ok(job) = waiting.jobs.try_recv()
@@ -241,10 +175,17 @@ impl<'a> WriterThread<'a> {
             if !group.is_empty() {
                 self.commit_group(group);
             }
-            lull.check(&self.tables.engine);
+            self.check(&mut lull);
         }
         if let Err(error) = self.end() {
             tracing::error!(%error, "store: closed with an error; all answered writes are durable");
+        }
+    }
+
+    fn check(&self, lull: &mut Lull) {
+        // Nothing is written to a failed engine.
+        if self.health == EngineHealth::Sound {
+            lull.check(&self.tables.engine);
         }
     }
 
@@ -375,27 +316,6 @@ mod tests {
         };
         let (done, ()) = futures_util::future::join(first, others).await;
         done.unwrap().unwrap();
-    }
-
-    #[tokio::test]
-    async fn memory_is_flushed_when_writes_cease() {
-        let (_directory, tables, writer) = open();
-        let engine = &tables.engine;
-        for number in 0..(2 * WORTH_FLUSHING / 1000) {
-            let row = move |tables: &EmbeddedTables, transaction: &mut Transaction<'_>| {
-                let key = number.to_be_bytes();
-                transaction.insert(&tables.engine.keyspaces.meta, key, vec![7; 1000]).map(Ok::<_, Infallible>)
-            };
-            let Ok(()) = writer.run(row).await.unwrap();
-        }
-        assert!(engine.unflushed() >= WORTH_FLUSHING);
-        let flushed = async {
-            while engine.unflushed() >= WORTH_FLUSHING || engine.keyspaces.meta.table_count() == 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), flushed).await.unwrap();
-        assert!(writer.run(put("later")).await.is_ok());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
