@@ -16,7 +16,7 @@ use crate::journal::reader::JournalReader;
 use crate::store::{CountStore, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::outage_log::OutageLog;
-use crate::threads::give_way;
+use crate::threads::yield_periodically;
 
 /// The largest number of rows and of deliveries in one batch: they bound the memory of the sums and the length of the
 /// store's transaction.
@@ -202,7 +202,7 @@ impl CountingState {
             if read.caught_up || tally.rows() >= BATCH_ROWS || tally.deliveries() >= BATCH_DELIVERIES {
                 break;
             }
-            give_way();
+            yield_periodically();
             read = self.reader.read(PAGE, &mut |position, hit| {
                 Recovery::read(recovery, position);
                 tally.add(position, &hit);
@@ -288,7 +288,7 @@ impl Actor for HitCounter {
                 match step {
                     Ok(CountStep::Counted) => {}
                     Ok(CountStep::CaughtUp) => {
-                        if tokio::time::timeout(pause, notifier.told()).await.is_ok() {
+                        if tokio::time::timeout(pause, notifier.notified()).await.is_ok() {
                             tokio::time::sleep(gather).await;
                         }
                     }

@@ -167,7 +167,7 @@ impl<M: Memory> Drop for Unpublished<'_, M> {
 
 /// What a [`LogReader`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next<R> {
+pub enum LogStep<R> {
     /// A record, and what the caller made of it.
     Record(R),
     /// A frame whose checksum is wrong, now behind the reader; its length in bytes.
@@ -199,19 +199,19 @@ impl<M: Memory> LogReader<M> {
     }
 
     /// Goes on to the next record and shows it to `read`, with the offset of its end.
-    pub fn next<R>(&mut self, read: impl FnOnce(usize, &[u8]) -> R) -> Next<R> {
+    pub fn next<R>(&mut self, read: impl FnOnce(usize, &[u8]) -> R) -> LogStep<R> {
         let Log { memory, seed, capacity } = &*self.log;
         loop {
             if self.offset == *capacity {
-                return Next::End;
+                return LogStep::End;
             }
             let start = self.offset;
             let raw = memory.load(&FrameStart(start));
             if raw == 0 {
-                return Next::Pending;
+                return LogStep::Pending;
             }
             let Some(word) = FrameWord::from_raw(raw, capacity - start) else {
-                return Next::Garbage;
+                return LogStep::Garbage;
             };
             self.offset = start + word.frame_bytes();
             if word.kind == FrameKind::Skip {
@@ -222,9 +222,9 @@ impl<M: Memory> LogReader<M> {
             return memory.read(&Published { start, bytes }, |bytes| {
                 let (checksum, payload) = bytes.split_at(FRAME_HEADER_BYTES - WORD_BYTES);
                 if word.checksum(*seed, start, payload).to_le_bytes() == checksum {
-                    Next::Record(read(end, payload))
+                    LogStep::Record(read(end, payload))
                 } else {
-                    Next::Damaged(word.frame_bytes())
+                    LogStep::Damaged(word.frame_bytes())
                 }
             });
         }

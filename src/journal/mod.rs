@@ -10,13 +10,13 @@
 //! not promise room on a full disk; keep the journal on one of the others.
 
 pub mod append_log;
+mod backoff;
 pub mod format;
 pub mod notifier;
 pub mod pages;
 pub mod reader;
 pub mod record;
 pub mod recovery;
-mod refusal;
 pub mod segment;
 mod settings;
 mod stats;
@@ -35,18 +35,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwapOption;
 
 use self::append_log::Full;
+use self::backoff::{AppendBackoff, is_full};
 use self::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use self::reader::JournalReader;
 use self::record::{HitRecord, hit_id};
 use self::recovery::{LOCK_FILE, segment_path, survey};
-use self::refusal::{Refusal, is_full};
-use self::segment::{CacheLines, Prepare, Segment, give_back};
+use self::segment::{CacheLines, Prepare, Segment, free_blocks};
 use self::stats::DiskUse;
 use self::upkeep::JournalUpkeep;
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
+pub use self::backoff::NotRecorded;
 pub use self::recovery::files;
-pub use self::refusal::NotRecorded;
 pub use self::settings::{JournalSettings, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 pub use self::stats::JournalStats;
 
@@ -76,7 +76,7 @@ pub struct Journal {
 
 /// A journal's directory that no other process can open. Whatever belongs to the node whose journal it is may be taken over
 /// from here on: an earlier process of that node has ended.
-pub struct HeldDirectory {
+pub struct LockedDirectory {
     directory: PathBuf,
     lock: DirectoryLock,
 }
@@ -85,13 +85,13 @@ pub struct HeldDirectory {
 ///
 /// # Errors
 /// If the directory can't be used, or another process uses it.
-pub fn hold(directory: &Path) -> Result<HeldDirectory, JournalError> {
+pub fn lock_directory(directory: &Path) -> Result<LockedDirectory, JournalError> {
     let unusable = |source| JournalError::Directory { path: directory.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
-    Ok(HeldDirectory { directory: directory.to_owned(), lock: DirectoryLock::take(directory)? })
+    Ok(LockedDirectory { directory: directory.to_owned(), lock: DirectoryLock::take(directory)? })
 }
 
-/// Takes and opens the journal in `directory`; see [`hold`] and [`HeldDirectory::open`].
+/// Takes and opens the journal in `directory`; see [`lock_directory`] and [`LockedDirectory::open`].
 ///
 /// # Errors
 /// Those of both.
@@ -101,10 +101,10 @@ pub fn open(
     node: NodeId,
     cursor: impl Into<HitCursor>,
 ) -> Result<Journal, JournalError> {
-    hold(directory)?.open(settings, node, cursor)
+    lock_directory(directory)?.open(settings, node, cursor)
 }
 
-impl HeldDirectory {
+impl LockedDirectory {
     /// Opens the journal.
     ///
     /// The reader starts behind `cursor.counted`: the highest position whose hits are in the store. Positions
@@ -133,7 +133,7 @@ impl HeldDirectory {
                 next_base: Position(above.0.next_multiple_of(SEGMENT_HEADER_BYTES as u64)),
             }),
             live: Mutex::default(),
-            refusal: Refusal::new(settings.retry_interval),
+            backoff: AppendBackoff::new(settings.retry_interval),
             appended: CacheLines::default(),
             disk: DiskUse::default(),
             read_upto: AtomicU64::new(cursor.0),
@@ -229,7 +229,7 @@ impl JournalWriter {
                 None => None,
             };
             drop(active);
-            self.shared.rotate(full).inspect_err(|_| self.shared.refusal.count())?;
+            self.shared.rotate(full).inspect_err(|_| self.shared.backoff.count_hit())?;
         }
     }
 
@@ -252,7 +252,7 @@ struct SharedJournal {
     pub rotation: Mutex<Rotation>,
     /// The segments of this life that are not deleted yet, the active one last.
     live: Mutex<VecDeque<Arc<Segment>>>,
-    pub refusal: Refusal,
+    pub backoff: AppendBackoff,
     appended: CacheLines<AtomicU64>,
     disk: DiskUse,
     read_upto: AtomicU64,
@@ -281,13 +281,13 @@ impl SharedJournal {
     /// Puts the next segment in the place of the one with sequence `full`, or of none.
     #[cold]
     fn rotate(&self, full: Option<u64>) -> Result<(), NotRecorded> {
-        self.refusal.check()?;
+        self.backoff.check()?;
         let mut rotation = lock_of(&self.rotation);
         if self.active.load().as_deref().map(|segment| segment.header().sequence) != full {
             // Another writer was faster.
             return Ok(());
         }
-        self.refusal.check()?;
+        self.backoff.check()?;
         let next = match rotation.spare.take() {
             Some(spare) => Ok(spare),
             None => self.create(&mut rotation, Prepare::Now),
@@ -297,15 +297,15 @@ impl SharedJournal {
                 // First where the reader looks, then where the writers look.
                 lock_of(&self.live).push_back(Arc::clone(&segment));
                 self.active.store(Some(segment));
-                self.refusal.lift();
+                self.backoff.end();
                 self.wake_page_maker();
-                self.wake_keeper();
+                self.wake_upkeep();
                 Ok(())
             }
             Err(cause) => {
                 // With none in its place, writers no longer add to the full one's tail.
                 self.active.store(None);
-                self.refusal.start(cause);
+                self.backoff.start(cause);
                 Err(cause)
             }
         }
@@ -334,7 +334,7 @@ impl SharedJournal {
         Ok(Arc::new(segment))
     }
 
-    fn wake_keeper(&self) {
+    fn wake_upkeep(&self) {
         if let Some(upkeep) = self.upkeep.get() {
             upkeep.unpark();
         }
@@ -378,7 +378,7 @@ impl SharedJournal {
             _ => {}
         }
         // Somebody's copy may be the same file by another name.
-        let _ = file.map(|file| file.metadata().is_ok_and(|left| left.nlink() == 0).then(|| give_back(&file, bytes)));
+        let _ = file.map(|file| file.metadata().is_ok_and(|left| left.nlink() == 0).then(|| free_blocks(&file, bytes)));
         self.disk.remove(bytes);
         self.directory_changed.store(true, Ordering::Relaxed);
         Ok(())
@@ -386,8 +386,8 @@ impl SharedJournal {
 
     /// Lets writers try again at once: there is room.
     pub fn room_was_made(&self) {
-        self.refusal.retry_at_once();
-        self.wake_keeper();
+        self.backoff.retry_at_once();
+        self.wake_upkeep();
     }
 
     pub fn mark_read(&self, position: Position) {
@@ -401,7 +401,7 @@ impl SharedJournal {
             lock_of(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
         JournalStats {
             appended: self.appended.0.load(Ordering::Relaxed),
-            not_recorded: self.refusal.counted(),
+            not_recorded: self.backoff.hits_not_recorded(),
             bytes_on_disk: self.disk.bytes.load(Ordering::Relaxed),
             disk_budget: self.settings.disk_budget,
             segments: self.disk.segments.load(Ordering::Relaxed),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::segment::Segment;
 use super::{SharedJournal, lock_of};
-use crate::threads::give_way;
+use crate::threads::yield_periodically;
 
 /// Bytes ahead of the writers whose pages are ready. The writer that has used up half of them wakes the thread that makes more:
 /// 4 MiB are some 25,000 hits, which take 80 ms where 300,000 come a second. That thread needs 3 ms for as many, and waits 10 ms
@@ -58,6 +58,6 @@ impl PageMaker {
 
 fn fill_up(segment: &Segment, upto: usize) {
     while segment.make_ready(upto) {
-        give_way();
+        yield_periodically();
     }
 }

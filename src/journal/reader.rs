@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::SharedJournal;
-use super::append_log::{LogReader, Next};
+use super::append_log::{LogReader, LogStep};
 use super::record::HitRecord;
 use super::recovery::{OldSegment, RecoveryReport, Scan};
 use super::segment::{Mapped, Segment};
@@ -194,13 +194,13 @@ impl JournalReader {
         let next = match &mut open.reading {
             Reading::Live { log, .. } => log.next(&mut show),
             Reading::Old { scan, .. } => match scan.next(&mut self.recovery, &mut show) {
-                Ok(Some(())) => Next::Record(()),
-                Ok(None) => Next::End,
+                Ok(Some(())) => LogStep::Record(()),
+                Ok(None) => LogStep::End,
                 Err(error) => return self.abandon(&error),
             },
         };
         match next {
-            Next::Record(()) => match shown {
+            LogStep::Record(()) => match shown {
                 Shown::Yes => ReadStep::Shown,
                 Shown::Covered => ReadStep::Passed,
                 Shown::Undecodable => {
@@ -208,21 +208,21 @@ impl JournalReader {
                     ReadStep::Passed
                 }
             },
-            Next::Damaged(bytes) => {
+            LogStep::Damaged(bytes) => {
                 self.recovery.holes += 1;
                 self.recovery.torn_bytes += bytes as u64;
                 tracing::error!(bytes, "skipped a damaged journal record");
                 ReadStep::Passed
             }
-            Next::Garbage => {
+            LogStep::Garbage => {
                 if !self.garbage_reported {
                     self.garbage_reported = true;
                     tracing::error!("another program wrote to the journal: restart to read past it");
                 }
                 ReadStep::Waits
             }
-            Next::Pending => ReadStep::Waits,
-            Next::End => {
+            LogStep::Pending => ReadStep::Waits,
+            LogStep::End => {
                 self.finish();
                 ReadStep::Passed
             }

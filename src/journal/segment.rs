@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::append_log::{Claim, FrameStart, Log, Memory, Published};
 use super::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, WORD_BYTES};
 use crate::domain::hit::Position;
-use crate::threads::give_way;
+use crate::threads::yield_periodically;
 
 /// A page is at least this long everywhere.
 const PAGE_BYTES: usize = 4096;
@@ -206,7 +206,7 @@ fn allocate_blocks(file: &File, len: u64) -> io::Result<bool> {
 
 /// Gives back the blocks and the memory of a file of this length, which nobody will read any more, in small parts. All at once, when
 /// the last one lets go of it, took the core from the redirects for six milliseconds.
-pub fn give_back(file: &File, len: u64) {
+pub fn free_blocks(file: &File, len: u64) {
     /// A tenth of a millisecond's work.
     const HOLE_BYTES: u64 = 512 << 10;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -218,7 +218,7 @@ pub fn give_back(file: &File, len: u64) {
             // Not on this file system: then all at once.
             Err(_) => return,
         }
-        give_way();
+        yield_periodically();
     }
 }
 
@@ -295,7 +295,7 @@ impl Mapped {
                 return;
             }
             start = end;
-            give_way();
+            yield_periodically();
         }
     }
 

@@ -28,11 +28,11 @@ impl JournalUpkeep {
     ///
     /// Writers that need it wait for it meanwhile.
     pub fn prepare_spare(&self) -> Result<(), NotRecorded> {
-        self.shared.refusal.check()?;
+        self.shared.backoff.check()?;
         let mut rotation = lock_of(&self.shared.rotation);
         if rotation.spare.is_none() {
             rotation.spare = Some(self.shared.create(&mut rotation, Prepare::Ahead)?);
-            self.shared.refusal.retry_at_once();
+            self.shared.backoff.retry_at_once();
             drop(rotation);
             // Writers may be near it already.
             self.shared.wake_page_maker();

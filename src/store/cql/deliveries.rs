@@ -160,7 +160,7 @@ impl Deliveries {
             } else {
                 // A write whose answer was lost may be in these sums, and then it is in the states that are read after
                 // them.
-                let sums = self.sums.own(link, day).await?;
+                let sums = self.sums.read_own(link, day).await?;
                 changes = self.still_to_write(changes).await?;
                 sums
             };
@@ -168,9 +168,9 @@ impl Deliveries {
             for change in &changes {
                 let url_index = change.id.url_index;
                 if change.attempt == 0 && change.state.status == DeliveryStatus::Pending {
-                    sums.put(url_index);
+                    sums.count_queued(url_index);
                 } else {
-                    sums.settled(url_index, &change.state, change.tried);
+                    sums.count_settled(url_index, &change.state, change.tried);
                 }
                 writes.push((&self.cluster.statements.put_delivery, change.row()?));
             }

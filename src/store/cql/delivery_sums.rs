@@ -33,12 +33,12 @@ const MAX_IDLE: usize = 20_000;
 pub type DaySums = BTreeMap<u8, DaySum>;
 
 impl ProcessSumsV1 {
-    pub fn put(&mut self, url_index: u8) {
+    pub fn count_queued(&mut self, url_index: u8) {
         self.urls.entry(url_index).or_default().put += 1;
     }
 
     /// A delivery was settled, and `tried` if it was not refused before.
-    pub fn settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
+    pub fn count_settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
         let sums = self.urls.entry(url_index).or_default();
         match state.status {
             DeliveryStatus::Pending => {}
@@ -113,7 +113,7 @@ impl DeliverySums {
     }
 
     /// Reads the sums that this process has written last.
-    pub async fn own(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
+    pub async fn read_own(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
         let own = self.read_sums(link, day).await?.remove(&self.cluster.process);
         own.map_or_else(|| Ok(ProcessSumsV1::default()), |own| records::sums_from_json(&own))
     }

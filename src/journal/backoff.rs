@@ -39,7 +39,7 @@ const NO_WAIT: u64 = 0;
 
 /// Turns hits away without asking the disk again for each of them.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct AppendBackoff {
     opened: Instant,
     interval: Duration,
     /// Until when the disk is left alone, in nanoseconds since `opened`; 0 for no wait.
@@ -51,7 +51,7 @@ pub(super) struct Refusal {
     not_recorded: AtomicU64,
 }
 
-impl Refusal {
+impl AppendBackoff {
     pub fn new(interval: Duration) -> Self {
         Self {
             opened: Instant::now(),
@@ -89,10 +89,10 @@ impl Refusal {
     }
 
     /// Notes that there is room again.
-    pub fn lift(&self) {
+    pub fn end(&self) {
         self.retry_at_once();
         if self.refusing.swap(false, Ordering::Relaxed) {
-            let not_recorded = self.counted();
+            let not_recorded = self.hits_not_recorded();
             tracing::warn!(not_recorded, "hits are counted again");
         }
     }
@@ -103,11 +103,11 @@ impl Refusal {
     }
 
     /// Counts a hit that was not recorded.
-    pub fn count(&self) {
+    pub fn count_hit(&self) {
         self.not_recorded.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn counted(&self) -> u64 {
+    pub fn hits_not_recorded(&self) -> u64 {
         self.not_recorded.load(Ordering::Relaxed)
     }
 }
