@@ -170,7 +170,7 @@ fn start_traces(config: &Config, node: NodeId, metrics: &Metrics) -> Result<Opti
 fn start_shards(core: &NodeCore) -> Result<Arc<KeyShards>, StartError> {
     let sharing = Sharing::through(core.store.clone(), &core.clock);
     let shards = KeyShards::start(DEFAULT_SHARDS, sharing, &core.on_restart)?;
-    Ok(Arc::new(shards.shown_by(meters::of_shards(&core.metrics))))
+    Ok(Arc::new(shards.with_meters(meters::of_shards(&core.metrics))))
 }
 
 async fn set_up_root_key(config: &Config, core: &NodeCore, show: ShowSecrets<'_>) -> Result<(), StartError> {
@@ -246,7 +246,7 @@ impl HitCounting {
         let enricher = Enricher::new(OwnHost::of_base_url(core.base_url.as_str()), core.places.clone());
         let aggregator = HitAggregator::new(core.node, enricher);
         let counting = CountingState::new(core.store.clone(), reader, aggregator, cursor, wakes);
-        let counting = counting.shown_by(core.metrics.counting.clone(), core.clock.clone());
+        let counting = counting.with_meters(core.metrics.counting.clone(), core.clock.clone());
         let counter = HitCounter::start(&arbiter.handle(), counting, &core.on_restart);
         Ok(Self { counter, writer, notifier, upkeep, arbiter })
     }
