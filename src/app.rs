@@ -124,7 +124,7 @@ const PART_CLOSED_WITHIN: Duration = Duration::from_millis(1500);
 const STORE_CLOSED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a connection may stay idle in a drain before it is closed. The client may be about to send a request; the
 /// answer then has `Connection: close`.
-const FAREWELL: Duration = Duration::from_millis(800);
+const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_millis(800);
 /// The delay before the hit counter is asked again after it did not answer.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// How often uses of keys are written: `last_used_at` is at most 10 s old.
@@ -192,7 +192,7 @@ impl App {
     /// # Errors
     /// See [`StartError`]; its text is one line for the operator.
     pub async fn build(config: &Config, show: ShowSecrets<'_>) -> Result<Self, StartError> {
-        build::build(config, show, TestSeams::default(), FAREWELL).await
+        build::build(config, show, TestSeams::default(), DRAIN_IDLE_TIMEOUT).await
     }
 
     /// As [`build`](Self::build), with a clock and a store from a test. At the end, idle connections are closed at

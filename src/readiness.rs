@@ -1,9 +1,9 @@
-//! Whether this process serves: not while it starts, and not while it drains.
+//! Whether this process serves requests. It does not while it starts or drains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Shared by whoever sets it and whoever tells of it.
+/// A flag that all clones share.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<AtomicBool>);
 

@@ -16,14 +16,14 @@ pub fn in_background<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {
     let work = move || {
-        stand_back();
+        lower_priority();
         work()
     };
     Builder::new().name(name.into()).spawn(work)
 }
 
 /// Lowers the priority of the current thread and of all threads that it starts.
-pub fn stand_back() {
+pub fn lower_priority() {
     // On Linux this affects the current thread only. If it fails, the priority stays as it is.
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "can't lower a thread's priority");
@@ -32,12 +32,12 @@ pub fn stand_back() {
 
 /// How long background work runs before it yields: a thread that answers redirects on the same core waits at most
 /// this long.
-const STRETCH: Duration = Duration::from_micros(100);
+const SHORTEST_RUN: Duration = Duration::from_micros(100);
 /// The same, if other threads always need the core.
-const LONGEST_STRETCH: Duration = Duration::from_millis(5);
+const LONGEST_RUN: Duration = Duration::from_millis(5);
 
 thread_local! {
-    static GIVES_WAY_AT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static NEXT_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Yields the core to other threads from time to time. Long background work calls it between small steps.
@@ -45,20 +45,20 @@ thread_local! {
 /// Without it, the scheduler may switch to a waiting thread only at its next tick, milliseconds later: redirects' p99
 /// at half of nginx's throughput was 2.0 times nginx's, with it 0.9 to 1.6 times in runs beside that one
 /// (`loadtests/run latency`, server and all its threads on one core, 2026-11-22).
-pub fn give_way() {
+pub fn yield_periodically() {
     let now = Instant::now();
-    if GIVES_WAY_AT.get().is_some_and(|then| now < then) {
+    if NEXT_YIELD.get().is_some_and(|then| now < then) {
         return;
     }
     yield_now();
     let back = Instant::now();
-    GIVES_WAY_AT.set(Some(back + stretch_after(back - now)));
+    NEXT_YIELD.set(Some(back + run_time_after(back - now)));
 }
 
-/// How long to run after other threads had the core for `away`: a third of the time in total. This assumes that the
-/// scheduler lets no thread wait for more than 10 ms under full load.
-fn stretch_after(away: Duration) -> Duration {
-    (away / 2).clamp(STRETCH, LONGEST_STRETCH)
+/// How long to run after other threads had the core for `away`, so that background work gets a third of the time. The
+/// scheduler is assumed to let no thread wait for more than 10 ms under full load.
+fn run_time_after(away: Duration) -> Duration {
+    (away / 2).clamp(SHORTEST_RUN, LONGEST_RUN)
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn background_work_runs_longer_after_others_took_more() {
-        let after = |away| stretch_after(Duration::from_micros(away)).as_micros();
+        let after = |away| run_time_after(Duration::from_micros(away)).as_micros();
         assert_eq!([0, 150, 2_000, 4_000, 1_000_000].map(after), [100, 100, 1_000, 2_000, 5_000]);
     }
 }

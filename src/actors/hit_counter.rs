@@ -16,78 +16,78 @@ use crate::journal::reader::JournalReader;
 use crate::store::{CountStore, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::outage_log::OutageLog;
-use crate::threads::give_way;
+use crate::threads::yield_periodically;
 
-/// The largest number of rows and of deliveries in one batch: they bound the memory of the sums and the length of the
-/// store's transaction.
+/// The largest numbers of rows and of deliveries in one batch. They bound the memory of the sums and the duration of
+/// the store's transaction.
 const BATCH_ROWS: usize = 50_000;
 const BATCH_DELIVERIES: usize = 10_000;
-/// The largest number of records in one batch, even if they make few rows: bounds the time to make it.
+/// The largest number of records in one batch, even if they make few rows. It bounds the time to make the batch.
 const BATCH_RECORDS: usize = 500_000;
 /// Records read before the counter checks the size of the batch and yields the core.
 const PAGE: usize = 100;
-/// How long to wait after the journal is read: a hit is counted a fraction of a second after its redirect, and the hits
+/// How long to wait at the journal's end. A hit is thus counted a fraction of a second after its redirect, and the hits
 /// of that time share one write for each row.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The same if the last batch had at least [`MANY_ROWS`]. The cost of a hit is mostly its share of the write, and three
-/// times as many hits share it then. The duration of the last batch is subtracted, so that hits are visible within 2 s
+/// The same after a batch of at least [`MANY_ROWS`]. The cost of a hit is mostly its share of the write, which three
+/// times as many hits then share. The duration of the last batch is subtracted, so that hits are visible within 2 s
 /// even if batches are slow.
 const LONG_PAUSE: Duration = Duration::from_millis(750);
 const MANY_ROWS: usize = 500;
-/// How long to wait after a hit that fires webhooks, so that the hits right behind it share its write. The wait grows
-/// with the duration of a batch, up to [`PAUSE`], so that a steady stream of hits does not rewrite the same rows a
-/// hundred times a second.
-const GATHER: Duration = Duration::from_millis(10);
-/// How long to wait before a batch that the store did not take is sent again.
+/// The shortest wait after a hit with webhooks, so that the hits shortly after it share its write. The wait grows with
+/// the duration of a batch, up to [`PAUSE`]. Otherwise a constant load of hits would rewrite the same rows a hundred
+/// times a second.
+const WEBHOOK_PAUSE: Duration = Duration::from_millis(10);
+/// How long to wait before a batch is sent again after the store failed.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// The state of the counting. It survives a panic of the actor.
 pub struct CountingState {
     store: Arc<dyn CountStore>,
     reader: JournalReader,
-    tally: HitAggregator,
+    aggregator: HitAggregator,
     /// The position up to which the store has counted, and the position up to which an earlier process had started to
     /// count.
     cursor: HitCursor,
-    /// A batch that was sent to the store and may or may not be counted. The same batch is sent again before any other.
-    offered: Option<Arc<HitBatch>>,
+    /// A batch that was sent to the store, with an unknown outcome. The same batch is sent again before any other.
+    pending: Option<Arc<HitBatch>>,
     wakes: CounterWakes,
     /// The number of rows of the last batch, and its duration.
-    last: (usize, Duration),
+    last_batch: (usize, Duration),
     meters: CountingMeters,
     clock: Clock,
     recovery: Option<Recovery>,
 }
 
-/// The counting of hits that earlier processes left in the journal; it is logged once.
+/// Progress of counting the hits that earlier processes left in the journal. It is logged once.
 struct Recovery {
     /// The last position of those hits.
-    upto: Position,
+    end: Position,
     began: Instant,
     /// How many of those hits are in the current batch.
-    offered: u64,
+    in_batch: u64,
     counted: u64,
 }
 
 impl Recovery {
     fn of(reader: &JournalReader) -> Option<Self> {
-        Some(Self { upto: reader.left_upto()?, began: Instant::now(), offered: 0, counted: 0 })
+        Some(Self { end: reader.left_upto()?, began: Instant::now(), in_batch: 0, counted: 0 })
     }
 
-    fn read(recovery: &mut Option<Self>, position: Position) {
+    fn record_read(recovery: &mut Option<Self>, position: Position) {
         if let Some(recovery) = recovery
-            && position <= recovery.upto
+            && position <= recovery.end
         {
-            recovery.offered += 1;
+            recovery.in_batch += 1;
         }
     }
 
     /// The store has counted the current batch.
     fn batch_counted(&mut self) {
-        self.counted += std::mem::take(&mut self.offered);
+        self.counted += std::mem::take(&mut self.in_batch);
     }
 
-    /// Logs nothing after a clean end, which leaves no hits.
+    /// Logs nothing if there were no hits, as after a clean end.
     fn log(self) {
         if self.counted > 0 {
             let seconds = (self.began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
@@ -96,12 +96,12 @@ impl Recovery {
     }
 }
 
-/// What wakes the counter, and what the counter wakes.
+/// The notifier that wakes the counter, and the actor that the counter wakes.
 #[derive(Clone, Debug)]
 pub struct CounterWakes {
-    /// Wakes the counter when a hit fires webhooks.
+    /// Wakes the counter when a hit has webhooks.
     pub notifier: Notifier,
-    /// Is woken after deliveries were put into the queue.
+    /// Is woken when deliveries were added to the queue.
     pub dispatcher: DispatcherWake,
 }
 
@@ -118,30 +118,31 @@ impl CountingState {
     pub fn new(
         store: Arc<dyn CountStore>,
         reader: JournalReader,
-        tally: HitAggregator,
+        aggregator: HitAggregator,
         cursor: HitCursor,
         wakes: CounterWakes,
     ) -> Self {
         let meters = CountingMeters::noop();
-        let (clock, last) = (Clock::system(), (0, Duration::ZERO));
+        let (clock, last_batch) = (Clock::system(), (0, Duration::ZERO));
         let recovery = Recovery::of(&reader);
-        Self { store, reader, tally, cursor, offered: None, wakes, last, meters, clock, recovery }
+        Self { store, reader, aggregator, cursor, pending: None, wakes, last_batch, meters, clock, recovery }
     }
 
-    /// Reports progress to `meters`, with the time of this clock.
+    /// Reports progress to `meters`, with the time of `clock`.
     #[must_use]
-    pub fn shown_by(self, meters: CountingMeters, clock: Clock) -> Self {
+    pub fn with_meters(self, meters: CountingMeters, clock: Clock) -> Self {
         meters.counted_upto(clock.now().0);
         Self { meters, clock, ..self }
     }
 
-    /// Returns to what the store has counted, as after a start: after a panic nothing else is certain.
+    /// Continues behind the pending batch, or else behind the store's cursor. After a panic, the aggregator's sums may
+    /// be incomplete, so they are made again.
     fn resume(&mut self) {
-        self.tally.clear();
-        if let Some(recovery) = self.recovery.as_mut().filter(|_| self.offered.is_none()) {
-            recovery.offered = 0;
+        self.aggregator.clear();
+        if let Some(recovery) = self.recovery.as_mut().filter(|_| self.pending.is_none()) {
+            recovery.in_batch = 0;
         }
-        let read_upto = self.offered.as_ref().map_or(self.cursor.counted, |batch| batch.upto);
+        let read_upto = self.pending.as_ref().map_or(self.cursor.counted, |batch| batch.upto);
         self.reader.rewind(read_upto);
     }
 
@@ -149,85 +150,85 @@ impl CountingState {
     async fn step(&mut self) -> Result<CountStep, StoreError> {
         let mut step = CountStep::Counted;
         let (began, now) = (Instant::now(), self.clock.now());
-        if self.offered.is_none() {
+        if self.pending.is_none() {
             if self.cursor.begun > self.cursor.counted {
-                self.gather_started();
-            } else if self.gather() {
+                self.make_begun_batch();
+            } else if self.make_batch() {
                 step = CountStep::CaughtUp;
             }
         }
-        if let Some(batch) = &self.offered {
+        if let Some(batch) = &self.pending {
             self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto.into();
-            self.last = (batch.days.len() + batch.labels.len() + batch.served.len(), began.elapsed());
+            self.last_batch = (batch.days.len() + batch.labels.len() + batch.served.len(), began.elapsed());
             if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
                 self.wakes.dispatcher.wake(earliest);
             }
             self.meters.counted(began.elapsed());
-            self.offered = None;
+            self.pending = None;
             self.recovery.iter_mut().for_each(Recovery::batch_counted);
             self.reader.release(self.cursor.counted);
         } else {
-            self.last = (0, Duration::ZERO);
+            self.last_batch = (0, Duration::ZERO);
         }
         if step == CountStep::CaughtUp {
             self.meters.counted_upto(now.0);
         }
-        // Under constant load the counter may never catch up, but it passes the hits of earlier processes.
+        // Under constant load the counter may never catch up, but it gets past the hits of earlier processes.
         let cursor = self.cursor.counted;
-        if let Some(recovery) = self.recovery.take_if(|it| step == CountStep::CaughtUp || cursor > it.upto) {
+        if let Some(recovery) = self.recovery.take_if(|it| step == CountStep::CaughtUp || cursor > it.end) {
             recovery.log();
         }
         Ok(step)
     }
 
-    /// How long to wait for further hits, and for further hits that fire webhooks.
+    /// How long to wait at the journal's end, and after a hit with webhooks.
     fn pauses(&self) -> (Duration, Duration) {
-        let (rows, took) = self.last;
+        let (rows, took) = self.last_batch;
         let pause = if rows < MANY_ROWS { PAUSE } else { LONG_PAUSE.saturating_sub(took).max(PAUSE) };
-        (pause, (3 * took).clamp(GATHER, PAUSE))
+        (pause, (3 * took).clamp(WEBHOOK_PAUSE, PAUSE))
     }
 
-    /// Makes the next batch; returns whether the journal is read to its end.
-    fn gather(&mut self) -> bool {
-        let (tally, meters, recovery) = (&mut self.tally, &self.meters, &mut self.recovery);
+    /// Makes the next batch. Returns whether the journal was read to its end.
+    fn make_batch(&mut self) -> bool {
+        let (aggregator, meters, recovery) = (&mut self.aggregator, &self.meters, &mut self.recovery);
         let mut read = self.reader.read(PAGE, &mut |position, hit| {
-            if tally.records() == 0 {
+            if aggregator.records() == 0 {
                 meters.began_at(hit.at_ms);
             }
-            Recovery::read(recovery, position);
-            tally.add(position, &hit);
+            Recovery::record_read(recovery, position);
+            aggregator.add(position, &hit);
         });
         for _ in 1..BATCH_RECORDS / PAGE {
-            if read.caught_up || tally.rows() >= BATCH_ROWS || tally.deliveries() >= BATCH_DELIVERIES {
+            if read.caught_up || aggregator.rows() >= BATCH_ROWS || aggregator.deliveries() >= BATCH_DELIVERIES {
                 break;
             }
-            give_way();
+            yield_periodically();
             read = self.reader.read(PAGE, &mut |position, hit| {
-                Recovery::read(recovery, position);
-                tally.add(position, &hit);
+                Recovery::record_read(recovery, position);
+                aggregator.add(position, &hit);
             });
         }
         if read.upto > self.cursor.counted {
-            self.meters.consumed(tally.records());
-            self.offered = Some(Arc::new(tally.take(self.cursor.counted, read.upto)));
+            self.meters.consumed(aggregator.records());
+            self.pending = Some(Arc::new(aggregator.take(self.cursor.counted, read.upto)));
         }
         read.caught_up
     }
 
-    /// Makes a batch again that an earlier process had started: of the same records, even if there are more behind them
-    /// now.
-    fn gather_started(&mut self) {
-        let (tally, meters, HitCursor { counted, begun }) = (&mut self.tally, &self.meters, self.cursor);
+    /// Makes the batch again that an earlier process had started to count, from the same records. The journal may have
+    /// more records by now.
+    fn make_begun_batch(&mut self) {
+        let (aggregator, meters, HitCursor { counted, begun }) = (&mut self.aggregator, &self.meters, self.cursor);
         let recovery = &mut self.recovery;
         loop {
             let read = self.reader.read(PAGE, &mut |position, hit| {
                 if position <= begun {
-                    if tally.records() == 0 {
+                    if aggregator.records() == 0 {
                         meters.began_at(hit.at_ms);
                     }
-                    Recovery::read(recovery, position);
-                    tally.add(position, &hit);
+                    Recovery::record_read(recovery, position);
+                    aggregator.add(position, &hit);
                 }
             });
             if read.caught_up || read.upto >= begun {
@@ -235,12 +236,12 @@ impl CountingState {
             }
         }
         self.reader.rewind(begun);
-        self.meters.consumed(tally.records());
-        self.offered = Some(Arc::new(tally.take(counted, begun)));
+        self.meters.consumed(aggregator.records());
+        self.pending = Some(Arc::new(aggregator.take(counted, begun)));
     }
 }
 
-/// The actor runs one step after another, and waits when there is nothing to count.
+/// The actor counts one batch after another, and waits if there is nothing to count.
 pub struct HitCounter {
     counting: Arc<Mutex<CountingState>>,
 }
@@ -255,7 +256,7 @@ impl HitCounter {
         let counting = Arc::new(Mutex::new(counting));
         let options = SupervisorOptions {
             actor: "hit_counter",
-            // The actor receives only its own next step and the flush of a drain.
+            // The actor receives only the `CountAll` of a drain.
             mailbox_capacity: std::num::NonZeroUsize::MIN.saturating_add(15),
             on_restart: Arc::clone(on_restart),
         };
@@ -277,8 +278,8 @@ impl Actor for HitCounter {
             let mut outage =
                 OutageLog::new("the store did not take hits: they wait in the journal", "the store takes hits again");
             loop {
-                // The lock is free between steps, for a flush.
-                let (step, (pause, gather)) = {
+                // The lock is free between steps, for `CountAll`.
+                let (step, (pause, webhook_pause)) = {
                     let mut counting = counting.lock().await;
                     (counting.step().await, counting.pauses())
                 };
@@ -288,8 +289,8 @@ impl Actor for HitCounter {
                 match step {
                     Ok(CountStep::Counted) => {}
                     Ok(CountStep::CaughtUp) => {
-                        if tokio::time::timeout(pause, notifier.told()).await.is_ok() {
-                            tokio::time::sleep(gather).await;
+                        if tokio::time::timeout(pause, notifier.notified()).await.is_ok() {
+                            tokio::time::sleep(webhook_pause).await;
                         }
                     }
                     Err(error) => {
@@ -302,7 +303,7 @@ impl Actor for HitCounter {
     }
 }
 
-/// Counts all hits that are in the journal now; returns whether that succeeded.
+/// Counts all hits in the journal. Returns whether that succeeded.
 pub struct CountAll;
 
 impl Message for CountAll {
@@ -320,7 +321,7 @@ impl Handler<CountAll> for HitCounter {
                     Ok(CountStep::Counted) => {}
                     Ok(CountStep::CaughtUp) => return true,
                     Err(error) => {
-                        tracing::warn!(%error, "hits stay in the journal for the next start");
+                        tracing::warn!(%error, "can't count the last hits: the next start counts them");
                         return false;
                     }
                 }

@@ -275,7 +275,7 @@ impl KeyShards {
 
     /// Reports the durations of answers to `meters`.
     #[must_use]
-    pub fn shown_by(self, meters: ActorMeters) -> Self {
+    pub fn with_meters(self, meters: ActorMeters) -> Self {
         Self { meters, ..self }
     }
 

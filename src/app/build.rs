@@ -39,7 +39,7 @@ use crate::http::openapi::{Facts, Reference};
 use crate::http::report::Reporting;
 use crate::journal::notifier::Notifier;
 use crate::journal::upkeep::UpkeepHandle;
-use crate::journal::{HeldDirectory, Journal, JournalSettings, JournalWriter};
+use crate::journal::{Journal, JournalSettings, JournalWriter, LockedDirectory};
 use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
@@ -52,7 +52,7 @@ use crate::service::webhook_status::WebhookStatusService;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::{TraceSettings, Traces};
-use crate::threads::stand_back;
+use crate::threads::lower_priority;
 use crate::webhooks::dispatcher::{DispatcherParts, WebhookPool};
 use crate::webhooks::sender::{SenderSettings, WebhookSender};
 
@@ -76,7 +76,7 @@ pub(super) async fn build(
     config: &Config,
     show: ShowSecrets<'_>,
     seams: TestSeams,
-    farewell: Duration,
+    drain_idle_timeout: Duration,
 ) -> Result<App, StartError> {
     // First, so that a second process that was started by mistake changes nothing.
     let Listeners { public, admin, address, admin_address, base_url } = Listeners::bind(config)?;
@@ -95,7 +95,7 @@ pub(super) async fn build(
 
     admin.set_store(core.store.clone());
     let parts = Parts {
-        public: serve_public(config, public, Arc::clone(&api), farewell)?,
+        public: serve_public(config, public, Arc::clone(&api), drain_idle_timeout)?,
         admin,
         readiness,
         store: core.store,
@@ -134,7 +134,7 @@ impl NodeCore {
         seams: TestSeams,
         base_url: BaseUrl,
         metrics: Arc<Metrics>,
-    ) -> Result<(Self, HeldDirectory), StartError> {
+    ) -> Result<(Self, LockedDirectory), StartError> {
         let OpenedNode { vault, node, journal, store, reach } = opening::open(config).await?;
         let store = match seams.wrap_store {
             Some(wrap) => wrap(store),
@@ -170,7 +170,7 @@ fn start_traces(config: &Config, node: NodeId, metrics: &Metrics) -> Result<Opti
 fn start_shards(core: &NodeCore) -> Result<Arc<KeyShards>, StartError> {
     let sharing = Sharing::through(core.store.clone(), &core.clock);
     let shards = KeyShards::start(DEFAULT_SHARDS, sharing, &core.on_restart)?;
-    Ok(Arc::new(shards.shown_by(meters::of_shards(&core.metrics))))
+    Ok(Arc::new(shards.with_meters(meters::of_shards(&core.metrics))))
 }
 
 async fn set_up_root_key(config: &Config, core: &NodeCore, show: ShowSecrets<'_>) -> Result<(), StartError> {
@@ -227,7 +227,7 @@ impl HitCounting {
     async fn start(
         config: &Config,
         core: &NodeCore,
-        journal: HeldDirectory,
+        journal: LockedDirectory,
         dispatcher: DispatcherWake,
     ) -> Result<Self, StartError> {
         let cursor = core.store.hit_cursor(core.node).await?;
@@ -240,13 +240,13 @@ impl HitCounting {
         let Journal { writer, reader, upkeep } = journal.open(&settings, core.node, cursor)?;
         let upkeep = upkeep.start().map_err(StartError::Thread)?;
         let arbiter = Arbiter::try_new().map_err(StartError::Thread)?;
-        arbiter.spawn_fn(stand_back);
+        arbiter.spawn_fn(lower_priority);
         let notifier = Notifier::default();
         let wakes = CounterWakes { notifier: notifier.clone(), dispatcher };
         let enricher = Enricher::new(OwnHost::of_base_url(core.base_url.as_str()), core.places.clone());
         let aggregator = HitAggregator::new(core.node, enricher);
         let counting = CountingState::new(core.store.clone(), reader, aggregator, cursor, wakes);
-        let counting = counting.shown_by(core.metrics.counting.clone(), core.clock.clone());
+        let counting = counting.with_meters(core.metrics.counting.clone(), core.clock.clone());
         let counter = HitCounter::start(&arbiter.handle(), counting, &core.on_restart);
         Ok(Self { counter, writer, notifier, upkeep, arbiter })
     }

@@ -74,12 +74,12 @@ impl OperatorServer {
     }
 }
 
-/// Serves requests on the public socket. In a drain a connection may stay idle for `farewell`.
+/// Serves requests on the public socket. In a drain a connection may stay idle for `drain_idle_timeout`.
 pub fn serve_public(
     config: &Config,
     socket: TcpListener,
     api: Arc<Api>,
-    farewell: Duration,
+    drain_idle_timeout: Duration,
 ) -> Result<Server, StartError> {
     let address = config.http.listen;
     let workers =
@@ -91,7 +91,7 @@ pub fn serve_public(
         head_timeout: config.http.request_timeout,
         send_timeout: config.http.send_timeout,
         disconnect_timeout: Duration::from_secs(1),
-        farewell,
+        drain_idle_timeout,
         shutdown_seconds: SHUTDOWN_SECONDS,
     };
     let server = server::serve(socket, settings, Arc::clone(&api), move || {

@@ -9,7 +9,7 @@ use super::{StartError, cluster, files, keys_on_disk, master_key, refused, writa
 use crate::config::{Config, StoreKind};
 use crate::domain::hit::NodeId;
 use crate::domain::vault::Vault;
-use crate::journal::{self, HeldDirectory};
+use crate::journal::{self, LockedDirectory};
 use crate::store::cql::migrate::Applied;
 use crate::store::cql::transfer::ScyllaTransfer;
 use crate::store::embedded::{EmbeddedStore, Opened};
@@ -21,7 +21,7 @@ use crate::transfer::TransferError;
 pub struct OpenedNode {
     pub vault: Arc<Vault>,
     pub node: NodeId,
-    pub journal: HeldDirectory,
+    pub journal: LockedDirectory,
     pub store: Arc<dyn Store>,
     /// Whether a store on a cluster is reachable.
     pub reach: Option<Arc<Reach>>,
@@ -54,22 +54,22 @@ pub async fn open(config: &Config) -> Result<OpenedNode, StartError> {
 }
 
 /// Opens the node's files beside the store, after checking that the store is complete and the key fits.
-fn open_node(config: &Config, state: &StoreState) -> Result<(Arc<Vault>, NodeId, HeldDirectory), StartError> {
+fn open_node(config: &Config, state: &StoreState) -> Result<(Arc<Vault>, NodeId, LockedDirectory), StartError> {
     check_import_finished(config, state)?;
     let vault = Arc::new(master_key::for_start(config, state)?);
     create_data_directory(config)?;
     let node = keys_on_disk::node_id(&files::node_id(config))?;
-    Ok((vault, node, journal::hold(&files::journal(config))?))
+    Ok((vault, node, journal::lock_directory(&files::journal(config))?))
 }
 
-/// A store that is opened to be exported, and whether its master key is available here.
-pub struct ExportSource<S> {
+/// A store that was opened to be exported, and whether its master key is available here.
+pub struct StoreToExport<S> {
     pub store: S,
     pub has_master_key: bool,
 }
 
 /// Opens the embedded store to export it. The store must exist.
-pub fn embedded_to_export(config: &Config) -> Result<ExportSource<EmbeddedStore>, StartError> {
+pub fn embedded_to_export(config: &Config) -> Result<StoreToExport<EmbeddedStore>, StartError> {
     let path = files::store(config);
     // Opening a missing store would create it.
     if !path.is_dir() {
@@ -79,16 +79,16 @@ pub fn embedded_to_export(config: &Config) -> Result<ExportSource<EmbeddedStore>
     let (database, state) = open_database(config)?;
     check_import_finished(config, &state)?;
     let has_master_key = master_key::is_available(config, &state)?;
-    Ok(ExportSource { store: open_store(config, database)?, has_master_key })
+    Ok(StoreToExport { store: open_store(config, database)?, has_master_key })
 }
 
 /// Opens the tables on the cluster to export them.
-pub async fn cluster_to_export(config: &Config) -> Result<ExportSource<ScyllaTransfer>, StartError> {
+pub async fn cluster_to_export(config: &Config) -> Result<StoreToExport<ScyllaTransfer>, StartError> {
     let cluster = cluster::reach(config).await?;
     let state = StoreState::on_cluster(&cluster).await?;
     check_import_finished(config, &state)?;
     let has_master_key = master_key::is_available(config, &state)?;
-    Ok(ExportSource { store: cluster.open_transfer().await?, has_master_key })
+    Ok(StoreToExport { store: cluster.open_transfer().await?, has_master_key })
 }
 
 /// Opens the embedded store to import into it. A missing store is created.

@@ -24,14 +24,14 @@ pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError
     let now = Clock::system().now();
     match config.store.kind {
         StoreKind::Embedded => {
-            let opening::ExportSource { store, has_master_key } = opening::embedded_to_export(config)?;
+            let opening::StoreToExport { store, has_master_key } = opening::embedded_to_export(config)?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
             let counts = transfer::export(&store, path, now).await;
             store.close().await;
             Ok(Exported { counts: counts?, leaves_deliveries, has_master_key })
         }
         StoreKind::Scylla => {
-            let opening::ExportSource { store, has_master_key } = opening::cluster_to_export(config).await?;
+            let opening::StoreToExport { store, has_master_key } = opening::cluster_to_export(config).await?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
             Ok(Exported { counts: transfer::export(&store, path, now).await?, leaves_deliveries, has_master_key })
         }

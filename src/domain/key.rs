@@ -278,7 +278,7 @@ impl ApiKey {
     }
 
     /// The ancestors of a key that this key creates.
-    pub fn lineage(&self) -> Vec<KeyId> {
+    pub fn ancestors_of_child(&self) -> Vec<KeyId> {
         std::iter::once(self.id).chain(self.ancestors.iter().copied()).collect()
     }
 }

@@ -117,14 +117,14 @@ impl SlidingWindow {
 
         if counted >= limit {
             // All but `limit - 1` of the counted requests must leave first; this is the last of them.
-            let gives_way_ms = self.oldest_but(counted - limit);
-            return Admission::Refused { retry_after_seconds: seconds_until_it_leaves(gives_way_ms, now_ms) };
+            let expires_ms = self.oldest_except(counted - limit);
+            return Admission::Refused { retry_after_seconds: seconds_until_it_leaves(expires_ms, now_ms) };
         }
         self.admitted_ms.push_back(counted_as_of);
         Admission::Admitted {
             // Below `limit`, which is a `u32`.
             remaining: u32::try_from(limit - counted - 1).unwrap_or(u32::MAX),
-            reset_seconds: seconds_until_it_leaves(self.oldest_but(0), now_ms),
+            reset_seconds: seconds_until_it_leaves(self.oldest_except(0), now_ms),
         }
     }
 
@@ -152,7 +152,7 @@ impl SlidingWindow {
         self.ahead_ms = ahead.into_iter().map(|reported| (reported, first_reported_ms(reported))).collect();
 
         admitted_ms.extend(self.ahead_ms.iter().map(|&(_, counted_as_of)| counted_as_of));
-        admitted_ms.retain(|&admitted| !has_left(admitted, latest_ms));
+        admitted_ms.retain(|&admitted| !has_left_window(admitted, latest_ms));
         admitted_ms.sort_unstable();
         // As many as the limit are enough to refuse, and the newest of them leave last.
         admitted_ms.drain(..admitted_ms.len().saturating_sub(self.highest_limit));
@@ -161,7 +161,7 @@ impl SlidingWindow {
 
     /// Whether nothing is counted at `now_ms`, so that a new window would decide the same.
     pub fn is_idle(&self, now_ms: u64) -> bool {
-        let all_left = |times: &VecDeque<u64>| times.back().is_none_or(|&newest| has_left(newest, now_ms));
+        let all_left = |times: &VecDeque<u64>| times.back().is_none_or(|&newest| has_left_window(newest, now_ms));
         all_left(&self.admitted_ms) && all_left(&self.elsewhere_ms)
     }
 
@@ -174,7 +174,7 @@ impl SlidingWindow {
             for admitted in times.iter_mut().rev().take_while(|admitted| **admitted > self.latest_ms) {
                 *admitted = self.latest_ms;
             }
-            while times.front().is_some_and(|&oldest| has_left(oldest, self.latest_ms)) {
+            while times.front().is_some_and(|&oldest| has_left_window(oldest, self.latest_ms)) {
                 times.pop_front();
             }
         }
@@ -182,7 +182,7 @@ impl SlidingWindow {
     }
 
     /// The oldest counted time except for `older` ones, which must be fewer than all.
-    fn oldest_but(&self, older: usize) -> u64 {
+    fn oldest_except(&self, older: usize) -> u64 {
         let mut here = self.admitted_ms.iter().copied().peekable();
         let mut elsewhere = self.elsewhere_ms.iter().copied().peekable();
         let mut oldest_first = std::iter::from_fn(|| match (here.peek(), elsewhere.peek()) {
@@ -195,7 +195,7 @@ impl SlidingWindow {
     }
 }
 
-fn has_left(admitted_ms: u64, now_ms: u64) -> bool {
+fn has_left_window(admitted_ms: u64, now_ms: u64) -> bool {
     admitted_ms.saturating_add(WINDOW_MS) <= now_ms
 }
 

@@ -43,7 +43,7 @@ pub struct Settings {
     pub disconnect_timeout: Duration,
     /// How long connections may stay idle after the server was told to stop: time for their next request, whose answer
     /// says that it is the last.
-    pub farewell: Duration,
+    pub drain_idle_timeout: Duration,
     /// How long requests may go on after the server was told to stop, in seconds.
     pub shutdown_seconds: u64,
 }
@@ -68,7 +68,7 @@ where
         .max_concurrent_connections(settings.max_connections)
         .shutdown_timeout(settings.shutdown_seconds)
         .disable_signals();
-    let leave = Leave { signal: server.graceful_shutdown_signal(), farewell: settings.farewell };
+    let leave = Leave { signal: server.graceful_shutdown_signal(), drain_idle_timeout: settings.drain_idle_timeout };
     let server = server.listen("public", socket, move || {
         let dispatcher = HttpService::build()
             .graceful_shutdown_signal({
@@ -90,15 +90,15 @@ where
 #[derive(Clone)]
 struct Leave {
     signal: GracefulShutdownSignal,
-    farewell: Duration,
+    drain_idle_timeout: Duration,
 }
 
 impl Leave {
     /// Ready when the server was told to stop, and idle connections have had their time for a last request.
     async fn ended(self) {
         self.signal.notified().await;
-        if !self.farewell.is_zero() {
-            sleep(self.farewell).await;
+        if !self.drain_idle_timeout.is_zero() {
+            sleep(self.drain_idle_timeout).await;
         }
     }
 }
@@ -174,15 +174,15 @@ where
             return Box::pin(async move { edge::serve(&*dispatcher, stream, peer).await.map(|_| ()) });
         }
         let worker = Rc::clone(&self.worker);
-        let farewell = Box::pin(self.leave.clone().ended());
-        let mut connection = FastPathConnection::new(stream, peer, Rc::clone(&worker), farewell);
+        let close_idle = Box::pin(self.leave.clone().ended());
+        let mut connection = FastPathConnection::new(stream, peer, Rc::clone(&worker), close_idle);
         Box::pin(async move {
             loop {
                 let unread = match (&mut connection).await {
                     fast_path::Left::Closed => return Ok(()),
                     fast_path::Left::ForDispatcher(unread) => unread,
                 };
-                let (stream, farewell) = connection.into_parts();
+                let (stream, close_idle) = connection.into_parts();
                 let stream = ErrorRewritingStream::new(stream, &unread, settings.clone());
                 // In a box of its own: most connections never need the dispatcher's room.
                 let (stream, unread) = match Box::pin(edge::serve(&*dispatcher, stream, peer)).await? {
@@ -190,7 +190,7 @@ where
                     edge::Left::ForFastPath { stream, unread } => (stream, unread),
                 };
                 connection =
-                    FastPathConnection::new(stream, peer, Rc::clone(&worker), farewell).back_from_dispatcher(unread);
+                    FastPathConnection::new(stream, peer, Rc::clone(&worker), close_idle).back_from_dispatcher(unread);
             }
         })
     }

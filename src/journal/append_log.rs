@@ -1,12 +1,11 @@
-//! A log that many threads append to and one thread reads: the protocol, apart from the memory it
-//! runs on.
+//! The protocol of a log with many writers and one reader, independent of the memory that holds it.
 //!
-//! A writer reserves room with one atomic add to the tail, fills it, and publishes the frame's first
-//! word with Release; the reader takes that word with Acquire and, once it is not zero, may read the
-//! frame. The writer whose reservation crosses the end fills the rest with a skip frame, so that
-//! frames and nothing else stand between the header and the end. This is the term buffer of Aeron.
+//! A writer reserves space with one atomic addition to the tail, fills it, and publishes the frame's first word with
+//! Release. The reader loads that word with Acquire and reads the frame once the word is not zero. The writer whose
+//! reservation crosses the end fills the rest with a skip frame, so there are only frames between the header and the
+//! end. Aeron's term buffers work the same way.
 //!
-//! [`Memory`] is a mapped file in the service, and in the tests one that tries every interleaving.
+//! [`Memory`] is a mapped file in the service. In tests it is a model that tries every interleaving.
 
 use std::sync::Arc;
 
@@ -14,15 +13,15 @@ use super::format::{
     FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, FrameWord, SEGMENT_HEADER_BYTES, WORD_BYTES, frame_bytes,
 };
 
-/// The memory a [`Log`] lives in.
+/// The memory that holds a [`Log`].
 ///
-/// The tokens that its methods take are made in this module alone, and say what may be touched: that
-/// is what makes these methods safe to call, and what an implementation may rely on.
+/// The methods take tokens that only this module can create. A token says which range may be accessed, so these methods
+/// are safe to call, and an implementation may rely on that.
 pub trait Memory {
-    /// Adds `bytes` to the tail and returns what it was before.
+    /// Adds `bytes` to the tail and returns its previous value.
     fn reserve(&self, bytes: usize) -> usize;
 
-    /// Lets `write` fill a claimed frame, all but its first word.
+    /// Calls `write` with the bytes of a claimed frame, without its first word.
     fn fill(&self, claim: &mut Claim, write: impl FnOnce(&mut [u8]));
 
     /// Stores the first word of a filled frame, with Release.
@@ -31,11 +30,11 @@ pub trait Memory {
     /// Loads the first word of a frame, with Acquire; 0 until it is published.
     fn load(&self, start: &FrameStart) -> u32;
 
-    /// Lets `read` see a published frame, all but its first word and its padding.
+    /// Calls `read` with the bytes of a published frame, without its first word and its padding.
     fn read<R>(&self, frame: &Published, read: impl FnOnce(&[u8]) -> R) -> R;
 }
 
-/// The right to write one frame: a range that no other thread has reserved or reads yet.
+/// The right to write one frame. No other thread has reserved this range or reads it yet.
 #[derive(Debug)]
 pub struct Claim {
     start: usize,
@@ -43,18 +42,18 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Where the frame starts.
+    /// The frame's offset.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// The frame's length in bytes, its first word included.
+    /// The frame's length in bytes, including its first word.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A place where a frame starts, or will.
+/// An offset where a frame starts or will start.
 #[derive(Debug)]
 pub struct FrameStart(usize);
 
@@ -64,7 +63,7 @@ impl FrameStart {
     }
 }
 
-/// The right to read one frame: a range that nobody writes any more.
+/// The right to read one frame. No thread writes this range any more.
 #[derive(Debug)]
 pub struct Published {
     start: usize,
@@ -72,18 +71,18 @@ pub struct Published {
 }
 
 impl Published {
-    /// Where the frame starts.
+    /// The frame's offset.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// The frame's length in bytes, its first word included and its padding not.
+    /// The frame's length in bytes, including its first word and excluding its padding.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// There is no room left in a segment.
+/// The segment has no space left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -91,15 +90,14 @@ pub struct Full;
 #[derive(Debug)]
 pub struct Log<M> {
     memory: M,
-    /// What the checksums start from.
+    /// The start value of the checksums.
     seed: u32,
-    /// Where the log ends, in bytes from the segment's start.
+    /// The offset of the log's end from the segment's start, in bytes.
     capacity: usize,
 }
 
 impl<M: Memory> Log<M> {
-    /// A log in memory that holds zeros from the segment's header on, and whose tail stands right
-    /// behind the header.
+    /// A log in memory that contains only zeros behind the segment's header, with the tail at the header's end.
     ///
     /// # Panics
     /// If `capacity` is not a multiple of 8.
@@ -116,8 +114,8 @@ impl<M: Memory> Log<M> {
         self.capacity
     }
 
-    /// Appends a record of `len` bytes that `encode` writes, and returns the offset of its end.
-    /// Once this has returned, the record is there for the reader, also after a crash.
+    /// Appends a record of `len` bytes that `encode` writes, and returns the offset of its end. After that the reader
+    /// can read the record, also after a crash of the process.
     pub fn append(&self, len: u16, encode: impl FnOnce(&mut [u8])) -> Result<usize, Full> {
         let bytes = frame_bytes(len);
         let start = self.memory.reserve(bytes);
@@ -143,7 +141,7 @@ impl<M: Memory> Log<M> {
 
     fn publish_skip(&self, claim: &mut Claim) {
         let len = claim.bytes - FRAME_HEADER_BYTES;
-        // Can't fail: a claim is no longer than the frame of the longest record.
+        // Can't fail: a claim is at most as long as the frame of the longest record.
         let payload_len = u16::try_from(len).unwrap_or(u16::MAX);
         let word = FrameWord { kind: FrameKind::Skip, payload_len };
         let checksum = word.checksum(self.seed, claim.start, &[]).to_le_bytes();
@@ -152,8 +150,8 @@ impl<M: Memory> Log<M> {
     }
 }
 
-/// A frame on its way. If its writer panics, the reader must not wait for it for ever: it becomes a
-/// skip frame.
+/// A frame that is not published yet. If its writer panics, it becomes a skip frame; the reader would wait for it for
+/// ever otherwise.
 struct Unpublished<'a, M: Memory> {
     log: &'a Log<M>,
     claim: Claim,
@@ -165,22 +163,22 @@ impl<M: Memory> Drop for Unpublished<'_, M> {
     }
 }
 
-/// What a [`LogReader`] came to.
+/// The result of [`LogReader::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next<R> {
-    /// A record, and what the caller made of it.
+pub enum LogStep<R> {
+    /// A record, with the value that the caller's function returned.
     Record(R),
-    /// A frame whose checksum is wrong, now behind the reader; its length in bytes.
+    /// A frame with a wrong checksum, which the reader has skipped; its length in bytes.
     Damaged(usize),
-    /// No record here yet.
+    /// The next record is not published yet.
     Pending,
-    /// Something that no writer wrote; the reader stays in front of it.
+    /// Bytes that no writer has written; the reader can't go past them.
     Garbage,
-    /// The end of the log: there will be no further record.
+    /// The end of the log. There will be no further record.
     End,
 }
 
-/// The one reader of a log.
+/// The reader of a log. A log has only one.
 #[derive(Debug)]
 pub struct LogReader<M> {
     log: Arc<Log<M>>,
@@ -188,30 +186,30 @@ pub struct LogReader<M> {
 }
 
 impl<M: Memory> LogReader<M> {
-    /// A reader in front of the log's first record.
+    /// A reader that starts at the log's first record.
     pub fn new(log: Arc<Log<M>>) -> Self {
         Self { log, offset: SEGMENT_HEADER_BYTES }
     }
 
-    /// Everything before this offset has been read.
+    /// The offset up to which the log has been read.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Goes on to the next record and shows it to `read`, with the offset of its end.
-    pub fn next<R>(&mut self, read: impl FnOnce(usize, &[u8]) -> R) -> Next<R> {
+    /// Calls `read` with the next record and the offset of its end.
+    pub fn next<R>(&mut self, read: impl FnOnce(usize, &[u8]) -> R) -> LogStep<R> {
         let Log { memory, seed, capacity } = &*self.log;
         loop {
             if self.offset == *capacity {
-                return Next::End;
+                return LogStep::End;
             }
             let start = self.offset;
             let raw = memory.load(&FrameStart(start));
             if raw == 0 {
-                return Next::Pending;
+                return LogStep::Pending;
             }
             let Some(word) = FrameWord::from_raw(raw, capacity - start) else {
-                return Next::Garbage;
+                return LogStep::Garbage;
             };
             self.offset = start + word.frame_bytes();
             if word.kind == FrameKind::Skip {
@@ -222,9 +220,9 @@ impl<M: Memory> LogReader<M> {
             return memory.read(&Published { start, bytes }, |bytes| {
                 let (checksum, payload) = bytes.split_at(FRAME_HEADER_BYTES - WORD_BYTES);
                 if word.checksum(*seed, start, payload).to_le_bytes() == checksum {
-                    Next::Record(read(end, payload))
+                    LogStep::Record(read(end, payload))
                 } else {
-                    Next::Damaged(word.frame_bytes())
+                    LogStep::Damaged(word.frame_bytes())
                 }
             });
         }

@@ -1,12 +1,12 @@
-//! The journal's bytes on disk: a segment's header, and the frame around each record.
+//! The journal's bytes on disk: the header of a segment and the frame around each record.
 //!
-//! All numbers are little-endian. A segment is 64 bytes of header, then frames, each aligned to
-//! eight bytes:
+//! All numbers are little-endian. A segment is a header of 64 bytes and then frames. Each frame is aligned to eight
+//! bytes:
 //!
 //! ```text
 //! offset 0   word      u32   magic << 16 | length of the payload; written last, 0 until then
-//!        4   checksum  u32   CRC-32 of the payload, started from the segment, the place and the word
-//!        8   payload         then zeros up to the next multiple of eight
+//!        4   checksum  u32   CRC-32 of the payload; its start value depends on the segment, the offset and the word
+//!        8   payload         padded with zeros to a multiple of eight
 //! ```
 
 use crate::domain::hit::{NodeId, Position};
@@ -14,7 +14,7 @@ use crate::domain::hit::{NodeId, Position};
 /// Length of a segment's header, in bytes; the first frame follows it.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 
-/// Length of what precedes a frame's payload, in bytes.
+/// Length of a frame's word and checksum, which precede its payload, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 8;
 
 /// Length of a frame's first word, in bytes.
@@ -28,19 +28,18 @@ const FORMAT_VERSION: u32 = 1;
 const RECORD_MAGIC: u16 = 0xA5C3;
 const SKIP_MAGIC: u16 = 0x5A3C;
 
-/// What a segment says of itself in its first 64 bytes.
+/// A segment's first 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The segment's place in the row of segments; never given twice, so it is also the generation
-    /// that the records' checksums depend on.
+    /// The segment's number. It is never used twice, so the checksums of records depend on it.
     pub sequence: u64,
     /// The position of the segment's first byte.
     pub base: Position,
-    /// The file's length in bytes, this header included.
+    /// The file's length in bytes, including this header.
     pub capacity: u64,
-    /// Whose journal it is.
+    /// The node that wrote the segment.
     pub node: NodeId,
-    /// When the file was made, in milliseconds of Unix time; for people who look at it.
+    /// When the file was created, in milliseconds of Unix time. Only for people who inspect the file.
     pub created_at_ms: u64,
 }
 
@@ -58,7 +57,7 @@ pub enum HeaderError {
 }
 
 impl SegmentHeader {
-    /// The position just above the segment.
+    /// The position of the segment's end.
     pub fn end(&self) -> Position {
         Position(self.base.0.saturating_add(self.capacity))
     }
@@ -105,19 +104,19 @@ impl SegmentHeader {
         if fits { Ok(header) } else { Err(HeaderError::Range) }
     }
 
-    /// What the checksums in this segment start from: no bytes of another segment, nor of another
-    /// node's, pass for a record of this one.
+    /// The start value of the checksums in this segment. It differs by segment and node, so bytes of another segment
+    /// are not mistaken for a record of this one.
     pub fn seed(&self) -> u32 {
         crc32fast::hash(&self.encode())
     }
 }
 
-/// What a frame holds.
+/// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// A record.
     Record,
-    /// Nothing: the rest of a segment, or a reservation that was given up.
+    /// Nothing. It covers the rest of a segment or a reservation that was abandoned.
     Skip,
 }
 
@@ -129,7 +128,7 @@ pub struct FrameWord {
 }
 
 impl FrameWord {
-    /// As stored; never 0, which stands for "not yet published".
+    /// The word as stored. It is never 0, which means "not published yet".
     pub fn to_raw(self) -> u32 {
         let magic = match self.kind {
             FrameKind::Record => RECORD_MAGIC,
@@ -138,8 +137,8 @@ impl FrameWord {
         u32::from(magic) << 16 | u32::from(self.payload_len)
     }
 
-    /// `None` where no frame starts so, or where it would not fit in `room` bytes.
-    pub fn from_raw(raw: u32, room: usize) -> Option<Self> {
+    /// `None` if this is not the first word of a frame, or the frame is longer than `space` bytes.
+    pub fn from_raw(raw: u32, space: usize) -> Option<Self> {
         let [low, high, magic_low, magic_high] = raw.to_le_bytes();
         let kind = match u16::from_le_bytes([magic_low, magic_high]) {
             RECORD_MAGIC => FrameKind::Record,
@@ -147,7 +146,7 @@ impl FrameWord {
             _ => return None,
         };
         let word = Self { kind, payload_len: u16::from_le_bytes([low, high]) };
-        (word.frame_bytes() <= room).then_some(word)
+        (word.frame_bytes() <= space).then_some(word)
     }
 
     /// The whole frame's length in bytes: header, payload and padding.
@@ -157,8 +156,8 @@ impl FrameWord {
 
     /// The checksum of a frame that starts at `offset` of the segment with this `seed`.
     ///
-    /// The place and the word are mixed into the start value rather than hashed: for one payload,
-    /// CRC-32 gives different sums for different start values, and so it costs nothing.
+    /// The offset and the word are part of the start value and are not hashed, which costs nothing: for the same
+    /// payload, CRC-32 gives different sums for different start values.
     pub fn checksum(self, seed: u32, offset: usize, payload: &[u8]) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "a segment is shorter than 4 GiB")]
         let start = seed ^ offset as u32 ^ self.to_raw();

@@ -1,22 +1,21 @@
 //! The hit journal: where a redirect writes its hit before it is answered.
 //!
-//! A directory of segment files of one size, mapped into memory. Appending is one atomic add and a
-//! copy, without a lock, an allocation or a system call; the page cache keeps what was appended if
-//! the process is killed, and a flush on a timer bounds what a power cut takes. Positions grow over
-//! the node's whole life: a start never appends to what an earlier life left, which is only read and
-//! then deleted.
+//! The journal is a directory of memory-mapped segment files of one size. An append is one atomic addition and a copy,
+//! without a lock, an allocation or a system call. The page cache keeps appended records if the process is killed. A
+//! periodic flush bounds the loss in a power cut. Positions grow over the node's whole life: a process never appends to
+//! segments of an earlier process, but only reads and then deletes them.
 //!
-//! On file systems that write a block anew instead of in its place (btrfs, ZFS), allocated blocks do
-//! not promise room on a full disk; keep the journal on one of the others.
+//! On copy-on-write file systems (btrfs, ZFS), allocated blocks do not guarantee space on a full disk. Use another file
+//! system for the journal.
 
 pub mod append_log;
+mod backoff;
 pub mod format;
 pub mod notifier;
 pub mod pages;
 pub mod reader;
 pub mod record;
 pub mod recovery;
-mod refusal;
 pub mod segment;
 mod settings;
 mod stats;
@@ -35,18 +34,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwapOption;
 
 use self::append_log::Full;
+use self::backoff::{AppendBackoff, is_full};
 use self::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use self::reader::JournalReader;
 use self::record::{HitRecord, hit_id};
-use self::recovery::{LOCK_FILE, segment_path, survey};
-use self::refusal::{Refusal, is_full};
-use self::segment::{CacheLines, Prepare, Segment, give_back};
+use self::recovery::{LOCK_FILE, inspect_directory, segment_path};
+use self::segment::{CacheLines, Prepare, Segment, free_blocks};
 use self::stats::DiskUse;
 use self::upkeep::JournalUpkeep;
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
 
+pub use self::backoff::NotRecorded;
 pub use self::recovery::files;
-pub use self::refusal::NotRecorded;
 pub use self::settings::{JournalSettings, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 pub use self::stats::JournalStats;
 
@@ -63,56 +62,57 @@ pub enum JournalError {
     InUse { path: PathBuf },
 }
 
-/// The parts of an open journal, each for its own owner.
+/// The parts of an open journal. Each part has its own owner.
 #[derive(Debug)]
 pub struct Journal {
-    /// For every thread that answers redirects.
+    /// For all threads that answer redirects; clone it.
     pub writer: JournalWriter,
-    /// For the one thread that consumes hits.
+    /// For the hit counter.
     pub reader: JournalReader,
-    /// For the owner of the background thread.
+    /// Starts the background threads.
     pub upkeep: JournalUpkeep,
 }
 
-/// A journal's directory that no other process can open. Whatever belongs to the node whose journal it is may be taken over
-/// from here on: an earlier process of that node has ended.
-pub struct HeldDirectory {
+/// A journal's directory, locked for this process. The lock proves that earlier processes of this node have ended, so
+/// this process may take over whatever belongs to the node.
+pub struct LockedDirectory {
     directory: PathBuf,
     lock: DirectoryLock,
 }
 
-/// Takes the journal in `directory`, which is made if it is not there, for this process.
+/// Locks the journal's directory for this process, and creates it if it does not exist.
 ///
 /// # Errors
 /// If the directory can't be used, or another process uses it.
-pub fn hold(directory: &Path) -> Result<HeldDirectory, JournalError> {
+pub fn lock_directory(directory: &Path) -> Result<LockedDirectory, JournalError> {
     let unusable = |source| JournalError::Directory { path: directory.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unusable)?;
-    Ok(HeldDirectory { directory: directory.to_owned(), lock: DirectoryLock::take(directory)? })
+    Ok(LockedDirectory { directory: directory.to_owned(), lock: DirectoryLock::take(directory)? })
 }
 
-/// Takes and opens the journal in `directory`; see [`hold`] and [`HeldDirectory::open`].
+/// Locks and opens the journal in `directory`; see [`lock_directory`] and [`LockedDirectory::open`].
 ///
 /// # Errors
-/// Those of both.
+/// The errors of both.
 pub fn open(
     directory: &Path,
     settings: &JournalSettings,
     node: NodeId,
     cursor: impl Into<HitCursor>,
 ) -> Result<Journal, JournalError> {
-    hold(directory)?.open(settings, node, cursor)
+    lock_directory(directory)?.open(settings, node, cursor)
 }
 
-impl HeldDirectory {
+impl LockedDirectory {
     /// Opens the journal.
     ///
-    /// The reader starts behind `cursor.counted`: the highest position whose hits are in the store. Positions
-    /// given from now on are above `cursor.begun`, and above all that old segments hold. What is damaged or foreign
-    /// is reported ([`JournalReader::recovery`]) and left in place.
+    /// The reader starts behind `cursor.counted`, the position up to which the store counts hits. New positions are
+    /// above `cursor.begun` and above all positions of old segments. Damaged and foreign files are left in place and
+    /// reported by [`JournalReader::recovery`].
     ///
     /// # Errors
-    /// If the settings make no sense, or the directory can't be read or written. A full disk is none: appends say so.
+    /// If a setting is invalid, or the directory can't be read or written. A full disk is not an error here: appends
+    /// fail then.
     pub fn open(
         self,
         settings: &JournalSettings,
@@ -123,7 +123,7 @@ impl HeldDirectory {
         let HitCursor { counted: cursor, begun } = cursor.into();
         check(settings)?;
         let unusable = |source| JournalError::Directory { path: directory.clone(), source };
-        let found = survey(&directory, node).map_err(unusable)?;
+        let found = inspect_directory(&directory, node).map_err(unusable)?;
         let above = found.segments.iter().map(|old| old.header.end()).fold(cursor.max(begun), Ord::max);
         let shared = Arc::new(SharedJournal {
             active: ArcSwapOption::empty(),
@@ -133,7 +133,7 @@ impl HeldDirectory {
                 next_base: Position(above.0.next_multiple_of(SEGMENT_HEADER_BYTES as u64)),
             }),
             live: Mutex::default(),
-            refusal: Refusal::new(settings.retry_interval),
+            backoff: AppendBackoff::new(settings.retry_interval),
             appended: CacheLines::default(),
             disk: DiskUse::default(),
             read_upto: AtomicU64::new(cursor.0),
@@ -156,7 +156,7 @@ impl HeldDirectory {
             let source = io::Error::from_raw_os_error(os_error);
             return Err(JournalError::Directory { path: shared.directory.clone(), source });
         }
-        // Where there is no room, appends try again.
+        // If there is no space, appends try again.
         let _ = shared.rotate(None);
         Ok(Journal { writer: JournalWriter { shared }, reader, upkeep })
     }
@@ -173,8 +173,8 @@ fn check(settings: &JournalSettings) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// The hold on a directory. Two journals in one would give the same positions twice. The kernel drops
-/// it with the process, however that ends.
+/// A lock on the directory. Without it, two processes would assign the same positions twice. The kernel releases it
+/// when the process ends, for whatever reason.
 #[derive(Debug)]
 struct DirectoryLock(File);
 
@@ -194,23 +194,24 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // Closing alone would not do while a process that was just forked has the file open as well.
+        // Closing the file does not release the lock while a forked process has the file open.
         let _ = self.0.unlock();
     }
 }
 
-/// Appends hits to the journal; cheap to clone, one for each thread.
+/// Appends hits to the journal. Clones are cheap; each thread has its own.
 #[derive(Clone, Debug)]
 pub struct JournalWriter {
     shared: Arc<SharedJournal>,
 }
 
 impl JournalWriter {
-    /// Appends a hit, and answers where its record ends. Once this has returned `Ok`, the hit survives the process.
+    /// Appends a hit and returns the position where its record ends. After `Ok`, the hit survives the end of the
+    /// process.
     ///
     /// # Errors
-    /// If there is no room. The hit is not recorded, but counted in [`JournalStats::not_recorded`],
-    /// and logged; the redirect goes on.
+    /// If there is no space. The hit is then not recorded, but added to [`JournalStats::not_recorded`]; the first such
+    /// failure is logged. The redirect is answered nevertheless.
     pub fn append(&self, hit: &HitRecord<'_>) -> Result<Position, NotRecorded> {
         let len = hit.encoded_len();
         loop {
@@ -229,7 +230,7 @@ impl JournalWriter {
                 None => None,
             };
             drop(active);
-            self.shared.rotate(full).inspect_err(|_| self.shared.refusal.count())?;
+            self.shared.rotate(full).inspect_err(|_| self.shared.backoff.count_hit())?;
         }
     }
 
@@ -238,29 +239,28 @@ impl JournalWriter {
         hit_id(self.shared.node, position, at_ms)
     }
 
-    /// What the journal has done since it was opened, and what it holds.
     pub fn stats(&self) -> JournalStats {
         self.shared.stats()
     }
 }
 
-/// What writers, reader and upkeep have in common.
+/// State that writers, reader and background threads share.
 #[derive(Debug)]
 struct SharedJournal {
-    /// Where to append; none while there is no room for a segment.
+    /// The segment for appends; none while there is no space for one.
     active: ArcSwapOption<Segment>,
     pub rotation: Mutex<Rotation>,
-    /// The segments of this life that are not deleted yet, the active one last.
+    /// The segments of this process that are not deleted yet. The active segment is the last one.
     live: Mutex<VecDeque<Arc<Segment>>>,
-    pub refusal: Refusal,
+    pub backoff: AppendBackoff,
     appended: CacheLines<AtomicU64>,
     disk: DiskUse,
     read_upto: AtomicU64,
-    /// Whether files came or went since the directory was last brought to the disk.
+    /// Whether files were created or deleted since the directory was last synced.
     pub directory_changed: AtomicBool,
-    /// Who prepares the next spare segment.
+    /// The thread that creates spare segments.
     pub upkeep: OnceLock<Thread>,
-    /// Who makes pages ready ahead of the writers.
+    /// The thread that creates pages ahead of the writers.
     pub page_maker: OnceLock<Thread>,
     pub directory: PathBuf,
     pub settings: JournalSettings,
@@ -268,50 +268,51 @@ struct SharedJournal {
     _lock: DirectoryLock,
 }
 
-/// What changes when one segment follows another.
+/// State that changes when the next segment becomes active.
 #[derive(Debug)]
 pub(super) struct Rotation {
-    /// The next active segment, made ahead.
+    /// The next active segment, created ahead.
     pub spare: Option<Arc<Segment>>,
     next_sequence: u64,
     next_base: Position,
 }
 
 impl SharedJournal {
-    /// Puts the next segment in the place of the one with sequence `full`, or of none.
+    /// Replaces the active segment with the next one. `full` is the sequence of the segment that the caller found full;
+    /// `None` if there was no active segment.
     #[cold]
     fn rotate(&self, full: Option<u64>) -> Result<(), NotRecorded> {
-        self.refusal.check()?;
+        self.backoff.check()?;
         let mut rotation = lock_of(&self.rotation);
         if self.active.load().as_deref().map(|segment| segment.header().sequence) != full {
-            // Another writer was faster.
+            // Another writer has replaced it already.
             return Ok(());
         }
-        self.refusal.check()?;
+        self.backoff.check()?;
         let next = match rotation.spare.take() {
             Some(spare) => Ok(spare),
             None => self.create(&mut rotation, Prepare::Now),
         };
         match next {
             Ok(segment) => {
-                // First where the reader looks, then where the writers look.
+                // The reader has to find the segment before a writer appends to it.
                 lock_of(&self.live).push_back(Arc::clone(&segment));
                 self.active.store(Some(segment));
-                self.refusal.lift();
+                self.backoff.end();
                 self.wake_page_maker();
-                self.wake_keeper();
+                self.wake_upkeep();
                 Ok(())
             }
             Err(cause) => {
-                // With none in its place, writers no longer add to the full one's tail.
+                // Without an active segment, writers no longer add to the tail of the full one.
                 self.active.store(None);
-                self.refusal.start(cause);
+                self.backoff.start(cause);
                 Err(cause)
             }
         }
     }
 
-    /// Makes a segment if the budget and the disk allow it.
+    /// Creates a segment if the disk budget and the disk allow it.
     pub fn create(&self, rotation: &mut Rotation, prepare: Prepare) -> Result<Arc<Segment>, NotRecorded> {
         let capacity = self.settings.segment_bytes;
         let in_use = self.disk.bytes.load(Ordering::Relaxed);
@@ -334,7 +335,7 @@ impl SharedJournal {
         Ok(Arc::new(segment))
     }
 
-    fn wake_keeper(&self) {
+    fn wake_upkeep(&self) {
         if let Some(upkeep) = self.upkeep.get() {
             upkeep.unpark();
         }
@@ -347,47 +348,47 @@ impl SharedJournal {
         }
     }
 
-    /// The segment that is appended to.
+    /// The segment for appends.
     pub fn active(&self) -> Option<Arc<Segment>> {
         self.active.load_full()
     }
 
-    /// The segments of this life, oldest first.
+    /// The segments of this process, oldest first.
     pub fn live(&self) -> Vec<Arc<Segment>> {
         lock_of(&self.live).iter().cloned().collect()
     }
 
-    /// The first segment of this life above `sequence`.
+    /// The first segment of this process whose sequence is higher than `sequence`.
     pub fn live_after(&self, sequence: Option<u64>) -> Option<Arc<Segment>> {
         let live = lock_of(&self.live);
         live.iter().find(|segment| Some(segment.header().sequence) > sequence).cloned()
     }
 
-    /// Deletes a segment of this life that has been read to its end, so that no append can succeed
-    /// there any more, even if none has followed it yet.
+    /// Deletes a segment of this process that was read to its end. No append to it can succeed any more, even if no
+    /// other segment is active yet.
     pub fn delete_live(&self, segment: &Arc<Segment>) -> io::Result<()> {
         lock_of(&self.live).retain(|live| !Arc::ptr_eq(live, segment));
         self.delete(segment.path(), segment.header().capacity)
     }
 
-    /// Deletes a segment's file, and gives its bytes back to the budget.
+    /// Deletes a segment's file and subtracts its bytes from the disk use.
     pub fn delete(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(path);
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Somebody's copy may be the same file by another name.
-        let _ = file.map(|file| file.metadata().is_ok_and(|left| left.nlink() == 0).then(|| give_back(&file, bytes)));
+        // If the file has another hard link, such as one of a backup, its blocks are still in use.
+        let _ = file.map(|file| file.metadata().is_ok_and(|left| left.nlink() == 0).then(|| free_blocks(&file, bytes)));
         self.disk.remove(bytes);
         self.directory_changed.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Lets writers try again at once: there is room.
-    pub fn room_was_made(&self) {
-        self.refusal.retry_at_once();
-        self.wake_keeper();
+    /// Space was freed, so writers need not wait before they try again.
+    pub fn space_was_freed(&self) {
+        self.backoff.retry_at_once();
+        self.wake_upkeep();
     }
 
     pub fn mark_read(&self, position: Position) {
@@ -401,7 +402,7 @@ impl SharedJournal {
             lock_of(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
         JournalStats {
             appended: self.appended.0.load(Ordering::Relaxed),
-            not_recorded: self.refusal.counted(),
+            not_recorded: self.backoff.hits_not_recorded(),
             bytes_on_disk: self.disk.bytes.load(Ordering::Relaxed),
             disk_budget: self.settings.disk_budget,
             segments: self.disk.segments.load(Ordering::Relaxed),
@@ -411,8 +412,8 @@ impl SharedJournal {
     }
 }
 
-/// No invariant of what these locks guard can be broken half-way, so a panic elsewhere is no reason
-/// to stop recording hits.
+/// Locks a mutex even if a thread panicked while it held it. A panic leaves the data behind these locks consistent, so
+/// hits can still be recorded.
 pub(super) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

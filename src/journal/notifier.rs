@@ -1,22 +1,23 @@
-//! Tells the counter that a hit waits whose webhooks are to be fired.
+//! Wakes the hit counter when a hit has webhooks.
 
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// Hits are counted some at a time; one that fires webhooks is counted soon, for its receivers wait. To tell costs an
-/// atomic exchange while the counter is at work, and once, when it sleeps, the waking of its thread.
+/// The hit counter waits between batches. This ends its wait early, because receivers of webhooks wait for a hit that
+/// has them. A notification costs one atomic exchange while the counter works, and a wake-up of its thread once while
+/// it waits.
 #[derive(Clone, Debug, Default)]
 pub struct Notifier(Arc<Notify>);
 
 impl Notifier {
-    /// A hit with webhooks is in the journal.
-    pub fn tell(&self) {
+    /// Call this when a hit with webhooks is in the journal.
+    pub fn notify(&self) {
         self.0.notify_one();
     }
 
-    /// Waits until one was told of since the last call.
-    pub async fn told(&self) {
+    /// Waits for a call of [`Self::notify`]; returns at once if there was one since the last wait.
+    pub async fn notified(&self) {
         self.0.notified().await;
     }
 }

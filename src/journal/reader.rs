@@ -1,62 +1,65 @@
-//! The journal's one reader: old segments first, then those of this life, in order of position.
+//! The journal's reader. It reads the segments of earlier processes and then those of this process, in order of
+//! position.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
 use super::SharedJournal;
-use super::append_log::{LogReader, Next};
+use super::append_log::{LogReader, LogStep};
 use super::record::HitRecord;
 use super::recovery::{OldSegment, RecoveryReport, Scan};
 use super::segment::{Mapped, Segment};
 use crate::domain::hit::Position;
 
-/// How a [`JournalReader::read`] ended.
+/// The result of [`JournalReader::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// How many records were shown.
+    /// How many records were passed to the caller.
     pub records: usize,
-    /// Whether it ended because there are no further records for now.
+    /// Whether it ended because there was no further record to read.
     pub caught_up: bool,
-    /// The position that covers all that was read so far.
+    /// The position up to which the journal has been read.
     pub upto: Position,
 }
 
-/// Reads the journal from a cursor on, and deletes what has been consumed.
+/// Reads the journal from a position on, and deletes segments whose hits are counted.
 #[derive(Debug)]
 pub struct JournalReader {
     shared: Arc<SharedJournal>,
-    /// Covers all that was read.
+    /// The position up to which the journal has been read.
     cursor: Position,
-    /// Covers all that is consumed for good.
+    /// The position up to which no record is read again.
     released: Position,
     /// Segments that are still on disk, in order of position.
-    segments: VecDeque<Unreleased>,
-    /// Which of them is being read; one past the last when the reader waits for another.
+    segments: VecDeque<UndeletedSegment>,
+    /// The index of the segment that is read; the length of `segments` while the reader waits for another segment.
     at: usize,
-    open: Option<Open>,
+    open: Option<OpenSegment>,
     recovery: RecoveryReport,
     garbage_reported: bool,
-    /// Whether it was told that consumed segments can't be deleted.
-    stuck_reported: bool,
+    /// Whether it was logged that segments can't be deleted.
+    failed_deletion_reported: bool,
 }
 
 #[derive(Debug)]
-struct Unreleased {
-    source: Source,
-    /// The end of its last record; known once it has been read to its end.
+struct UndeletedSegment {
+    source: SegmentSource,
+    /// The end of its last record; known once the segment was read to its end.
     last_record: Option<Position>,
-    /// Whether the report includes it, so that reading it again adds nothing.
+    /// Whether the recovery report includes it. Reading it again then adds nothing to the report.
     reported: bool,
 }
 
 #[derive(Debug)]
-enum Source {
+enum SegmentSource {
+    /// A segment of an earlier process.
     Old(OldSegment),
+    /// A segment of this process.
     Live(Arc<Segment>),
 }
 
-impl Source {
+impl SegmentSource {
     fn sequence(&self) -> u64 {
         match self {
             Self::Old(old) => old.header.sequence,
@@ -74,7 +77,7 @@ impl Source {
 
 /// The segment that is being read.
 #[derive(Debug)]
-struct Open {
+struct OpenSegment {
     reading: Reading,
     base: Position,
     last_record: Position,
@@ -96,9 +99,9 @@ impl JournalReader {
         let segments = old
             .into_iter()
             .map(|old| {
-                // Nothing in a segment that lies below the cursor has to be looked at.
+                // All records of a segment below the cursor are counted, so it need not be read.
                 let last_record = (old.header.end() <= cursor).then_some(cursor);
-                Unreleased { source: Source::Old(old), last_record, reported: false }
+                UndeletedSegment { source: SegmentSource::Old(old), last_record, reported: false }
             })
             .collect();
         let mut reader = Self {
@@ -110,133 +113,133 @@ impl JournalReader {
             open: None,
             recovery,
             garbage_reported: false,
-            stuck_reported: false,
+            failed_deletion_reported: false,
         };
-        reader.delete_consumed();
+        reader.delete_released();
         reader
     }
 
-    /// Shows the next records to `each`, at most `max` of them, in order of position. With each comes
-    /// the position of its end: the cursor that includes it.
+    /// Calls `each` with the next records, at most `max`, in order of position, and with the position of each record's
+    /// end.
     ///
-    /// Never waits: where the next record is still being written, it is shown by a later call. If
-    /// `each` panics, what was not consumed can be had again with [`Self::rewind`].
+    /// It never waits. A record that is still being written is read by a later call. If `each` panics,
+    /// [`Self::rewind`] makes the records readable again.
     pub fn read(&mut self, max: usize, each: &mut dyn FnMut(Position, HitRecord<'_>)) -> ReadOutcome {
         let mut records = 0;
         let mut caught_up = false;
         while records < max && !caught_up {
             match self.next(each) {
-                ReadStep::Shown => records += 1,
-                ReadStep::Passed => {}
-                ReadStep::Waits => caught_up = true,
+                ReadStep::Record => records += 1,
+                ReadStep::NoRecord => {}
+                ReadStep::CaughtUp => caught_up = true,
             }
         }
-        self.tell_progress();
+        self.report_progress();
         ReadOutcome { records, caught_up, upto: self.cursor }
     }
 
-    /// Deletes the segments all of whose records end at or before `upto`; their bytes are free for
-    /// the budget again. Never deletes what was not read, nor the segment that is written to.
+    /// Deletes the segments whose records all end at or before `upto`, which frees disk budget. It never deletes
+    /// segments that are not read to their end.
     pub fn release(&mut self, upto: Position) {
         self.released = self.released.max(upto.min(self.cursor));
-        self.delete_consumed();
+        self.delete_released();
     }
 
-    /// Goes back, so that every record above `to` is read again. What was released is gone: `to` is
-    /// taken to be at least that.
+    /// Goes back, so that every record above `to` is read again. Released records can't be read again: a lower `to` is
+    /// raised to their end.
     pub fn rewind(&mut self, to: Position) {
         self.cursor = self.cursor.min(to.max(self.released));
-        if let Some(Open { reading: Reading::Old { before, .. }, .. }) = self.open.take() {
+        if let Some(OpenSegment { reading: Reading::Old { before, .. }, .. }) = self.open.take() {
             self.recovery = before;
         }
         for segment in &mut self.segments {
             segment.last_record = None;
         }
         self.at = 0;
-        self.tell_progress();
+        self.report_progress();
     }
 
-    /// The end of what earlier lives left to be read; `None` where they left no segment that has to be looked at.
+    /// The end of the segments that earlier processes left to be read; `None` if there are none.
     pub fn left_upto(&self) -> Option<Position> {
         let old = self.segments.iter().filter_map(|segment| match &segment.source {
-            Source::Old(old) if segment.last_record.is_none() => Some(old.header.end()),
+            SegmentSource::Old(old) if segment.last_record.is_none() => Some(old.header.end()),
             _ => None,
         });
         old.max()
     }
 
-    /// What was found at the start, and since then while reading what an earlier life wrote.
+    /// What was found at the start, and since then in segments of earlier processes.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.recovery
     }
 
     fn next(&mut self, each: &mut dyn FnMut(Position, HitRecord<'_>)) -> ReadStep {
         if !self.open_next() {
-            return ReadStep::Waits;
+            return ReadStep::CaughtUp;
         }
         // Can't fail: it was just opened.
-        let Some(open) = &mut self.open else { return ReadStep::Waits };
+        let Some(open) = &mut self.open else { return ReadStep::CaughtUp };
         let cursor = &mut self.cursor;
-        let mut shown = Shown::Undecodable;
-        let mut show = |end: usize, payload: &[u8]| {
+        let mut handled = Handled::Undecodable;
+        let mut handle = |end: usize, payload: &[u8]| {
             let end = Position(open.base.0 + end as u64);
             open.last_record = end;
             if end <= *cursor {
-                shown = Shown::Covered;
+                handled = Handled::BelowCursor;
                 return;
             }
             *cursor = end;
             if let Ok(hit) = HitRecord::decode(payload) {
-                shown = Shown::Yes;
+                handled = Handled::Read;
                 each(end, hit);
             }
         };
         let next = match &mut open.reading {
-            Reading::Live { log, .. } => log.next(&mut show),
-            Reading::Old { scan, .. } => match scan.next(&mut self.recovery, &mut show) {
-                Ok(Some(())) => Next::Record(()),
-                Ok(None) => Next::End,
+            Reading::Live { log, .. } => log.next(&mut handle),
+            Reading::Old { scan, .. } => match scan.next(&mut self.recovery, &mut handle) {
+                Ok(Some(())) => LogStep::Record(()),
+                Ok(None) => LogStep::End,
                 Err(error) => return self.abandon(&error),
             },
         };
         match next {
-            Next::Record(()) => match shown {
-                Shown::Yes => ReadStep::Shown,
-                Shown::Covered => ReadStep::Passed,
-                Shown::Undecodable => {
+            LogStep::Record(()) => match handled {
+                Handled::Read => ReadStep::Record,
+                Handled::BelowCursor => ReadStep::NoRecord,
+                Handled::Undecodable => {
                     self.recovery.undecodable_records += 1;
-                    ReadStep::Passed
+                    ReadStep::NoRecord
                 }
             },
-            Next::Damaged(bytes) => {
+            LogStep::Damaged(bytes) => {
                 self.recovery.holes += 1;
                 self.recovery.torn_bytes += bytes as u64;
                 tracing::error!(bytes, "skipped a damaged journal record");
-                ReadStep::Passed
+                ReadStep::NoRecord
             }
-            Next::Garbage => {
+            LogStep::Garbage => {
                 if !self.garbage_reported {
                     self.garbage_reported = true;
                     tracing::error!("another program wrote to the journal: restart to read past it");
                 }
-                ReadStep::Waits
+                ReadStep::CaughtUp
             }
-            Next::Pending => ReadStep::Waits,
-            Next::End => {
+            LogStep::Pending => ReadStep::CaughtUp,
+            LogStep::End => {
                 self.finish();
-                ReadStep::Passed
+                ReadStep::NoRecord
             }
         }
     }
 
-    /// Opens the next segment unless one is open; false if there is none.
+    /// Opens the next segment unless one is open. Returns whether a segment is open.
     fn open_next(&mut self) -> bool {
         while self.open.is_none() {
             if self.at == self.segments.len() {
                 let last = self.segments.back().map(|segment| segment.source.sequence());
                 let Some(segment) = self.shared.live_after(last) else { return false };
-                self.segments.push_back(Unreleased {
-                    source: Source::Live(segment),
+                self.segments.push_back(UndeletedSegment {
+                    source: SegmentSource::Live(segment),
                     last_record: None,
                     reported: false,
                 });
@@ -244,10 +247,10 @@ impl JournalReader {
             let source = &self.segments[self.at].source;
             let base = source.base();
             let reading = match source {
-                Source::Live(segment) => {
+                SegmentSource::Live(segment) => {
                     Reading::Live { log: LogReader::new(Arc::clone(segment)), segment: Arc::clone(segment) }
                 }
-                Source::Old(old) => match Scan::open(old) {
+                SegmentSource::Old(old) => match Scan::open(old) {
                     Ok(scan) => Reading::Old { scan, before: self.recovery },
                     Err(error) => {
                         self.abandon(&error);
@@ -255,22 +258,22 @@ impl JournalReader {
                     }
                 },
             };
-            self.open = Some(Open { reading, base, last_record: Position(0) });
+            self.open = Some(OpenSegment { reading, base, last_record: Position(0) });
         }
         true
     }
 
-    /// Closes a segment that has been read to its end.
+    /// Closes a segment that was read to its end.
     fn finish(&mut self) {
         let Some(open) = self.open.take() else { return };
         let segment = &mut self.segments[self.at];
         segment.last_record = Some(open.last_record);
         match (&open.reading, &segment.source) {
             (Reading::Live { segment, log }, _) => segment.mark_read(log.offset()),
-            (Reading::Old { before, .. }, Source::Old(_)) if segment.reported => {
+            (Reading::Old { before, .. }, SegmentSource::Old(_)) if segment.reported => {
                 self.recovery = *before;
             }
-            (Reading::Old { before, .. }, Source::Old(old)) => {
+            (Reading::Old { before, .. }, SegmentSource::Old(old)) => {
                 segment.reported = true;
                 let holes = self.recovery.holes - before.holes;
                 let torn_bytes = self.recovery.torn_bytes - before.torn_bytes;
@@ -279,56 +282,56 @@ impl JournalReader {
                     tracing::warn!(%path, holes, torn_bytes, "skipped torn journal records");
                 }
             }
-            (Reading::Old { .. }, Source::Live(_)) => {}
+            (Reading::Old { .. }, SegmentSource::Live(_)) => {}
         }
         self.at += 1;
-        // Deleted, it may be mapped by nobody: then its blocks are free, whatever the file system.
+        // The file is unmapped before it is deleted, because its blocks may stay allocated while it is mapped.
         drop(open);
-        self.delete_consumed();
+        self.delete_released();
     }
 
-    /// Leaves an old segment in place that the disk does not give back.
+    /// Skips an old segment that can't be read, and leaves its file in place.
     fn abandon(&mut self, error: &io::Error) -> ReadStep {
         self.open = None;
         self.recovery.unreadable_segments += 1;
-        if let Some(Unreleased { source: Source::Old(old), .. }) = self.segments.remove(self.at) {
+        if let Some(UndeletedSegment { source: SegmentSource::Old(old), .. }) = self.segments.remove(self.at) {
             let path = old.path.display();
             tracing::error!(%path, %error, "can't read a journal segment: it stays in place");
         }
-        ReadStep::Passed
+        ReadStep::NoRecord
     }
 
-    fn delete_consumed(&mut self) {
+    fn delete_released(&mut self) {
         let mut deleted = false;
-        while let Some(Unreleased { source, last_record: Some(last_record), .. }) = self.segments.front() {
+        while let Some(UndeletedSegment { source, last_record: Some(last_record), .. }) = self.segments.front() {
             if *last_record > self.released {
                 break;
             }
             let removed = match source {
-                Source::Old(old) => self.shared.delete(&old.path, old.file_bytes),
-                Source::Live(segment) => self.shared.delete_live(segment),
+                SegmentSource::Old(old) => self.shared.delete(&old.path, old.file_bytes),
+                SegmentSource::Live(segment) => self.shared.delete_live(segment),
             };
             if let Err(error) = removed {
-                // Tried again with every batch that is counted, and told once.
-                if !std::mem::replace(&mut self.stuck_reported, true) {
+                // It is tried again after each counted batch, and logged only once.
+                if !std::mem::replace(&mut self.failed_deletion_reported, true) {
                     let path = self.shared.directory.display();
                     tracing::warn!(%path, %error, "can't delete counted journal segments: retrying");
                 }
                 break;
             }
-            self.stuck_reported = false;
+            self.failed_deletion_reported = false;
             self.segments.pop_front();
             self.at = self.at.saturating_sub(1);
             deleted = true;
         }
         if deleted {
-            self.shared.room_was_made();
+            self.shared.space_was_freed();
         }
     }
 
-    fn tell_progress(&self) {
+    fn report_progress(&self) {
         let position = match &self.open {
-            Some(Open { reading: Reading::Live { segment, log }, .. }) => {
+            Some(OpenSegment { reading: Reading::Live { segment, log }, .. }) => {
                 segment.mark_read(log.offset());
                 segment.position(log.offset())
             }
@@ -338,14 +341,20 @@ impl JournalReader {
     }
 }
 
+/// The result of one step of [`JournalReader::read`].
 enum ReadStep {
-    Shown,
-    Passed,
-    Waits,
+    /// A record was passed to the caller.
+    Record,
+    /// A record was skipped, or a segment ended.
+    NoRecord,
+    /// There is no further record to read now.
+    CaughtUp,
 }
 
-enum Shown {
-    Yes,
-    Covered,
+/// What was done with a record.
+enum Handled {
+    Read,
+    /// Skipped, because the cursor includes it.
+    BelowCursor,
     Undecodable,
 }

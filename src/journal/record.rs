@@ -1,4 +1,4 @@
-//! One hit as the journal keeps it, and the identifier that follows from where it stands.
+//! A hit as a record of the journal, and the hit's id, which follows from the record's position.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,13 +7,13 @@ use uuid::Variant;
 
 use crate::domain::hit::{HitId, NodeId, Position};
 
-/// How much of a `User-Agent` or `Referer` header is kept, in bytes.
+/// Longest part of a `User-Agent` or `Referer` header that is recorded, in bytes.
 pub const MAX_HEADER_BYTES: usize = 512;
 
 /// The longest encoded record, in bytes.
 pub const MAX_RECORD_BYTES: usize = FIXED_BYTES + 2 * MAX_HEADER_BYTES;
 
-/// Time, short id, flags, owner, address, the lengths of the two headers, and the number of webhooks.
+/// Time, short id, flags, owner, address, lengths of the two headers, and number of webhooks.
 const FIXED_BYTES: usize = 8 + 7 + 1 + 16 + 16 + 2 + 2 + 1;
 
 const TRACKED: u8 = 1 << 0;
@@ -22,30 +22,30 @@ const MOBILE: u8 = 1 << 2;
 const IPV6: u8 = 1 << 3;
 const KNOWN_FLAGS: u8 = TRACKED | MOBILE_SENT | MOBILE | IPV6;
 
-/// A hit, with all that is needed to count it and to fire its webhooks later.
+/// A hit with the data to count it and to send its webhooks later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitRecord<'a> {
     /// When the redirect was answered, in milliseconds of Unix time.
     pub at_ms: u64,
     /// The link's short id, in ASCII.
     pub short_id: [u8; 7],
-    /// Whether the hit counts in the link's analytics.
+    /// Whether the link is tracked.
     pub tracked: bool,
     /// How many webhooks the hit fires.
     pub webhooks: u8,
-    /// What `Sec-CH-UA-Mobile` said, if it was sent.
+    /// The value of `Sec-CH-UA-Mobile`, if the client sent it.
     pub ch_ua_mobile: Option<bool>,
-    /// The id of the key that made the link.
+    /// The id of the API key that created the link.
     pub owner: [u8; 16],
-    /// Who asked. Kept nowhere else.
+    /// The client's address. The store does not keep it.
     pub address: IpAddr,
-    /// The `User-Agent` header; only its first 512 bytes are kept.
+    /// The `User-Agent` header; only its first 512 bytes are recorded.
     pub user_agent: &'a [u8],
-    /// The `Referer` header; only its first 512 bytes are kept.
+    /// The `Referer` header; only its first 512 bytes are recorded.
     pub referer: &'a [u8],
 }
 
-/// Why bytes are not a hit record.
+/// Why bytes can't be decoded as a hit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("the record's length does not match its content")]
@@ -57,7 +57,7 @@ pub enum DecodeError {
 impl<'a> HitRecord<'a> {
     /// The encoded length in bytes.
     pub fn encoded_len(&self) -> u16 {
-        let len = FIXED_BYTES + cut(self.user_agent).len() + cut(self.referer).len();
+        let len = FIXED_BYTES + truncated(self.user_agent).len() + truncated(self.referer).len();
         // Can't fail: MAX_RECORD_BYTES is far below 65,536.
         u16::try_from(len).unwrap_or(u16::MAX)
     }
@@ -67,8 +67,8 @@ impl<'a> HitRecord<'a> {
     /// # Panics
     /// If `out` is not exactly [`Self::encoded_len`] bytes long.
     pub fn encode(&self, out: &mut [u8]) {
-        let user_agent = cut(self.user_agent);
-        let referer = cut(self.referer);
+        let user_agent = truncated(self.user_agent);
+        let referer = truncated(self.referer);
         assert_eq!(out.len(), FIXED_BYTES + user_agent.len() + referer.len());
         let mut flags = 0;
         flags |= if self.tracked { TRACKED } else { 0 };
@@ -102,7 +102,7 @@ impl<'a> HitRecord<'a> {
         second.copy_from_slice(referer);
     }
 
-    /// Reads what [`Self::encode`] wrote. Never panics, whatever the bytes.
+    /// Decodes the bytes of [`Self::encode`]. It never panics, whatever the bytes are.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (fixed, texts) = bytes.split_first_chunk::<FIXED_BYTES>().ok_or(DecodeError::Length)?;
         let flags = fixed[15];
@@ -138,9 +138,9 @@ impl<'a> HitRecord<'a> {
     }
 }
 
-/// The identifier of the hit whose record ends at `position` of `node`'s journal: a UUID v7 whose
-/// random bits are a digest of where the record stands. So it costs the redirect nothing, and a
-/// record that is read again after a crash has the same one.
+/// The id of the hit whose record ends at `position` of `node`'s journal: a UUID v7 whose random bits are a digest of
+/// node and position. So a redirect need not generate it, and a record that is read again after a crash has the same
+/// id.
 pub fn hit_id(node: NodeId, position: Position, at_ms: u64) -> HitId {
     let mut digest = Context::new(&SHA256);
     digest.update(node.0.as_bytes());
@@ -156,11 +156,11 @@ pub fn hit_id(node: NodeId, position: Position, at_ms: u64) -> HitId {
     HitId(id)
 }
 
-fn cut(header: &[u8]) -> &[u8] {
+fn truncated(header: &[u8]) -> &[u8] {
     &header[..header.len().min(MAX_HEADER_BYTES)]
 }
 
-/// The length of a header that was cut, which is at most 512.
+/// The length of a truncated header, which is at most 512.
 fn len_u16(header: &[u8]) -> u16 {
     u16::try_from(header.len()).unwrap_or(u16::MAX)
 }

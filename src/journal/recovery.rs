@@ -1,8 +1,7 @@
-//! What an earlier life left behind: a survey of the journal's directory, and a scan of old segments
-//! that steps over what is torn.
+//! Finds the segments of earlier processes in the journal's directory, and reads them past torn records.
 //!
-//! Old segments are read, not mapped: a file may be shorter than its header says, and a mapping
-//! reaching past a file's end is a signal (`SIGBUS`), not an error.
+//! Old segments are read and not mapped. A file may be shorter than its header says, and an access to a mapping behind
+//! the file's end is a signal (`SIGBUS`) and not an error.
 
 use std::fs::File;
 use std::io;
@@ -15,46 +14,46 @@ use super::format::{
 use super::segment::UNFINISHED_EXTENSION;
 use crate::domain::hit::NodeId;
 
-/// The file that is locked as long as a process uses the directory.
+/// The file that a process locks while it uses the directory.
 pub const LOCK_FILE: &str = "journal.lock";
 
 const SEGMENT_EXTENSION: &str = "seg";
 
-/// What was found in the journal's directory, and while reading what an earlier life wrote.
+/// What was found in the journal's directory and in segments of earlier processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Old segments of this node.
     pub segments: u64,
-    /// Good records in old segments, those the cursor covers included.
+    /// Valid records in old segments, including those below the cursor.
     pub records: u64,
-    /// Stretches in front of good records, or at the end, that hold no good record: reserved by a
-    /// writer that was killed, torn, or damaged.
+    /// Ranges of bytes without a valid record: a writer was killed before it published its record, or the bytes are
+    /// torn or damaged. The unused end of a segment is not a hole.
     pub holes: u64,
-    /// Bytes in those stretches.
+    /// Bytes in holes.
     pub torn_bytes: u64,
-    /// Records with a good checksum that can't be decoded; skipped.
+    /// Records with a valid checksum that can't be decoded; they are skipped.
     pub undecodable_records: u64,
-    /// Segments shorter than their header says; read as far as they go.
+    /// Segments shorter than their header says; they are read up to the file's end.
     pub truncated_segments: u64,
-    /// Segments that could not be read to their end; left in place.
+    /// Segments that could not be read to their end; they are left in place.
     pub unreadable_segments: u64,
-    /// Files named like segments, without a good header; left in place.
+    /// Files with a segment's name but without a valid header; they are left in place.
     pub damaged_segments: u64,
-    /// Segments of another node; left in place.
+    /// Segments of another node; they are left in place.
     pub other_node_segments: u64,
-    /// Other files; left in place.
+    /// Other files; they are left in place.
     pub foreign_files: u64,
 }
 
 impl RecoveryReport {
-    /// Whether nothing out of the ordinary was found.
+    /// Whether only valid segments and records were found.
     pub fn is_clean(&self) -> bool {
-        let ordinary = Self { segments: self.segments, records: self.records, ..Self::default() };
-        *self == ordinary
+        let clean = Self { segments: self.segments, records: self.records, ..Self::default() };
+        *self == clean
     }
 }
 
-/// A segment of an earlier life of this node.
+/// A segment that an earlier process of this node wrote.
 #[derive(Clone, Debug)]
 pub(super) struct OldSegment {
     pub path: PathBuf,
@@ -63,12 +62,12 @@ pub(super) struct OldSegment {
     pub file_bytes: u64,
 }
 
-/// What is in a journal's directory.
+/// The contents of a journal's directory.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
-    /// This node's segments, in order.
+pub(super) struct DirectoryContents {
+    /// This node's segments, in order of sequence.
     pub segments: Vec<OldSegment>,
-    /// The first sequence number that no file bears.
+    /// The lowest sequence number above those of all files.
     pub next_sequence: u64,
     pub report: RecoveryReport,
 }
@@ -78,8 +77,8 @@ pub(super) fn segment_path(directory: &Path, sequence: u64) -> PathBuf {
     directory.join(format!("{sequence:020}.{SEGMENT_EXTENSION}"))
 }
 
-/// The files in the directory that the journal writes or deletes, as far as they are there. A directory with the name of a segment
-/// is none of them: it is left alone.
+/// The existing files in the directory that the journal writes or deletes, without directories that have the name of a
+/// segment.
 ///
 /// # Errors
 /// If the directory can't be read.
@@ -99,24 +98,24 @@ fn sequence_of(path: &Path, extension: &str) -> Option<u64> {
     if named { stem.parse().ok() } else { None }
 }
 
-/// Looks through the directory. What can't be used is left in place, reported, and never an error.
-pub(super) fn survey(directory: &Path, node: NodeId) -> io::Result<Survey> {
-    let mut survey = Survey::default();
+/// Finds the segments in the directory. An unusable file is not an error: it is reported and left in place.
+pub(super) fn inspect_directory(directory: &Path, node: NodeId) -> io::Result<DirectoryContents> {
+    let mut contents = DirectoryContents::default();
     for entry in std::fs::read_dir(directory)? {
-        survey.add(&entry?.path(), node);
+        contents.add(&entry?.path(), node);
     }
-    survey.segments.sort_by_key(|segment| segment.header.sequence);
-    survey.report.segments = survey.segments.len() as u64;
-    Ok(survey)
+    contents.segments.sort_by_key(|segment| segment.header.sequence);
+    contents.report.segments = contents.segments.len() as u64;
+    Ok(contents)
 }
 
-impl Survey {
+impl DirectoryContents {
     fn add(&mut self, path: &Path, node: NodeId) {
         if path.file_name().is_some_and(|name| name == LOCK_FILE) {
             return;
         }
         if sequence_of(path, UNFINISHED_EXTENSION).is_some() {
-            // Cut short before it got its name: no record was ever in it.
+            // The process ended before it renamed the file, so the file contains no record.
             if let Err(error) = std::fs::remove_file(path) {
                 tracing::warn!(path = %path.display(), %error, "can't delete an incomplete journal segment");
             }
@@ -128,40 +127,40 @@ impl Survey {
             return;
         };
         self.next_sequence = self.next_sequence.max(sequence.saturating_add(1));
-        match examine(path) {
-            Ok(old) if old.header.sequence != sequence => self.damaged(path, &"it was renamed"),
+        match read_header(path) {
+            Ok(old) if old.header.sequence != sequence => self.add_damaged(path, &"the file was renamed"),
             Ok(old) if old.header.node != node => {
                 self.report.other_node_segments += 1;
-                let of = old.header.node.0;
-                tracing::warn!(path = %path.display(), %of, "ignored a journal segment of another node");
+                let node = old.header.node.0;
+                tracing::warn!(path = %path.display(), %node, "ignored a journal segment of another node");
             }
             Ok(old) => {
                 if old.file_bytes < old.header.capacity {
                     self.report.truncated_segments += 1;
-                    let (is, was) = (old.file_bytes, old.header.capacity);
-                    tracing::warn!(path = %path.display(), is, was, "a journal segment is truncated");
+                    let (bytes, expected_bytes) = (old.file_bytes, old.header.capacity);
+                    tracing::warn!(path = %path.display(), bytes, expected_bytes, "a journal segment is truncated");
                 }
                 self.segments.push(old);
             }
-            Err(error) => self.damaged(path, &error),
+            Err(error) => self.add_damaged(path, &error),
         }
     }
 
-    fn damaged(&mut self, path: &Path, why: &dyn std::fmt::Display) {
+    fn add_damaged(&mut self, path: &Path, error: &dyn std::fmt::Display) {
         self.report.damaged_segments += 1;
-        tracing::warn!(path = %path.display(), %why, "ignored an unusable journal segment");
+        tracing::warn!(path = %path.display(), %error, "ignored an unusable journal segment");
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-enum ExamineError {
+enum ReadHeaderError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     Header(#[from] HeaderError),
 }
 
-fn examine(path: &Path) -> Result<OldSegment, ExamineError> {
+fn read_header(path: &Path) -> Result<OldSegment, ReadHeaderError> {
     let file = File::open(path)?;
     let file_bytes = file.metadata()?.len();
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
@@ -170,17 +169,17 @@ fn examine(path: &Path) -> Result<OldSegment, ExamineError> {
     Ok(OldSegment { path: path.to_owned(), header, file_bytes })
 }
 
-/// Reads the good records of an old segment in order.
+/// Reads the valid records of an old segment in order.
 #[derive(Debug)]
 pub(super) struct Scan {
     window: ReadWindow,
     seed: u32,
-    /// Where what can be read ends.
+    /// The end of the readable bytes.
     limit: usize,
     offset: usize,
-    /// Where the stretch without a good frame began that the scan is in.
+    /// The start of the hole at `offset`, if there is one.
     hole: Option<usize>,
-    /// The end of the last bytes in that stretch which are not zero.
+    /// The end of the last bytes that are not zero.
     written_upto: usize,
 }
 
@@ -198,7 +197,7 @@ impl Scan {
         })
     }
 
-    /// Shows the next good record to `read`, with the offset of its end; `None` at the end.
+    /// Calls `read` with the next valid record and the offset of its end; `None` at the segment's end.
     pub fn next<R>(
         &mut self,
         report: &mut RecoveryReport,
@@ -216,7 +215,7 @@ impl Scan {
         Ok(None)
     }
 
-    /// Goes past the next good frame, from one aligned place to the next where there is none.
+    /// Goes past the next valid frame. It looks for it at each aligned offset.
     fn step(&mut self, report: &mut RecoveryReport) -> io::Result<Option<FrameWord>> {
         while self.offset + FRAME_HEADER_BYTES <= self.limit {
             let start = self.offset;
@@ -228,7 +227,7 @@ impl Scan {
             self.hole.get_or_insert(start);
             self.offset = start + FRAME_ALIGNMENT;
         }
-        // Zeros up to the end are the part that was never used, and no hole.
+        // Zeros up to the segment's end were never used, so they are not a hole.
         self.close_hole(self.written_upto, report);
         Ok(None)
     }
@@ -249,8 +248,8 @@ impl Scan {
             FrameKind::Skip => 0,
         };
         let payload = self.window.get(start + FRAME_HEADER_BYTES, payload_len)?;
-        let good = word.checksum(self.seed, start, payload) == u32::from_le_bytes(checksum);
-        Ok(good.then_some(word))
+        let is_valid = word.checksum(self.seed, start, payload) == u32::from_le_bytes(checksum);
+        Ok(is_valid.then_some(word))
     }
 
     fn close_hole(&mut self, end: usize, report: &mut RecoveryReport) {
@@ -279,7 +278,7 @@ impl ReadWindow {
         Self { file, file_bytes, start: 0, bytes: Vec::new() }
     }
 
-    /// The bytes at `offset`; `len` is at most the longest frame's.
+    /// The bytes at `offset`. `len` is at most the length of the longest frame.
     fn get(&mut self, offset: usize, len: usize) -> io::Result<&[u8]> {
         if offset < self.start || offset + len > self.start + self.bytes.len() {
             if offset + len > self.file_bytes {

@@ -1,4 +1,4 @@
-//! How the journal uses the disk.
+//! The journal's settings.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub const MIN_SEGMENT_BYTES: u64 = 4096;
 /// The longest segment, in bytes.
 pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 
-// Else an append could find no room in any segment.
+// Otherwise a record might not fit in a segment.
 const _: () = assert!(MIN_SEGMENT_BYTES > (SEGMENT_HEADER_BYTES + MAX_RECORD_BYTES + 16) as u64);
 
 /// How the journal uses the disk.
@@ -19,11 +19,11 @@ const _: () = assert!(MIN_SEGMENT_BYTES > (SEGMENT_HEADER_BYTES + MAX_RECORD_BYT
 pub struct JournalSettings {
     /// The length of a segment in bytes, a multiple of 4096.
     pub segment_bytes: u64,
-    /// The most that all segments may take together, in bytes; at least two segments.
+    /// The limit of all segments' total length in bytes; at least two segments.
     pub disk_budget: u64,
-    /// How often what was appended is brought to the disk: the most that a power cut takes.
+    /// How often appended records are synced to the disk. A power cut loses at most the hits of this time.
     pub sync_interval: Duration,
-    /// How long to leave the disk alone after it had no room.
+    /// How long to wait after a segment could not be created before the next attempt.
     pub retry_interval: Duration,
 }
 

@@ -1,28 +1,27 @@
-//! What a journal tells of itself.
+//! Statistics of the journal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a journal has done since it was opened, and what it holds.
+/// Counters since the journal was opened, and its current size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {
     /// Hits appended.
     pub appended: u64,
-    /// Hits that were not recorded for want of room.
+    /// Hits that were not recorded because there was no space.
     pub not_recorded: u64,
-    /// Bytes of all segments on disk, the spare one included.
+    /// Bytes of all segments on disk, including the spare segment.
     pub bytes_on_disk: u64,
-    /// The most that `bytes_on_disk` may become.
+    /// The limit of `bytes_on_disk`.
     pub disk_budget: u64,
-    /// Segments on disk, the spare one included.
+    /// Segments on disk, including the spare segment.
     pub segments: u64,
-    /// Bytes between what was read last and what was appended last, unused ends of old segments
-    /// included.
+    /// Bytes between the reader's position and the end of the last append, including unused ends of old segments.
     pub unread_bytes: u64,
-    /// Bytes ahead of the writers, in the segment that they append to, whose pages are in memory, ready for writing.
+    /// Bytes ahead of the writers, in the active segment, whose pages are in memory and ready for writing.
     pub ready_bytes: u64,
 }
 
-/// What all segments take on disk.
+/// The disk space of all segments.
 #[derive(Debug, Default)]
 pub(super) struct DiskUse {
     pub bytes: AtomicU64,

@@ -1,5 +1,5 @@
-//! What goes on behind the journal's writers: the next segment is made before it is needed, and what
-//! was appended is brought to the disk.
+//! The journal's background work: it creates the next segment before it is needed, and syncs appended records to the
+//! disk.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use super::segment::Prepare;
 use super::{NotRecorded, SharedJournal, lock_of};
 use crate::threads::in_background;
 
-/// The journal's background work. [`start`](Self::start) gives it threads of its own.
+/// The journal's background work, before its threads are started.
 #[derive(Debug)]
 pub struct JournalUpkeep {
     shared: Arc<SharedJournal>,
@@ -24,23 +24,21 @@ impl JournalUpkeep {
         Self { shared }
     }
 
-    /// Makes the next segment, unless it is there already.
-    ///
-    /// Writers that need it wait for it meanwhile.
+    /// Creates the next segment unless it exists. Writers that need it wait meanwhile.
     pub fn prepare_spare(&self) -> Result<(), NotRecorded> {
-        self.shared.refusal.check()?;
+        self.shared.backoff.check()?;
         let mut rotation = lock_of(&self.shared.rotation);
         if rotation.spare.is_none() {
             rotation.spare = Some(self.shared.create(&mut rotation, Prepare::Ahead)?);
-            self.shared.refusal.retry_at_once();
+            self.shared.backoff.retry_at_once();
             drop(rotation);
-            // Writers may be near it already.
+            // Writers may need its pages soon.
             self.shared.wake_page_maker();
         }
         Ok(())
     }
 
-    /// Brings to the disk what has been appended so far.
+    /// Syncs all records that have been appended to the disk.
     pub fn sync(&self) -> io::Result<()> {
         if self.shared.directory_changed.swap(false, Ordering::Relaxed) {
             let synced = File::open(&self.shared.directory).and_then(|it| it.sync_all());
@@ -52,13 +50,13 @@ impl JournalUpkeep {
         Ok(())
     }
 
-    /// Starts the background threads: the upkeep's own, and the one that makes pages ready.
+    /// Starts the background threads: this one, and the one that creates pages.
     ///
     /// # Errors
-    /// If the system gives no threads.
+    /// If a thread can't be started.
     pub fn start(self) -> io::Result<UpkeepHandle> {
         let stopping = Arc::new(AtomicBool::new(false));
-        // Never behind a flush, which takes as long as the disk does.
+        // On a thread of its own, because a flush may block for as long as the disk does.
         let pages = PageMaker::new(Arc::clone(&self.shared));
         let page_maker = in_background("journal-pages", {
             let stopping = Arc::clone(&stopping);
@@ -70,11 +68,11 @@ impl JournalUpkeep {
     }
 
     fn run(self, stopping: &AtomicBool) {
-        // Fails only if it was set before, and a upkeep starts once.
+        // Fails only if it was set before, and the upkeep starts only once.
         let _ = self.shared.upkeep.set(std::thread::current());
         let mut next_sync = Instant::now();
         while !stopping.load(Ordering::Acquire) {
-            // Without room there is no spare; the writers are the ones who complain.
+            // Without space there is no spare segment. A writer that needs one logs the error.
             let _ = self.prepare_spare();
             let now = Instant::now();
             if now >= next_sync {
@@ -94,7 +92,7 @@ impl JournalUpkeep {
         }
     }
 
-    /// It holds nothing, and the next start would only have to look into it.
+    /// The spare segment is empty. Without it the next start has one file less to read.
     fn remove_spare(&self) {
         let spare = lock_of(&self.shared.rotation).spare.take();
         if let Some(spare) = spare
@@ -105,7 +103,7 @@ impl JournalUpkeep {
     }
 }
 
-/// The owner's hold on the background threads; stops them when dropped.
+/// The handle of the background threads. It stops them when it is dropped.
 #[derive(Debug)]
 pub struct UpkeepHandle {
     stopping: Arc<AtomicBool>,
@@ -113,8 +111,7 @@ pub struct UpkeepHandle {
 }
 
 impl UpkeepHandle {
-    /// Brings what was appended to the disk, and waits for the threads to end. Appends go on to work,
-    /// but nobody flushes them any more.
+    /// Syncs appended records and waits for the threads to end. Later appends succeed but are not synced any more.
     pub fn stop(mut self) {
         self.join();
     }

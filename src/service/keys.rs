@@ -171,7 +171,7 @@ impl KeyService {
             expires_at: new.expires_at.into_iter().chain(creator.expires_at).min(),
             rotated_at: None,
             revoked_at: None,
-            ancestors: creator.lineage(),
+            ancestors: creator.ancestors_of_child(),
             revision: 1,
         };
         match self.store.create_key(key.clone(), self.plans.of(creator).child_keys).await {

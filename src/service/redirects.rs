@@ -92,7 +92,7 @@ impl RedirectService {
         // The journal counts and logs refused hits.
         let position = self.journal.append(&hit).ok();
         if link.webhooks > 0 {
-            self.notifier.tell();
+            self.notifier.notify();
         }
         position
     }

@@ -28,16 +28,16 @@ use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
 /// The interval of probes while the store answers.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// The interval of probes after one that failed, and so the time until a recovery is noticed.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
+const PROBE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// The time limit of a probe. A healthy store takes milliseconds, one with a dead node a tenth of a second.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(750);
 /// How long a store has not answered before it is unreachable. Together with the others, that is known within some 2.5
 /// s.
 const SILENT_FOR: Duration = Duration::from_millis(1_500);
 /// How many probes must have failed since then. One time-out may be caused by a pause of this process.
-const ASKED_IN_VAIN: u32 = 2;
+const FAILED_PROBES: u32 = 2;
 
 /// Whether a store is reachable.
 pub struct Reach {
@@ -67,10 +67,10 @@ impl Reach {
     }
 
     /// This many consecutive probes have failed.
-    fn asked_in_vain(&self, times: u32, reason: &str) {
+    fn probes_failed(&self, times: u32, reason: &str) {
         let answered = Duration::from_millis(self.answered_ms.load(Ordering::Relaxed));
         let silent_for = self.began.elapsed().saturating_sub(answered);
-        if times >= ASKED_IN_VAIN && silent_for >= SILENT_FOR && !self.is_out.send_replace(true) {
+        if times >= FAILED_PROBES && silent_for >= SILENT_FOR && !self.is_out.send_replace(true) {
             tracing::warn!(
                 reason,
                 "the store is unreachable: requests that need it are answered 503 until it is reachable"
@@ -87,14 +87,14 @@ impl Reach {
 pub struct GuardedStore {
     behind: Arc<dyn Store>,
     reach: Arc<Reach>,
-    asking: JoinHandle<()>,
+    prober: JoinHandle<()>,
 }
 
 impl GuardedStore {
     /// Probes the store for as long as it is open. Other parts that see its answers report them to `reach`.
     pub fn new(behind: Arc<dyn Store>, reach: Arc<Reach>) -> Self {
-        let asking = tokio::spawn(keep_asking(Arc::clone(&behind), Arc::clone(&reach)));
-        Self { behind, reach, asking }
+        let prober = tokio::spawn(probe_loop(Arc::clone(&behind), Arc::clone(&reach)));
+        Self { behind, reach, prober }
     }
 
     async fn read<R>(&self, call: impl Future<Output = Result<R, StoreError>>) -> Result<R, StoreError> {
@@ -117,22 +117,22 @@ fn out_of_reach() -> StoreError {
 
 impl Drop for GuardedStore {
     fn drop(&mut self) {
-        self.asking.abort();
+        self.prober.abort();
     }
 }
 
-async fn keep_asking(store: Arc<dyn Store>, reach: Arc<Reach>) {
-    let mut in_vain = 0;
+async fn probe_loop(store: Arc<dyn Store>, reach: Arc<Reach>) {
+    let mut failed_probes = 0;
     loop {
         let pause = match timeout(ANSWERED_WITHIN, store.ready()).await {
             // An unreadable answer is an answer, too.
             Ok(Ok(()) | Err(StoreError::Corrupt { .. })) => {
-                in_vain = 0;
+                failed_probes = 0;
                 reach.answered();
-                ASK_EVERY
+                PROBE_EVERY
             }
             failed => {
-                in_vain += 1;
+                failed_probes += 1;
                 let reason = failed.map_or_else(
                     |_| "no answer in time".to_owned(),
                     |failed| match failed {
@@ -140,8 +140,8 @@ async fn keep_asking(store: Arc<dyn Store>, reach: Arc<Reach>) {
                         Err(error) => error.to_string(),
                     },
                 );
-                reach.asked_in_vain(in_vain, &reason);
-                ASK_AGAIN_AFTER
+                reach.probes_failed(failed_probes, &reason);
+                PROBE_AGAIN_AFTER
             }
         };
         sleep(pause).await;
@@ -161,7 +161,7 @@ macro_rules! guard_all {
         impl $part for GuardedStore {
             $(async fn $end(&self) {
                 // A closed store does not answer; that must not be reported as unreachable.
-                self.asking.abort();
+                self.prober.abort();
                 self.behind.$end().await;
             })*
 
@@ -193,16 +193,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_store_that_was_silent_for_a_while_and_asked_several_times_is_out_of_reach() {
         let reach = Reach::default();
-        reach.asked_in_vain(9, "too soon");
+        reach.probes_failed(9, "too soon");
         assert!(!reach.is_out());
         sleep(SILENT_FOR).await;
-        reach.asked_in_vain(1, "once");
+        reach.probes_failed(1, "once");
         assert!(!reach.is_out(), "this process may have stood still");
-        reach.asked_in_vain(ASKED_IN_VAIN, "twice");
+        reach.probes_failed(FAILED_PROBES, "twice");
         assert!(reach.is_out());
         reach.answered();
         assert!(!reach.is_out());
-        reach.asked_in_vain(9, "it has just answered");
+        reach.probes_failed(9, "it has just answered");
         assert!(!reach.is_out());
     }
 }

@@ -141,7 +141,7 @@ impl InFlightTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a delivery, if there is a free slot: [`put`](Self::put) or [`give_back`](Self::give_back) must follow.
+    /// Takes a delivery, if there is a free slot: [`put`](Self::put) or [`release_slot`](Self::release_slot) must follow.
     pub fn take(&self, due: &DueDelivery, flow: &Flow) -> Result<(), NotTaken> {
         let mut state = self.state();
         if state.taken.contains_key(&due.id) {
@@ -168,10 +168,10 @@ impl InFlightTable {
     }
 
     /// Removes a taken delivery that does not begin.
-    pub fn give_back(&self, id: DeliveryId, flow: &Flow) {
+    pub fn remove_taken(&self, id: DeliveryId, flow: &Flow) {
         let mut state = self.state();
         state.taken.remove(&id);
-        state.scheduler.give_back(flow);
+        state.scheduler.release_slot(flow);
     }
 
     /// Gives ready deliveries to idle workers.

@@ -137,13 +137,13 @@ impl Poller {
             };
             if let NextStep::Wait(pause) = next_step {
                 // The wait ends when the next delivery is due.
-                let _ = tokio::time::timeout(pause, self.something_new()).await;
+                let _ = tokio::time::timeout(pause, self.wait_for_work()).await;
             }
         }
     }
 
     /// Waits for new deliveries, or for free slots for deliveries that were passed over.
-    async fn something_new(&mut self) {
+    async fn wait_for_work(&mut self) {
         loop {
             tokio::select! {
                 () = self.parts.wake.woken() => return,
@@ -183,7 +183,7 @@ impl Poller {
         let mut taken = Vec::new();
         let made = self.choose_and_make_ready(&mut taken).await;
         for TakenDelivery { due, flow } in taken {
-            self.parts.in_flight.give_back(due.id, &flow);
+            self.parts.in_flight.remove_taken(due.id, &flow);
         }
         self.parts.in_flight.dispatch();
         self.note_overdue();
@@ -289,7 +289,7 @@ impl Poller {
                     }
                 }
                 self.scan.step(&due);
-                if self.scan.skips_on() {
+                if self.scan.is_skipping() {
                     (is_at_end, next_step, page_size) = (false, NextStep::Continue, FIRST_PAGE);
                     continue 'pages;
                 }

@@ -125,7 +125,7 @@ impl QueueScan {
     }
 
     /// Whether to go on at [`next_page`](Self::next_page) instead of reading this page to its end.
-    pub fn skips_on(&self) -> bool {
+    pub fn is_skipping(&self) -> bool {
         self.at < self.goal
     }
 

@@ -65,7 +65,7 @@ pub struct Scheduler<T> {
     /// The number of flows of all keys.
     known: usize,
     /// If more flows are known than this, idle ones are forgotten.
-    forget_above: usize,
+    evict_above: usize,
     /// By receiver: attempts in flight, over all keys.
     to_host: HashMap<Host, usize>,
     in_flight: SlotCounts,
@@ -100,7 +100,7 @@ impl<T> Scheduler<T> {
             remembered,
             keys: HashMap::new(),
             known: 0,
-            forget_above: remembered,
+            evict_above: remembered,
             to_host: HashMap::new(),
             in_flight: SlotCounts::default(),
             waiting: SlotCounts::default(),
@@ -121,7 +121,7 @@ impl<T> Scheduler<T> {
         self.in_flight.total()
     }
 
-    /// Reserves a slot for a delivery to be taken from the queue; [`put`](Self::put) or [`give_back`](Self::give_back)
+    /// Reserves a slot for a delivery to be taken from the queue; [`put`](Self::put) or [`release_slot`](Self::release_slot)
     /// must follow.
     pub fn reserve(&mut self, flow: &Flow) -> Result<(), NoCapacity> {
         let taken = self.waiting.total();
@@ -131,8 +131,8 @@ impl<T> Scheduler<T> {
         let known = self.keys.get(&flow.owner).and_then(|key| key.flows.get(&flow.host));
         let health = known.map_or(ReceiverHealth::New, |state| state.health);
         let is_refused = known.is_some_and(FlowState::is_refused);
-        let left = self.left_to_wait(flow.owner, self.waiting, SlotCounts::default(), health);
-        let is_admitted = left > 0 && !self.is_crowded(&flow.host, 0);
+        let left = self.slots_left(flow.owner, self.waiting, SlotCounts::default(), health);
+        let is_admitted = left > 0 && !self.has_too_many_waiting(&flow.host, 0);
         // The flow has no more slots than its key may still take.
         if known.is_some_and(|state| state.is_full() || (is_admitted && state.waiting() >= left)) {
             return Err(NoCapacity::Flow);
@@ -166,14 +166,14 @@ impl<T> Scheduler<T> {
     }
 
     /// How many more slots a key may take if `waiting` are taken and the key holds `more` than it has now.
-    fn left_to_wait(&self, owner: KeyId, waiting: SlotCounts, more: SlotCounts, health: ReceiverHealth) -> usize {
+    fn slots_left(&self, owner: KeyId, waiting: SlotCounts, more: SlotCounts, health: ReceiverHealth) -> usize {
         let own = self.keys.get(&owner).map_or_else(SlotCounts::default, |key| key.waiting);
         waiting.left(own.plus(more), health, self.bounds.waiting)
     }
 
     /// Whether so many deliveries to a receiver wait, plus `more`, that it gets no further slot. This counts over all
     /// keys: otherwise many keys with one slow receiver would take all slots, and delay all other receivers.
-    fn is_crowded(&self, host: &Host, more: usize) -> bool {
+    fn has_too_many_waiting(&self, host: &Host, more: usize) -> bool {
         let most =
             (ReceiverHealth::Healthy.windows_in_memory() * self.bounds.per_host).min(self.bounds.waiting / 2).max(1);
         self.waiting_at.get(host).copied().unwrap_or(0) + more >= most
@@ -214,7 +214,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Frees a reserved slot: its delivery does not come.
-    pub fn give_back(&mut self, flow: &Flow) {
+    pub fn release_slot(&mut self, flow: &Flow) {
         let Some(key) = self.keys.get_mut(&flow.owner) else { return };
         let Some(state) = key.flows.get_mut(&flow.host) else { return };
         state.reserved -= 1;
@@ -222,7 +222,7 @@ impl<T> Scheduler<T> {
         self.waiting.remove(state.health);
         self.release_waiting(&flow.host);
         self.freed.push(flow.clone());
-        self.forget_some();
+        self.evict_idle_flows();
     }
 
     /// Takes the delivery to attempt next, with its flow; it is in flight from now on.
@@ -302,7 +302,7 @@ impl<T> Scheduler<T> {
         }
         self.requeue(flow.owner);
         self.freed.push(flow.clone());
-        self.forget_some();
+        self.evict_idle_flows();
     }
 
     /// Updates the position of a key in `ready_by_health`.
@@ -325,8 +325,8 @@ impl<T> Scheduler<T> {
     }
 
     /// If too many flows are known, forgets idle ones, of the keys with the most flows.
-    fn forget_some(&mut self) {
-        if self.known <= self.forget_above {
+    fn evict_idle_flows(&mut self) {
+        if self.known <= self.evict_above {
             return;
         }
         let most_of_a_key = (self.remembered * 3 / 4) / self.keys.len().max(1);
@@ -337,7 +337,7 @@ impl<T> Scheduler<T> {
         }
         self.keys.retain(|_, key| !key.flows.is_empty() || key.is_recall_queued.contains(&true));
         // If most flows are busy, the next pass waits until there are many more: a pass reads all flows.
-        self.forget_above = self.remembered.max(self.known + self.remembered / 4);
+        self.evict_above = self.remembered.max(self.known + self.remembered / 4);
     }
 
     /// The flows and keys that may have free slots since the last call.
@@ -369,7 +369,7 @@ impl<T> Scheduler<T> {
             && let Some(owner) = self.recall_queue[health as usize].pop_front()
         {
             let more = recalled.get(&owner).copied().unwrap_or_default();
-            let is_admitted = self.left_to_wait(owner, waiting, more, health) > 0;
+            let is_admitted = self.slots_left(owner, waiting, more, health) > 0;
             let Some(key) = self.keys.get(&owner) else { continue };
             if key.first_refused(health).is_none() {
                 if let Some(key) = self.keys.get_mut(&owner) {
@@ -378,7 +378,8 @@ impl<T> Scheduler<T> {
                 continue;
             }
             self.recall_queue[health as usize].push_back(owner);
-            let has_capacity = |host: &&Host| !self.is_crowded(host, recalled_at.get(*host).copied().unwrap_or(0));
+            let has_capacity =
+                |host: &&Host| !self.has_too_many_waiting(host, recalled_at.get(*host).copied().unwrap_or(0));
             let first = is_admitted.then(|| key.all_refused(health).find(has_capacity).cloned()).flatten();
             let Some(host) = first else {
                 without_slot += 1;

@@ -76,7 +76,7 @@ impl FastPathWorker {
 }
 
 /// Ready when the process stops, and idle connections have had their time for a last request.
-pub type Farewell = LocalBoxFuture<'static, ()>;
+pub type CloseIdle = LocalBoxFuture<'static, ()>;
 
 /// How a connection left the fast path.
 pub enum Left {
@@ -92,8 +92,8 @@ pub struct FastPathConnection {
     worker: Rc<FastPathWorker>,
     state: ConnectionState,
     idle: Idle,
-    farewell: Farewell,
-    awaits_farewell: bool,
+    close_idle: CloseIdle,
+    awaits_close_idle: bool,
 }
 
 enum ConnectionState {
@@ -119,10 +119,10 @@ type Loaded = Result<Entry, Arc<StoreError>>;
 impl FastPathConnection {
     /// A connection that was just accepted.
     ///
-    /// `farewell` is polled once at the beginning, to be woken by it, and from then on only while the process drains.
-    pub fn new(stream: TcpStream, peer: Option<SocketAddr>, worker: Rc<FastPathWorker>, farewell: Farewell) -> Self {
+    /// `close_idle` is polled once at the beginning, to be woken by it, and from then on only while the process drains.
+    pub fn new(stream: TcpStream, peer: Option<SocketAddr>, worker: Rc<FastPathWorker>, close_idle: CloseIdle) -> Self {
         let (state, idle) = (ConnectionState::Reading, Idle::default());
-        Self { stream, peer, worker, state, idle, farewell, awaits_farewell: false }
+        Self { stream, peer, worker, state, idle, close_idle, awaits_close_idle: false }
     }
 
     /// The same for one that comes back from the dispatcher, with bytes that are to be answered before others are read.
@@ -133,8 +133,8 @@ impl FastPathConnection {
     }
 
     /// What another connection on the fast path is made of.
-    pub fn into_parts(self) -> (TcpStream, Farewell) {
-        (self.stream, self.farewell)
+    pub fn into_parts(self) -> (TcpStream, CloseIdle) {
+        (self.stream, self.close_idle)
     }
 
     /// Reads, and answers what has come.
@@ -232,10 +232,10 @@ impl FastPathConnection {
         if !matches!(self.state, ConnectionState::Reading) {
             return Poll::Pending;
         }
-        if !self.awaits_farewell || !self.worker.api.readiness.is_serving() {
-            self.awaits_farewell = true;
+        if !self.awaits_close_idle || !self.worker.api.readiness.is_serving() {
+            self.awaits_close_idle = true;
             // Whatever this connection has done in this turn: it must be heard when the time has come.
-            if pin!(unconstrained(&mut self.farewell)).poll(context).is_ready() {
+            if pin!(unconstrained(&mut self.close_idle)).poll(context).is_ready() {
                 return Poll::Ready(Next::Close);
             }
         }

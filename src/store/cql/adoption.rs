@@ -17,17 +17,17 @@ use crate::store::StoreError;
 const COUNTS_BESIDE: usize = 3;
 
 impl Deliveries {
-    pub(super) async fn keep_adopting(deliveries: Weak<Self>) {
+    pub(super) async fn adoption_loop(deliveries: Weak<Self>) {
         loop {
             tokio::time::sleep(BEAT_EVERY).await;
             let Some(deliveries) = deliveries.upgrade().filter(|it| it.cluster.check_open().is_ok()) else { return };
-            if let Err(error) = deliveries.look_around().await {
+            if let Err(error) = deliveries.check_queues().await {
                 tracing::debug!(%error, "can't read other nodes' webhook queues");
             }
         }
     }
 
-    async fn look_around(&self) -> Result<(), StoreError> {
+    async fn check_queues(&self) -> Result<(), StoreError> {
         let looked_at = uptime();
         for row in self.leases.queue_rows().await? {
             let is_held = self.leases.queues.has(row.queue);
@@ -56,18 +56,18 @@ impl Deliveries {
     }
 
     /// Counts adopted and doubtful buckets.
-    pub(super) async fn keep_counting(deliveries: Weak<Self>) {
+    pub(super) async fn recount_loop(deliveries: Weak<Self>) {
         loop {
             let Some(deliveries) = deliveries.upgrade().filter(|it| it.cluster.check_open().is_ok()) else { return };
             let Some((queue, bucket)) = deliveries.leases.queues.next_doubtful() else {
-                let woken = Arc::clone(&deliveries.leases.doubts);
+                let woken = Arc::clone(&deliveries.leases.doubtful_marked);
                 drop(deliveries);
                 let _ = tokio::time::timeout(BEAT_EVERY, woken.notified()).await;
                 continue;
             };
             if let Err(error) = deliveries.recount(queue, bucket).await {
                 tracing::debug!(%error, "a bucket of a webhook queue is not counted yet");
-                deliveries.leases.queues.doubt_bucket(queue, bucket);
+                deliveries.leases.queues.mark_bucket_doubtful(queue, bucket);
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
         }
@@ -92,7 +92,7 @@ impl Deliveries {
         let (mut after, mut is_open) = (None, false);
         loop {
             let page = self.read_bucket(queue, bucket, after, Timestamp(u64::MAX), LONGEST_PAGE).await?;
-            let looked_at = self.those_pending(&page.due).await?;
+            let looked_at = self.still_pending(&page.due).await?;
             is_open |= looked_at.is_open;
             for due in looked_at.due {
                 *found.entry(due.id.hit.at.day()).or_default() += 1;

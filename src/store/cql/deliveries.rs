@@ -135,7 +135,7 @@ impl Deliveries {
         });
         let written = self.write_states(changes).await;
         if written.is_err() || !self.leases.queues.is_held(queue) {
-            self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
+            self.mark_doubtful(queue, due.iter().map(|(due_at, _)| *due_at));
         }
         written?;
         // If this process was suspended for long, the queue's new holder may have missed them.
@@ -160,17 +160,17 @@ impl Deliveries {
             } else {
                 // A write whose answer was lost may be in these sums, and then it is in the states that are read after
                 // them.
-                let sums = self.sums.own(link, day).await?;
-                changes = self.still_to_write(changes).await?;
+                let sums = self.sums.read_own(link, day).await?;
+                changes = self.unwritten(changes).await?;
                 sums
             };
             let mut writes = Vec::with_capacity(changes.len() + 1);
             for change in &changes {
                 let url_index = change.id.url_index;
                 if change.attempt == 0 && change.state.status == DeliveryStatus::Pending {
-                    sums.put(url_index);
+                    sums.count_queued(url_index);
                 } else {
-                    sums.settled(url_index, &change.state, change.tried);
+                    sums.count_settled(url_index, &change.state, change.tried);
                 }
                 writes.push((&self.cluster.statements.put_delivery, change.row()?));
             }
@@ -183,7 +183,7 @@ impl Deliveries {
     }
 
     /// Those of the changes that are not written yet.
-    async fn still_to_write(&self, changes: Vec<Change>) -> Result<Vec<Change>, StoreError> {
+    async fn unwritten(&self, changes: Vec<Change>) -> Result<Vec<Change>, StoreError> {
         let rows = self.read_rows(changes.iter().map(|change| change.id).collect()).await?;
         // A delivery may have been counted in a quota meanwhile, which changes nothing that is written here.
         let is_as_before = |change: &Change, row: Option<DeliveryRow>| match (&change.before, row) {
@@ -204,7 +204,7 @@ impl Deliveries {
         }
         let written = self.write_due_rows(queue, due, &expected).await;
         if written.is_err() {
-            self.doubt(queue, due.iter().map(|(due_at, _)| *due_at));
+            self.mark_doubtful(queue, due.iter().map(|(due_at, _)| *due_at));
         }
         written.map(|()| expected)
     }
@@ -255,9 +255,9 @@ impl Deliveries {
             .await
     }
 
-    fn doubt(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
-        self.leases.queues.doubt(queue, due);
-        self.leases.doubts.notify_one();
+    fn mark_doubtful(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
+        self.leases.queues.mark_doubtful(queue, due);
+        self.leases.doubtful_marked.notify_one();
     }
 
     pub(super) async fn read_rows(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryRow>>, StoreError> {
@@ -324,7 +324,7 @@ impl Deliveries {
             // Written already, by a write whose answer was lost: then no counted queue may have its retry.
             if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(retry_at) {
                 match row.queue.filter(|queue| self.leases.queues.has(*queue)) {
-                    Some(queue) => self.doubt(queue, [retry_at]),
+                    Some(queue) => self.mark_doubtful(queue, [retry_at]),
                     None => retries.push((retry_at, settlement.id)),
                 }
             }
@@ -352,13 +352,13 @@ impl Deliveries {
         }
         if written.is_err() {
             // It is unknown which of them were written, and what is due.
-            self.doubt(queue, retries.iter().map(|(due_at, _)| *due_at));
+            self.mark_doubtful(queue, retries.iter().map(|(due_at, _)| *due_at));
         }
         for (settlement, before) in &open {
             if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
                 match &written {
                     Ok(()) => self.leases.queues.settled(queue, due_at, settlement.id),
-                    Err(_) => self.doubt(queue, [due_at]),
+                    Err(_) => self.mark_doubtful(queue, [due_at]),
                 }
             }
         }

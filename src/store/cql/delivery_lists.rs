@@ -40,7 +40,7 @@ impl Deliveries {
         if before > self.first_kept_day() {
             self.names.raise_mark(KEPT_FROM, u64::from(before.0)).await?;
             self.leases.queues.dropped_before(before);
-            self.leases.doubts.notify_one();
+            self.leases.doubtful_marked.notify_one();
         }
         // Also if it goes back: then the node that raised it had a wrong clock, and has hidden deliveries that are not
         // old.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::deliveries::Deliveries;
-use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, move_on};
+use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, raise_count};
 use super::outcome::CqlError;
 use super::session::Pause;
 use crate::domain::calendar::Month;
@@ -124,7 +124,7 @@ impl DeliveryQuotas {
         let mut granted: Vec<DeliveryId> = counted.into_iter().map(|claim| claim.id).collect();
         let pause = Pause::within(self.cluster.cql.patience());
         let mut claims = DeliveryClaims { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
-        let ids = move_on(&mut claims, &mut known.month).await?;
+        let ids = raise_count(&mut claims, &mut known.month).await?;
         let ids = [claims.counted, ids].concat();
         self.deliveries.mark_counted(&ids).await?;
         granted.extend(ids);

@@ -1,12 +1,11 @@
-//! How many deliveries of a link's day have which status, by URL.
+//! The numbers of deliveries of a link's day, by URL and status.
 //!
 //! Each process counts the deliveries that it has queued and settled, as absolute numbers since its start. It writes
-//! them together with the states that they count: both are written, or neither. The sum over all processes is the
-//! day's.
+//! its numbers and the states that they count in one atomic write. The day's numbers are the sums over all processes.
 //!
-//! These rows do not use `own_rows.rs`. Their numbers do not include a journal up to a position, so a row cannot say
-//! whether it counts a change already. After a write with an unknown outcome, only reading the states with the sums
-//! tells, so a day is locked for each change, and its sums are unknown until they are read again.
+//! These rows do not use `own_rows.rs`, because they have no journal position that says which changes they include.
+//! After a write with an unknown outcome, states and sums must be read to find that out. So a day is locked for each
+//! change, and its sums are unknown until they are read again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,19 +25,19 @@ use crate::store::records::Time;
 use crate::store::records::columns::{bigint, day as day_column};
 use crate::store::records::deliveries::{self as records, ProcessSumsV1, UrlSumsV1};
 
-/// Idle days are dropped once more than this many are in memory, and read again when they are used.
+/// If more idle days than this are in memory, they are dropped. They are read again when they are used.
 const MAX_IDLE: usize = 20_000;
 
-/// By the place of the URL.
+/// By the index of the URL.
 pub type DaySums = BTreeMap<u8, DaySum>;
 
 impl ProcessSumsV1 {
-    pub fn put(&mut self, url_index: u8) {
+    pub fn count_queued(&mut self, url_index: u8) {
         self.urls.entry(url_index).or_default().put += 1;
     }
 
-    /// A delivery was settled, and `tried` if it was not refused before.
-    pub fn settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
+    /// Counts a delivery with its final state. `tried` is false if it was refused before an attempt.
+    pub fn count_settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
         let sums = self.urls.entry(url_index).or_default();
         match state.status {
             DeliveryStatus::Pending => {}
@@ -54,7 +53,7 @@ impl ProcessSumsV1 {
     }
 }
 
-/// A URL's day over all processes.
+/// The sums of one URL and day over all processes.
 #[derive(Clone, Debug, Default)]
 pub struct DaySum {
     put: u64,
@@ -69,7 +68,8 @@ impl DaySum {
         self.put += put;
         self.summary.delivered += delivered;
         self.summary.failed += failed;
-        // The numbers may be read after one process has settled a delivery and before the one that queued it is read.
+        // Saturating, because the row of the process that settled a delivery may be added before the row of the process
+        // that queued it.
         self.summary.pending = self.put.saturating_sub(self.summary.delivered + self.summary.failed);
         if last_attempt_at > self.summary.last_attempt_at {
             self.summary.last_attempt_at = last_attempt_at;
@@ -85,7 +85,7 @@ impl DaySum {
 /// This process's sums of a day; `None` while they are unknown.
 pub type KnownSums = tokio::sync::Mutex<Option<ProcessSumsV1>>;
 
-/// The sums, and the days that this process changes.
+/// Reads the sums of all processes, and keeps the sums of the days that this process changes.
 pub struct DeliverySums {
     cluster: Arc<Cluster>,
     days: InUse<(ShortId, Day), KnownSums, MAX_IDLE>,
@@ -98,9 +98,9 @@ impl DeliverySums {
         Self { cluster: Arc::clone(cluster), days: InUse::default(), written: AtomicU64::new(0) }
     }
 
-    /// This process's sums of a day. The lock is held for each change of the day: one change after another.
+    /// This process's sums of a day. The lock is held during each change of the day, so changes do not overlap.
     pub fn of(&self, link: ShortId, day: Day) -> Arc<KnownSums> {
-        // Until a day was dropped, a day that is not in memory was not changed by this process.
+        // If no day was dropped yet, this process has not changed a day that is not in memory.
         let new = |may_have_sums: bool| tokio::sync::Mutex::new((!may_have_sums).then(ProcessSumsV1::default));
         self.days.of((link, day), new)
     }
@@ -112,15 +112,15 @@ impl DeliverySums {
         Ok(row.and_then(|(sums,)| sums).unwrap_or_default())
     }
 
-    /// Reads the sums that this process has written last.
-    pub async fn own(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
+    /// Reads the sums that this process wrote last.
+    pub async fn read_own(&self, link: ShortId, day: Day) -> Result<ProcessSumsV1, StoreError> {
         let own = self.read_sums(link, day).await?.remove(&self.cluster.process);
         own.map_or_else(|| Ok(ProcessSumsV1::default()), |own| records::sums_from_json(&own))
     }
 
-    /// The values of the statement that writes this process's sums, to be sent with the states that they count.
+    /// The values of the statement that writes this process's sums. It is sent with the states that they count.
     pub fn row(&self, link: ShortId, day: Day, sums: &ProcessSumsV1) -> Result<Vec<Option<CqlValue>>, StoreError> {
-        // Based on the day, as those of the states are, and later than the one before.
+        // Based on the day, like the timestamps of the states, and higher than that of the previous write.
         let version = self.written.fetch_add(1, Ordering::Relaxed);
         let at = day_timestamp(day).saturating_add(bigint(version));
         let text = records::sums_to_json(sums)?;

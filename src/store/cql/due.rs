@@ -74,7 +74,7 @@ impl Deliveries {
         let (mut all_dead, mut dead_upto) = (begin == dead, None);
         while found.len() < limit {
             let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
-            let Pending { due: pending, dead: at_begin, .. } = self.those_pending(&page.due).await?;
+            let Pending { due: pending, dead: at_begin, .. } = self.still_pending(&page.due).await?;
             if all_dead && at_begin > 0 {
                 dead_upto = page.due.get(at_begin - 1).map(place_of);
             }
@@ -116,7 +116,7 @@ impl Deliveries {
     }
 
     /// Those whose state has the same due time.
-    pub(super) async fn those_pending(&self, due: &[DueDelivery]) -> Result<Pending, StoreError> {
+    pub(super) async fn still_pending(&self, due: &[DueDelivery]) -> Result<Pending, StoreError> {
         let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
         let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, state) in due.iter().zip(states) {

@@ -104,7 +104,7 @@ impl CqlKeys {
         let by_secret = secrets(key).map(|hash| async move {
             self.cluster.cql.write(&statements.put_secret, (hash.0.as_slice(), id, at)).await
         });
-        let viewers = if key.revoked_at.is_none() { key.lineage() } else { Vec::new() };
+        let viewers = if key.revoked_at.is_none() { key.ancestors_of_child() } else { Vec::new() };
         let by_viewer = viewers
             .into_iter()
             .map(|viewer| async move { self.cluster.cql.write(&statements.put_view, (viewer.0, id, at)).await });
@@ -119,7 +119,7 @@ impl CqlKeys {
         let gone = secrets(before).filter(|hash| !kept.contains(hash));
         let by_secret = gone
             .map(|hash| async move { self.cluster.cql.write(&statements.drop_secret, (at, hash.0.as_slice())).await });
-        let viewers = if now.revoked_at.is_some() { before.lineage() } else { Vec::new() };
+        let viewers = if now.revoked_at.is_some() { before.ancestors_of_child() } else { Vec::new() };
         let by_viewer = viewers
             .into_iter()
             .map(|viewer| async move { self.cluster.cql.write(&statements.drop_view, (at, viewer.0, id)).await });
@@ -169,7 +169,7 @@ impl CqlKeys {
             let Some(last) = ids.last() else { break };
             after = Some(*last);
             let keys = try_join_all(ids.iter().map(|id| self.read_key(*id))).await?;
-            let is_seen = |key: &ApiKey| key.revoked_at.is_none() && key.lineage().contains(&viewer);
+            let is_seen = |key: &ApiKey| key.revoked_at.is_none() && key.ancestors_of_child().contains(&viewer);
             found.extend(keys.into_iter().flatten().filter(is_seen));
         }
         Ok(found)

@@ -23,14 +23,14 @@ pub struct Leases {
     cluster: Arc<Cluster>,
     pub queues: Queues,
     /// Wakes the task that counts doubtful buckets.
-    pub doubts: Arc<Notify>,
+    pub doubtful_marked: Arc<Notify>,
     beating: Mutex<()>,
 }
 
 impl Leases {
     pub fn new(cluster: &Arc<Cluster>, node: NodeId) -> Self {
         let queues = Queues::new(node.0);
-        Self { cluster: Arc::clone(cluster), queues, doubts: Arc::default(), beating: Mutex::default() }
+        Self { cluster: Arc::clone(cluster), queues, doubtful_marked: Arc::default(), beating: Mutex::default() }
     }
 
     /// Opens a queue for this process, and takes over those of earlier processes of the node. They have ended: the
@@ -49,7 +49,7 @@ impl Leases {
         Ok(())
     }
 
-    pub(super) async fn keep_beating(leases: Weak<Self>) {
+    pub(super) async fn heartbeat_loop(leases: Weak<Self>) {
         static LINES: LogLimit = LogLimit::new(BEAT_EVERY);
         let mut pause = BEAT_EVERY;
         loop {
@@ -64,7 +64,7 @@ impl Leases {
             {
                 tracing::warn!(%error, "can't renew the lease of this node's webhook queue");
             }
-            leases.doubts.notify_one();
+            leases.doubtful_marked.notify_one();
         }
     }
 
@@ -126,7 +126,7 @@ impl Leases {
     }
 
     /// Releases all queues: empty ones are removed, the others can be taken over at once.
-    pub(super) async fn hand_back(&self) -> Result<(), CqlError> {
+    pub(super) async fn release_queues(&self) -> Result<(), CqlError> {
         for row in self.queue_rows().await?.into_iter().filter(|row| row.holder == self.cluster.process) {
             if self.queues.is_drained(row.queue) {
                 self.cluster.cql.lwt(&self.cluster.statements.close_queue, (row.queue, self.cluster.process)).await?;
@@ -155,7 +155,7 @@ impl Leases {
         let (beat, renewed_at) = if is_ours { (row.beat, LONG_AGO) } else { (row.beat + 1, looked_at) };
         self.queues.adopt(row.queue, Hold { beat, floor: row.floor, renewed_at }, &buckets);
         tracing::info!(queue = %row.queue, node = %row.node, buckets = buckets.len(), "took over the webhook queue of a stopped node");
-        self.doubts.notify_one();
+        self.doubtful_marked.notify_one();
         if let Some(first) = buckets.first() {
             self.queues.notify_due(start_of(*first));
         }

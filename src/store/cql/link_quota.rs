@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::in_use::InUse;
-use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, move_on};
+use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, raise_count};
 use super::outcome::CqlError;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
@@ -176,7 +176,7 @@ impl LinkQuotas {
         // If the count is unknown, the first claim is refused and the count is read.
         let mut known = KnownMonth { used: quota.known().used.unwrap_or(0), claim: None };
         let mut claims = LinkClaims { cluster: &self.cluster, quota, waiting, last: None };
-        let answers = move_on(&mut claims, &mut known).await?;
+        let answers = raise_count(&mut claims, &mut known).await?;
         quota.saw(known.used);
         Ok(answers)
     }

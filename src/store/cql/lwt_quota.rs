@@ -65,7 +65,7 @@ pub trait LwtQuota {
 }
 
 /// Increases a month's count by as many as the limits allow, and settles unknown outcomes. Returns what was counted.
-pub async fn move_on<Q: LwtQuota>(quota: &mut Q, known: &mut KnownMonth) -> Result<Q::Share, StoreError> {
+pub async fn raise_count<Q: LwtQuota>(quota: &mut Q, known: &mut KnownMonth) -> Result<Q::Share, StoreError> {
     // Claims that may still be applied.
     let mut sent: Vec<(i32, Q::Share)> = Vec::new();
     loop {
@@ -121,7 +121,7 @@ mod tests {
     #[derive(Default)]
     struct There {
         month: KnownMonth,
-        fates: VecDeque<ClaimOutcome>,
+        outcomes: VecDeque<ClaimOutcome>,
         late: Option<KnownMonth>,
         claims: i32,
     }
@@ -155,7 +155,7 @@ mod tests {
             }
             let applied = KnownMonth { used: claim.then, claim: Some(claim.number) };
             let unknown = Err(CqlError::Unknown("no answer".into()));
-            match there.fates.pop_front() {
+            match there.outcomes.pop_front() {
                 Some(ClaimOutcome::Lost) => return unknown,
                 Some(ClaimOutcome::Late) => {
                     there.late = Some(applied);
@@ -185,12 +185,12 @@ mod tests {
     }
 
     /// Three wait, with a limit of ten: how many were counted, and the count then.
-    async fn moved_on(used: u64, fates: &[ClaimOutcome]) -> (u64, u64) {
+    async fn raised_count(used: u64, outcomes: &[ClaimOutcome]) -> (u64, u64) {
         let known = KnownMonth { used, claim: None };
-        let there = There { month: known, fates: fates.iter().copied().collect(), ..There::default() };
+        let there = There { month: known, outcomes: outcomes.iter().copied().collect(), ..There::default() };
         let mut month = QuotaMonth { there: Mutex::new(there), wanted: 3, limit: 10 };
         let mut known = known;
-        let share = move_on(&mut month, &mut known).await.unwrap();
+        let share = raise_count(&mut month, &mut known).await.unwrap();
         let there = month.there.into_inner().unwrap().month;
         assert_eq!(known.used, there.used);
         (share, there.used)
@@ -198,19 +198,19 @@ mod tests {
 
     #[tokio::test]
     async fn whatever_becomes_of_claims_each_is_counted_once() {
-        assert_eq!(moved_on(0, &[]).await, (3, 3));
-        assert_eq!(moved_on(0, &[ClaimOutcome::Unanswered]).await, (3, 3));
-        assert_eq!(moved_on(0, &[ClaimOutcome::Lost, ClaimOutcome::Lost]).await, (3, 3));
-        assert_eq!(moved_on(0, &[ClaimOutcome::Late]).await, (3, 3), "the first was applied, the second refused");
-        assert_eq!(moved_on(0, &[ClaimOutcome::Late, ClaimOutcome::Lost]).await, (3, 3));
-        assert_eq!(moved_on(0, &[ClaimOutcome::Overtaken(4), ClaimOutcome::Unanswered]).await, (3, 7));
+        assert_eq!(raised_count(0, &[]).await, (3, 3));
+        assert_eq!(raised_count(0, &[ClaimOutcome::Unanswered]).await, (3, 3));
+        assert_eq!(raised_count(0, &[ClaimOutcome::Lost, ClaimOutcome::Lost]).await, (3, 3));
+        assert_eq!(raised_count(0, &[ClaimOutcome::Late]).await, (3, 3), "the first was applied, the second refused");
+        assert_eq!(raised_count(0, &[ClaimOutcome::Late, ClaimOutcome::Lost]).await, (3, 3));
+        assert_eq!(raised_count(0, &[ClaimOutcome::Overtaken(4), ClaimOutcome::Unanswered]).await, (3, 7));
     }
 
     #[tokio::test]
     async fn no_more_are_counted_than_fit() {
-        assert_eq!(moved_on(8, &[]).await, (2, 10));
-        assert_eq!(moved_on(5, &[ClaimOutcome::Overtaken(4)]).await, (1, 10));
-        assert_eq!(moved_on(5, &[ClaimOutcome::Overtaken(5)]).await, (0, 10));
-        assert_eq!(moved_on(10, &[]).await, (0, 10));
+        assert_eq!(raised_count(8, &[]).await, (2, 10));
+        assert_eq!(raised_count(5, &[ClaimOutcome::Overtaken(4)]).await, (1, 10));
+        assert_eq!(raised_count(5, &[ClaimOutcome::Overtaken(5)]).await, (0, 10));
+        assert_eq!(raised_count(10, &[]).await, (0, 10));
     }
 }

@@ -132,8 +132,8 @@ impl Lifecycle for ScyllaStore {
             let _ = task.await;
         }
         if !was_closed {
-            let handed_back = tokio::time::timeout(CLOSE_PATIENCE, self.tables.leases.hand_back()).await;
-            if !matches!(handed_back, Ok(Ok(()))) {
+            let released = tokio::time::timeout(CLOSE_PATIENCE, self.tables.leases.release_queues()).await;
+            if !matches!(released, Ok(Ok(()))) {
                 tracing::warn!("can't release this node's webhook queue; another node takes it over soon");
             }
         }

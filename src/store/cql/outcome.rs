@@ -34,7 +34,7 @@ impl CqlError {
         let reason = error.to_string();
         match error {
             ExecutionError::BadQuery(_) => Self::Unusable(reason),
-            ExecutionError::LastAttemptError(attempt) => fate(attempt, is_lwt).error(reason),
+            ExecutionError::LastAttemptError(attempt) => attempt_result(attempt, is_lwt).error(reason),
             ExecutionError::RequestTimeout(_) => Self::Unknown(reason),
             // No connection, no plan, not prepared: it was never sent.
             _ => Self::NotApplied(reason),
@@ -52,13 +52,13 @@ impl CqlError {
 
 /// What one attempt of a request has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum AttemptResult {
     NotApplied,
     Unknown,
     Unusable,
 }
 
-impl Fate {
+impl AttemptResult {
     fn error(self, reason: String) -> CqlError {
         match self {
             Self::NotApplied => CqlError::NotApplied(reason),
@@ -68,20 +68,22 @@ impl Fate {
     }
 }
 
-/// The fate of an attempt that ended with this error.
-pub fn fate(error: &RequestAttemptError, is_lwt: bool) -> Fate {
+/// The result of an attempt that ended with this error.
+pub fn attempt_result(error: &RequestAttemptError, is_lwt: bool) -> AttemptResult {
     match error {
-        RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => Fate::Unusable,
-        RequestAttemptError::UnableToAllocStreamId => Fate::NotApplied,
-        RequestAttemptError::DbError(error, _) => fate_of_answer(error, is_lwt),
+        RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => {
+            AttemptResult::Unusable
+        }
+        RequestAttemptError::UnableToAllocStreamId => AttemptResult::NotApplied,
+        RequestAttemptError::DbError(error, _) => result_of_error(error, is_lwt),
         // The request was sent, and its answer is lost or can't be read.
-        _ => Fate::Unknown,
+        _ => AttemptResult::Unknown,
     }
 }
 
-fn fate_of_answer(error: &DbError, is_lwt: bool) -> Fate {
+fn result_of_error(error: &DbError, is_lwt: bool) -> AttemptResult {
     match error {
-        DbError::IsBootstrapping | DbError::Unprepared { .. } => Fate::NotApplied,
+        DbError::IsBootstrapping | DbError::Unprepared { .. } => AttemptResult::NotApplied,
         // The coordinator checks whether enough replicas are alive before it does anything. An LWT has several rounds
         // with such a check: it may be refused in a later one after it was accepted.
         DbError::Unavailable { .. }
@@ -89,7 +91,7 @@ fn fate_of_answer(error: &DbError, is_lwt: bool) -> Fate {
         | DbError::RateLimitReached { rejected_by_coordinator: true, .. }
             if !is_lwt =>
         {
-            Fate::NotApplied
+            AttemptResult::NotApplied
         }
         DbError::SyntaxError
         | DbError::Invalid
@@ -98,10 +100,10 @@ fn fate_of_answer(error: &DbError, is_lwt: bool) -> Fate {
         | DbError::AuthenticationError
         | DbError::Unauthorized
         | DbError::ConfigError
-        | DbError::ProtocolError => Fate::Unusable,
+        | DbError::ProtocolError => AttemptResult::Unusable,
         // Time-outs and failures of replicas: some may have the write, and propagate it. An LWT that timed out while it
         // read may have completed the proposal of another, or its own.
-        _ => Fate::Unknown,
+        _ => AttemptResult::Unknown,
     }
 }
 

@@ -256,12 +256,12 @@ impl Queues {
     }
 
     /// The count of a bucket is uncertain.
-    pub fn doubt_bucket(&self, queue: Uuid, bucket: i64) {
+    pub fn mark_bucket_doubtful(&self, queue: Uuid, bucket: i64) {
         self.held().doubtful.insert((queue, bucket));
     }
 
     /// The counts of the buckets of these due times are uncertain: they are counted again soon.
-    pub fn doubt(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
+    pub fn mark_doubtful(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
         let mut held = self.held();
         held.doubtful.extend(due.into_iter().map(|due_at| (queue, bucket_of(due_at))));
     }

@@ -24,7 +24,7 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Cluster {
     /// Reconnects whenever the cluster is unreachable, for as long as the store is open.
-    pub(super) async fn keep_in_reach(cluster: Weak<Self>) {
+    pub(super) async fn reconnect_loop(cluster: Weak<Self>) {
         loop {
             sleep(TRY_EVERY).await;
             let Some(cluster) = cluster.upgrade().filter(|cluster| cluster.check_open().is_ok()) else { return };

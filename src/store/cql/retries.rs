@@ -2,7 +2,7 @@
 
 use scylla::policies::retry::{RequestInfo, RetryDecision, RetryPolicy, RetrySession};
 
-use super::outcome::{Fate, fate};
+use super::outcome::{AttemptResult, attempt_result};
 
 /// How often one request is retried on another node.
 const MOST_RETRIES: usize = 2;
@@ -14,15 +14,15 @@ enum Retry {
     Fail,
 }
 
-/// By the fate of the attempt, and whether the request is idempotent.
-const RULES: [((Fate, bool), Retry); 6] = [
-    ((Fate::NotApplied, true), Retry::AnotherNode),
-    ((Fate::NotApplied, false), Retry::AnotherNode),
-    ((Fate::Unknown, true), Retry::AnotherNode),
+/// By the result of the attempt, and whether the request is idempotent.
+const RULES: [((AttemptResult, bool), Retry); 6] = [
+    ((AttemptResult::NotApplied, true), Retry::AnotherNode),
+    ((AttemptResult::NotApplied, false), Retry::AnotherNode),
+    ((AttemptResult::Unknown, true), Retry::AnotherNode),
     // Whether it was applied is settled by reading (`Cql::settled`).
-    ((Fate::Unknown, false), Retry::Fail),
-    ((Fate::Unusable, true), Retry::Fail),
-    ((Fate::Unusable, false), Retry::Fail),
+    ((AttemptResult::Unknown, false), Retry::Fail),
+    ((AttemptResult::Unusable, true), Retry::Fail),
+    ((AttemptResult::Unusable, false), Retry::Fail),
 ];
 
 /// Retries on another node if the request cannot be applied twice by that.
@@ -40,8 +40,8 @@ struct Session {
 }
 
 impl Session {
-    fn decide(&mut self, fate: Fate, is_idempotent: bool) -> Retry {
-        let rule = RULES.into_iter().find(|(case, _)| *case == (fate, is_idempotent));
+    fn decide(&mut self, result: AttemptResult, is_idempotent: bool) -> Retry {
+        let rule = RULES.into_iter().find(|(case, _)| *case == (result, is_idempotent));
         match rule {
             Some((_, Retry::AnotherNode)) if self.retried < MOST_RETRIES => {
                 self.retried += 1;
@@ -55,7 +55,7 @@ impl Session {
 impl RetrySession for Session {
     fn decide_should_retry(&mut self, request: RequestInfo) -> RetryDecision {
         // What is not idempotent is an LWT.
-        match self.decide(fate(request.error, !request.is_idempotent), request.is_idempotent) {
+        match self.decide(attempt_result(request.error, !request.is_idempotent), request.is_idempotent) {
             Retry::AnotherNode => RetryDecision::RetryNextTarget(None),
             Retry::Fail => RetryDecision::DontRetry,
         }
@@ -72,24 +72,24 @@ mod tests {
 
     #[test]
     fn an_lwt_of_unknown_outcome_is_never_sent_again() {
-        assert_eq!(Session { retried: 0 }.decide(Fate::Unknown, false), Retry::Fail);
-        assert_eq!(Session { retried: 0 }.decide(Fate::NotApplied, false), Retry::AnotherNode);
+        assert_eq!(Session { retried: 0 }.decide(AttemptResult::Unknown, false), Retry::Fail);
+        assert_eq!(Session { retried: 0 }.decide(AttemptResult::NotApplied, false), Retry::AnotherNode);
     }
 
     #[test]
     fn retries_come_to_an_end() {
         let mut session = Session { retried: 0 };
-        let decisions: Vec<_> = (0..4).map(|_| session.decide(Fate::Unknown, true)).collect();
+        let decisions: Vec<_> = (0..4).map(|_| session.decide(AttemptResult::Unknown, true)).collect();
         assert_eq!(decisions, [Retry::AnotherNode, Retry::AnotherNode, Retry::Fail, Retry::Fail]);
         session.reset();
-        assert_eq!(session.decide(Fate::NotApplied, true), Retry::AnotherNode);
+        assert_eq!(session.decide(AttemptResult::NotApplied, true), Retry::AnotherNode);
     }
 
     #[test]
     fn every_case_has_one_rule() {
-        for fate in [Fate::NotApplied, Fate::Unknown, Fate::Unusable] {
+        for result in [AttemptResult::NotApplied, AttemptResult::Unknown, AttemptResult::Unusable] {
             for is_idempotent in [true, false] {
-                assert_eq!(RULES.iter().filter(|(case, _)| *case == (fate, is_idempotent)).count(), 1);
+                assert_eq!(RULES.iter().filter(|(case, _)| *case == (result, is_idempotent)).count(), 1);
             }
         }
     }

@@ -59,10 +59,10 @@ impl CqlTables {
     /// They are separate, so that the renewal of a lease never waits for the others.
     pub fn start_tasks(&self) -> Vec<JoinHandle<()>> {
         vec![
-            forever(&self.leases, Leases::keep_beating),
-            forever(&self.deliveries, Deliveries::keep_adopting),
-            forever(&self.deliveries, Deliveries::keep_counting),
-            forever(&self.cluster, Cluster::keep_in_reach),
+            forever(&self.leases, Leases::heartbeat_loop),
+            forever(&self.deliveries, Deliveries::adoption_loop),
+            forever(&self.deliveries, Deliveries::recount_loop),
+            forever(&self.cluster, Cluster::reconnect_loop),
         ]
     }
 }

@@ -13,7 +13,7 @@ use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::store::records::{corrupt, counters, row_keys};
 use crate::store::transfer::Metric;
-use crate::threads::give_way;
+use crate::threads::yield_periodically;
 
 const CURSOR: &str = "journal cursor";
 
@@ -63,7 +63,7 @@ impl HitTable {
         }
         let mut counter = self.counts.count_batch(transaction);
         for (link, days, labels) in by_link(&batch.days, &batch.labels) {
-            give_way();
+            yield_periodically();
             counter.add(link, days, labels)?;
         }
         for row in &batch.served {

@@ -26,7 +26,7 @@ impl KeyTable {
         for hash in secrets(key) {
             transaction.insert(&self.keys, row_keys::key_secret(hash), key.id.0.as_bytes())?;
         }
-        for viewer in key.lineage() {
+        for viewer in key.ancestors_of_child() {
             if key.revoked_at.is_none() {
                 transaction.insert(&self.keys, row_keys::key_view(viewer, key.id), [])?;
             } else {

@@ -23,7 +23,7 @@ use crate::store::StoreError;
 use crate::store::records::labels::{self as records, HeadV1, MonthsV1, TABLE, TopV1};
 use crate::store::records::row_keys::{LabelRow, label_row, label_row_of};
 use crate::store::records::{corrupt, counters, counts};
-use crate::threads::give_way;
+use crate::threads::yield_periodically;
 
 /// Hosts have at most 253 bytes; the names of places come from a file of the operator and may have any length. A longer
 /// one counts as [`OTHER_LABEL`], so that it cannot block the whole batch for ever.
@@ -107,7 +107,7 @@ impl LabelTable {
     pub fn add(&self, transaction: &mut Transaction<'_>, rows: &[LabelCount]) -> Result<(), StoreError> {
         for rows in rows.chunk_by(|a, b| (a.link, a.dimension) == (b.link, b.dimension)) {
             let mut list = self.list(transaction, rows[0].link, rows[0].dimension)?;
-            give_way();
+            yield_periodically();
             for row in rows {
                 list.add(row)?;
             }

@@ -14,7 +14,7 @@ use super::transaction::Transaction;
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::store::records::row_keys;
-use crate::threads::{give_way, in_background};
+use crate::threads::{in_background, yield_periodically};
 
 /// Rows in one page: the engine may be closed between two pages.
 const PAGE: usize = 10_000;
@@ -86,7 +86,7 @@ fn read_page(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>,
     let rows = engine.database.snapshot().range(&engine.keyspaces.links, (from, Bound::Unbounded));
     let (mut rows_read, mut last, mut found) = (0, None, Vec::new());
     for row in rows.take(PAGE) {
-        give_way();
+        yield_periodically();
         let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
         rows_read += 1;
         // Longer keys are of the overflow rows of a long link.

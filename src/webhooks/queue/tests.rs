@@ -99,7 +99,7 @@ impl QueueModel {
                     self.consider(place, flow);
                 }
                 self.scan.step(&due);
-                if self.scan.skips_on() {
+                if self.scan.is_skipping() {
                     is_at_end = false;
                     continue 'pages;
                 }

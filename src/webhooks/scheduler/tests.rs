@@ -139,7 +139,7 @@ fn many_keys_with_one_slow_receiver_leave_slots_to_others() {
     assert_eq!(taken, 12, "half of the places, or four for each attempt that it may have");
     assert_eq!(scheduler.reserve(&flow(201, 2)), Ok(()));
     assert_eq!(scheduler.take_freed(), FreedCapacity::default(), "the others are recalled once it has free slots");
-    scheduler.give_back(&flow(0, 1));
+    scheduler.release_slot(&flow(0, 1));
     let reported: HashSet<_> = scheduler.take_freed().flows.into_iter().collect();
     assert_eq!(reported, HashSet::from([flow(0, 1), flow(12, 1)]));
 }
@@ -156,7 +156,7 @@ fn refused_flows_are_recalled_in_the_order_of_their_refusals() {
     // Each slot that is given back becomes free for a refused flow.
     let reserved: Vec<_> = (0..60).map(|host| flow(1, host)).filter(|flow| !refused.contains(flow)).collect();
     assert_eq!((reserved.len(), refused.len()), (15, 45));
-    scheduler.give_back(&reserved[0]);
+    scheduler.release_slot(&reserved[0]);
     let freed = scheduler.take_freed();
     assert_eq!(freed.flows, [reserved[0].clone(), refused[0].clone()]);
     assert_eq!(scheduler.reserve(&refused[0]), Ok(()));
@@ -172,7 +172,7 @@ fn a_key_with_too_many_refused_flows_is_barred_and_others_are_not() {
     assert_eq!(scheduler.reserve(&flow(2, 0)), Ok(()));
     assert_eq!(scheduler.take_freed(), FreedCapacity::default(), "nothing has changed");
     for host in 0..2 {
-        scheduler.give_back(&flow(1, host));
+        scheduler.release_slot(&flow(1, host));
     }
     let freed = scheduler.take_freed();
     assert_eq!((freed.flows.len(), freed.keys), (3, vec![key(1)]), "two that were recalled back, one that was refused");
@@ -262,7 +262,7 @@ proptest! {
                     Err(NoCapacity::Key) => _ = barred.insert(to.owner),
                     Err(NoCapacity::All) => {}
                 },
-                5 if scheduler.reserve(&to).is_ok() => scheduler.give_back(&to),
+                5 if scheduler.reserve(&to).is_ok() => scheduler.release_slot(&to),
                 _ if !in_flight.is_empty() => {
                     let ended = in_flight.swap_remove(host as usize % in_flight.len());
                     scheduler.ended(&ended, [Some(true), Some(false), None][host as usize % 3]);

@@ -343,7 +343,7 @@ fn the_spare_segment_is_used_next_and_removed_by_a_stop() {
 
 #[test]
 fn an_append_that_panics_half_way_leaves_no_hole_for_the_reader_to_wait_at() {
-    use signpost::journal::append_log::{LogReader, Next};
+    use signpost::journal::append_log::{LogReader, LogStep};
     use signpost::journal::segment::{Prepare, Segment};
     let directory = TempDir::new().unwrap();
     let header = SegmentHeader { sequence: 0, base: START, capacity: SEGMENT, node: NODE, created_at_ms: 0 };
@@ -355,8 +355,8 @@ fn an_append_that_panics_half_way_leaves_no_hole_for_the_reader_to_wait_at() {
     assert!(unwound.is_err());
     segment.append(3, |out| out.copy_from_slice(b"abc")).unwrap();
     let mut reader = LogReader::new(std::sync::Arc::clone(&segment));
-    assert_eq!(reader.next(|_, payload| payload.to_vec()), Next::Record(b"abc".to_vec()));
-    assert_eq!(reader.next(|_, payload| payload.to_vec()), Next::Pending);
+    assert_eq!(reader.next(|_, payload| payload.to_vec()), LogStep::Record(b"abc".to_vec()));
+    assert_eq!(reader.next(|_, payload| payload.to_vec()), LogStep::Pending);
 }
 
 #[test]

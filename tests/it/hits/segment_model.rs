@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use loom::thread;
-use signpost::journal::append_log::{Claim, FrameStart, Full, Log, LogReader, Memory, Next, Published};
+use signpost::journal::append_log::{Claim, FrameStart, Full, Log, LogReader, LogStep, Memory, Published};
 use signpost::journal::format::{FRAME_ALIGNMENT, SEGMENT_HEADER_BYTES, WORD_BYTES};
 
 const SEED: u32 = 0x5EED;
@@ -90,9 +90,9 @@ fn append(logs: &[Arc<Log<Watched>>], payload: [u8; 8]) -> Option<(usize, usize)
 fn read_on(readers: &mut [LogReader<Watched>], at: &mut usize, seen: &mut Vec<((usize, usize), [u8; 8])>) {
     while *at < readers.len() {
         match readers[*at].next(|end, payload| (end, payload.try_into().unwrap())) {
-            Next::Record((end, payload)) => seen.push(((*at, end), payload)),
-            Next::End => *at += 1,
-            Next::Pending => return,
+            LogStep::Record((end, payload)) => seen.push(((*at, end), payload)),
+            LogStep::End => *at += 1,
+            LogStep::Pending => return,
             other => panic!("the writers never leave this: {other:?}"),
         }
     }

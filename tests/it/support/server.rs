@@ -215,7 +215,7 @@ impl Server {
         self.end();
         // Its workers' threads let go of it when they end, a moment later; a process that ends takes them along.
         let journal = self.data_dir().join("journal");
-        super::soon("the journal is let go of", || signpost::journal::hold(&journal).is_ok());
+        super::soon("the journal is let go of", || signpost::journal::lock_directory(&journal).is_ok());
         Arc::clone(&self.directory)
     }
 

@@ -1,4 +1,4 @@
-//! What happens while there is no room for hits: they are counted, and the disk is left in peace.
+//! The wait between attempts to create a segment while there is no space, and the count of hits lost meanwhile.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 /// Why a hit was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRecorded {
-    /// The unread hits fill the journal's disk budget; room comes as they are consumed.
+    /// Uncounted hits use the journal's whole disk budget. Space is freed when they are counted.
     #[error("the journal's disk budget is full")]
     BudgetFull,
-    /// The operating system did not give a new segment: the disk is full, or broken.
+    /// The operating system can't create a segment: the disk is full or broken.
     #[error("can't create a journal file: {}", io::Error::from_raw_os_error(*os_error))]
     Disk {
         /// The system's error number.
@@ -26,10 +26,10 @@ impl NotRecorded {
     }
 }
 
-/// `EIO`, for the errors that the system did not number.
+/// `EIO`, for errors without a number.
 const UNKNOWN_ERROR: i32 = 5;
 
-/// Whether a system error says that there is no room, which may come.
+/// Whether a system error means that the disk is full, which may change later.
 pub(super) fn is_full(os_error: i32) -> bool {
     [Errno::NOSPC, Errno::DQUOT].iter().any(|full| full.raw_os_error() == os_error)
 }
@@ -37,33 +37,33 @@ pub(super) fn is_full(os_error: i32) -> bool {
 const BUDGET_FULL: i32 = 0;
 const NO_WAIT: u64 = 0;
 
-/// Turns hits away without asking the disk again for each of them.
+/// Refuses appends for a while after a segment could not be created, so that not every hit tries to create one.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct AppendBackoff {
     opened: Instant,
     interval: Duration,
-    /// Until when the disk is left alone, in nanoseconds since `opened`; 0 for no wait.
+    /// The time of the next attempt, in nanoseconds since `opened`; 0 if there is no wait.
     until: AtomicU64,
-    /// The system's error number, or 0 for the budget.
+    /// The system's error number, or 0 if the disk budget was full.
     cause: AtomicI32,
     /// Whether the last attempt failed.
-    refusing: AtomicBool,
+    failing: AtomicBool,
     not_recorded: AtomicU64,
 }
 
-impl Refusal {
+impl AppendBackoff {
     pub fn new(interval: Duration) -> Self {
         Self {
             opened: Instant::now(),
             interval,
             until: AtomicU64::new(NO_WAIT),
             cause: AtomicI32::new(BUDGET_FULL),
-            refusing: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
             not_recorded: AtomicU64::new(0),
         }
     }
 
-    /// `Err` while the disk is to be left alone.
+    /// `Err` during the wait.
     pub fn check(&self) -> Result<(), NotRecorded> {
         let until = self.until.load(Ordering::Relaxed);
         if until == NO_WAIT || until <= nanos(self.opened.elapsed()) {
@@ -75,7 +75,7 @@ impl Refusal {
         })
     }
 
-    /// Notes that there was no room.
+    /// Starts a wait, because a segment could not be created.
     pub fn start(&self, cause: NotRecorded) {
         let number = match cause {
             NotRecorded::BudgetFull => BUDGET_FULL,
@@ -83,31 +83,31 @@ impl Refusal {
         };
         self.cause.store(number, Ordering::Relaxed);
         self.until.store(nanos(self.opened.elapsed() + self.interval), Ordering::Relaxed);
-        if !self.refusing.swap(true, Ordering::Relaxed) {
-            tracing::error!(%cause, "hits are not counted");
+        if !self.failing.swap(true, Ordering::Relaxed) {
+            tracing::error!(error = %cause, "hits are not counted");
         }
     }
 
-    /// Notes that there is room again.
-    pub fn lift(&self) {
+    /// A segment was created, so hits are recorded again.
+    pub fn end(&self) {
         self.retry_at_once();
-        if self.refusing.swap(false, Ordering::Relaxed) {
-            let not_recorded = self.counted();
+        if self.failing.swap(false, Ordering::Relaxed) {
+            let not_recorded = self.hits_not_recorded();
             tracing::warn!(not_recorded, "hits are counted again");
         }
     }
 
-    /// Ends the wait.
+    /// Ends the wait: the next append tries to create a segment.
     pub fn retry_at_once(&self) {
         self.until.store(NO_WAIT, Ordering::Relaxed);
     }
 
     /// Counts a hit that was not recorded.
-    pub fn count(&self) {
+    pub fn count_hit(&self) {
         self.not_recorded.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn counted(&self) -> u64 {
+    pub fn hits_not_recorded(&self) -> u64 {
         self.not_recorded.load(Ordering::Relaxed)
     }
 }
