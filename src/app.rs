@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Arbiter;
-use actix_web::dev::{Server, ServerHandle};
 use thiserror::Error;
 
 use crate::actors::hit_counter::{CountAll, HitCounter};
@@ -34,6 +33,7 @@ use crate::domain::link::BaseUrl;
 use crate::domain::webhook::first_kept_day;
 use crate::http::Api;
 use crate::http::admin::AdminServer;
+use crate::http::server::PublicServer;
 use crate::journal::JournalError;
 use crate::journal::upkeep::UpkeepHandle;
 use crate::readiness::Readiness;
@@ -155,7 +155,7 @@ struct Parts {
     webhooks: Arc<WebhookPool>,
     journal: UpkeepHandle,
     arbiters: Vec<Arbiter>,
-    public: Server,
+    public: PublicServer,
     admin: AdminServer,
     api: Arc<Api>,
     clock: Clock,
@@ -229,13 +229,12 @@ impl App {
             webhooks,
             journal,
             arbiters,
-            public,
+            mut public,
             admin,
             api,
             clock,
             traces,
         } = self.parts;
-        let (public_handle, public) = (public.handle(), tokio::spawn(public));
         let chores = [
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
             tokio::spawn(drop_old_deliveries(store.clone(), clock)),
@@ -249,7 +248,7 @@ impl App {
         tracing::info!("shutting down");
         readiness.set_serving(false);
         // In parallel: neither needs the other. Deliveries of the last requests wait in the store.
-        tokio::join!(stop_listener(&public_handle), webhooks.stop(WEBHOOKS_END_WITHIN));
+        let (listener, ()) = tokio::join!(stop_listener(&mut public), webhooks.stop(WEBHOOKS_END_WITHIN));
         for chore in chores {
             chore.abort();
         }
@@ -273,17 +272,18 @@ impl App {
         for arbiter in arbiters {
             arbiter.stop();
         }
-        let listeners = [admin.stop().await, public.await.unwrap_or_else(|error| Err(io::Error::other(error)))];
+        let admin = admin.stop().await;
         tracing::info!("stopped");
-        listeners.into_iter().collect()
+        listener.and(admin)
     }
 }
 
-async fn stop_listener(listener: &ServerHandle) {
-    // actix closes idle keep-alive connections and gives up after its own timeout; this is the outer bound.
-    if tokio::time::timeout(REQUESTS_END_WITHIN, listener.stop(true)).await.is_err() {
+async fn stop_listener(listener: &mut PublicServer) -> io::Result<()> {
+    // Each worker ends by its own timeout; this is the outer bound.
+    tokio::time::timeout(REQUESTS_END_WITHIN, listener.stop()).await.unwrap_or_else(|_| {
         tracing::warn!("some requests did not end within the shutdown timeout");
-    }
+        Ok(())
+    })
 }
 
 /// Counts the hits in the journal. Returns whether all are counted before the time limit; the rest stays in the

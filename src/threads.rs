@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle, yield_now};
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,13 @@ pub fn lower_priority() {
 /// this long.
 const SHORTEST_RUN: Duration = Duration::from_micros(100);
 /// The same, if other threads always need the core.
-const LONGEST_RUN: Duration = Duration::from_millis(5);
+const LONGEST_RUN: Duration = Duration::from_micros(200);
+/// How long a thread that answers requests runs before it yields, while background threads wait for a core: twice as
+/// long as they do, so that they get a third of a core that is always needed. Counting needs less than that.
+const FOREGROUND_RUN: Duration = Duration::from_micros(400);
+
+/// Background threads that have yielded and have not got a core again.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static NEXT_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -50,13 +57,27 @@ pub fn yield_periodically() {
     if NEXT_YIELD.get().is_some_and(|then| now < then) {
         return;
     }
+    WAITING.fetch_add(1, Ordering::Relaxed);
     yield_now();
+    WAITING.fetch_sub(1, Ordering::Relaxed);
     let back = Instant::now();
     NEXT_YIELD.set(Some(back + run_time_after(back - now)));
 }
 
-/// How long to run after other threads had the core for `away`, so that background work gets a third of the time. The
-/// scheduler is assumed to let no thread wait for more than 10 ms under full load.
+/// Yields the core to background threads from time to time, if any waits for one. Threads that answer requests call it
+/// between answers; `now` is the time of the last one.
+///
+/// Without it, such a thread keeps a busy core until the scheduler's next tick, and background threads have to run
+/// for as long, so that counting keeps up: then requests wait for milliseconds.
+pub fn yield_to_background(now: Instant) {
+    if WAITING.load(Ordering::Relaxed) == 0 || NEXT_YIELD.get().is_some_and(|then| now < then) {
+        return;
+    }
+    yield_now();
+    NEXT_YIELD.set(Some(Instant::now() + FOREGROUND_RUN));
+}
+
+/// How long to run after other threads had the core for `away`: half of that time, as far as requests may wait for it.
 fn run_time_after(away: Duration) -> Duration {
     (away / 2).clamp(SHORTEST_RUN, LONGEST_RUN)
 }
@@ -68,6 +89,6 @@ mod tests {
     #[test]
     fn background_work_runs_longer_after_others_took_more() {
         let after = |away| run_time_after(Duration::from_micros(away)).as_micros();
-        assert_eq!([0, 150, 2_000, 4_000, 1_000_000].map(after), [100, 100, 1_000, 2_000, 5_000]);
+        assert_eq!([0, 150, 300, 2_000, 1_000_000].map(after), [100, 100, 150, 200, 200]);
     }
 }

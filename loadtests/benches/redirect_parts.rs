@@ -32,7 +32,7 @@ use signpost::config::Config;
 use signpost::domain::hit::{NodeId, Position};
 use signpost::domain::link::ShortId;
 use signpost::http::Api;
-use signpost::http::fast_path::encode::{CannedProblem, DateText};
+use signpost::http::fast_path::encode::{AfterAnswer, CannedProblem, DateText};
 use signpost::http::fast_path::{Next, Responder};
 use signpost::http::problem::{Problem, ProblemKind};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
@@ -68,7 +68,7 @@ fn instead() {
     row("answer to an unknown id, made for each", |_| |_| consume(problem().to_json()), || ());
     let canned = CannedProblem::new(&problem());
     let mut date = DateText::default();
-    let date = date.stamp(Clock::system().now(), b"0123456789012345678", false);
+    let date = date.stamp(Clock::system().now(), b"0123456789012345678", AfterAnswer::GoesOn);
     row(
         "the same, made once and copied",
         |_| {

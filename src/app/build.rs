@@ -95,7 +95,7 @@ pub(super) async fn build(
 
     admin.set_store(core.store.clone());
     let parts = Parts {
-        public: serve_public(config, public, Arc::clone(&api), drain_idle_timeout)?,
+        public: serve_public(config, public, &api, drain_idle_timeout)?,
         admin,
         readiness,
         store: core.store,

@@ -1,32 +1,29 @@
 //! The listeners: bound before anything else, then served.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::Server;
 use actix_web::{App as Router, web};
 
 use super::{StartError, meters, refused};
 use crate::config::Config;
 use crate::domain::link::BaseUrl;
 use crate::http::edge::service::EdgeFactory;
-use crate::http::{Api, admin, endpoints, routes, server};
+use crate::http::server::{self, PublicServer, sockets};
+use crate::http::{Api, admin, endpoints, routes};
 use crate::readiness::Readiness;
 use crate::telemetry::metrics::Metrics;
 
-/// The longest queue of connections that wait to be accepted.
-const BACKLOG: u32 = 4096;
-/// The send buffer of a connection: at most this much of an answer waits for the client, and as much again for the
-/// kernel's own use.
-const SEND_BUFFER_BYTES: u32 = 256 * 1024;
-/// How long actix waits for requests to end at a shutdown, in seconds.
-const SHUTDOWN_SECONDS: u64 = 10;
+/// How long requests may take to end at a shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The bound sockets, and the addresses that follow from them.
 pub struct Listeners {
-    pub public: TcpListener,
+    /// One for each worker.
+    pub public: Vec<TcpListener>,
     pub admin: TcpListener,
     pub address: SocketAddr,
     pub admin_address: SocketAddr,
@@ -39,9 +36,14 @@ impl Listeners {
     /// # Errors
     /// If an address can't be bound.
     pub fn bind(config: &Config) -> Result<Self, StartError> {
-        let public = bind(config, "http.listen", config.http.listen)?;
-        let admin = bind(config, "admin.listen", config.admin.listen)?;
-        let (address, admin_address) = (local_address(&public)?, local_address(&admin)?);
+        let workers =
+            config.http.workers.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+        let (listen, admin_listen) = (config.http.listen, config.admin.listen);
+        let public = sockets::bind_shared(listen, workers.min(server::MAX_WORKERS));
+        let public = public.map_err(|error| cant_listen(config, "http.listen", listen, &error))?;
+        let admin = sockets::bind(admin_listen);
+        let admin = admin.map_err(|error| cant_listen(config, "admin.listen", admin_listen, &error))?;
+        let (address, admin_address) = (local_address(&public[0])?, local_address(&admin)?);
         let base_url = BaseUrl::new(config.http.base_url_at(address).as_url().clone());
         Ok(Self { public, admin, address, admin_address, base_url })
     }
@@ -74,47 +76,37 @@ impl OperatorServer {
     }
 }
 
-/// Serves requests on the public socket. In a drain a connection may stay idle for `drain_idle_timeout`.
+/// Serves requests on the public sockets. In a drain a connection may stay idle for `drain_idle_timeout`.
+///
+/// # Errors
+/// If a worker can't be started.
 pub fn serve_public(
     config: &Config,
-    socket: TcpListener,
-    api: Arc<Api>,
+    sockets: Vec<TcpListener>,
+    api: &Arc<Api>,
     drain_idle_timeout: Duration,
-) -> Result<Server, StartError> {
-    let address = config.http.listen;
-    let workers =
-        config.http.workers.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+) -> Result<PublicServer, StartError> {
     let settings = server::Settings {
-        workers: workers.min(server::MAX_WORKERS),
         max_connections: config.http.max_connections,
         keep_alive: Some(config.http.keep_alive).filter(|time| !time.is_zero()),
         head_timeout: config.http.request_timeout,
         send_timeout: config.http.send_timeout,
         disconnect_timeout: Duration::from_secs(1),
         drain_idle_timeout,
-        shutdown_seconds: SHUTDOWN_SECONDS,
+        shutdown_timeout: SHUTDOWN_TIMEOUT,
     };
-    let server = server::serve(socket, settings, Arc::clone(&api), move || {
-        let router = Router::new().app_data(web::Data::from(Arc::clone(&api))).configure(routes::configure);
-        EdgeFactory::new(Arc::clone(&api), router)
+    let server = PublicServer::start(sockets, settings, api, {
+        let api = Arc::clone(api);
+        move || {
+            let router = Router::new().app_data(web::Data::from(Arc::clone(&api))).configure(routes::configure);
+            EdgeFactory::new(Arc::clone(&api), router)
+        }
     });
-    server.map_err(|source| StartError::Bind { address, source })
+    server.map_err(StartError::Thread)
 }
 
-fn bind(config: &Config, setting: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    let socket = match address {
-        SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4(),
-        SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6(),
-    };
-    let listener = socket.and_then(|socket| {
-        // So that a restart does not wait for the connections of the previous process.
-        socket.set_reuseaddr(true)?;
-        // Accepted connections inherit it. It bounds the kernel memory for a client that does not read its answer.
-        socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)?.into_std()
-    });
-    listener.map_err(|error| refused(config, setting, format!("can't listen on {address}: {error}")))
+fn cant_listen(config: &Config, setting: &'static str, address: SocketAddr, error: &io::Error) -> StartError {
+    refused(config, setting, format!("can't listen on {address}: {error}"))
 }
 
 fn local_address(socket: &TcpListener) -> Result<SocketAddr, StartError> {

@@ -141,7 +141,7 @@ impl InFlightTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a delivery, if there is a free slot: [`put`](Self::put) or [`release_slot`](Self::release_slot) must follow.
+    /// Takes a delivery, if there is a free slot: [`put`](Self::put) or [`remove_taken`](Self::remove_taken) must follow.
     pub fn take(&self, due: &DueDelivery, flow: &Flow) -> Result<(), NotTaken> {
         let mut state = self.state();
         if state.taken.contains_key(&due.id) {

@@ -35,7 +35,10 @@ const MAY_USE: [(&str, &[&str]); 22] = [
         ],
     ),
     ("transfer", &["domain", "store"]),
-    ("http", &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry"]),
+    (
+        "http",
+        &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry", "threads"],
+    ),
     ("service", &["actors", "cache", "clock", "domain", "journal", "limits", "store"]),
     ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls"]),
     ("actors", &["clock", "counting", "domain", "journal", "store", "telemetry", "threads"]),
@@ -68,7 +71,7 @@ const ONLY_IN: [(&str, &[&str]); 17] = [
     ("memmap2", &["journal/segment.rs"]),
     ("maxminddb", &["counting/places.rs"]),
     ("reqwest", &["webhooks/preparation.rs", "webhooks/sender.rs", "telemetry/traces/export.rs"]),
-    ("unsafe", &["journal/segment.rs", "main.rs"]),
+    ("unsafe", &["http/server/listener.rs", "journal/segment.rs", "main.rs"]),
     // A segment's header says when it was made, an answer its `Date`; all else asks the clock that is handed in.
     // The times of spans are the system's.
     (

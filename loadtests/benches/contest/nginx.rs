@@ -13,9 +13,11 @@ use loadtests::{
 pub enum Duty {
     /// `return 302` and nothing else.
     Constant,
-    /// And its access log, buffered. `limit_req` would do nothing here: `return` ends a request before limits are looked at.
+    /// And its access log, buffered: the peer of record. `limit_req` would do nothing here: `return` ends a request before limits are looked at.
     Log,
-    /// And a limit for each client that is looked at: the peer of record.
+    /// The same, with connections that are kept by the kernel until their first bytes are there.
+    LogDeferred,
+    /// And a limit for each client that is looked at.
     LimitAndLog,
 }
 
@@ -24,6 +26,7 @@ impl Duty {
         match self {
             Self::Constant => "nginx, constant",
             Self::Log => "nginx, log",
+            Self::LogDeferred => "nginx, log, deferred",
             Self::LimitAndLog => "nginx, limit and log",
         }
     }
@@ -43,13 +46,14 @@ fn configuration(duty: Duty, way: Way, address: &str) -> String {
     let workers = if way.is_pinned() { "1" } else { "auto" };
     let log = match duty {
         Duty::Constant => "off",
-        Duty::Log | Duty::LimitAndLog => "access.log combined buffer=64k flush=1s",
+        Duty::Log | Duty::LogDeferred | Duty::LimitAndLog => "access.log combined buffer=64k flush=1s",
     };
+    let deferred = if duty == Duty::LogDeferred { " deferred" } else { "" };
     let redirect = format!("return 302 {};", seed::target(0));
     // A request is limited behind the phase in which `return` answers it. So the location refuses everybody, which comes
     // behind the limit, and answers that with the redirect: no file is touched, and nothing is logged of it.
     let locations = match duty {
-        Duty::Constant | Duty::Log => format!("location / {{ {redirect} }}"),
+        Duty::Constant | Duty::Log | Duty::LogDeferred => format!("location / {{ {redirect} }}"),
         Duty::LimitAndLog => format!(
             "limit_req zone=clients burst=1000000 nodelay;
         location / {{ deny all; error_page 403 = @redirect; }}
@@ -70,7 +74,7 @@ http {{
     real_ip_header X-Forwarded-For;
     limit_req_zone $binary_remote_addr zone=clients:10m rate=1000000r/s;
     server {{
-        listen {address};
+        listen {address}{deferred};
         {locations}
     }}
 }}

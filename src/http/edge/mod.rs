@@ -11,8 +11,9 @@ pub mod stream;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use actix_http::error::DispatchError;
 use actix_service::Service;
@@ -22,42 +23,63 @@ use self::shared::SharedStream;
 use self::stream::ErrorRewritingStream;
 
 /// How a connection left the dispatcher.
-pub enum Left {
+pub enum DispatcherExit {
     Closed,
     /// It asks for a short link again; `unread` is to be answered before what the socket still has.
     ForFastPath {
-        stream: TcpStream,
+        socket: TcpStream,
         unread: Vec<u8>,
     },
 }
 
-/// Has the dispatcher serve a connection, until it is closed or asks for something that the fast path answers.
-///
-/// # Errors
-/// When the dispatcher ended without closing the connection as it should.
-pub async fn serve<D>(
-    dispatcher: &D,
-    stream: ErrorRewritingStream,
-    peer: Option<SocketAddr>,
-) -> Result<Left, DispatchError>
-where
-    D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError>,
-{
-    let stream = SharedStream::new(stream);
-    let ended = {
-        let mut serving = pin!(dispatcher.call((stream.clone(), peer)));
-        poll_fn(|context| match serving.as_mut().poll(context) {
+/// The dispatcher of one connection. It stays while the fast path serves the connection: to make a new one for each API
+/// request between redirects costs as much as a redirect.
+pub struct DispatchedConnection<F> {
+    stream: SharedStream,
+    dispatcher: Pin<Box<F>>,
+    /// When it last left the connection to the fast path.
+    parked_at: Instant,
+}
+
+impl<F: Future<Output = Result<(), DispatchError>>> DispatchedConnection<F> {
+    pub fn new<D>(dispatcher: &D, stream: ErrorRewritingStream, peer: Option<SocketAddr>) -> Self
+    where
+        D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError, Future = F>,
+    {
+        let stream = SharedStream::new(stream);
+        let dispatcher = Box::pin(dispatcher.call((stream.clone(), peer)));
+        Self { stream, dispatcher, parked_at: Instant::now() }
+    }
+
+    /// Has the dispatcher serve the connection, until it is closed or asks for something that the fast path answers.
+    ///
+    /// # Errors
+    /// When the dispatcher ended without closing the connection as it should.
+    pub async fn serve(&mut self) -> Result<DispatcherExit, DispatchError> {
+        let Self { stream, dispatcher, parked_at } = self;
+        let ended = poll_fn(|context| match dispatcher.as_mut().poll(context) {
+            // It has answered all that it was given, and waits.
             Poll::Pending if stream.wants_fast_path() => Poll::Ready(None),
             served => served.map(Some),
-        })
-        .await
-        // Here the dispatcher is dropped. When the fast path is wanted, it has answered all that it was given, and waits.
-    };
-    match ended {
-        Some(ended) => {
+        });
+        if let Some(ended) = ended.await {
             poll_fn(|context| stream.poll_last_word(context)).await;
-            ended.map(|()| Left::Closed)
+            return ended.map(|()| DispatcherExit::Closed);
         }
-        None => Ok(stream.into_parts().map_or(Left::Closed, |(stream, unread)| Left::ForFastPath { stream, unread })),
+        *parked_at = Instant::now();
+        let parts = stream.take_socket();
+        Ok(parts.map_or(DispatcherExit::Closed, |(socket, unread)| DispatcherExit::ForFastPath { socket, unread }))
+    }
+
+    /// Whether it may serve the connection again. It counts its own idle time, whatever the fast path has answered meanwhile,
+    /// and closes the connection `keep_alive` after its own last answer. Until then the next head has to be there, for which
+    /// the client has up to twice `head_timeout`.
+    pub fn can_resume(&self, keep_alive: Option<Duration>, head_timeout: Duration) -> bool {
+        keep_alive.is_some_and(|keep_alive| self.parked_at.elapsed() + 2 * head_timeout < keep_alive)
+    }
+
+    /// Gives it the socket again, and bytes that are to be answered before what the socket still has.
+    pub fn resume(&self, socket: TcpStream, unread: &[u8]) {
+        self.stream.put_socket(socket, unread);
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::handlers::Handlers;
 use super::stream::ErrorRewritingStream;
 
-/// An [`ErrorRewritingStream`] that the dispatcher owns as long as it serves the connection, and that is there after it.
+/// An [`ErrorRewritingStream`] that the dispatcher has, and that lends its socket to the fast path.
 #[derive(Clone)]
 pub struct SharedStream(Rc<RefCell<ErrorRewritingStream>>);
 
@@ -36,9 +36,14 @@ impl SharedStream {
         self.0.borrow_mut().poll_last_word(context)
     }
 
-    /// As [`ErrorRewritingStream::into_parts`]; `None` while somebody else has the stream, too.
-    pub fn into_parts(self) -> Option<(TcpStream, Vec<u8>)> {
-        Rc::into_inner(self.0).map(|stream| stream.into_inner().into_parts())
+    /// As [`ErrorRewritingStream::take_socket`].
+    pub fn take_socket(&self) -> Option<(TcpStream, Vec<u8>)> {
+        self.0.borrow_mut().take_socket()
+    }
+
+    /// As [`ErrorRewritingStream::put_socket`].
+    pub fn put_socket(&self, socket: TcpStream, unread: &[u8]) {
+        self.0.borrow_mut().put_socket(socket, unread);
     }
 
     fn poll<R>(&self, poll: impl FnOnce(Pin<&mut ErrorRewritingStream>) -> Poll<R>) -> Poll<R> {

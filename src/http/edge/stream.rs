@@ -46,7 +46,8 @@ pub struct StreamSettings {
 
 /// A connection that the dispatcher serves.
 pub struct ErrorRewritingStream {
-    stream: TcpStream,
+    /// `None` while the fast path has it.
+    socket: Option<TcpStream>,
     /// What was read, before the dispatcher came too, and not yet handed over.
     inbox: BytesMut,
     /// What the dispatcher may have: of one request, until it is answered.
@@ -93,7 +94,7 @@ struct HeadTimer {
 impl ErrorRewritingStream {
     pub fn new(stream: TcpStream, already_read: &[u8], settings: StreamSettings) -> Self {
         Self {
-            stream,
+            socket: Some(stream),
             inbox: BytesMut::from(already_read),
             handed_over: BytesMut::new(),
             framing: Framing::default(),
@@ -122,9 +123,17 @@ impl ErrorRewritingStream {
         self.wants_fast_path
     }
 
-    /// The socket, and what was read and not handed over.
-    pub fn into_parts(self) -> (TcpStream, Vec<u8>) {
-        (self.stream, self.inbox.into())
+    /// Lends the fast path the socket, and gives it what was read and not handed over.
+    pub fn take_socket(&mut self) -> Option<(TcpStream, Vec<u8>)> {
+        self.wants_fast_path = false;
+        let socket = self.socket.take()?;
+        Some((socket, std::mem::take(&mut self.inbox).into()))
+    }
+
+    /// Takes the socket back, with bytes that come before what it still has.
+    pub fn put_socket(&mut self, socket: TcpStream, unread: &[u8]) {
+        self.socket = Some(socket);
+        self.inbox.extend_from_slice(unread);
     }
 
     /// Reads until there is something that the dispatcher may have.
@@ -149,7 +158,7 @@ impl ErrorRewritingStream {
             }
             let mut bytes = [const { MaybeUninit::uninit() }; READ_AT_ONCE];
             let mut read = ReadBuf::uninit(&mut bytes);
-            ready!(Pin::new(&mut self.stream).poll_read(context, &mut read))?;
+            ready!(Pin::new(here(&mut self.socket)?).poll_read(context, &mut read))?;
             if read.filled().is_empty() {
                 if self.inbox.is_empty() {
                     return Poll::Ready(Ok(Read::End));
@@ -193,7 +202,8 @@ impl ErrorRewritingStream {
     /// the last answer away from the client.
     fn has_unread(&mut self, context: &mut Context<'_>) -> bool {
         let mut byte = [0];
-        let peeked = self.stream.poll_peek(context, &mut ReadBuf::new(&mut byte));
+        let Ok(socket) = here(&mut self.socket) else { return false };
+        let peeked = socket.poll_peek(context, &mut ReadBuf::new(&mut byte));
         !self.inbox.is_empty() || matches!(peeked, Poll::Ready(Ok(1..)))
     }
 
@@ -222,8 +232,8 @@ impl ErrorRewritingStream {
 
     /// Sends the last answer and waits until the client has read it.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Self { stream, ending, .. } = self;
-        ending.as_mut().map_or(Poll::Ready(()), |ending| ending.poll(stream, context))
+        let Self { socket: Some(socket), ending: Some(ending), .. } = self else { return Poll::Ready(()) };
+        ending.poll(socket, context)
     }
 
     /// The dispatcher has ended. It hangs up without an answer on malformed chunks: that is for the client to know.
@@ -236,6 +246,11 @@ impl ErrorRewritingStream {
         }
         self.poll_end(context)
     }
+}
+
+/// The socket, where the fast path does not have it.
+fn here(socket: &mut Option<TcpStream>) -> io::Result<&mut TcpStream> {
+    socket.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 impl AsyncRead for ErrorRewritingStream {
@@ -283,8 +298,8 @@ impl AsyncWrite for ErrorRewritingStream {
         if self.settings.fast_path.is_some() && self.goes_on.is_none() {
             self.goes_on = lets_go_on(now);
         }
-        let Self { stream, stall, settings, .. } = &mut *self;
-        let written = ready!(stall.poll_write(stream, settings.send_timeout, context, now));
+        let Self { socket, stall, settings, .. } = &mut *self;
+        let written = ready!(stall.poll_write(here(socket)?, settings.send_timeout, context, now));
         self.is_over = written.is_err();
         self.unanswered = false;
         self.answers = self.answers.wrapping_add(1);
@@ -294,7 +309,7 @@ impl AsyncWrite for ErrorRewritingStream {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The dispatcher flushes when all that it had to write is written.
         self.answered();
-        Pin::new(&mut self.stream).poll_flush(context)
+        Pin::new(here(&mut self.socket)?).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -312,7 +327,7 @@ impl AsyncWrite for ErrorRewritingStream {
             return Poll::Ready(Ok(()));
         }
         self.is_over = true;
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        Pin::new(here(&mut self.socket)?).poll_shutdown(context)
     }
 }
 
@@ -351,9 +366,15 @@ mod tests {
         dispatcher.flush().await.unwrap();
         let read = dispatcher.read(&mut bytes).now_or_never();
         assert_eq!(read.is_none(), stream.wants_fast_path());
-        drop(dispatcher);
-        let kept = String::from_utf8(stream.into_parts().unwrap().1).unwrap();
+        let (socket, kept) = stream.take_socket().unwrap();
+        let kept = String::from_utf8(kept).unwrap();
         assert_eq!(kept, if read.is_none() { next } else { "" });
+        // It comes back with what the fast path does not answer.
+        stream.put_socket(socket, b"POST / HTTP/1.1\r\nHost: a\r\n\r\n");
+        if read.is_none() {
+            let count = dispatcher.read(&mut bytes).await.unwrap();
+            assert!(bytes[..count].starts_with(b"POST / "), "{:?}", String::from_utf8_lossy(&bytes[..count]));
+        }
         read.map(|count| String::from_utf8_lossy(&bytes[..count.unwrap()]).into_owned())
     }
 

@@ -13,21 +13,33 @@ use crate::http::request_id::new_id;
 use crate::http::resolve::{Answer, RedirectAnswer, Refusal};
 use crate::limits::client::RetryAfter;
 
+/// How a connection goes on behind an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterAnswer {
+    GoesOn,
+    /// The client is told.
+    Closes,
+    /// The client, of HTTP/1.0, expects it.
+    ClosesAsExpected,
+}
+
 /// What every answer has, and no two have the same.
 #[derive(Clone, Copy)]
 pub struct AnswerStamp<'a> {
     pub request_id: &'a [u8],
     /// The `Date` field and the end of the head, as [`DateText`] has them.
     pub date: &'a str,
-    /// Whether it is its connection's last.
-    pub is_last: bool,
+    pub then: AfterAnswer,
 }
 
 impl<'a> AnswerStamp<'a> {
     /// The end of an answer's head, behind the value of the field before it.
     fn parts(self) -> [&'a [u8]; 3] {
-        let id_follows: &[u8] =
-            if self.is_last { b"\r\nconnection: close\r\nx-request-id: " } else { b"\r\nx-request-id: " };
+        let id_follows: &[u8] = if self.then == AfterAnswer::Closes {
+            b"\r\nconnection: close\r\nx-request-id: "
+        } else {
+            b"\r\nx-request-id: "
+        };
         [id_follows, self.request_id, self.date.as_bytes()]
     }
 }
@@ -65,9 +77,10 @@ impl Encoder {
     }
 
     /// Writes an answer that is given `at` this time; one to `HEAD` has no body.
-    pub fn write(&mut self, answer: &Answer<'_>, with_body: bool, at: Timestamp, request_id: &[u8], is_last: bool) {
+    pub fn write(&mut self, answer: &Answer<'_>, with_body: bool, at: Timestamp, request_id: &[u8], then: AfterAnswer) {
         let Self { out, date, not_found, limited } = self;
-        let stamp = date.stamp(at, request_id, is_last);
+        let stamp = date.stamp(at, request_id, then);
+        let begin = out.len();
         match *answer {
             Answer::Redirect(ref redirect) => write_redirect(out, redirect, stamp),
             Answer::Refused(Refusal::NoSuchLink) => not_found.write(out, with_body, stamp),
@@ -79,11 +92,16 @@ impl Encoder {
                 CannedProblem::new(&refusal.into()).write(out, with_body, stamp);
             }
         }
+        if then == AfterAnswer::ClosesAsExpected
+            && let Some(minor_version) = out.get_mut(begin + "HTTP/1.".len())
+        {
+            *minor_version = b'0';
+        }
     }
 
     /// Writes that something went wrong, as a connection's last answer.
     pub fn write_failed(&mut self, with_body: bool, at: Timestamp, request_id: &[u8]) {
-        let stamp = self.date.stamp(at, request_id, true);
+        let stamp = self.date.stamp(at, request_id, AfterAnswer::Closes);
         CannedProblem::new(&Problem::internal()).write(&mut self.out, with_body, stamp);
     }
 }
@@ -159,8 +177,8 @@ pub struct DateText {
 
 impl DateText {
     /// What an answer that is given now ends with.
-    pub fn stamp<'a>(&'a mut self, now: Timestamp, request_id: &'a [u8], is_last: bool) -> AnswerStamp<'a> {
-        AnswerStamp { request_id, date: self.at(now), is_last }
+    pub fn stamp<'a>(&'a mut self, now: Timestamp, request_id: &'a [u8], then: AfterAnswer) -> AnswerStamp<'a> {
+        AnswerStamp { request_id, date: self.at(now), then }
     }
 
     fn at(&mut self, now: Timestamp) -> &str {
@@ -182,7 +200,7 @@ fn end_of_head(date: HttpDate) -> String {
 pub fn last_answer(problem: &Problem) -> Vec<u8> {
     let mut answer = Vec::new();
     let date = end_of_head(HttpDate::from(SystemTime::now()));
-    let stamp = AnswerStamp { request_id: &new_id(), date: &date, is_last: true };
+    let stamp = AnswerStamp { request_id: &new_id(), date: &date, then: AfterAnswer::Closes };
     CannedProblem::new(problem).write(&mut answer, true, stamp);
     answer
 }

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, Request, Status};
 
+use super::encode::AfterAnswer;
 use crate::domain::link::ShortId;
 use crate::http::answer_fields::AnswerFields;
 use crate::http::fields::is_host;
@@ -23,8 +24,8 @@ pub fn room<'b>() -> Room<'b> {
 pub struct Head<'r, 'b> {
     pub id: ShortId,
     pub is_get: bool,
-    /// Whether the client asked for the connection to be closed.
-    pub closes: bool,
+    /// What the client asks for. Proxies that use a connection for each request send HTTP/1.0.
+    pub then: AfterAnswer,
     /// The first `X-Request-Id` line; empty where there is none.
     pub request_id: &'b [u8],
     pub answer_fields: AnswerFields<'b>,
@@ -38,7 +39,7 @@ impl<'r, 'b> Head<'r, 'b> {
     /// The head that `bytes` begin with, if it is whole, and plain in every respect.
     ///
     /// Whatever is odd, or merely rare, is left to the dispatcher, so that there is one judge of what is malformed, of
-    /// bodies, `Expect`, upgrades and HTTP/1.0. The parser is the dispatcher's own.
+    /// bodies, `Expect`, upgrades and connections of HTTP/1.0 that are kept. The parser is the dispatcher's own.
     pub fn parse(bytes: &'b [u8], room: &'r mut Room<'b>) -> Option<Self> {
         let mut request = Request::new(&mut []);
         let Ok(Status::Complete(length)) = request.parse_with_uninit_headers(bytes, room) else { return None };
@@ -51,12 +52,18 @@ impl<'r, 'b> Head<'r, 'b> {
         let id = ShortId::parse(id)?;
         // A redirect ignores its query, whatever it is made of. A fragment is never sent.
         let is_query = query.is_empty() || query.starts_with('?') && !query.contains('#');
-        if request.version? != 1 || !is_query {
+        if !is_query {
             return None;
         }
         let fields: &'r [Header<'b>] = request.headers;
-        let PlainFields { closes, request_id, answer_fields } = PlainFields::of(fields)?;
-        Some(Self { id, is_get, closes, request_id, answer_fields, fields, length })
+        let PlainFields { closes, keeps, request_id, answer_fields } = PlainFields::of(fields)?;
+        let then = match request.version? {
+            0 if keeps => return None,
+            0 => AfterAnswer::ClosesAsExpected,
+            _ if closes => AfterAnswer::Closes,
+            _ => AfterAnswer::GoesOn,
+        };
+        Some(Self { id, is_get, then, request_id, answer_fields, fields, length })
     }
 }
 
@@ -72,6 +79,8 @@ pub fn is_fast(bytes: &[u8]) -> bool {
 #[derive(Default)]
 struct PlainFields<'b> {
     closes: bool,
+    /// Whether the client asked for the connection to be kept; in HTTP/1.1 it need not ask.
+    keeps: bool,
     request_id: &'b [u8],
     answer_fields: AnswerFields<'b>,
 }
@@ -79,7 +88,7 @@ struct PlainFields<'b> {
 impl<'b> PlainFields<'b> {
     /// `None` where the fields ask for more than an answer.
     fn of(fields: &[Header<'b>]) -> Option<Self> {
-        let (mut hosts, mut host, mut closes, mut request_id) = (0, &[][..], false, None);
+        let (mut hosts, mut host, mut closes, mut keeps, mut request_id) = (0, &[][..], false, false, None);
         let (mut user_agent, mut referer, mut sec_ch_ua_mobile) = (None, None, None);
         for Header { name, value } in fields {
             let value = *value;
@@ -96,8 +105,8 @@ impl<'b> PlainFields<'b> {
                 (7, b'r') if is("Referer") => _ = referer.get_or_insert(value),
                 (10, b'u') if is("User-Agent") => _ = user_agent.get_or_insert(value),
                 (10, b'c') if is("Connection") => match value {
-                    b"keep-alive" => {}
-                    value if value.eq_ignore_ascii_case(b"keep-alive") => {}
+                    b"keep-alive" => keeps = true,
+                    value if value.eq_ignore_ascii_case(b"keep-alive") => keeps = true,
                     value if value.eq_ignore_ascii_case(b"close") => closes = true,
                     _ => return None,
                 },
@@ -113,6 +122,7 @@ impl<'b> PlainFields<'b> {
         }
         Some(Self {
             closes,
+            keeps,
             request_id: request_id.unwrap_or_default(),
             answer_fields: AnswerFields {
                 user_agent: user_agent.unwrap_or_default(),
@@ -127,22 +137,30 @@ impl<'b> PlainFields<'b> {
 mod tests {
     use super::*;
 
-    fn parse(bytes: &[u8]) -> Option<(String, bool, bool, usize)> {
+    fn parse(bytes: &[u8]) -> Option<(String, bool, AfterAnswer, usize)> {
         let mut room = room();
         let head = Head::parse(bytes, &mut room)?;
-        Some((String::from_utf8_lossy(&head.id.0).into_owned(), head.is_get, head.closes, head.length))
+        Some((String::from_utf8_lossy(&head.id.0).into_owned(), head.is_get, head.then, head.length))
     }
 
     #[test]
     fn plain_heads_are_taken_one_at_a_time() {
         let id = "Abc1234".to_owned();
         let head = b"GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n";
-        assert_eq!(parse(head), Some((id.clone(), true, false, head.len())));
-        assert_eq!(parse(&[&head[..], b"GET"].concat()), Some((id.clone(), true, false, head.len())));
+        assert_eq!(parse(head), Some((id.clone(), true, AfterAnswer::GoesOn, head.len())));
+        assert_eq!(parse(&[&head[..], b"GET"].concat()), Some((id.clone(), true, AfterAnswer::GoesOn, head.len())));
         let head = b"HEAD /Abc1234?fbclid=x%20y HTTP/1.1\r\nConnection: Close\r\nHOST: a\r\n\r\n";
-        assert_eq!(parse(head), Some((id.clone(), false, true, head.len())));
+        assert_eq!(parse(head), Some((id.clone(), false, AfterAnswer::Closes, head.len())));
         let head = b"GET /Abc1234 HTTP/1.1\r\nHost: a\r\nconnection: keep-alive\r\nReferer: b\r\n\r\n";
-        assert_eq!(parse(head), Some((id, true, false, head.len())));
+        assert_eq!(parse(head), Some((id.clone(), true, AfterAnswer::GoesOn, head.len())));
+        for fields in ["", "Connection: close\r\n"] {
+            let head = format!("GET /Abc1234 HTTP/1.0\r\nHost: a\r\n{fields}\r\n");
+            assert_eq!(
+                parse(head.as_bytes()),
+                Some((id.clone(), true, AfterAnswer::ClosesAsExpected, head.len())),
+                "{fields}"
+            );
+        }
     }
 
     #[test]
@@ -161,8 +179,10 @@ mod tests {
 
     #[test]
     fn all_others_are_left_to_the_dispatcher() {
+        let kept = b"GET /Abc1234 HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive\r\n\r\n";
+        assert_eq!(parse(kept), None);
         for line in
-            ["GET /Abc1234 HTTP/1.0", "POST /Abc1234 HTTP/1.1", "GET /Abc123 HTTP/1.1", "GET /Abc12345 HTTP/1.1"]
+            ["GET /Abc1234 HTTP/2.0", "POST /Abc1234 HTTP/1.1", "GET /Abc123 HTTP/1.1", "GET /Abc12345 HTTP/1.1"]
         {
             assert_eq!(parse(format!("{line}\r\nHost: a\r\n\r\n").as_bytes()), None, "{line}");
         }

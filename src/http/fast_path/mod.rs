@@ -17,29 +17,32 @@ mod responder;
 use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::task::unconstrained;
 use tracing::Instrument;
 
 use self::encode::{last_answer, too_slow};
 pub use self::head::is_fast;
-use self::idle::Idle;
+use self::idle::{IdleConnections, IdleEntry};
 use self::responder::PendingRequest;
 pub use self::responder::{Next, Responder};
 use super::Api;
 use super::stall::Stall;
 use crate::cache::links::Entry;
 use crate::store::StoreError;
+use crate::threads::yield_to_background;
 
 /// Bytes read at once. A request has some 500.
 const INBOX_BYTES: usize = 16 * 1024;
@@ -55,11 +58,18 @@ pub struct Timeouts {
     pub keep_alive: Option<Duration>,
 }
 
+impl Timeouts {
+    fn shortest(&self) -> Duration {
+        self.keep_alive.map_or(self.head, |keep_alive| keep_alive.min(self.head))
+    }
+}
+
 /// What the connections of one worker share.
 pub struct FastPathWorker {
     api: Arc<Api>,
     timeouts: Timeouts,
     shared: RefCell<Shared>,
+    idle: Rc<IdleConnections>,
 }
 
 struct Shared {
@@ -70,16 +80,92 @@ struct Shared {
 impl FastPathWorker {
     pub fn new(api: Arc<Api>, timeouts: Timeouts) -> Self {
         let responder = Responder::new(Arc::clone(&api), timeouts.keep_alive.is_none());
-        let shared = Shared { responder, inbox: vec![0; INBOX_BYTES].into() };
-        Self { api, timeouts, shared: RefCell::new(shared) }
+        let shared = RefCell::new(Shared { responder, inbox: vec![0; INBOX_BYTES].into() });
+        Self { api, timeouts, shared, idle: Rc::new(IdleConnections::new(timeouts.shortest())) }
+    }
+
+    /// How long a connection may be idle between requests; `None`: it is closed after each answer.
+    pub fn keep_alive(&self) -> Option<Duration> {
+        self.timeouts.keep_alive
+    }
+
+    /// Ends the connections that wait for their client's next request, now and from now on.
+    pub fn end_idle(&self) {
+        self.idle.end_all();
+    }
+
+    /// Ends connections whose client does not come back in time, for as long as it is awaited.
+    pub async fn watch_idle(&self) {
+        self.idle.watch().await;
+    }
+
+    /// Reads from a socket that was just accepted, and answers what has come. `None` where the connection is over then.
+    ///
+    /// Most connections have one request, which is there when they are accepted. They cost no task, and no registration.
+    pub fn begin(&self, socket: &OwnedFd, peer: Option<SocketAddr>) -> Option<Begun> {
+        let Shared { responder, inbox } = &mut *self.shared.borrow_mut();
+        let read = match recv(socket, &mut inbox[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return None,
+            Ok((read, _)) => read,
+            Err(Errno::AGAIN | Errno::INTR) => return Some(Begun::new()),
+            Err(_) => return None,
+        };
+        let next = self.answer(responder, peer, &inbox[..read]);
+        let answers = responder.answers();
+        let sent = if answers.is_empty() {
+            0
+        } else {
+            match send(socket, answers, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => sent,
+                Err(Errno::AGAIN | Errno::INTR) => 0,
+                Err(_) => return None,
+            }
+        };
+        let unsent = answers[sent..].to_vec();
+        if unsent.is_empty() && matches!(next, Next::Close) {
+            return None;
+        }
+        Some(Begun { unsent, next, is_new: false, waits_since: responder.began() })
+    }
+
+    /// Answers what was read; the answers are the responder's.
+    fn answer(&self, responder: &mut Responder, peer: Option<SocketAddr>, bytes: &[u8]) -> Next {
+        if !self.api.readiness.is_serving() {
+            responder.clear();
+            return Next::HandOver(bytes.to_vec());
+        }
+        yield_to_background(responder.began());
+        // A panic ends the connection that it concerns, not the worker.
+        catch_unwind(AssertUnwindSafe(|| responder.answer(peer, bytes)))
+            .unwrap_or_else(|_| responder.answer_after_panic(bytes))
     }
 }
 
-/// Ready when the process stops, and idle connections have had their time for a last request.
-pub type CloseIdle = LocalBoxFuture<'static, ()>;
+/// How far a connection has come when its task begins.
+pub struct Begun {
+    /// Answers that the socket has not taken yet.
+    unsent: Vec<u8>,
+    next: Next,
+    /// Whether nothing has come yet.
+    is_new: bool,
+    /// When it was accepted, or something was last read.
+    waits_since: Instant,
+}
+
+impl Begun {
+    /// A connection on which nothing has come yet.
+    fn new() -> Self {
+        Self { unsent: Vec::new(), next: Next::Read, is_new: true, waits_since: Instant::now() }
+    }
+
+    /// A connection that comes from the dispatcher, with bytes that are to be answered before others are read.
+    pub fn with_unread(unread: Vec<u8>) -> Self {
+        Self { next: Next::Continue(unread), is_new: false, ..Self::new() }
+    }
+}
 
 /// How a connection left the fast path.
-pub enum Left {
+pub enum FastPathExit {
     Closed,
     /// With bytes that are to be read before what the socket still has.
     ForDispatcher(Vec<u8>),
@@ -91,9 +177,11 @@ pub struct FastPathConnection {
     peer: Option<SocketAddr>,
     worker: Rc<FastPathWorker>,
     state: ConnectionState,
-    idle: Idle,
-    close_idle: CloseIdle,
-    awaits_close_idle: bool,
+    /// Whether nothing has come yet.
+    is_new: bool,
+    /// When it was accepted, or something was last read or sent.
+    waits_since: Instant,
+    idle: IdleEntry,
 }
 
 enum ConnectionState {
@@ -117,24 +205,16 @@ enum ConnectionState {
 type Loaded = Result<Entry, Arc<StoreError>>;
 
 impl FastPathConnection {
-    /// A connection that was just accepted.
-    ///
-    /// `close_idle` is polled once at the beginning, to be woken by it, and from then on only while the process drains.
-    pub fn new(stream: TcpStream, peer: Option<SocketAddr>, worker: Rc<FastPathWorker>, close_idle: CloseIdle) -> Self {
-        let (state, idle) = (ConnectionState::Reading, Idle::default());
-        Self { stream, peer, worker, state, idle, close_idle, awaits_close_idle: false }
+    pub fn new(stream: TcpStream, peer: Option<SocketAddr>, worker: Rc<FastPathWorker>, begun: Begun) -> Self {
+        let Begun { unsent, next, is_new, waits_since } = begun;
+        let state = ConnectionState::Writing { unsent, next, stall: Stall::default() };
+        let idle = IdleEntry::new(Rc::clone(&worker.idle));
+        Self { stream, peer, worker, state, is_new, waits_since, idle }
     }
 
-    /// The same for one that comes back from the dispatcher, with bytes that are to be answered before others are read.
-    #[must_use]
-    pub fn back_from_dispatcher(mut self, unread: Vec<u8>) -> Self {
-        self.state = ConnectionState::Unread(unread);
-        self
-    }
-
-    /// What another connection on the fast path is made of.
-    pub fn into_parts(self) -> (TcpStream, CloseIdle) {
-        (self.stream, self.close_idle)
+    /// The socket.
+    pub fn into_socket(self) -> TcpStream {
+        self.stream
     }
 
     /// Reads, and answers what has come.
@@ -152,14 +232,8 @@ impl FastPathConnection {
 
     /// Answers, and sends it. Pending is only that the socket is full: the state says so then.
     fn poll_answering(&mut self, context: &mut Context<'_>, responder: &mut Responder, bytes: &[u8]) -> Poll<Next> {
-        if !self.worker.api.readiness.is_serving() {
-            return Poll::Ready(Next::HandOver(bytes.to_vec()));
-        }
-        let peer = self.peer;
-        // A panic ends the connection that it concerns, not the worker.
-        let next = catch_unwind(AssertUnwindSafe(|| responder.answer(peer, bytes)))
-            .unwrap_or_else(|_| responder.answer_after_panic(bytes));
-        self.poll_sending(context, responder.answers(), next)
+        let next = self.worker.answer(responder, self.peer, bytes);
+        self.poll_sending(context, responder, next)
     }
 
     /// The same for a request whose link was waited for.
@@ -174,11 +248,12 @@ impl FastPathConnection {
         let next = loaded
             .and_then(|loaded| catch_unwind(AssertUnwindSafe(|| responder.answer_loaded(&pending, &loaded, rest))))
             .unwrap_or_else(|_| responder.answer_after_failed_load(&pending));
-        self.poll_sending(context, responder.answers(), next)
+        self.poll_sending(context, responder, next)
     }
 
-    fn poll_sending(&mut self, context: &mut Context<'_>, answers: &[u8], next: Next) -> Poll<Next> {
-        self.idle.has_progressed();
+    fn poll_sending(&mut self, context: &mut Context<'_>, responder: &Responder, next: Next) -> Poll<Next> {
+        (self.is_new, self.waits_since) = (false, responder.began());
+        let answers = responder.answers();
         if answers.is_empty() {
             return Poll::Ready(next);
         }
@@ -202,7 +277,7 @@ impl FastPathConnection {
                 Ok(sent @ 1..) => drop(unsent.drain(..sent)),
                 Ok(0) | Err(_) => return Poll::Ready(Next::Close),
             }
-            self.idle.has_progressed();
+            self.waits_since = Instant::now();
         }
         Poll::Ready(std::mem::replace(next, Next::Close))
     }
@@ -232,20 +307,11 @@ impl FastPathConnection {
         if !matches!(self.state, ConnectionState::Reading) {
             return Poll::Pending;
         }
-        if !self.awaits_close_idle || !self.worker.api.readiness.is_serving() {
-            self.awaits_close_idle = true;
-            // Whatever this connection has done in this turn: it must be heard when the time has come.
-            if pin!(unconstrained(&mut self.close_idle)).poll(context).is_ready() {
-                return Poll::Ready(Next::Close);
-            }
-        }
         let Timeouts { head, keep_alive, .. } = self.worker.timeouts;
-        let is_new = self.idle.is_new();
-        if !self.idle.is_over(if is_new { head } else { keep_alive.unwrap_or(head) }, context) {
-            return Poll::Pending;
-        }
-        if is_new {
-            self.idle.has_progressed();
+        let longest = if self.is_new { head } else { keep_alive.unwrap_or(head) };
+        ready!(self.idle.poll_over(self.waits_since + longest, context));
+        if self.is_new && !self.worker.idle.have_ended() {
+            self.is_new = false;
             self.state = ConnectionState::Writing {
                 unsent: last_answer(&too_slow()),
                 next: Next::Close,
@@ -258,9 +324,9 @@ impl FastPathConnection {
 }
 
 impl Future for FastPathConnection {
-    type Output = Left;
+    type Output = FastPathExit;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Left> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FastPathExit> {
         loop {
             let next = match self.poll_work(context) {
                 Poll::Ready(next) => next,
@@ -274,8 +340,8 @@ impl Future for FastPathConnection {
                     let load = async move { api.redirects.load(id).await }.instrument(span);
                     ConnectionState::Loading { load: Box::pin(AssertUnwindSafe(load).catch_unwind()), pending, rest }
                 }
-                Next::HandOver(unread) => return Poll::Ready(Left::ForDispatcher(unread)),
-                Next::Close => return Poll::Ready(Left::Closed),
+                Next::HandOver(unread) => return Poll::Ready(FastPathExit::ForDispatcher(unread)),
+                Next::Close => return Poll::Ready(FastPathExit::Closed),
             };
         }
     }

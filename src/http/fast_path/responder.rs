@@ -7,7 +7,7 @@ use std::time::Instant;
 use actix_web::http::header::HeaderValue;
 use tracing::Span;
 
-use super::encode::Encoder;
+use super::encode::{AfterAnswer, Encoder};
 use super::head::{Head, room};
 use crate::cache::links::Entry;
 use crate::cache::near::NearLinks;
@@ -46,8 +46,8 @@ pub struct PendingRequest {
     request: AdmittedRequest,
     fields: OwnedAnswerFields,
     request_id: HeaderValue,
-    /// Whether the client asked for the connection to be closed.
-    closes: bool,
+    /// How the connection goes on, if the process goes on.
+    then: AfterAnswer,
     /// When it was read.
     began: Instant,
 }
@@ -92,6 +92,17 @@ impl Responder {
         self.encoder.bytes()
     }
 
+    /// When what is answered was read.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Forgets the answers of the last call.
+    pub fn clear(&mut self) {
+        self.encoder.clear();
+        self.began = Instant::now();
+    }
+
     /// Answers the requests in `bytes`, one behind another.
     pub fn answer(&mut self, peer: Option<SocketAddr>, bytes: &[u8]) -> Next {
         self.encoder.clear();
@@ -105,12 +116,12 @@ impl Responder {
             let mut room = room();
             let Some(head) = Head::parse(rest, &mut room) else { return Next::HandOver(rest.to_vec()) };
             rest = &rest[head.length..];
-            let is_last = self.is_last(head.closes);
-            if let Err(pending) = self.answer_one(peer, &head, is_last) {
+            let then = self.then(head.then);
+            if let Err(pending) = self.answer_one(peer, &head, then) {
                 return Next::Load { pending, rest: rest.to_vec() };
             }
             self.api.metrics.redirects.times.observe(self.began.elapsed());
-            if is_last {
+            if then != AfterAnswer::GoesOn {
                 return Next::Close;
             }
             self.done = (self.encoder.bytes().len(), bytes.len() - rest.len());
@@ -126,15 +137,15 @@ impl Responder {
         rest: Vec<u8>,
     ) -> Next {
         self.encoder.clear();
-        let PendingRequest { request, fields, request_id, closes, began } = pending;
-        let is_last = self.is_last(*closes);
+        let PendingRequest { request, fields, request_id, then, began } = pending;
+        let then = self.then(*then);
         let Self { api, encoder, .. } = self;
         pending.span().in_scope(|| {
             let answer = request.answer_loaded(api, fields.as_fields(), loaded);
-            encoder.write(&answer, request.is_get, request.at, request_id.as_bytes(), is_last);
+            encoder.write(&answer, request.is_get, request.at, request_id.as_bytes(), then);
         });
         api.metrics.redirects.times.observe(began.elapsed());
-        if is_last { Next::Close } else { Next::Continue(rest) }
+        if then == AfterAnswer::GoesOn { Next::Continue(rest) } else { Next::Close }
     }
 
     /// Answers in the place of a call of [`answer`](Self::answer) with `bytes` that panicked: what it had answered before,
@@ -164,8 +175,9 @@ impl Responder {
     }
 
     /// Once the process was told to stop, a client that is told sends its next request elsewhere.
-    fn is_last(&self, closes: bool) -> bool {
-        closes || self.closes_always || !self.api.readiness.is_serving()
+    fn then(&self, wanted: AfterAnswer) -> AfterAnswer {
+        let goes_on = !self.closes_always && self.api.readiness.is_serving();
+        if wanted == AfterAnswer::GoesOn && !goes_on { AfterAnswer::Closes } else { wanted }
     }
 
     /// Answers one request; or tells what its answer needs, where its link is not in memory.
@@ -173,7 +185,7 @@ impl Responder {
         &mut self,
         peer: Option<SocketAddr>,
         head: &Head<'_, '_>,
-        is_last: bool,
+        then: AfterAnswer,
     ) -> Result<(), Box<PendingRequest>> {
         let Self { api, near, encoder, began, .. } = self;
         let made;
@@ -189,7 +201,7 @@ impl Responder {
             Err(retry_after) => {
                 api.notices.see_refused(peer, head.fields, &api.trusted_proxies);
                 let answer = Answer::Refused(Refusal::Limited(retry_after));
-                encoder.write(&answer, head.is_get, api.clock.now(), request_id, is_last);
+                encoder.write(&answer, head.is_get, api.clock.now(), request_id, then);
                 return Ok(());
             }
         };
@@ -202,7 +214,7 @@ impl Responder {
                     request,
                     fields: head.answer_fields.into(),
                     request_id: value_of(request_id),
-                    closes: head.closes,
+                    then: head.then,
                     began: *began,
                 }));
             };
@@ -213,7 +225,7 @@ impl Responder {
             (entry.as_deref(), by)
         };
         let answer = request.answer(api, head.answer_fields, link, by);
-        encoder.write(&answer, head.is_get, request.at, request_id, is_last);
+        encoder.write(&answer, head.is_get, request.at, request_id, then);
         Ok(())
     }
 }

@@ -64,6 +64,15 @@ fn requests() -> Vec<String> {
     .iter()
     .map(|line| format!("{line}\r\nHost: a\r\n\r\n"))
     .collect();
+    for (path, fields) in [
+        ("{link}", ""),
+        ("{link}", "Host: a\r\nConnection: close\r\n"),
+        ("{link}", "Host: a\r\nConnection: keep-alive\r\n"),
+        ("{link}", "Host: a\r\nX-Request-Id: mine-1\r\n"),
+        ("zzzzzzz", "Host: a\r\n"),
+    ] {
+        requests.push(format!("GET /{path} HTTP/1.0\r\n{fields}\r\n"));
+    }
     for fields in [
         "",
         "Host: a\r\nHost: b\r\n",

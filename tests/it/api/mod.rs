@@ -1,6 +1,7 @@
 mod analytics;
 mod authentication;
 mod child_keys;
+mod connections;
 mod edge;
 mod fast_path;
 mod fast_path_return;
