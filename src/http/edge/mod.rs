@@ -22,6 +22,17 @@ use tokio::net::TcpStream;
 use self::shared::SharedStream;
 use self::stream::ErrorRewritingStream;
 
+/// What serves requests that the fast path does not answer: actix's HTTP service.
+pub trait Dispatcher:
+    Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static
+{
+}
+
+impl<D> Dispatcher for D where
+    D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static
+{
+}
+
 /// How a connection left the dispatcher.
 pub enum DispatcherExit {
     Closed,

@@ -5,17 +5,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use actix_http::error::DispatchError;
-use actix_service::Service;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
-use super::Leave;
+use super::DrainSignal;
 use super::balance::Balance;
 use super::listener::Accepted;
-use crate::http::edge::shared::SharedStream;
 use crate::http::edge::stream::{ErrorRewritingStream, StreamSettings};
-use crate::http::edge::{DispatchedConnection, DispatcherExit};
+use crate::http::edge::{DispatchedConnection, Dispatcher, DispatcherExit};
 use crate::http::fast_path::{Begun, FastPathConnection, FastPathExit, FastPathWorker};
 use crate::readiness::Readiness;
 
@@ -24,31 +21,28 @@ pub struct Connections<D> {
     dispatcher: D,
     fast_path: Rc<FastPathWorker>,
     stream: StreamSettings,
-    leave: Leave,
+    drain: DrainSignal,
     pub balance: Balance,
     /// Who is woken when a connection closes.
     waiting: Cell<Option<Waker>>,
 }
 
-impl<D> Connections<D>
-where
-    D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static,
-{
+impl<D: Dispatcher> Connections<D> {
     pub fn new(
         dispatcher: D,
         fast_path: FastPathWorker,
         stream: StreamSettings,
-        leave: Leave,
+        drain: DrainSignal,
         balance: Balance,
     ) -> Self {
-        Self { dispatcher, fast_path: Rc::new(fast_path), stream, leave, balance, waiting: Cell::new(None) }
+        Self { dispatcher, fast_path: Rc::new(fast_path), stream, drain, balance, waiting: Cell::new(None) }
     }
 
     /// Has idle connections closed when it is time for that.
     pub fn start(&self) {
-        let (fast_path, leave) = (Rc::clone(&self.fast_path), self.leave.clone());
+        let (fast_path, drain) = (Rc::clone(&self.fast_path), self.drain.clone());
         spawn_local(async move {
-            leave.ended().await;
+            drain.idle_time_over().await;
             fast_path.end_idle();
         });
         let fast_path = Rc::clone(&self.fast_path);
@@ -135,10 +129,7 @@ impl<D> Drop for OpenConnection<D> {
     }
 }
 
-impl<D> OpenConnection<D>
-where
-    D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static,
-{
+impl<D: Dispatcher> OpenConnection<D> {
     /// On the fast path, and by the dispatcher whenever the client asks for more than short links.
     async fn serve(self, mut connection: FastPathConnection, peer: Option<SocketAddr>) {
         let Connections { dispatcher, fast_path, stream: settings, .. } = &*self.0;

@@ -16,7 +16,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use actix_http::body::MessageBody;
-use actix_http::error::DispatchError;
 use actix_http::{HttpService, KeepAlive, Request, Response};
 use actix_service::{Service, ServiceFactory, ServiceFactoryExt};
 use actix_web::Error;
@@ -26,6 +25,7 @@ use self::balance::{Balance, Workers};
 use self::connection::Connections;
 use self::worker::{WorkerMessage, WorkerThread};
 use super::Api;
+use super::edge::Dispatcher;
 use super::edge::shared::SharedStream;
 use super::edge::stream::StreamSettings;
 use super::fast_path::{FastPathWorker, Timeouts};
@@ -84,9 +84,9 @@ impl PublicServer {
         for (number, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
             let (api, routes) = (Arc::clone(api), routes.clone());
             let balance = server.workers.balance_of(number);
-            let leave = Leave { stop: stop.clone(), drain_idle_timeout: settings.drain_idle_timeout };
+            let drain = DrainSignal { stop: stop.clone(), drain_idle_timeout: settings.drain_idle_timeout };
             // Made in the worker's thread, where it stays.
-            let make = async move || make_connections(address, settings, api, leave, balance, routes).await;
+            let make = async move || make_connections(address, settings, api, drain, balance, routes).await;
             let thread = WorkerThread::start(number, socket, inbox, settings.shutdown_timeout, make, started.clone())?;
             server.threads.push(thread);
         }
@@ -116,16 +116,16 @@ impl PublicServer {
     }
 }
 
-/// Told when the server stops.
+/// Tells connections that the server stops.
 #[derive(Clone)]
-struct Leave {
+struct DrainSignal {
     stop: watch::Receiver<bool>,
     drain_idle_timeout: Duration,
 }
 
-impl Leave {
+impl DrainSignal {
     /// Ready when the server was told to stop, and idle connections have had their time for a last request.
-    async fn ended(mut self) {
+    async fn idle_time_over(mut self) {
         // An error: the server is gone.
         let _ = self.stop.wait_for(|stopping| *stopping).await;
         if !self.drain_idle_timeout.is_zero() {
@@ -139,12 +139,10 @@ async fn make_connections<F, S, B>(
     address: SocketAddr,
     settings: Settings,
     api: Arc<Api>,
-    leave: Leave,
+    drain: DrainSignal,
     balance: Balance,
     routes: F,
-) -> io::Result<
-    Connections<impl Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static>,
->
+) -> io::Result<Connections<impl Dispatcher>>
 where
     F: Fn() -> S,
     S: ServiceFactory<Request, Config = (), Error = Error, InitError = ()> + 'static,
@@ -156,8 +154,8 @@ where
     let Settings { head_timeout, send_timeout, keep_alive, disconnect_timeout, .. } = settings;
     let dispatcher = HttpService::build()
         .graceful_shutdown_signal({
-            let leave = leave.clone();
-            move || leave.clone().ended()
+            let drain = drain.clone();
+            move || drain.clone().idle_time_over()
         })
         .keep_alive(KeepAlive::from(keep_alive))
         .client_request_timeout(head_timeout)
@@ -171,5 +169,5 @@ where
     let fast_path = (!api.reporting.is_on()).then(|| api.readiness.clone());
     let stream = StreamSettings { head_timeout, send_timeout, fast_path };
     let fast_path = FastPathWorker::new(api, Timeouts { head: head_timeout, send: send_timeout, keep_alive });
-    Ok(Connections::new(dispatcher, fast_path, stream, leave, balance))
+    Ok(Connections::new(dispatcher, fast_path, stream, drain, balance))
 }

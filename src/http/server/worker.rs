@@ -2,15 +2,13 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use actix_http::error::DispatchError;
-use actix_service::Service;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -18,7 +16,7 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::connection::Connections;
 use super::listener::{Acceptance, Accepted, Listener};
-use crate::http::edge::shared::SharedStream;
+use crate::http::edge::Dispatcher;
 
 /// Connections that are accepted in one turn. Then those that are open have theirs.
 const ACCEPTED_AT_ONCE: usize = 32;
@@ -45,17 +43,14 @@ impl WorkerThread {
     ///
     /// # Errors
     /// When there can be no further thread.
-    pub fn start<D>(
+    pub fn start<D: Dispatcher>(
         number: usize,
         socket: TcpListener,
         inbox: UnboundedReceiver<WorkerMessage>,
         shutdown_timeout: Duration,
         make: impl AsyncFnOnce() -> io::Result<Connections<D>> + Send + 'static,
         started: mpsc::Sender<io::Result<()>>,
-    ) -> io::Result<Self>
-    where
-        D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static,
-    {
+    ) -> io::Result<Self> {
         let (ends, ended) = oneshot::channel();
         let run = move || {
             // What is left of connections is dropped with it.
@@ -104,16 +99,13 @@ struct Worker<D> {
     next_look: Option<Pin<Box<Sleep>>>,
 }
 
-impl<D> Worker<D>
-where
-    D: Service<(SharedStream, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static,
-{
+impl<D: Dispatcher> Worker<D> {
     /// Accepts connections until it is told to stop, and then waits for their end.
     async fn run(mut self, shutdown_timeout: Duration) {
         self.connections.start();
         poll_fn(|context| self.poll_accepting(context)).await;
         let Self { listener, mut inbox, connections, .. } = self;
-        // Whoever has connected until now is answered.
+        // Connections that have come until now are answered.
         while let Some(Acceptance::Connection(accepted)) = listener.accept() {
             connections.serve(accepted);
         }
@@ -161,7 +153,7 @@ where
             self.pause = None;
         }
         while !self.connections.balance.has_room() {
-            // Own connections that close tell; those of other workers do not.
+            // A connection of this worker wakes it when it closes; one of another worker does not.
             self.connections.wake_at_next_close(context);
             let next_look = self.next_look.get_or_insert_with(|| Box::pin(sleep(LOOK_FOR_ROOM_EVERY)));
             ready!(next_look.as_mut().poll(context));
