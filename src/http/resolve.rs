@@ -43,7 +43,7 @@ impl AdmittedRequest {
         Ok(Self { id, is_get, client, at })
     }
 
-    /// Counts what was found, records the hit, and tells the answer. Where the answer does not go out after all, the hit counts
+    /// Counts what was found, records the hit, and returns the answer. Where the answer does not go out after all, the hit counts
     /// nevertheless.
     pub fn answer<'a>(
         &self,
@@ -66,7 +66,7 @@ impl AdmittedRequest {
         })
     }
 
-    /// As [`answer`](Self::answer), with what [`RedirectService::load`](crate::service::redirects::RedirectService::load) told.
+    /// As [`answer`](Self::answer), with the result of [`RedirectService::load`](crate::service::redirects::RedirectService::load).
     pub fn answer_loaded<'a>(
         &self,
         api: &Api,

@@ -9,7 +9,7 @@ use crate::http::problem::{Problem, ProblemKind};
 
 /// Finds the dispatcher's own answer, the last of its connection, at the end of what is to be written.
 ///
-/// It is told from those of the handlers by having no header field but length, connection and date: theirs have at least
+/// It differs from those of the handlers by having no header field but length, connection and date: theirs have at least
 /// a request id. Answers end in a body or in other fields, so that a look at a few bytes is enough for nearly all.
 pub fn bare_answer(bytes: &[u8]) -> Option<(usize, Problem)> {
     const DATE: &[u8] = b"date: Thu, 01 Jan 1970 00:00:00 GMT";

@@ -1,7 +1,7 @@
 //! A thin service between the dispatcher and the router. Redirects that do not come by the fast path are answered here: the
 //! router would cost them a good quarter more. Everything else goes on to the routes.
 //!
-//! Also here, because it is for every answer: the request id, what is told of the request, and a panic turned into an answer.
+//! Also here, because it is for every answer: the request id, the report of the request, and a panic turned into an answer.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -92,12 +92,12 @@ where
 
     fn call(&self, request: Request) -> EdgeFuture<B> {
         let at_work = request.conn_data::<Handlers>().map(Handlers::enter);
-        // Once the service was told to stop, every answer is its connection's last: a client that is told sends its next
+        // While the service stops, every answer is its connection's last: a client that sees this sends its next
         // request elsewhere, and none is lost on its way to a connection that is being closed.
         let answer = match self.answer(request) {
-            Answering::Now(answer) if self.api.readiness.is_serving() => Answer::Now(ready(Ok(answer))),
-            Answering::Now(answer) => Answer::Now(ready(Ok(answer.into_last()))),
-            Answering::Later(answer) => Answer::Later(answer, self.api.readiness.clone()),
+            Answered::Now(answer) if self.api.readiness.is_serving() => PendingAnswer::Now(ready(Ok(answer))),
+            Answered::Now(answer) => PendingAnswer::Now(ready(Ok(answer.into_last()))),
+            Answered::Later(answer) => PendingAnswer::Later(answer, self.api.readiness.clone()),
         };
         EdgeFuture { answer, _at_work: at_work }
     }
@@ -108,7 +108,7 @@ where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: 'static,
 {
-    fn answer(&self, request: Request) -> Answering<B> {
+    fn answer(&self, request: Request) -> Answered<B> {
         let id = request_id(request.headers());
         let report = self.api.reporting.begin(request.head(), &id);
         if request.headers().get(HOST).is_some_and(|host| !is_host(host.as_bytes())) {
@@ -120,10 +120,10 @@ where
             if let Some(report) = report {
                 report.answered(None, answer.status(), None);
             }
-            return Answering::Now(EdgeResponse::Bare(with_request_id(answer, id)));
+            return Answered::Now(EdgeResponse::Bare(with_request_id(answer, id)));
         }
         let Some(short_id) = redirect::short_id_of(request.head()) else {
-            return Answering::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
+            return Answered::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
         };
         let began = Instant::now();
         let resolve = AssertUnwindSafe(|| redirect::resolve(&self.api, request.head(), short_id));
@@ -131,13 +131,13 @@ where
             Ok(Resolved::Answered(answer)) => answer,
             Ok(Resolved::NotCached(admitted)) => {
                 let api = Arc::clone(&self.api);
-                return Answering::Later(Box::pin(load(api, request, (id, report), admitted, began)));
+                return Answered::Later(Box::pin(load(api, request, (id, report), admitted, began)));
             }
             Err(_) => redirect_panicked(&self.api),
         };
         self.api.metrics.redirects.dispatched(began.elapsed());
-        tell_redirect(report, &answer);
-        Answering::Now(EdgeResponse::Bare(with_request_id(answer, id)))
+        report_redirect(report, &answer);
+        Answered::Now(EdgeResponse::Bare(with_request_id(answer, id)))
     }
 }
 
@@ -153,7 +153,7 @@ async fn load<B>(
     let loading = watched(report.as_ref(), loading.instrument(span_of(&id)));
     let answer = loading.await.unwrap_or_else(|_| redirect_panicked(&api));
     api.metrics.redirects.dispatched(began.elapsed());
-    tell_redirect(report, &answer);
+    report_redirect(report, &answer);
     Ok(EdgeResponse::Bare(with_request_id(answer, id)))
 }
 
@@ -203,7 +203,7 @@ fn is_whole(status: StatusCode, headers: &HeaderMap) -> bool {
 }
 
 /// With the id of the hit, by which its webhooks can be followed.
-fn tell_redirect(report: Option<Report>, answer: &Response<BoxBody>) {
+fn report_redirect(report: Option<Report>, answer: &Response<BoxBody>) {
     if let Some(report) = report {
         report.answered(Some(REDIRECT), answer.status(), answer.extensions().get::<HitId>().copied());
     }
@@ -277,21 +277,21 @@ impl<B> From<EdgeResponse<B>> for Response<EitherBody<BoxBody, B>> {
 }
 
 /// What was made of a request: its answer, or work that leads to it.
-enum Answering<B> {
+enum Answered<B> {
     Now(EdgeResponse<B>),
     Later(LocalBoxFuture<'static, Result<EdgeResponse<B>, Error>>),
 }
 
 /// An answer, and the note that a request is at work until it is there.
 pub struct EdgeFuture<B> {
-    answer: Answer<B>,
+    answer: PendingAnswer<B>,
     _at_work: Option<HandlerGuard>,
 }
 
 /// Ready at once for redirects from cache, without a box.
-enum Answer<B> {
+enum PendingAnswer<B> {
     Now(Ready<Result<EdgeResponse<B>, Error>>),
-    /// Whether the service is told to stop is seen when the answer is there.
+    /// Whether the service stops is read when the answer is there.
     Later(LocalBoxFuture<'static, Result<EdgeResponse<B>, Error>>, Readiness),
 }
 
@@ -300,8 +300,8 @@ impl<B> Future for EdgeFuture<B> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.answer {
-            Answer::Now(answer) => answer.poll_unpin(context),
-            Answer::Later(answer, readiness) => {
+            PendingAnswer::Now(answer) => answer.poll_unpin(context),
+            PendingAnswer::Later(answer, readiness) => {
                 let answer = answer.as_mut().poll(context);
                 if readiness.is_serving() { answer } else { answer.map_ok(EdgeResponse::into_last) }
             }

@@ -174,7 +174,7 @@ impl Responder {
         Next::Close
     }
 
-    /// Once the process was told to stop, a client that is told sends its next request elsewhere.
+    /// While the process stops, a client that sees this sends its next request elsewhere.
     fn then(&self, wanted: AfterAnswer) -> AfterAnswer {
         let goes_on = !self.closes_always && self.api.readiness.is_serving();
         if wanted == AfterAnswer::GoesOn && !goes_on { AfterAnswer::Closes } else { wanted }

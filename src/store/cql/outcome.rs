@@ -52,13 +52,13 @@ impl CqlError {
 
 /// What one attempt of a request has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttemptResult {
+pub enum StatementResult {
     NotApplied,
     Unknown,
     Unusable,
 }
 
-impl AttemptResult {
+impl StatementResult {
     fn error(self, reason: String) -> CqlError {
         match self {
             Self::NotApplied => CqlError::NotApplied(reason),
@@ -69,21 +69,21 @@ impl AttemptResult {
 }
 
 /// The result of an attempt that ended with this error.
-pub fn attempt_result(error: &RequestAttemptError, is_lwt: bool) -> AttemptResult {
+pub fn attempt_result(error: &RequestAttemptError, is_lwt: bool) -> StatementResult {
     match error {
         RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => {
-            AttemptResult::Unusable
+            StatementResult::Unusable
         }
-        RequestAttemptError::UnableToAllocStreamId => AttemptResult::NotApplied,
+        RequestAttemptError::UnableToAllocStreamId => StatementResult::NotApplied,
         RequestAttemptError::DbError(error, _) => result_of_error(error, is_lwt),
         // The request was sent, and its answer is lost or can't be read.
-        _ => AttemptResult::Unknown,
+        _ => StatementResult::Unknown,
     }
 }
 
-fn result_of_error(error: &DbError, is_lwt: bool) -> AttemptResult {
+fn result_of_error(error: &DbError, is_lwt: bool) -> StatementResult {
     match error {
-        DbError::IsBootstrapping | DbError::Unprepared { .. } => AttemptResult::NotApplied,
+        DbError::IsBootstrapping | DbError::Unprepared { .. } => StatementResult::NotApplied,
         // The coordinator checks whether enough replicas are alive before it does anything. An LWT has several rounds
         // with such a check: it may be refused in a later one after it was accepted.
         DbError::Unavailable { .. }
@@ -91,7 +91,7 @@ fn result_of_error(error: &DbError, is_lwt: bool) -> AttemptResult {
         | DbError::RateLimitReached { rejected_by_coordinator: true, .. }
             if !is_lwt =>
         {
-            AttemptResult::NotApplied
+            StatementResult::NotApplied
         }
         DbError::SyntaxError
         | DbError::Invalid
@@ -100,10 +100,10 @@ fn result_of_error(error: &DbError, is_lwt: bool) -> AttemptResult {
         | DbError::AuthenticationError
         | DbError::Unauthorized
         | DbError::ConfigError
-        | DbError::ProtocolError => AttemptResult::Unusable,
+        | DbError::ProtocolError => StatementResult::Unusable,
         // Time-outs and failures of replicas: some may have the write, and propagate it. An LWT that timed out while it
         // read may have completed the proposal of another, or its own.
-        _ => AttemptResult::Unknown,
+        _ => StatementResult::Unknown,
     }
 }
 

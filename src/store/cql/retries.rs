@@ -2,7 +2,7 @@
 
 use scylla::policies::retry::{RequestInfo, RetryDecision, RetryPolicy, RetrySession};
 
-use super::outcome::{AttemptResult, attempt_result};
+use super::outcome::{StatementResult, attempt_result};
 
 /// How often one request is retried on another node.
 const MOST_RETRIES: usize = 2;
@@ -15,14 +15,14 @@ enum Retry {
 }
 
 /// By the result of the attempt, and whether the request is idempotent.
-const RULES: [((AttemptResult, bool), Retry); 6] = [
-    ((AttemptResult::NotApplied, true), Retry::AnotherNode),
-    ((AttemptResult::NotApplied, false), Retry::AnotherNode),
-    ((AttemptResult::Unknown, true), Retry::AnotherNode),
+const RULES: [((StatementResult, bool), Retry); 6] = [
+    ((StatementResult::NotApplied, true), Retry::AnotherNode),
+    ((StatementResult::NotApplied, false), Retry::AnotherNode),
+    ((StatementResult::Unknown, true), Retry::AnotherNode),
     // Whether it was applied is settled by reading (`Cql::settled`).
-    ((AttemptResult::Unknown, false), Retry::Fail),
-    ((AttemptResult::Unusable, true), Retry::Fail),
-    ((AttemptResult::Unusable, false), Retry::Fail),
+    ((StatementResult::Unknown, false), Retry::Fail),
+    ((StatementResult::Unusable, true), Retry::Fail),
+    ((StatementResult::Unusable, false), Retry::Fail),
 ];
 
 /// Retries on another node if the request cannot be applied twice by that.
@@ -40,7 +40,7 @@ struct Session {
 }
 
 impl Session {
-    fn decide(&mut self, result: AttemptResult, is_idempotent: bool) -> Retry {
+    fn decide(&mut self, result: StatementResult, is_idempotent: bool) -> Retry {
         let rule = RULES.into_iter().find(|(case, _)| *case == (result, is_idempotent));
         match rule {
             Some((_, Retry::AnotherNode)) if self.retried < MOST_RETRIES => {
@@ -72,22 +72,22 @@ mod tests {
 
     #[test]
     fn an_lwt_of_unknown_outcome_is_never_sent_again() {
-        assert_eq!(Session { retried: 0 }.decide(AttemptResult::Unknown, false), Retry::Fail);
-        assert_eq!(Session { retried: 0 }.decide(AttemptResult::NotApplied, false), Retry::AnotherNode);
+        assert_eq!(Session { retried: 0 }.decide(StatementResult::Unknown, false), Retry::Fail);
+        assert_eq!(Session { retried: 0 }.decide(StatementResult::NotApplied, false), Retry::AnotherNode);
     }
 
     #[test]
     fn retries_come_to_an_end() {
         let mut session = Session { retried: 0 };
-        let decisions: Vec<_> = (0..4).map(|_| session.decide(AttemptResult::Unknown, true)).collect();
+        let decisions: Vec<_> = (0..4).map(|_| session.decide(StatementResult::Unknown, true)).collect();
         assert_eq!(decisions, [Retry::AnotherNode, Retry::AnotherNode, Retry::Fail, Retry::Fail]);
         session.reset();
-        assert_eq!(session.decide(AttemptResult::NotApplied, true), Retry::AnotherNode);
+        assert_eq!(session.decide(StatementResult::NotApplied, true), Retry::AnotherNode);
     }
 
     #[test]
     fn every_case_has_one_rule() {
-        for result in [AttemptResult::NotApplied, AttemptResult::Unknown, AttemptResult::Unusable] {
+        for result in [StatementResult::NotApplied, StatementResult::Unknown, StatementResult::Unusable] {
             for is_idempotent in [true, false] {
                 assert_eq!(RULES.iter().filter(|(case, _)| *case == (result, is_idempotent)).count(), 1);
             }
