@@ -1,5 +1,5 @@
 //! Background threads, which have a lower priority than threads that answer redirects: they count, write, merge, and
-//! create the journal's segments.
+//! create the journal's segments. Also values of which each thread has its own.
 
 use std::cell::Cell;
 use std::io;
@@ -29,15 +29,68 @@ pub fn lower_priority() {
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "can't lower a thread's priority");
     }
+    take_turns_of(BACKGROUND_TURN);
 }
+
+/// Has the scheduler let the current thread, which answers requests, run as soon as there is something to do.
+///
+/// A thread that is woken takes the core from one whose turns are longer. Among equal ones it waits until the other's turn
+/// of some milliseconds is over, whatever their priorities.
+pub fn answer_soon() {
+    take_turns_of(FOREGROUND_TURN);
+}
+
+/// The shortest turns that the scheduler gives.
+const FOREGROUND_TURN: Duration = Duration::from_micros(100);
+const BACKGROUND_TURN: Duration = Duration::from_micros(200);
+
+/// Asks the scheduler for turns of this length (Linux 6.12; earlier ones ignore it).
+fn take_turns_of(turn: Duration) {
+    let mut attributes = SchedulingAttributes::default();
+    let size = SchedulingAttributes::BYTES;
+    // SAFETY: the kernel writes at most `size` bytes, as many as the structure has; thread 0 is the current one.
+    #[allow(unsafe_code, reason = "no library has this call")]
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    // Of real-time policies `runtime` is something else.
+    if got != 0 || !matches!(i32::try_from(attributes.policy), Ok(libc::SCHED_OTHER | libc::SCHED_BATCH)) {
+        return;
+    }
+    attributes.runtime = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+    // SAFETY: the kernel reads as many bytes as the structure says that it has.
+    #[allow(unsafe_code, reason = "no library has this call")]
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if set != 0 {
+        tracing::debug!(error = %io::Error::last_os_error(), "can't set the length of a thread's turns");
+    }
+}
+
+/// `struct sched_attr` of Linux, in its first version.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+impl SchedulingAttributes {
+    const BYTES: libc::c_uint = 48;
+}
+
+const _: () = assert!(size_of::<SchedulingAttributes>() == SchedulingAttributes::BYTES as usize);
 
 /// How long background work runs before it yields: a thread that answers redirects on the same core waits at most
 /// this long.
 const SHORTEST_RUN: Duration = Duration::from_micros(100);
 /// The same, if other threads always need the core.
-const LONGEST_RUN: Duration = Duration::from_micros(200);
-/// How long a thread that answers requests runs before it yields, while background threads wait for a core: twice as
-/// long as they do, so that they get a third of a core that is always needed. Counting needs less than that.
+const LONGEST_RUN: Duration = Duration::from_micros(150);
+/// How long a thread that answers requests runs before it yields, while background threads wait for a core: more than twice
+/// as long as they do, so that they get a quarter of a core that is always needed. Counting needs less than that.
 const FOREGROUND_RUN: Duration = Duration::from_micros(400);
 
 /// Background threads that have yielded and have not got a core again.
@@ -82,13 +135,76 @@ fn run_time_after(away: Duration) -> Duration {
     (away / 2).clamp(SHORTEST_RUN, LONGEST_RUN)
 }
 
+/// Of a value that many threads change, one for each thread, on cache lines of its own: a core that changes a line takes
+/// it away from all others. Two lines, because CPUs fetch them in pairs.
+///
+/// Threads beyond [`SLOTS`] share, so values are atomics.
+#[derive(Debug)]
+pub struct PerThread<T>(Box<[CacheLines<T>; SLOTS]>);
+
+const SLOTS: usize = 64;
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct CacheLines<T>(T);
+
+/// The number of the next thread that changes such a value.
+static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+fn thread_number() -> usize {
+    NUMBER.get().unwrap_or_else(|| {
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(Some(number));
+        number
+    })
+}
+
+impl<T> PerThread<T> {
+    /// The current thread's.
+    pub fn own(&self) -> &T {
+        &self.0[thread_number() % SLOTS].0
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &T> + Clone {
+        self.0.iter().map(|lines| &lines.0)
+    }
+}
+
+impl<T: Default> Default for PerThread<T> {
+    fn default() -> Self {
+        Self(Box::new(std::array::from_fn(|_| CacheLines::default())))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
+
+    #[test]
+    fn threads_have_values_of_their_own_that_add_up() {
+        let counts = PerThread::<AtomicU64>::default();
+        let places: Vec<usize> = std::thread::scope(|scope| {
+            let count = || {
+                let own = counts.own();
+                own.fetch_add(1, Ordering::Relaxed);
+                std::ptr::from_ref(own) as usize
+            };
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(count)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(counts.all().map(|count| count.load(Ordering::Relaxed)).sum::<u64>(), 3);
+        assert!(places.iter().all(|place| place.is_multiple_of(128)), "{places:?}");
+    }
 
     #[test]
     fn background_work_runs_longer_after_others_took_more() {
         let after = |away| run_time_after(Duration::from_micros(away)).as_micros();
-        assert_eq!([0, 150, 300, 2_000, 1_000_000].map(after), [100, 100, 150, 200, 200]);
+        assert_eq!([0, 150, 250, 2_000, 1_000_000].map(after), [100, 100, 125, 150, 150]);
     }
 }

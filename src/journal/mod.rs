@@ -39,10 +39,11 @@ use self::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use self::reader::JournalReader;
 use self::record::{HitRecord, hit_id};
 use self::recovery::{LOCK_FILE, inspect_directory, segment_path};
-use self::segment::{CacheLines, Prepare, Segment, free_blocks};
+use self::segment::{Prepare, Segment, free_blocks};
 use self::stats::DiskUse;
 use self::upkeep::JournalUpkeep;
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
+use crate::threads::PerThread;
 
 pub use self::backoff::NotRecorded;
 pub use self::recovery::files;
@@ -134,7 +135,7 @@ impl LockedDirectory {
             }),
             live: Mutex::default(),
             backoff: AppendBackoff::new(settings.retry_interval),
-            appended: CacheLines::default(),
+            appended: PerThread::default(),
             disk: DiskUse::default(),
             read_upto: AtomicU64::new(cursor.0),
             directory_changed: AtomicBool::new(false),
@@ -219,7 +220,7 @@ impl JournalWriter {
             let full = match active.as_deref() {
                 Some(segment) => match segment.append(len, |out| hit.encode(out)) {
                     Ok(end) => {
-                        self.shared.appended.0.fetch_add(1, Ordering::Relaxed);
+                        self.shared.appended.own().fetch_add(1, Ordering::Relaxed);
                         if segment.is_to_wake(end) {
                             self.shared.wake_page_maker();
                         }
@@ -253,7 +254,7 @@ struct SharedJournal {
     /// The segments of this process that are not deleted yet. The active segment is the last one.
     live: Mutex<VecDeque<Arc<Segment>>>,
     pub backoff: AppendBackoff,
-    appended: CacheLines<AtomicU64>,
+    appended: PerThread<AtomicU64>,
     disk: DiskUse,
     read_upto: AtomicU64,
     /// Whether files were created or deleted since the directory was last synced.
@@ -401,7 +402,7 @@ impl SharedJournal {
         let written_upto =
             lock_of(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
         JournalStats {
-            appended: self.appended.0.load(Ordering::Relaxed),
+            appended: self.appended.all().map(|count| count.load(Ordering::Relaxed)).sum(),
             not_recorded: self.backoff.hits_not_recorded(),
             bytes_on_disk: self.disk.bytes.load(Ordering::Relaxed),
             disk_budget: self.settings.disk_budget,

@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -25,6 +26,8 @@ const PAGE_BYTES: usize = 4096;
 const CHUNK_BYTES: usize = 8 * PAGE_BYTES;
 /// Pages are released in steps of this length, which take about 0.1 ms each.
 const RELEASE_BYTES: usize = 4 << 20;
+/// Pages are written to the disk in steps of this length, which take about 0.05 ms each.
+const WRITE_BYTES: usize = 256 << 10;
 /// The longest page that systems commonly have.
 const LONGEST_PAGE_BYTES: usize = 64 << 10;
 
@@ -48,6 +51,8 @@ pub struct Mapped {
     read_upto: AtomicUsize,
     /// The offset up to which memory was released.
     released_upto: AtomicUsize,
+    /// The offset up to which the kernel was asked to write pages to the disk.
+    written_upto: AtomicUsize,
     /// The offset up to which all frames are published and on the disk.
     synced_upto: AtomicUsize,
 }
@@ -55,9 +60,9 @@ pub struct Mapped {
 /// Puts a value that all writers change on cache lines of its own, which prevents false sharing. Two lines, because
 /// CPUs fetch them in pairs. If two threads have counters on the same line, an addition takes up to 5 ns, otherwise
 /// 2 ns (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct CacheLines<T>(pub T);
+struct CacheLines<T>(T);
 
 /// A segment of the running journal.
 pub type Segment = Log<Mapped>;
@@ -111,6 +116,7 @@ impl Log<Mapped> {
             making_ready: Mutex::default(),
             read_upto: AtomicUsize::new(0),
             released_upto: AtomicUsize::new(0),
+            written_upto: AtomicUsize::new(0),
             synced_upto: AtomicUsize::new(0),
         };
         Ok(Self::new(memory, header.seed(), capacity))
@@ -178,6 +184,7 @@ impl Log<Mapped> {
         if self.memory().synced_upto.load(Ordering::Relaxed) == reserved {
             return Ok(false);
         }
+        self.memory().begin_writing(reserved);
         self.memory().map.flush_range(0, reserved)?;
         if read_upto == reserved {
             self.memory().synced_upto.store(reserved, Ordering::Relaxed);
@@ -277,6 +284,19 @@ impl Mapped {
     #[cold]
     fn make_all_ready(&self, end: usize) {
         while self.make_ready(end) {}
+    }
+
+    /// Has the kernel begin to write pages that no flush has covered, a few at a time: a flush that finds them all occupies
+    /// the core for milliseconds.
+    fn begin_writing(&self, upto: usize) {
+        let start = self.written_upto.swap(upto, Ordering::Relaxed) / PAGE_BYTES * PAGE_BYTES;
+        for start in (start..upto).step_by(WRITE_BYTES) {
+            let bytes = WRITE_BYTES.min(upto - start);
+            let (Ok(start), Ok(bytes)) = (i64::try_from(start), i64::try_from(bytes)) else { return };
+            // SAFETY: it takes no memory, and the descriptor is the file's. If it fails, the flush does all of it.
+            let _ = unsafe { libc::sync_file_range(self.file.as_raw_fd(), start, bytes, libc::SYNC_FILE_RANGE_WRITE) };
+            yield_periodically();
+        }
     }
 
     fn release_read(&self) {

@@ -138,7 +138,7 @@ impl Metrics {
     pub fn render(&self) -> String {
         with_local_recorder(&self.recorder, || self.process.collect());
         self.reads().iter().for_each(|read| read());
-        self.handle.render() + &self.redirects.times.render(&REDIRECT_DURATION)
+        self.handle.render() + &self.redirects.render_times(&REDIRECT_DURATION)
     }
 
     fn gauge(&self, definition: &Definition, labels: Labels<'_>) -> Gauge {

@@ -29,6 +29,7 @@ mod cell;
 mod creation;
 mod deliveries;
 mod files;
+mod idle;
 mod latency;
 mod nginx;
 mod redirects;
@@ -65,6 +66,8 @@ enum Scenario {
     Wide,
     /// A connection for each request.
     Connections,
+    /// Memory of 10,000 idle kept connections.
+    Idle,
     /// QR codes, PNG and SVG.
     Qr,
     /// Latency of the hot redirect at a fixed rate.
@@ -154,6 +157,9 @@ impl Contest {
         let block = redirects::pinned(self, &field, report)?;
         if self.wants(Scenario::Latency) {
             latency::measure(self, &field, &block, report)?;
+        }
+        if self.wants(Scenario::Idle) {
+            idle::measure(self, report)?;
         }
         drop(field);
         if self.wants(Scenario::Unpinned) {

@@ -17,6 +17,8 @@ pub enum Duty {
     Log,
     /// The same, with connections that are kept by the kernel until their first bytes are there.
     LogDeferred,
+    /// The same, with room for many connections.
+    LogManyConnections,
     /// And a limit for each client that is looked at.
     LimitAndLog,
 }
@@ -27,6 +29,7 @@ impl Duty {
             Self::Constant => "nginx, constant",
             Self::Log => "nginx, log",
             Self::LogDeferred => "nginx, log, deferred",
+            Self::LogManyConnections => "nginx, log, room for 16,384",
             Self::LimitAndLog => "nginx, limit and log",
         }
     }
@@ -46,14 +49,19 @@ fn configuration(duty: Duty, way: Way, address: &str) -> String {
     let workers = if way.is_pinned() { "1" } else { "auto" };
     let log = match duty {
         Duty::Constant => "off",
-        Duty::Log | Duty::LogDeferred | Duty::LimitAndLog => "access.log combined buffer=64k flush=1s",
+        Duty::Log | Duty::LogDeferred | Duty::LogManyConnections | Duty::LimitAndLog => {
+            "access.log combined buffer=64k flush=1s"
+        }
     };
     let deferred = if duty == Duty::LogDeferred { " deferred" } else { "" };
+    let connections = if duty == Duty::LogManyConnections { 16_384 } else { 4_096 };
     let redirect = format!("return 302 {};", seed::target(0));
     // A request is limited behind the phase in which `return` answers it. So the location refuses everybody, which comes
     // behind the limit, and answers that with the redirect: no file is touched, and nothing is logged of it.
     let locations = match duty {
-        Duty::Constant | Duty::Log | Duty::LogDeferred => format!("location / {{ {redirect} }}"),
+        Duty::Constant | Duty::Log | Duty::LogDeferred | Duty::LogManyConnections => {
+            format!("location / {{ {redirect} }}")
+        }
         Duty::LimitAndLog => format!(
             "limit_req zone=clients burst=1000000 nodelay;
         location / {{ deny all; error_page 403 = @redirect; }}
@@ -65,7 +73,7 @@ fn configuration(duty: Duty, way: Way, address: &str) -> String {
 daemon off;
 pid nginx.pid;
 error_log error.log crit;
-events {{ worker_connections 4096; }}
+events {{ worker_connections {connections}; }}
 http {{
     access_log {log};
     keepalive_requests 1000000000;

@@ -119,20 +119,22 @@ pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<B
     let block = Block::run(&cells, contest.options.rounds, contest.options.seconds)?;
     contest.doubt(report, check_spread(block.of(RECORD), block.of(HOT)))?;
     tell(&block, field, &hot, report);
-    tell_memory_at_rest(field, report);
+    tell_memory(field, &block, report);
     Ok(block)
 }
 
-/// Memory before any load and after it.
-fn tell_memory_at_rest(field: &Field, report: &mut Report) {
+/// Memory before any load, under it and after it.
+fn tell_memory(field: &Field, block: &Block, report: &mut Report) {
     let after = field.at_rest();
     let mut text = format!(
-        "## Memory at rest\n\nResident memory of all of a server's processes (`VmRSS`, in MiB), {} s after its start, and as long \
-         after the last load above has ended.\n\n| | after the start | after the load |\n|---|---|---|\n",
+        "## Memory\n\nResident memory of all of a server's processes, in MiB: `VmRSS` {0} s after its start, right after a run of hot \
+         redirects (the median over the rounds), and {0} s after the last load above has ended; and `VmHWM`, the most that was resident \
+         so far.\n\n| | at rest after the start | under load | at rest after the load | at most |\n|---|---|---|---|---|\n",
         AT_REST_AFTER.as_secs()
     );
     for ((server, started), after) in field.servers().zip(&field.started).zip(&after) {
-        writeln!(text, "| {} | {started:.1} | {after:.1} |", server.name).unwrap();
+        let (under, most) = (block.of(server.name).figures(RESIDENT).median(), server.resident_mib("VmHWM"));
+        writeln!(text, "| {} | {started:.1} | {under:.1} | {after:.1} | {most:.1} |", server.name).unwrap();
     }
     report.add(&(text + "\n"));
     let own = |all: &[f64]| Figures(vec![all[all.len() - 1]]);

@@ -51,6 +51,16 @@ impl Report {
         self.note(what, format!("at most {bound}"), figures, |figure| figure <= bound);
     }
 
+    /// Notes figures of the rounds, of which so many among so many are to be at most `bound`.
+    pub fn at_most_in(&mut self, what: &'static str, bound: f64, figures: &Figures, (most, all): (usize, usize)) {
+        self.note(what, format!("at most {bound} in {most} of {all} rounds"), figures, |figure| figure <= bound);
+        if let Some(Bound { told: Some(Told { is_reached, rounds: Some((reached, rounds)), .. }), .. }) =
+            self.bounds.last_mut()
+        {
+            *is_reached = *reached * all >= *rounds * most;
+        }
+    }
+
     /// Notes figures of the rounds, whose median is to be at least `bound`.
     pub fn at_least(&mut self, what: &'static str, bound: f64, figures: &Figures) {
         self.note(what, format!("at least {bound}"), figures, |figure| figure >= bound);

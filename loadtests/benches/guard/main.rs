@@ -1,4 +1,4 @@
-//! How many instructions the dearest and the most frequent work takes: the redirect, the admission of a key's request, a QR
+//! How many instructions the dearest and the most frequent work takes: the redirect, alone and with its connection, the admission of a key's request, a QR
 //! code, the counting of a hit, the analytics record, a signed webhook.
 //!
 //! Instructions, not seconds: they are the same on a busy machine, so CI can hold them to a line. `loadtests/guard/run check`
@@ -32,7 +32,7 @@ use signpost::domain::window::SlidingWindow;
 use signpost::journal::record::HitRecord;
 use uuid::Uuid;
 
-use self::redirect::{Outcome, Redirects};
+use self::redirect::{KeptConnections, NewConnections, Outcome, Redirects};
 
 mod redirect;
 
@@ -90,6 +90,32 @@ fn found_by_edge(redirects: Redirects) -> Redirects {
 }
 
 library_benchmark_group!(name = redirects, benchmarks = [found, not_found, limited, found_by_edge]);
+
+// A redirect with what a worker does for its connection: reading and sending, and what the runtime does.
+
+fn all_answered(mut connections: NewConnections) {
+    connections.check();
+}
+
+#[library_benchmark]
+#[bench::of_100(args = (100), setup = NewConnections::ready, teardown = all_answered)]
+fn first_request(connections: NewConnections) -> NewConnections {
+    connections.all();
+    connections
+}
+
+fn kept_answered(mut connections: KeptConnections) {
+    connections.check();
+}
+
+#[library_benchmark]
+#[bench::of_1000(args = (1000), setup = KeptConnections::ready, teardown = kept_answered)]
+fn next_request(mut connections: KeptConnections) -> KeptConnections {
+    connections.all();
+    connections
+}
+
+library_benchmark_group!(name = connections, benchmarks = [first_request, next_request]);
 
 // Key admission: twice as many requests as the limit lets in, so that half are refused.
 
@@ -251,4 +277,4 @@ fn signed_body(event: Event) -> Event {
 
 library_benchmark_group!(name = webhooks, benchmarks = [signed_body]);
 
-main!(library_benchmark_groups = [redirects, admission, images, hits, webhooks]);
+main!(library_benchmark_groups = [redirects, connections, admission, images, hits, webhooks]);

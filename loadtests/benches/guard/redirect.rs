@@ -3,10 +3,13 @@
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use actix_http::body::BoxBody;
 use actix_http::header::{HeaderName, HeaderValue};
@@ -15,10 +18,12 @@ use signpost::app::{App, TestSeams};
 use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::http::Api;
-use signpost::http::fast_path::{Next, Responder};
+use signpost::http::fast_path::{Begun, FastPathConnection, FastPathWorker, Next, Responder, Timeouts};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
+use tokio::task::{spawn_local, yield_now};
 
 use super::{REFERERS, START, USER_AGENTS};
 
@@ -137,6 +142,12 @@ impl Redirects {
         redirects
     }
 
+    fn worker(&self) -> FastPathWorker {
+        let minute = Duration::from_mins(1);
+        let timeouts = Timeouts { head: minute, send: minute, keep_alive: Some(minute) };
+        FastPathWorker::new(Arc::clone(&self.api), timeouts)
+    }
+
     /// What a worker does from the bytes that it has read to those that it sends.
     pub fn all_on_fast_path(&mut self) {
         for &peer in self.peers.iter().cycle().take(self.requests) {
@@ -166,6 +177,108 @@ impl Redirects {
         assert_eq!((answer.status(), answer.headers().contains_key("location")), (status, is_found));
         self.before += 2;
     }
+}
+
+/// Connections that were accepted, each with its first request.
+pub struct NewConnections {
+    redirects: Redirects,
+    worker: FastPathWorker,
+    accepted: Vec<(OwnedFd, SocketAddr)>,
+    _clients: Vec<TcpStream>,
+}
+
+impl NewConnections {
+    pub fn ready(connections: usize) -> Self {
+        let redirects = Redirects::ready(Outcome::Found, connections);
+        let (mut accepted, mut clients) = (Vec::new(), Vec::new());
+        let lead = 8;
+        for &peer in redirects.peers.iter().cycle().take(lead + connections) {
+            let (mut client, socket) = connected();
+            client.write_all(&redirects.bytes).unwrap();
+            accepted.push((socket.into(), peer));
+            clients.push(client);
+        }
+        let mut new = Self { worker: redirects.worker(), redirects, accepted, _clients: clients };
+        for (socket, peer) in new.accepted.drain(..lead) {
+            assert!(new.worker.begin(&socket, Some(peer)).is_some());
+        }
+        new.redirects.before += lead;
+        new
+    }
+
+    /// What a worker does with each connection that it has accepted, until its request is answered.
+    pub fn all(&self) {
+        for (socket, peer) in &self.accepted {
+            black_box(self.worker.begin(black_box(socket), Some(*peer)));
+        }
+    }
+
+    pub fn check(&mut self) {
+        self.redirects.check();
+    }
+}
+
+/// Connections that are kept, in a runtime as a worker's.
+pub struct KeptConnections {
+    redirects: Redirects,
+    clients: Vec<TcpStream>,
+    runtime: LocalRuntime,
+}
+
+impl KeptConnections {
+    pub fn ready(requests: usize) -> Self {
+        let redirects = Redirects::ready(Outcome::Found, requests);
+        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+        let worker = Rc::new(redirects.worker());
+        let clients = runtime.block_on(async {
+            let open = |&peer: &SocketAddr| {
+                let (client, socket) = connected();
+                let begun = Begun::behind_dispatcher(Vec::new(), Instant::now());
+                let stream = tokio::net::TcpStream::from_std(socket).unwrap();
+                spawn_local(FastPathConnection::new(stream, Some(peer), Rc::clone(&worker), begun));
+                client
+            };
+            redirects.peers.iter().map(open).collect()
+        });
+        let mut kept = Self { redirects, clients, runtime };
+        kept.some(LEAD);
+        kept.redirects.before += LEAD;
+        kept
+    }
+
+    /// What a worker's runtime does for the next request of each connection, one connection after another.
+    pub fn all(&mut self) {
+        self.some(self.redirects.requests);
+    }
+
+    fn some(&mut self, requests: usize) {
+        let (mut answer, count) = ([0; 4096], self.clients.len());
+        for request in 0..requests {
+            let client = &mut self.clients[request % count];
+            client.write_all(&self.redirects.bytes).unwrap();
+            self.runtime.block_on(async {
+                // The runtime asks what has come in, and runs the connection's task.
+                for _ in 0..3 {
+                    yield_now().await;
+                }
+            });
+            assert!(client.read(&mut answer).unwrap() > 0);
+        }
+    }
+
+    pub fn check(&mut self) {
+        self.redirects.check();
+    }
+}
+
+/// Both ends of a connection; that of the server as a worker has it.
+fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (client, socket)
 }
 
 impl Drop for Redirects {

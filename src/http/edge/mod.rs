@@ -36,7 +36,7 @@ impl<D> Dispatcher for D where
 /// How a connection left the dispatcher.
 pub enum DispatcherExit {
     Closed,
-    /// It asks for a short link again; `unread` is to be answered before what the socket still has.
+    /// All is answered, or it asks for a short link again; `unread` is to be answered before what the socket still has.
     ForFastPath {
         socket: TcpStream,
         unread: Vec<u8>,
@@ -62,7 +62,7 @@ impl<F: Future<Output = Result<(), DispatchError>>> DispatchedConnection<F> {
         Self { stream, dispatcher, parked_at: Instant::now() }
     }
 
-    /// Has the dispatcher serve the connection, until it is closed or asks for something that the fast path answers.
+    /// Has the dispatcher serve the connection, until it is closed or the fast path is to go on with it.
     ///
     /// # Errors
     /// When the dispatcher ended without closing the connection as it should.
@@ -80,6 +80,11 @@ impl<F: Future<Output = Result<(), DispatchError>>> DispatchedConnection<F> {
         *parked_at = Instant::now();
         let parts = stream.take_socket();
         Ok(parts.map_or(DispatcherExit::Closed, |(socket, unread)| DispatcherExit::ForFastPath { socket, unread }))
+    }
+
+    /// When it last left the connection to the fast path.
+    pub fn parked_at(&self) -> Instant {
+        self.parked_at
     }
 
     /// Whether it may serve the connection again. It counts its own idle time, whatever the fast path has answered meanwhile,

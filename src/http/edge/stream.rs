@@ -9,7 +9,8 @@
 //! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
 //! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
 //! - hands over one request at a time, the next when the one before is answered (see `framing.rs`);
-//! - keeps back what the fast path answers, and tells that it is wanted.
+//! - keeps back what the fast path answers, and tells that it is wanted;
+//! - gives the connection back with its answer, so that the fast path reads the next request.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -42,6 +43,9 @@ pub struct StreamSettings {
     pub send_timeout: Duration,
     /// Where there is a fast path: it takes back connections as long as the process serves.
     pub fast_path: Option<Readiness>,
+    /// Whether it takes them back with each answer, and not only when a head for it has come. The dispatcher is then not asked
+    /// what the next request is.
+    pub returns_at_once: bool,
 }
 
 /// A connection that the dispatcher serves.
@@ -118,7 +122,7 @@ impl ErrorRewritingStream {
         self.handlers.clone()
     }
 
-    /// Whether the fast path is to go on with the connection: what was read begins with a head for it.
+    /// Whether the fast path is to go on with the connection.
     pub fn wants_fast_path(&self) -> bool {
         self.wants_fast_path
     }
@@ -139,8 +143,8 @@ impl ErrorRewritingStream {
     /// Reads until there is something that the dispatcher may have.
     fn poll_request(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Read>> {
         loop {
-            if self.is_for_fast_path() {
-                // The dispatcher is dropped before anything wakes it.
+            if self.wants_fast_path || self.is_for_fast_path() {
+                // The dispatcher is left alone before anything wakes it.
                 self.wants_fast_path = true;
                 return Poll::Pending;
             }
@@ -173,20 +177,27 @@ impl ErrorRewritingStream {
         }
     }
 
-    /// Whether the next request is for the fast path: the dispatcher has answered all that it was given, its last answer did
-    /// not close the connection, and what has come then is a head that the fast path answers.
+    /// Whether what has come behind the last answer is a head that the fast path answers.
     fn is_for_fast_path(&self) -> bool {
+        self.may_return() && is_fast(&self.inbox)
+    }
+
+    /// Whether the dispatcher has answered all that it was given, and its last answer did not close the connection.
+    fn may_return(&self) -> bool {
         self.goes_on == Some(true)
             && self.framing.is_at_head()
             && self.handed_over.is_empty()
             && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving)
-            && is_fast(&self.inbox)
     }
 
     /// The request that was handed over is answered, and the answer written: the next one may come.
     fn answered(&mut self) {
         if self.framing.is_whole() && self.handed_over.is_empty() && self.handlers.are_done_with(self.requests) {
             self.framing.answered();
+            if self.settings.returns_at_once && self.inbox.is_empty() && self.may_return() {
+                self.wants_fast_path = true;
+                self.reader = None;
+            }
             if let Some(reader) = self.reader.take() {
                 reader.wake();
             }
@@ -353,7 +364,7 @@ mod tests {
             readiness
         });
         let second = Duration::from_secs(1);
-        let settings = StreamSettings { head_timeout: second, send_timeout: second, fast_path };
+        let settings = StreamSettings { head_timeout: second, send_timeout: second, fast_path, returns_at_once: false };
         let (socket, _) = listener.accept().await.unwrap();
         let stream =
             SharedStream::new(ErrorRewritingStream::new(socket, format!("{FIRST}{next}").as_bytes(), settings));

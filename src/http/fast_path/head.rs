@@ -41,6 +41,9 @@ impl<'r, 'b> Head<'r, 'b> {
     /// Whatever is odd, or merely rare, is left to the dispatcher, so that there is one judge of what is malformed, of
     /// bodies, `Expect`, upgrades and connections of HTTP/1.0 that are kept. The parser is the dispatcher's own.
     pub fn parse(bytes: &'b [u8], room: &'r mut Room<'b>) -> Option<Self> {
+        if !begins_like_fast(bytes) {
+            return None;
+        }
         let mut request = Request::new(&mut []);
         let Ok(Status::Complete(length)) = request.parse_with_uninit_headers(bytes, room) else { return None };
         let is_get = match request.method? {
@@ -69,10 +72,13 @@ impl<'r, 'b> Head<'r, 'b> {
 
 /// Whether `bytes` begin with a head that the fast path answers.
 pub fn is_fast(bytes: &[u8]) -> bool {
-    // Most that come to the dispatcher do not even begin like one.
+    Head::parse(bytes, &mut room()).is_some()
+}
+
+/// Whether they may begin with such a head: most that are the dispatcher's do not, and are left to it unread.
+fn begins_like_fast(bytes: &[u8]) -> bool {
     let path = bytes.strip_prefix(b"GET /").or_else(|| bytes.strip_prefix(b"HEAD /"));
-    let begins_like_one = path.is_some_and(|path| matches!(path.get(ShortId::LENGTH), Some(b' ' | b'?')));
-    begins_like_one && Head::parse(bytes, &mut room()).is_some()
+    path.is_some_and(|path| matches!(path.get(ShortId::LENGTH), Some(b' ' | b'?')))
 }
 
 /// What the fields of a plain head say.

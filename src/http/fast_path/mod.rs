@@ -16,8 +16,9 @@ mod responder;
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,7 +30,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tracing::Instrument;
 
@@ -112,15 +113,7 @@ impl FastPathWorker {
         };
         let next = self.answer(responder, peer, &inbox[..read]);
         let answers = responder.answers();
-        let sent = if answers.is_empty() {
-            0
-        } else {
-            match send(socket, answers, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(sent) => sent,
-                Err(Errno::AGAIN | Errno::INTR) => 0,
-                Err(_) => return None,
-            }
-        };
+        let sent = if answers.is_empty() { 0 } else { send_now(socket, answers).ok()? };
         let unsent = answers[sent..].to_vec();
         if unsent.is_empty() && matches!(next, Next::Close) {
             return None;
@@ -141,6 +134,14 @@ impl FastPathWorker {
     }
 }
 
+/// Sends what the socket takes of `bytes`.
+fn send_now(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+    match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        sent => sent,
+    }
+}
+
 /// How far a connection has come when its task begins.
 pub struct Begun {
     /// Answers that the socket has not taken yet.
@@ -158,9 +159,10 @@ impl Begun {
         Self { unsent: Vec::new(), next: Next::Read, is_new: true, waits_since: Instant::now() }
     }
 
-    /// A connection that comes from the dispatcher, with bytes that are to be answered before others are read.
-    pub fn with_unread(unread: Vec<u8>) -> Self {
-        Self { next: Next::Continue(unread), is_new: false, ..Self::new() }
+    /// A connection that the dispatcher has left at that time, with bytes that are to be answered before others are read.
+    pub fn behind_dispatcher(unread: Vec<u8>, waits_since: Instant) -> Self {
+        let next = if unread.is_empty() { Next::Read } else { Next::Continue(unread) };
+        Self { unsent: Vec::new(), next, is_new: false, waits_since }
     }
 }
 
@@ -221,13 +223,28 @@ impl FastPathConnection {
     fn poll_reading(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         let worker = Rc::clone(&self.worker);
         let Shared { responder, inbox } = &mut *worker.shared.borrow_mut();
-        let mut read = ReadBuf::new(inbox);
-        let outcome = ready!(Pin::new(&mut self.stream).poll_read(context, &mut read));
-        let bytes = read.filled();
-        if outcome.is_err() || bytes.is_empty() {
-            return Poll::Ready(Next::Close);
+        match ready!(self.poll_receive(context, inbox)) {
+            Ok(read @ 1..) => self.poll_answering(context, responder, &inbox[..read]),
+            Ok(0) | Err(_) => Poll::Ready(Next::Close),
         }
-        self.poll_answering(context, responder, bytes)
+    }
+
+    /// As tokio reads, but without libc: there, each call that can block first looks whether its thread is cancelled.
+    fn poll_receive(&self, context: &mut Context<'_>, inbox: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_read_ready(context))?;
+            let receive = || Ok(recv(&self.stream, &mut *inbox, RecvFlags::DONTWAIT)?.0);
+            match self.stream.try_io(Interest::READABLE, receive) {
+                // There is no more than that, and the runtime tells when more has come.
+                Ok(read) if (1..inbox.len()).contains(&read) => {
+                    let _ =
+                        self.stream.try_io(Interest::READABLE, || io::Result::<()>::Err(ErrorKind::WouldBlock.into()));
+                    return Poll::Ready(Ok(read));
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
     }
 
     /// Answers, and sends it. Pending is only that the socket is full: the state says so then.
@@ -257,11 +274,7 @@ impl FastPathConnection {
         if answers.is_empty() {
             return Poll::Ready(next);
         }
-        let sent = match Pin::new(&mut self.stream).poll_write(context, answers) {
-            Poll::Ready(Ok(sent)) => sent,
-            Poll::Ready(Err(_)) => return Poll::Ready(Next::Close),
-            Poll::Pending => 0,
-        };
+        let Ok(sent) = send_now(&self.stream, answers) else { return Poll::Ready(Next::Close) };
         if sent == answers.len() {
             return Poll::Ready(next);
         }

@@ -120,7 +120,7 @@ impl Responder {
             if let Err(pending) = self.answer_one(peer, &head, then) {
                 return Next::Load { pending, rest: rest.to_vec() };
             }
-            self.api.metrics.redirects.times.observe(self.began.elapsed());
+            self.api.metrics.redirects.answered(self.began.elapsed());
             if then != AfterAnswer::GoesOn {
                 return Next::Close;
             }
@@ -144,7 +144,7 @@ impl Responder {
             let answer = request.answer_loaded(api, fields.as_fields(), loaded);
             encoder.write(&answer, request.is_get, request.at, request_id.as_bytes(), then);
         });
-        api.metrics.redirects.times.observe(began.elapsed());
+        api.metrics.redirects.answered(began.elapsed());
         if then == AfterAnswer::GoesOn { Next::Continue(rest) } else { Next::Close }
     }
 
@@ -169,7 +169,7 @@ impl Responder {
         let Self { api, encoder, .. } = self;
         span_of(request_id).in_scope(|| tracing::error!("a panic while answering a redirect"));
         api.metrics.redirects.failed();
-        api.metrics.redirects.times.observe(began.elapsed());
+        api.metrics.redirects.answered(began.elapsed());
         encoder.write_failed(with_body, api.clock.now(), request_id.as_bytes());
         Next::Close
     }

@@ -147,7 +147,8 @@ impl<D: Dispatcher> OpenConnection<D> {
                 Box::new(DispatchedConnection::new(dispatcher, stream, peer))
             };
             let Ok(DispatcherExit::ForFastPath { socket, unread }) = dispatched.serve().await else { return };
-            connection = FastPathConnection::new(socket, peer, Rc::clone(fast_path), Begun::with_unread(unread));
+            let begun = Begun::behind_dispatcher(unread, dispatched.parked_at());
+            connection = FastPathConnection::new(socket, peer, Rc::clone(fast_path), begun);
             parked = Some(dispatched);
         }
     }

@@ -17,6 +17,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::connection::Connections;
 use super::listener::{Acceptance, Accepted, Listener};
 use crate::http::edge::Dispatcher;
+use crate::threads::answer_soon;
 
 /// Connections that are accepted in one turn. Then those that are open have theirs.
 const ACCEPTED_AT_ONCE: usize = 32;
@@ -53,6 +54,7 @@ impl WorkerThread {
     ) -> io::Result<Self> {
         let (ends, ended) = oneshot::channel();
         let run = move || {
+            answer_soon();
             // What is left of connections is dropped with it.
             let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                 Ok(runtime) => runtime,

@@ -42,16 +42,22 @@ impl AtomicHistogram {
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// As Prometheus text.
-    pub(super) fn render(&self, Definition { name, kind, help, .. }: &Definition) -> String {
+    /// The sum of all of them, as Prometheus text.
+    pub(super) fn render<'a>(
+        all: &(impl Iterator<Item = &'a Self> + Clone),
+        Definition { name, kind, help, .. }: &Definition,
+    ) -> String {
+        let sum = |of: fn(&Self, usize) -> &AtomicU64, index| -> u64 {
+            all.clone().map(|it| of(it, index).load(Ordering::Relaxed)).sum()
+        };
         let mut text = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
         let mut count = 0;
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            count += bucket.load(Ordering::Relaxed);
+        for index in 0..=BOUNDS.len() {
+            count += sum(|it, index| &it.buckets[index], index);
             let bound = BOUNDS.get(index).map_or("+Inf".to_owned(), |nanos| seconds(*nanos).to_string());
             let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
         }
-        let _ = writeln!(text, "{name}_sum {}", seconds(self.nanos.load(Ordering::Relaxed)));
+        let _ = writeln!(text, "{name}_sum {}", seconds(sum(|it, _| &it.nanos, 0)));
         let _ = writeln!(text, "{name}_count {count}\n");
         text
     }
@@ -68,11 +74,11 @@ mod tests {
 
     #[test]
     fn times_are_counted_in_every_bucket_that_holds_them() {
-        let times = AtomicHistogram::default();
-        for nanos in [0, 10_000, 10_001, 6_000_000_000] {
-            times.observe(Duration::from_nanos(nanos));
+        let times = [AtomicHistogram::default(), AtomicHistogram::default()];
+        for (nanos, thread) in [(0, 0), (10_000, 1), (10_001, 0), (6_000_000_000, 1)] {
+            times[thread].observe(Duration::from_nanos(nanos));
         }
-        let text = times.render(&REDIRECT_DURATION);
+        let text = AtomicHistogram::render(&times.iter(), &REDIRECT_DURATION);
         for line in [
             "# TYPE signpost_redirect_duration_seconds histogram",
             "signpost_redirect_duration_seconds_bucket{le=\"0.00001\"} 2",

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram};
 
-use super::catalogue::{HTTP_REQUEST_DURATION, QUOTAS_REFUSED, REQUESTS_LIMITED};
+use super::catalogue::{Definition, HTTP_REQUEST_DURATION, QUOTAS_REFUSED, REQUESTS_LIMITED};
 use super::histogram::AtomicHistogram;
+use crate::threads::PerThread;
 
 /// Where a redirect's link was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,11 @@ pub enum LookUp {
 
 /// Counts redirects by outcome. Each takes one atomic add, when the answer is created.
 #[derive(Debug, Default)]
-pub struct RedirectMeters {
+pub struct RedirectMeters(PerThread<ThreadRedirects>);
+
+/// What one thread has answered.
+#[derive(Debug, Default)]
+struct ThreadRedirects {
     found_in_memory: AtomicU64,
     found_in_store: AtomicU64,
     unknown_in_memory: AtomicU64,
@@ -26,81 +31,97 @@ pub struct RedirectMeters {
     unavailable: AtomicU64,
     failed: AtomicU64,
     dispatched: AtomicU64,
-    pub times: AtomicHistogram,
+    times: AtomicHistogram,
 }
 
 impl RedirectMeters {
     pub fn found(&self, by: LookUp) {
+        let own = self.0.own();
         count(match by {
-            LookUp::Memory => &self.found_in_memory,
-            LookUp::Store => &self.found_in_store,
+            LookUp::Memory => &own.found_in_memory,
+            LookUp::Store => &own.found_in_store,
         });
     }
 
     pub fn unknown(&self, by: LookUp) {
+        let own = self.0.own();
         count(match by {
-            LookUp::Memory => &self.unknown_in_memory,
-            LookUp::Store => &self.unknown_in_store,
+            LookUp::Memory => &own.unknown_in_memory,
+            LookUp::Store => &own.unknown_in_store,
         });
     }
 
     pub fn limited(&self) {
-        count(&self.limited);
+        count(&self.0.own().limited);
     }
 
     /// The store did not answer.
     pub fn unavailable(&self) {
-        count(&self.unavailable);
+        count(&self.0.own().unavailable);
     }
 
     /// A handler panicked.
     pub fn failed(&self) {
-        count(&self.failed);
+        count(&self.0.own().failed);
+    }
+
+    /// Answered on the fast path.
+    pub fn answered(&self, took: Duration) {
+        self.0.own().times.observe(took);
     }
 
     /// Answered by the dispatcher, not on the fast path.
     pub fn dispatched(&self, took: Duration) {
-        count(&self.dispatched);
-        self.times.observe(took);
+        count(&self.0.own().dispatched);
+        self.answered(took);
     }
 }
 
 /// The values that are shown.
 impl RedirectMeters {
+    fn sum(&self, of: impl Fn(&ThreadRedirects) -> &AtomicU64) -> u64 {
+        self.0.all().map(|thread| of(thread).load(Ordering::Relaxed)).sum()
+    }
+
     pub(super) fn all_found(&self) -> u64 {
-        read(&self.found_in_memory) + read(&self.found_in_store)
+        self.hits() + self.sum(|it| &it.found_in_store)
     }
 
     pub(super) fn all_unknown(&self) -> u64 {
-        read(&self.unknown_in_memory) + read(&self.unknown_in_store)
+        self.negatives() + self.sum(|it| &it.unknown_in_store)
     }
 
     pub(super) fn all_limited(&self) -> u64 {
-        read(&self.limited)
+        self.sum(|it| &it.limited)
     }
 
     pub(super) fn all_unavailable(&self) -> u64 {
-        read(&self.unavailable)
+        self.sum(|it| &it.unavailable)
     }
 
     pub(super) fn all_failed(&self) -> u64 {
-        read(&self.failed)
+        self.sum(|it| &it.failed)
     }
 
     pub(super) fn all_dispatched(&self) -> u64 {
-        read(&self.dispatched)
+        self.sum(|it| &it.dispatched)
     }
 
     pub(super) fn hits(&self) -> u64 {
-        read(&self.found_in_memory)
+        self.sum(|it| &it.found_in_memory)
     }
 
     pub(super) fn negatives(&self) -> u64 {
-        read(&self.unknown_in_memory)
+        self.sum(|it| &it.unknown_in_memory)
     }
 
     pub(super) fn misses(&self) -> u64 {
-        read(&self.found_in_store) + read(&self.unknown_in_store) + read(&self.unavailable)
+        self.sum(|it| &it.found_in_store) + self.sum(|it| &it.unknown_in_store) + self.all_unavailable()
+    }
+
+    /// Their times, as Prometheus text.
+    pub(super) fn render_times(&self, definition: &Definition) -> String {
+        AtomicHistogram::render(&self.0.all().map(|thread| &thread.times), definition)
     }
 
     /// Answers with a status of the class at this index of [`CLASSES`].
