@@ -1,4 +1,4 @@
-//! API keys: create, list, revoke, rotate.
+//! API keys: create, list, change, revoke, rotate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 use super::authentication::AuthenticationService;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, SealedSecret, SecretHash, Tier};
+use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, ScopeSet, SealedSecret, SecretHash, Tier};
 use crate::domain::plan::Plans;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
-use crate::store::{CreateKeyError, KeyStore, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, ExtendKeyError, KeyStore, StoreError, UpdateKeyError};
 
-/// Why a key was not created, revoked or rotated.
+/// Why a key was not created, changed, revoked or rotated.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The key does not exist, or the caller may not see it.
@@ -28,6 +28,9 @@ pub enum KeyError {
     /// The key has created as many live keys as its tier allows.
     #[error("{current} of {limit} live keys are used")]
     QuotaExceeded { limit: u64, current: u64 },
+    /// A key can't live longer: the key that created it has as many other live keys as its tier allows.
+    #[error("{current} of {limit} live keys of the key's creator are used")]
+    CreatorQuotaExceeded { limit: u64, current: u64 },
     #[error("the operating system's random generator failed")]
     NoRandomness,
     #[error(transparent)]
@@ -45,6 +48,29 @@ pub struct NewKey {
     pub scopes: Option<ScopeSet>,
     /// `None`: when the creator expires.
     pub expires_at: Option<Timestamp>,
+}
+
+/// What to change of a key; `None` leaves it as it is.
+#[derive(Clone, Debug, Default)]
+pub struct KeyChange {
+    pub name: Option<String>,
+    pub tier: Option<Tier>,
+    pub scopes: Option<ScopeSet>,
+    /// `Some(None)`: the key does not expire.
+    pub expires_at: Option<Option<Timestamp>>,
+}
+
+impl KeyChange {
+    fn applied_to(&self, key: &ApiKey) -> ApiKey {
+        let Self { name, tier, scopes, expires_at } = self.clone();
+        ApiKey {
+            name: name.unwrap_or_else(|| key.name.clone()),
+            tier: tier.unwrap_or(key.tier),
+            scopes: scopes.unwrap_or(key.scopes),
+            expires_at: expires_at.unwrap_or(key.expires_at),
+            ..key.clone()
+        }
+    }
 }
 
 /// What happens to the keys below a revoked key.
@@ -107,6 +133,8 @@ const ROOT_NOT_REVOCABLE: KeyError = KeyError::Forbidden("the root key can't be 
 
 /// How often a change is retried after a conflict with another change.
 const CONFLICT_RETRIES: usize = 16;
+/// How often a change that a client has requested is applied to a newer revision.
+const REAPPLIED: usize = 5;
 /// The page size of the keys to revoke.
 const REVOKED_PAGE: usize = 256;
 /// How many keys are revoked concurrently.
@@ -141,13 +169,8 @@ impl KeyService {
 
     /// Creates a key below `creator`.
     pub async fn create(&self, creator: &ApiKey, new: NewKey) -> Result<IssuedKey, KeyError> {
-        if new.tier > creator.tier {
-            return Err(KeyError::Forbidden("a key can't create a key of a higher tier than its own"));
-        }
-        let scopes = new.scopes.unwrap_or(creator.scopes.without(Scope::KeysManage));
-        if !scopes.is_subset_of(creator.scopes) {
-            return Err(KeyError::Forbidden("a key can't grant a scope that it lacks"));
-        }
+        let scopes = new.scopes.unwrap_or(creator.default_scopes());
+        require_grantable(creator, Some(new.tier), Some(scopes))?;
         if creator.ancestors.len() >= ApiKey::MAX_DEPTH {
             return Err(KeyError::Forbidden("keys can be created at most 16 levels below the root key"));
         }
@@ -211,6 +234,68 @@ impl KeyService {
     pub async fn last_used_at(&self, key: KeyId) -> Result<Option<Timestamp>, KeyError> {
         let flushed = self.store.last_uses(vec![key]).await?.into_iter().next().flatten();
         Ok(flushed.max(self.authentication.unflushed_use(key)))
+    }
+
+    /// The record of `caller`. It is read from the store: another node may have changed the key.
+    pub async fn own(&self, caller: &ApiKey) -> Result<ListedKey, KeyError> {
+        let key = self.seen(caller, caller.id).await?;
+        Ok(ListedKey { last_used_at: self.last_used_at(key.id).await?, key })
+    }
+
+    /// A key that `caller` may change: one below it.
+    pub async fn changeable(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
+        let key = self.seen(caller, id).await?;
+        if key.is_root {
+            return Err(KeyError::Forbidden("the root key can't be changed"));
+        }
+        if key.id == caller.id {
+            return Err(KeyError::Forbidden("a key can't change itself"));
+        }
+        Ok(key)
+    }
+
+    /// Changes a key that `caller` may change, to what `caller` could create. Two changes at once are both applied, one
+    /// after the other. Keys below it stay as they are.
+    pub async fn update(&self, caller: &ApiKey, id: KeyId, change: &KeyChange) -> Result<ListedKey, KeyError> {
+        require_grantable(caller, change.tier, change.scopes)?;
+        for _ in 0..=REAPPLIED {
+            let before = self.changeable(caller, id).await?;
+            let mut key = change.applied_to(&before);
+            if key != before {
+                key.revision += 1;
+                if !self.replaced(&before, &key).await? {
+                    continue;
+                }
+                self.authentication.key_changed(&key).await;
+            }
+            return Ok(ListedKey { last_used_at: self.last_used_at(id).await?, key });
+        }
+        Err(too_many_conflicts())
+    }
+
+    /// Writes a changed key; `false`: it has changed meanwhile.
+    async fn replaced(&self, before: &ApiKey, key: &ApiKey) -> Result<bool, KeyError> {
+        let lives_longer = before.expires_at.is_some_and(|end| !key.expires_before(end) && key.expires_at != Some(end));
+        if !lives_longer {
+            return match self.store.update_key(key.clone()).await {
+                Ok(()) => Ok(true),
+                Err(UpdateKeyError::Conflict) => Ok(false),
+                Err(UpdateKeyError::Store(error)) => Err(error.into()),
+            };
+        }
+        let creator = match key.created_by() {
+            Some(creator) => self.store.key(creator).await?,
+            None => None,
+        };
+        let limit = creator.and_then(|creator| self.plans.of(&creator).child_keys);
+        match self.store.extend_key(key.clone(), limit, self.clock.now()).await {
+            Ok(()) => Ok(true),
+            Err(ExtendKeyError::Conflict) => Ok(false),
+            Err(ExtendKeyError::QuotaExceeded { limit, current }) => {
+                Err(KeyError::CreatorQuotaExceeded { limit, current })
+            }
+            Err(ExtendKeyError::Store(error)) => Err(error.into()),
+        }
     }
 
     /// Revokes a key. Its links remain. Keys below it remain valid, or are revoked before it.
@@ -338,13 +423,28 @@ impl KeyService {
                 Err(UpdateKeyError::Store(error)) => return Err(error.into()),
             }
         }
-        Err(StoreError::Unavailable("a key was changed concurrently too often".into()).into())
+        Err(too_many_conflicts())
     }
 
     fn new_id(&self, now: Timestamp) -> KeyId {
         // The counter is valid even after a panic.
         new_key_id(&self.ids.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
+}
+
+/// Checks that `caller` could create a key of this tier, and with these scopes.
+fn require_grantable(caller: &ApiKey, tier: Option<Tier>, scopes: Option<ScopeSet>) -> Result<(), KeyError> {
+    if tier.is_some_and(|tier| tier > caller.tier) {
+        return Err(KeyError::Forbidden("a key can't give a key a higher tier than its own"));
+    }
+    if scopes.is_some_and(|scopes| !scopes.is_subset_of(caller.scopes)) {
+        return Err(KeyError::Forbidden("a key can't grant a scope that it lacks"));
+    }
+    Ok(())
+}
+
+fn too_many_conflicts() -> KeyError {
+    StoreError::Unavailable("a key was changed concurrently too often".into()).into()
 }
 
 /// The id of a key created at `now`. Keys are listed in the order of their ids.

@@ -1,4 +1,4 @@
-//! `/api-keys`: create, list, revoke, rotate.
+//! `/api-keys`: create, list, change, revoke, rotate, and the caller's own.
 
 mod records;
 
@@ -8,7 +8,9 @@ use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use serde_json::json;
 use uuid::Uuid;
 
-use self::records::{IssuedKeyRecord, KeyList, KeyRecord, KeyRotation, ListKeysParameters, NewApiKey, Revocation};
+use self::records::{
+    IssuedKeyRecord, KeyList, KeyPatch, KeyRecord, KeyRotation, ListKeysParameters, NewApiKey, Revocation,
+};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
@@ -19,19 +21,22 @@ use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
     problem_like, shape,
 };
+use crate::http::merge_patch::{self, take_patched, take_patched_required};
 use crate::http::openapi::schemas::{DescendantsName, KeyIdPath};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
-use crate::service::keys::{Descendants, KeyError, NewKey, RotationRequest};
+use crate::service::keys::{Descendants, KeyChange, KeyError, NewKey, RotationRequest};
 
-/// The rate limit of the four endpoints under `/api-keys`, counted together.
+/// The rate limit of the endpoints under `/api-keys`, counted together.
 pub static API_KEYS_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(6), name: "api_keys", setting: "api_keys_per_minute" };
 
 static API_KEYS: Tag =
-    Tag { name: "API keys", description: "Create, list, revoke and rotate keys. All four share one rate limit." };
+    Tag { name: "API keys", description: "Create, list, change, revoke and rotate keys. All share one rate limit." };
 const KEYS: Access = Access { scope: Scope::KeysManage, rate_limit: &API_KEYS_RATE, or_self: false };
 
+/// The tier of a key that is created without one.
+const DEFAULT_TIER: Tier = Tier::Free;
 /// The default number of keys on a page.
 const DEFAULT_PAGE: usize = 50;
 /// The maximum grace period of a rotation: a week.
@@ -86,7 +91,7 @@ keys created. Above the limit: 403 `key-quota-exceeded`. The root key has no lim
         }],
         problems: &[
             problem_like(ProblemKind::Forbidden, || {
-                KeyError::Forbidden("a key can't create a key of a higher tier than its own").into()
+                KeyError::Forbidden("a key can't give a key a higher tier than its own").into()
             }),
             problem(ProblemKind::KeyQuotaExceeded),
             problem_like(ProblemKind::Validation, || fault_at("/name", "is required")),
@@ -104,49 +109,57 @@ pub async fn create(
     let mut fields = BodyFields::parse(&body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let new = new_key(fields, &caller.key, api.clock.now())?;
-    let key = api.keys.create(&caller.key, new).await.inspect_err(|error| {
-        if let KeyError::QuotaExceeded { .. } = error {
-            api.metrics.refusals.keys_quota.increment(1);
-        }
-    })?;
+    let key = api.keys.create(&caller.key, new).await.inspect_err(|error| count_refusal(&api, error))?;
     Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
+}
+
+/// Counts a refusal for the number of live keys.
+fn count_refusal(api: &Api, error: &KeyError) {
+    if let KeyError::QuotaExceeded { .. } | KeyError::CreatorQuotaExceeded { .. } = error {
+        api.metrics.refusals.keys_quota.increment(1);
+    }
 }
 
 fn new_key(mut fields: BodyFields<'_>, creator: &ApiKey, now: Timestamp) -> Result<NewKey, Problem> {
     let name = fields.take_required_string("name");
-    if let Some(fault) = name.as_deref().and_then(fault_of_name) {
-        fields.faults.at("/name", fault);
-    }
-    let tier = match fields.take_string("tier").map(|tier| Tier::parse(&tier)) {
-        None => Tier::Free,
-        Some(Some(tier)) => tier,
-        Some(None) => {
-            fields.faults.at("/tier", "must be Free or Pro");
-            Tier::Free
-        }
-    };
+    check_name(&mut fields, name.as_deref());
+    let tier = tier(&mut fields).unwrap_or(DEFAULT_TIER);
     let scopes = scopes(&mut fields);
-    let expires_at = match fields.take_string("expires_at").map(|time| Timestamp::parse(&time)) {
-        None => None,
-        Some(Some(time)) if time > now => {
-            if creator.expires_before(time) {
-                fields.faults.at("/expires_at", "must not be later than the expiry of the key that creates this one");
-            }
-            Some(time)
-        }
-        Some(Some(_)) => {
-            fields.faults.at("/expires_at", "must be in the future");
-            None
-        }
-        Some(None) => {
-            fields.faults.at("/expires_at", "must be an ISO 8601 time such as 2027-01-31T12:00:00Z");
-            None
-        }
-    };
+    let expires_at = expires_at(&mut fields, creator, now);
     fields.finish()?;
     // `finish` has reported a missing or malformed name.
     let name = name.ok_or_else(Problem::internal)?;
     Ok(NewKey { name, tier, scopes, expires_at })
+}
+
+fn check_name(fields: &mut BodyFields<'_>, name: Option<&str>) {
+    if let Some(fault) = name.and_then(fault_of_name) {
+        fields.faults.at("/name", fault);
+    }
+}
+
+fn tier(fields: &mut BodyFields<'_>) -> Option<Tier> {
+    let name = fields.take_string("tier")?;
+    let tier = Tier::parse(&name);
+    if tier.is_none() {
+        fields.faults.at("/tier", "must be Free or Pro");
+    }
+    tier
+}
+
+/// When a key that `caller` creates or changes expires.
+fn expires_at(fields: &mut BodyFields<'_>, caller: &ApiKey, now: Timestamp) -> Option<Timestamp> {
+    let time = Timestamp::parse(&fields.take_string("expires_at")?);
+    let fault = match time {
+        None => "must be an ISO 8601 time such as 2027-01-31T12:00:00Z",
+        Some(time) if time <= now => "must be in the future",
+        Some(time) if caller.expires_before(time) => {
+            "must not be later than the expiry of the key that sends this request"
+        }
+        Some(_) => return time,
+    };
+    fields.faults.at("/expires_at", fault);
+    None
 }
 
 fn scopes(fields: &mut BodyFields<'_>) -> Option<ScopeSet> {
@@ -202,6 +215,132 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
         api_keys: page.keys.iter().map(|listed| KeyRecord::of(&listed.key, listed.last_used_at)).collect(),
         next_cursor: page.next.map(|next| next.0.simple().to_string()),
     }))
+}
+
+pub static SELF: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/api-keys/self",
+    asks: Asks::AnyKey(&API_KEYS_RATE),
+    handler: || web::route().to(own),
+    docs: Docs {
+        id: "getOwnApiKey",
+        summary: "Get the key of the request",
+        description: "\
+Returns the record of the key that sends the request: its tier, scopes and expiry. Every valid key may call it, whatever
+its scopes.",
+        tag: &API_KEYS,
+        parameters: &[],
+        body: None,
+        answers: &[ResponseDoc {
+            status: 200,
+            description: "The key.",
+            content: &[json_body::<KeyRecord>(|| json!(KeyRecord::used_example()))],
+            names: Some("key_id"),
+            ..ResponseDoc::NONE
+        }],
+        problems: &[problem(ProblemKind::Validation)],
+    },
+};
+
+pub async fn own(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> Result<impl Responder, Problem> {
+    Query::of(&request).finish()?;
+    match api.keys.own(&caller.key).await {
+        Ok(own) => Ok(web::Json(KeyRecord::of(&own.key, own.last_used_at))),
+        // It has been revoked since it was authenticated.
+        Err(KeyError::NotFound) => Err(Problem::unauthorized()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub static CHANGE: Endpoint = Endpoint {
+    methods: endpoint::PATCH,
+    path: "/api-keys/{key_id}",
+    asks: Asks::Key(KEYS),
+    handler: || web::route().to(change),
+    docs: Docs {
+        id: "updateApiKey",
+        summary: "Change an API key",
+        description: "\
+Changes the name, tier, scopes or expiry of a key below the caller's key. The body is a JSON Merge Patch (RFC 7396): a
+field that is not sent stays as it is, and `null` sets a field to the default that it has when the caller creates a key.
+The secrets, `key_id`, links, usage and counts of the key do not change.
+
+What is sent is checked as if the caller created the key: no tier above its own, no scope that it lacks (403 `forbidden`),
+no expiry later than its own (422). No key can change itself, and the root key can't be changed (403 `forbidden`).
+
+The node that answers applies the change at once, all other nodes within 5 s. Two changes at once are both applied, one
+after the other. If the answer is 503 or is missing, the change may be applied.
+
+**An expired key** works again once it has a later `expires_at`. It then counts among the live keys of the key that created
+it, also if that key is revoked. If those are as many as the tier allows, the answer is 403 `key-quota-exceeded`. A key that
+is still live keeps its place, even if the limit is lower now.
+
+**Keys below the key** stay as they are, also those that have more scopes, a higher tier or a later expiry than the changed
+key has now. To take away their access, change or revoke them too, for example with `descendants=revoke`.
+
+Requests are checked in this order: key (401), scope (403), rate limit (429), body (415, 413, 400), existence (404), root
+key and own key (403), fields (422), tier and scopes (403), live keys (403).",
+        tag: &API_KEYS,
+        parameters: &[parameters::<KeyIdPath>()],
+        body: Some(Body {
+            description: "What to change.",
+            shape: shape::<KeyPatch>(),
+            required: true,
+            examples: &[
+                Example {
+                    name: "narrow",
+                    summary: "Only create links, and expire",
+                    value: || json!({"scopes": [Scope::LinksWrite.name()], "expires_at": "2027-09-30T22:00:00Z"}),
+                },
+                Example {
+                    name: "defaults",
+                    summary: "Another name, and the latest expiry that the caller can give: never, if it has none itself",
+                    value: || json!({"name": "web shop 2", "expires_at": null}),
+                },
+            ],
+        }),
+        answers: &[ResponseDoc {
+            status: 200,
+            description: "The key as it is now.",
+            content: &[json_body::<KeyRecord>(|| json!(KeyRecord::used_example()))],
+            ..ResponseDoc::NONE
+        }],
+        problems: &[
+            problem_like(ProblemKind::Forbidden, || KeyError::Forbidden("a key can't grant a scope that it lacks").into()),
+            problem_like(ProblemKind::KeyQuotaExceeded, || {
+                KeyError::CreatorQuotaExceeded { limit: 10, current: 10 }.into()
+            }),
+            problem(ProblemKind::NotFound),
+            problem_like(ProblemKind::Validation, || fault_at("/expires_at", "must be in the future")),
+        ],
+    },
+};
+
+pub async fn change(
+    api: web::Data<Api>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+    payload: web::Payload,
+) -> Result<impl Responder, Problem> {
+    let body = merge_patch::read(&request, payload, api.request_timeout).await?;
+    let mut fields = BodyFields::parse(&body)?;
+    // Before the fields: only who may change the key is told what is wrong with them.
+    let id = api.keys.changeable(&caller.key, key_id(&path)?).await?.id;
+    fields.faults = Query::of(&request).into_faults().and(fields.faults);
+    let change = key_change(fields, &caller.key, api.clock.now())?;
+    let changed = api.keys.update(&caller.key, id, &change).await.inspect_err(|error| count_refusal(&api, error))?;
+    Ok(web::Json(KeyRecord::of(&changed.key, changed.last_used_at)))
+}
+
+fn key_change(mut fields: BodyFields<'_>, caller: &ApiKey, now: Timestamp) -> Result<KeyChange, Problem> {
+    let name = take_patched_required(&mut fields, "name", |fields| fields.take_string("name"));
+    check_name(&mut fields, name.as_deref());
+    let tier = take_patched(&mut fields, "tier", tier).or(DEFAULT_TIER);
+    let scopes = take_patched(&mut fields, "scopes", scopes).or(caller.default_scopes());
+    let end = take_patched(&mut fields, "expires_at", |fields| expires_at(fields, caller, now).map(Some));
+    fields.finish()?;
+    Ok(KeyChange { name, tier, scopes, expires_at: end.or(caller.expires_at) })
 }
 
 pub static REVOKE: Endpoint = Endpoint {
