@@ -70,7 +70,7 @@ fn is_json(request: &HttpRequest) -> bool {
     subtype == "json" || subtype.strip_suffix("+json").is_some_and(|prefix| !prefix.is_empty())
 }
 
-/// The media type of the body in lower case, without parameters; empty if it is not ASCII. `None`: the request has none.
+/// The media type of the body in lower case, without parameters; empty if it is not ASCII. `None`: there is none.
 pub fn media_type(request: &HttpRequest) -> Option<String> {
     let value = request.headers().get(CONTENT_TYPE).filter(|value| !value.as_bytes().trim_ascii().is_empty())?;
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default();

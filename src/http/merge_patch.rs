@@ -68,7 +68,8 @@ impl<T> Patched<T> {
     }
 }
 
-/// Removes a field. `read` takes it from the fields as in a creation; it is not called if the field is absent or `null`.
+/// Removes a field. `read` takes it from the fields as in a creation; it is not called if the field is absent or
+/// `null`.
 pub fn take_patched<'a, T>(
     fields: &mut BodyFields<'a>,
     name: &str,

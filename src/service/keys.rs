@@ -1,5 +1,7 @@
 //! API keys: create, list, change, revoke, rotate.
 
+mod changes;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use ring::rand::SystemRandom;
 use thiserror::Error;
 use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 
+pub use self::changes::KeyChange;
 use super::authentication::AuthenticationService;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
@@ -15,7 +18,7 @@ use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, ScopeSet, SealedSec
 use crate::domain::plan::Plans;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
-use crate::store::{CreateKeyError, ExtendKeyError, KeyStore, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, KeyStore, StoreError, UpdateKeyError};
 
 /// Why a key was not created, changed, revoked or rotated.
 #[derive(Debug, Error)]
@@ -48,29 +51,6 @@ pub struct NewKey {
     pub scopes: Option<ScopeSet>,
     /// `None`: when the creator expires.
     pub expires_at: Option<Timestamp>,
-}
-
-/// What to change of a key; `None` leaves it as it is.
-#[derive(Clone, Debug, Default)]
-pub struct KeyChange {
-    pub name: Option<String>,
-    pub tier: Option<Tier>,
-    pub scopes: Option<ScopeSet>,
-    /// `Some(None)`: the key does not expire.
-    pub expires_at: Option<Option<Timestamp>>,
-}
-
-impl KeyChange {
-    fn applied_to(&self, key: &ApiKey) -> ApiKey {
-        let Self { name, tier, scopes, expires_at } = self.clone();
-        ApiKey {
-            name: name.unwrap_or_else(|| key.name.clone()),
-            tier: tier.unwrap_or(key.tier),
-            scopes: scopes.unwrap_or(key.scopes),
-            expires_at: expires_at.unwrap_or(key.expires_at),
-            ..key.clone()
-        }
-    }
 }
 
 /// What happens to the keys below a revoked key.
@@ -133,8 +113,6 @@ const ROOT_NOT_REVOCABLE: KeyError = KeyError::Forbidden("the root key can't be 
 
 /// How often a change is retried after a conflict with another change.
 const CONFLICT_RETRIES: usize = 16;
-/// How often a change that a client has requested is applied to a newer revision.
-const REAPPLIED: usize = 5;
 /// The page size of the keys to revoke.
 const REVOKED_PAGE: usize = 256;
 /// How many keys are revoked concurrently.
@@ -240,62 +218,6 @@ impl KeyService {
     pub async fn own(&self, caller: &ApiKey) -> Result<ListedKey, KeyError> {
         let key = self.seen(caller, caller.id).await?;
         Ok(ListedKey { last_used_at: self.last_used_at(key.id).await?, key })
-    }
-
-    /// A key that `caller` may change: one below it.
-    pub async fn changeable(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
-        let key = self.seen(caller, id).await?;
-        if key.is_root {
-            return Err(KeyError::Forbidden("the root key can't be changed"));
-        }
-        if key.id == caller.id {
-            return Err(KeyError::Forbidden("a key can't change itself"));
-        }
-        Ok(key)
-    }
-
-    /// Changes a key that `caller` may change, to what `caller` could create. Two changes at once are both applied, one
-    /// after the other. Keys below it stay as they are.
-    pub async fn update(&self, caller: &ApiKey, id: KeyId, change: &KeyChange) -> Result<ListedKey, KeyError> {
-        require_grantable(caller, change.tier, change.scopes)?;
-        for _ in 0..=REAPPLIED {
-            let before = self.changeable(caller, id).await?;
-            let mut key = change.applied_to(&before);
-            if key != before {
-                key.revision += 1;
-                if !self.replaced(&before, &key).await? {
-                    continue;
-                }
-                self.authentication.key_changed(&key).await;
-            }
-            return Ok(ListedKey { last_used_at: self.last_used_at(id).await?, key });
-        }
-        Err(too_many_conflicts())
-    }
-
-    /// Writes a changed key; `false`: it has changed meanwhile.
-    async fn replaced(&self, before: &ApiKey, key: &ApiKey) -> Result<bool, KeyError> {
-        let lives_longer = before.expires_at.is_some_and(|end| !key.expires_before(end) && key.expires_at != Some(end));
-        if !lives_longer {
-            return match self.store.update_key(key.clone()).await {
-                Ok(()) => Ok(true),
-                Err(UpdateKeyError::Conflict) => Ok(false),
-                Err(UpdateKeyError::Store(error)) => Err(error.into()),
-            };
-        }
-        let creator = match key.created_by() {
-            Some(creator) => self.store.key(creator).await?,
-            None => None,
-        };
-        let limit = creator.and_then(|creator| self.plans.of(&creator).child_keys);
-        match self.store.extend_key(key.clone(), limit, self.clock.now()).await {
-            Ok(()) => Ok(true),
-            Err(ExtendKeyError::Conflict) => Ok(false),
-            Err(ExtendKeyError::QuotaExceeded { limit, current }) => {
-                Err(KeyError::CreatorQuotaExceeded { limit, current })
-            }
-            Err(ExtendKeyError::Store(error)) => Err(error.into()),
-        }
     }
 
     /// Revokes a key. Its links remain. Keys below it remain valid, or are revoked before it.

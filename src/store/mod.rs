@@ -241,17 +241,17 @@ pub trait KeyStore: Send + Sync + 'static {
     /// From now on `maker` creates no key with a limit. Creations under way are refused, or their keys exist already.
     async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError>;
 
-    /// Replaces the previous revision of `key`; secrets that `key` does not have any more stop working. It does not expire
-    /// later than before: that is [`extend_key`](Self::extend_key). A revoked key
-    /// creates no more keys, as after [`stop_key_creation`](Self::stop_key_creation).
+    /// Replaces the previous revision of `key`; secrets that `key` does not have any more stop working. It does not
+    /// expire later than before: that is [`extend_key`](Self::extend_key). A revoked key creates no more keys, as after
+    /// [`stop_key_creation`](Self::stop_key_creation).
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError>;
 
     /// Replaces the previous revision of `key`, like [`update_key`](Self::update_key), by one that expires later or
     /// never. It keeps its place among the live keys of the key that created it, or takes one again: another key may
     /// have the place of a key that has expired.
     ///
-    /// `limit` is that of a creation. A key that is live at `now` and has its place keeps it, also above the limit. A key
-    /// that creates no more keys may have those that it has created extended.
+    /// `limit` is that of a creation. A key that is live at `now` and has its place keeps it, also above the limit. Keys
+    /// of a key that creates no more keys can be extended, too.
     async fn extend_key(&self, key: ApiKey, limit: KeyLimit, now: Timestamp) -> Result<(), ExtendKeyError>;
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError>;

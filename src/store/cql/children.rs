@@ -6,10 +6,10 @@
 //! barred: a row without a record is inserted in the place of the record, by an LWT that needs an empty place. So
 //! either the record was there first, and the key counts, or it never will be, however late its creation continues.
 //!
-//! A key that lives longer than before keeps its place on the list, or takes one again. Two steps here, too: an LWT writes
-//! the list, also if the key is on it already, then an LWT replaces the key's record. Who takes an expired key off a list
-//! raises its revision by an LWT first. So if a key expires while it is extended, either its extension finds another
-//! revision and begins anew, or the key is seen to be live, or the list is seen to have changed.
+//! A key that lives longer than before keeps its place on the list, or takes one again. Two steps here, too: an LWT
+//! writes the list, also if the key is on it already, then an LWT replaces the key's record. Who takes an expired key off
+//! a list raises its revision by an LWT first. So if a key expires while it is extended, either its extension finds
+//! another revision and begins anew, or the key is seen to be live, or the list is seen to have changed.
 //!
 //! The list of a revoked key is closed: nothing is added any more, and ids on it without a record are barred. A key
 //! without a list, such as an imported one, gets one from the keys that it sees.

@@ -2,8 +2,8 @@
 //!
 //! Each key that creates keys has a list of them. A key on it may have been revoked, or have expired, since. That is
 //! looked up only when the list is as long as the limit, and those are taken off it. A key without a list, such as one
-//! from another store, gets one from the keys that it sees. A live key that a key with a limit has created is on its list,
-//! so a key that lives longer than before keeps its place there, or takes one again.
+//! from another store, gets one from the keys that it sees. A live key that a key with a limit has created is on its
+//! list, so a key that lives longer than before keeps its place there, or takes one again.
 
 use fjall::Keyspace;
 

@@ -122,8 +122,8 @@ pub struct KeyPatch {
     name: Option<String>,
     /// The tier, at most that of the key that sends the request. Default: `Free`.
     tier: Option<TierName>,
-    /// The scopes, which replace all scopes of the key: a subset of those of the key that sends the request. Default: all
-    /// of these except `keys:manage`.
+    /// The scopes, which replace all scopes of the key: a subset of those of the key that sends the request. Default:
+    /// all of these except `keys:manage`.
     scopes: Option<Vec<ScopeName>>,
     /// When the key expires: in the future, and not later than the key that sends the request. Default: when that key
     /// expires.
