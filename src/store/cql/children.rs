@@ -175,7 +175,7 @@ impl CqlKeys {
             let expired_ids: Vec<KeyId> = expired.iter().map(|key| key.id).collect();
             if (counted.len() as u64) < limit {
                 let raised = stream::iter(expired).map(|key| self.raise_revision(key)).buffer_unordered(AT_ONCE);
-                if raised.try_all(|is_raised| ready(is_raised)).await? {
+                if raised.try_all(ready).await? {
                     return Ok(Ok(counted));
                 }
                 // A key has changed since it was read, and may be live.

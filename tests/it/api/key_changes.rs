@@ -138,7 +138,7 @@ async fn a_key_is_changed_as_sent_and_otherwise_stays_as_it_is() {
     let root = server.root();
     let key = Key::new(&server, &root, json!({"name": "shop"})).await;
     let link = key.client.any_link().await;
-    let changes = [
+    let bodies = [
         (json!({}), None),
         (json!({"name": "new shop"}), None),
         (json!({"tier": "Pro"}), None),
@@ -149,7 +149,7 @@ async fn a_key_is_changed_as_sent_and_otherwise_stays_as_it_is() {
     ];
     let mut expected = key.created();
     expected["last_used_at"] = key.own().await["last_used_at"].clone();
-    for (body, shown) in changes {
+    for (body, shown) in bodies {
         for (name, value) in body.as_object().unwrap() {
             expected[name] = shown.clone().unwrap_or(value.clone());
         }
@@ -519,11 +519,13 @@ async fn changes_and_rotations_at_once_are_all_applied() {
     for round in 0..5 {
         let key = Key::new(&server, &root, json!({"name": "x"})).await;
         let path = format!("{}/rotate", key.path());
-        let changes =
+        let bodies =
             [json!({"name": format!("round {round}")}), json!({"tier": "Pro"}), json!({"scopes": ["usage:read"]})];
-        let changed = join_all(changes.map(|body| key.patch(&root, body)));
+        let changed = join_all(bodies.map(|body| key.patch(&root, body)));
         let (changed, rotated) = join(changed, root.post(&path, json!({}))).await;
-        changed.into_iter().for_each(|answer| drop(answer.expect(200)));
+        for answer in changed {
+            answer.expect(200);
+        }
         let secret = rotated.expect(200).json()["key"].clone();
         let record = server.with_key(text(&secret)).get("/api-keys/self").await.expect(200).json();
         let fields = ["name", "tier", "scopes"].map(|name| record[name].clone());
