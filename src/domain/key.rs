@@ -272,9 +272,14 @@ impl ApiKey {
         self.ancestors.first().copied()
     }
 
-    /// Whether this key expires before `end`: then it may not create a key that is valid until `end`.
+    /// Whether this key expires before `end`: then it may not create a key that is valid until `end`, or extend one.
     pub fn expires_before(&self, end: Timestamp) -> bool {
         self.expires_at.is_some_and(|own| own < end)
+    }
+
+    /// The scopes of a key that this key creates, unless others are requested.
+    pub fn default_scopes(&self) -> ScopeSet {
+        self.scopes.without(Scope::KeysManage)
     }
 
     /// The ancestors of a key that this key creates.

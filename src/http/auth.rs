@@ -91,23 +91,26 @@ impl AnswerBy {
     }
 }
 
-/// Passes a request to its handler, or refuses it, within the deadline.
+/// Passes a request to its handler, or refuses it, within the deadline. `access`: the scope that the key needs; `None`:
+/// any key may pass.
 pub async fn pass(
-    access: Access,
+    counted: &'static RateLimit,
+    access: Option<Access>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     // The app adds it before routing.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
-    let has_body = *request.method() == Method::POST;
+    let has_body = matches!(*request.method(), Method::POST | Method::PATCH);
     let answer_by = AnswerBy::new(if has_body { api.request_timeout } else { Duration::ZERO });
     request.extensions_mut().insert(answer_by.clone());
-    let passed = answer_by.hold(let_through(access, api, request, next)).await;
+    let passed = answer_by.hold(let_through(counted, access, api, request, next)).await;
     passed.unwrap_or_else(|| Err(Problem::unavailable().into()))
 }
 
 async fn let_through(
-    access: Access,
+    counted: &'static RateLimit,
+    access: Option<Access>,
     api: web::Data<Api>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -116,22 +119,21 @@ async fn let_through(
     // Only after authentication: other clients could write any text to the log.
     api.notices.see_host(request.headers(), &api.base_url);
     let is_self = || request.match_info().get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);
-    let may = key.scopes.contains(access.scope) || (access.or_self && is_self());
-    if !may {
-        return Err(Problem::scope_missing(access.scope).into());
+    let may = |access: &Access| key.scopes.contains(access.scope) || (access.or_self && is_self());
+    if let Some(missing) = access.filter(|access| !may(access)) {
+        return Err(Problem::scope_missing(missing.scope).into());
     }
-    let limit = api.rates.of(&key, access.rate_limit.id);
+    let limit = api.rates.of(&key, counted.id);
     let asked = AdmitRequest {
         key: key.id,
-        rate_limit: access.rate_limit.id,
+        rate_limit: counted.id,
         limit: limit.map_or(0, std::num::NonZeroU32::get),
         now: api.clock.now(),
     };
     // The root key has no limits.
     let admitting = if key.is_root { None } else { Some(api.shards.admit(asked).await.map_err(Problem::from)?) };
     let admission = admitting.as_ref().and_then(|admitting| admitting.admission);
-    let rate_limit =
-        limit.zip(admission).map(|(limit, admission)| rate_limit(access.rate_limit.name, limit.get(), admission));
+    let rate_limit = limit.zip(admission).map(|(limit, admission)| rate_limit(counted.name, limit.get(), admission));
     if let Some(Admission::Refused { retry_after_seconds }) = admission {
         api.metrics.refusals.limited_keys.increment(1);
         let mut problem = Problem::rate_limited(retry_after_seconds);

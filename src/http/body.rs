@@ -65,12 +65,16 @@ fn malformed(detail: &'static str) -> Problem {
 
 /// `application/json`, `application/*+json`, or no type. An empty header field counts as none.
 fn is_json(request: &HttpRequest) -> bool {
-    let value = request.headers().get(CONTENT_TYPE);
-    let Some(value) = value.filter(|value| !value.as_bytes().trim_ascii().is_empty()) else { return true };
-    let Ok(value) = value.to_str() else { return false };
-    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Some(essence) = media_type(request) else { return true };
     let Some(subtype) = essence.strip_prefix("application/") else { return false };
     subtype == "json" || subtype.strip_suffix("+json").is_some_and(|prefix| !prefix.is_empty())
+}
+
+/// The media type of the body in lower case, without parameters; empty if it is not ASCII. `None`: there is none.
+pub fn media_type(request: &HttpRequest) -> Option<String> {
+    let value = request.headers().get(CONTENT_TYPE).filter(|value| !value.as_bytes().trim_ascii().is_empty())?;
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
+    Some(essence.trim().to_ascii_lowercase())
 }
 
 /// The nesting depth of brackets outside strings, even if the text is not valid JSON.
@@ -94,6 +98,14 @@ fn depth(text: &str) -> usize {
         }
     }
     deepest
+}
+
+/// Whether an object has a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Absent,
+    Null,
+    Value,
 }
 
 /// The fields of a JSON object, unparsed.
@@ -132,6 +144,16 @@ impl<'a> BodyFields<'a> {
     /// The fields of a missing body.
     pub fn none() -> Self {
         Self { members: Vec::new(), is_object: true, faults: FieldErrors::default() }
+    }
+
+    /// Whether a field is there, `null` or not. It stays where it is.
+    pub fn presence(&self, name: &str) -> Presence {
+        // Of a repeated field, which is an error, any value will do.
+        match self.members.iter().find(|(field, _)| field == name) {
+            None => Presence::Absent,
+            Some((_, value)) if value.get() == "null" => Presence::Null,
+            Some(_) => Presence::Value,
+        }
     }
 
     /// Removes a field and returns it; `null` counts as missing. A repeated field is an error.

@@ -11,11 +11,14 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Access;
 use super::problem::{FieldErrors, Problem, ProblemKind};
+use crate::domain::rate_limit::RateLimit;
 
 /// The methods of an endpoint that only reads.
 pub const GET: &[Method] = &[Method::GET, Method::HEAD];
 pub const POST: &[Method] = &[Method::POST];
 pub const DELETE: &[Method] = &[Method::DELETE];
+/// The body is a JSON Merge Patch: see `merge_patch.rs`.
+pub const PATCH: &[Method] = &[Method::PATCH];
 
 /// A path with its methods.
 pub struct Endpoint {
@@ -33,7 +36,9 @@ pub enum Asks {
     Nothing,
     /// No key. Requests are limited by client.
     Client(&'static ClientLimit),
-    /// A key.
+    /// Any valid key, whatever its scopes.
+    AnyKey(&'static RateLimit),
+    /// A key with a scope.
     Key(Access),
 }
 
@@ -46,12 +51,26 @@ pub struct ClientLimit {
 }
 
 impl Endpoint {
-    /// The access that the endpoint requires; `None`: no key.
+    /// The scope that the endpoint requires, with its rate limit; `None`: no key, or any key.
     pub fn access(&self) -> Option<Access> {
         match self.asks {
             Asks::Key(access) => Some(access),
+            Asks::Nothing | Asks::Client(_) | Asks::AnyKey(_) => None,
+        }
+    }
+
+    /// The rate limit of the endpoint's keys; `None`: it requires no key.
+    pub fn rate_limit(&self) -> Option<&'static RateLimit> {
+        match self.asks {
+            Asks::Key(access) => Some(access.rate_limit),
+            Asks::AnyKey(rate_limit) => Some(rate_limit),
             Asks::Nothing | Asks::Client(_) => None,
         }
+    }
+
+    /// Whether the body of a request is a JSON Merge Patch.
+    pub fn takes_patch(&self) -> bool {
+        self.methods == PATCH
     }
 }
 

@@ -12,6 +12,7 @@ pub mod endpoints;
 pub mod fast_path;
 pub mod field_errors;
 pub mod fields;
+pub mod merge_patch;
 pub mod notices;
 pub mod openapi;
 pub mod problem;

@@ -396,6 +396,13 @@ impl From<KeyError> for Problem {
                     .with("limit", limit.into())
                     .with("current", current.into())
             }
+            KeyError::CreatorQuotaExceeded { limit, current } => {
+                let detail = "The key that created this one has as many live keys as its tier allows; revoke one of \
+                              them, or wait until one expires.";
+                Self::new(ProblemKind::KeyQuotaExceeded, detail)
+                    .with("limit", limit.into())
+                    .with("current", current.into())
+            }
             KeyError::NoRandomness | KeyError::Vault(_) => {
                 tracing::error!(%error, "answered 500");
                 Self::internal()

@@ -73,7 +73,13 @@ fn route(endpoint: &'static Endpoint) -> Route {
     let answers = guard::fn_guard(|context| endpoint.methods.contains(&context.head().method));
     let route = (endpoint.handler)().guard(answers);
     match endpoint.asks {
-        Asks::Key(access) => route.wrap(from_fn(move |request, next| auth::pass(access, request, next))),
+        Asks::Key(access) => {
+            let pass = move |request, next| auth::pass(access.rate_limit, Some(access), request, next);
+            route.wrap(from_fn(pass))
+        }
+        Asks::AnyKey(rate_limit) => {
+            route.wrap(from_fn(move |request, next| auth::pass(rate_limit, None, request, next)))
+        }
         Asks::Client(limit) => route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next))),
         Asks::Nothing => route,
     }
@@ -93,6 +99,8 @@ mod tests {
             ("/Abc1234/qr", Some("/{short_id}/qr")),
             ("/links/Abc1234/analytics", Some("/links/{short_id}/analytics")),
             ("/api-keys/x/rotate", Some("/api-keys/{key_id}/rotate")),
+            ("/api-keys/self", Some("/api-keys/self")),
+            ("/api-keys/selfish", Some("/api-keys/{key_id}")),
             ("/a/b/c/d", None),
             ("//", None),
         ] {

@@ -1,4 +1,6 @@
-//! API keys: create, list, revoke, rotate.
+//! API keys: create, list, change, revoke, rotate.
+
+mod changes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,16 +10,17 @@ use ring::rand::SystemRandom;
 use thiserror::Error;
 use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 
+pub use self::changes::KeyChange;
 use super::authentication::AuthenticationService;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, Scope, ScopeSet, SealedSecret, SecretHash, Tier};
+use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, ScopeSet, SealedSecret, SecretHash, Tier};
 use crate::domain::plan::Plans;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
 use crate::store::{CreateKeyError, KeyStore, StoreError, UpdateKeyError};
 
-/// Why a key was not created, revoked or rotated.
+/// Why a key was not created, changed, revoked or rotated.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The key does not exist, or the caller may not see it.
@@ -28,6 +31,9 @@ pub enum KeyError {
     /// The key has created as many live keys as its tier allows.
     #[error("{current} of {limit} live keys are used")]
     QuotaExceeded { limit: u64, current: u64 },
+    /// A key can't live longer: the key that created it has as many other live keys as its tier allows.
+    #[error("{current} of {limit} live keys of the key's creator are used")]
+    CreatorQuotaExceeded { limit: u64, current: u64 },
     #[error("the operating system's random generator failed")]
     NoRandomness,
     #[error(transparent)]
@@ -141,13 +147,8 @@ impl KeyService {
 
     /// Creates a key below `creator`.
     pub async fn create(&self, creator: &ApiKey, new: NewKey) -> Result<IssuedKey, KeyError> {
-        if new.tier > creator.tier {
-            return Err(KeyError::Forbidden("a key can't create a key of a higher tier than its own"));
-        }
-        let scopes = new.scopes.unwrap_or(creator.scopes.without(Scope::KeysManage));
-        if !scopes.is_subset_of(creator.scopes) {
-            return Err(KeyError::Forbidden("a key can't grant a scope that it lacks"));
-        }
+        let scopes = new.scopes.unwrap_or(creator.default_scopes());
+        require_grantable(creator, Some(new.tier), Some(scopes))?;
         if creator.ancestors.len() >= ApiKey::MAX_DEPTH {
             return Err(KeyError::Forbidden("keys can be created at most 16 levels below the root key"));
         }
@@ -211,6 +212,12 @@ impl KeyService {
     pub async fn last_used_at(&self, key: KeyId) -> Result<Option<Timestamp>, KeyError> {
         let flushed = self.store.last_uses(vec![key]).await?.into_iter().next().flatten();
         Ok(flushed.max(self.authentication.unflushed_use(key)))
+    }
+
+    /// The record of `caller`. It is read from the store: another node may have changed the key.
+    pub async fn own(&self, caller: &ApiKey) -> Result<ListedKey, KeyError> {
+        let key = self.seen(caller, caller.id).await?;
+        Ok(ListedKey { last_used_at: self.last_used_at(key.id).await?, key })
     }
 
     /// Revokes a key. Its links remain. Keys below it remain valid, or are revoked before it.
@@ -338,13 +345,28 @@ impl KeyService {
                 Err(UpdateKeyError::Store(error)) => return Err(error.into()),
             }
         }
-        Err(StoreError::Unavailable("a key was changed concurrently too often".into()).into())
+        Err(too_many_conflicts())
     }
 
     fn new_id(&self, now: Timestamp) -> KeyId {
         // The counter is valid even after a panic.
         new_key_id(&self.ids.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
+}
+
+/// Checks that `caller` could create a key of this tier, and with these scopes.
+fn require_grantable(caller: &ApiKey, tier: Option<Tier>, scopes: Option<ScopeSet>) -> Result<(), KeyError> {
+    if tier.is_some_and(|tier| tier > caller.tier) {
+        return Err(KeyError::Forbidden("a key can't give a key a higher tier than its own"));
+    }
+    if scopes.is_some_and(|scopes| !scopes.is_subset_of(caller.scopes)) {
+        return Err(KeyError::Forbidden("a key can't grant a scope that it lacks"));
+    }
+    Ok(())
+}
+
+fn too_many_conflicts() -> KeyError {
+    StoreError::Unavailable("a key was changed concurrently too often".into()).into()
 }
 
 /// The id of a key created at `now`. Keys are listed in the order of their ids.

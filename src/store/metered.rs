@@ -7,7 +7,8 @@ use async_trait::async_trait;
 
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, Store, StoreError, UpdateKeyError,
+    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, Store, StoreError,
+    UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -68,6 +69,15 @@ impl CountedOutcome for UpdateKeyError {
     fn outcome(&self) -> StoreOutcome {
         match self {
             Self::Conflict => StoreOutcome::Refused,
+            Self::Store(error) => error.outcome(),
+        }
+    }
+}
+
+impl CountedOutcome for ExtendKeyError {
+    fn outcome(&self) -> StoreOutcome {
+        match self {
+            Self::QuotaExceeded { .. } | Self::Conflict => StoreOutcome::Refused,
             Self::Store(error) => error.outcome(),
         }
     }

@@ -55,6 +55,7 @@ macro_rules! store_methods {
                     create_key(key: ApiKey, limit: KeyLimit) -> Result<(), CreateKeyError>;
                     stop_key_creation(maker: KeyId) -> Result<(), StoreError>;
                     update_key(key: ApiKey) -> Result<(), UpdateKeyError>;
+                    extend_key(key: ApiKey, limit: KeyLimit, now: Timestamp) -> Result<(), ExtendKeyError>;
                     note_key_use(uses: Vec<(KeyId, Timestamp)>) -> Result<(), StoreError>;
                 }
                 direct {}

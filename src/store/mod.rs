@@ -71,6 +71,28 @@ pub enum UpdateKeyError {
     Store(#[from] StoreError),
 }
 
+/// Why a key was not changed so that it lives longer.
+#[derive(Debug, Error)]
+pub enum ExtendKeyError {
+    /// The key that created it has as many other live keys as it may have.
+    #[error("{current} of {limit} live keys are used")]
+    QuotaExceeded { limit: u64, current: u64 },
+    /// The key changed since it was read: read it again.
+    #[error("the key changed concurrently")]
+    Conflict,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<UpdateKeyError> for ExtendKeyError {
+    fn from(error: UpdateKeyError) -> Self {
+        match error {
+            UpdateKeyError::Conflict => Self::Conflict,
+            UpdateKeyError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
 /// A pending delivery that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueDelivery {
@@ -219,9 +241,18 @@ pub trait KeyStore: Send + Sync + 'static {
     /// From now on `maker` creates no key with a limit. Creations under way are refused, or their keys exist already.
     async fn stop_key_creation(&self, maker: KeyId) -> Result<(), StoreError>;
 
-    /// Replaces the previous revision of `key`; secrets that `key` does not have any more stop working. A revoked key
-    /// creates no more keys, as after [`stop_key_creation`](Self::stop_key_creation).
+    /// Replaces the previous revision of `key`; secrets that `key` does not have any more stop working. It does not
+    /// expire later than before: that is [`extend_key`](Self::extend_key). A revoked key creates no more keys, as after
+    /// [`stop_key_creation`](Self::stop_key_creation).
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError>;
+
+    /// Replaces the previous revision of `key`, like [`update_key`](Self::update_key), by one that expires later or
+    /// never. It keeps its place among the live keys of the key that created it, or takes one again: another key may
+    /// have the place of a key that has expired.
+    ///
+    /// `limit` is that of a creation. A key that is live at `now` and has its place keeps it, also above the limit. Keys
+    /// of a key that creates no more keys can be extended, too.
+    async fn extend_key(&self, key: ApiKey, limit: KeyLimit, now: Timestamp) -> Result<(), ExtendKeyError>;
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError>;
 

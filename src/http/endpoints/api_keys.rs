@@ -1,5 +1,6 @@
-//! `/api-keys`: create, list, revoke, rotate.
+//! `/api-keys`: create, list, change, revoke, rotate, and the caller's own.
 
+mod change;
 mod records;
 
 use std::time::Duration;
@@ -8,6 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use serde_json::json;
 use uuid::Uuid;
 
+pub use self::change::CHANGE;
 use self::records::{IssuedKeyRecord, KeyList, KeyRecord, KeyRotation, ListKeysParameters, NewApiKey, Revocation};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
@@ -24,14 +26,16 @@ use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 use crate::service::keys::{Descendants, KeyError, NewKey, RotationRequest};
 
-/// The rate limit of the four endpoints under `/api-keys`, counted together.
+/// The rate limit of the endpoints under `/api-keys`, counted together.
 pub static API_KEYS_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(6), name: "api_keys", setting: "api_keys_per_minute" };
 
 static API_KEYS: Tag =
-    Tag { name: "API keys", description: "Create, list, revoke and rotate keys. All four share one rate limit." };
+    Tag { name: "API keys", description: "Create, list, change, revoke and rotate keys. All share one rate limit." };
 const KEYS: Access = Access { scope: Scope::KeysManage, rate_limit: &API_KEYS_RATE, or_self: false };
 
+/// The tier of a key that is created without one.
+const DEFAULT_TIER: Tier = Tier::Free;
 /// The default number of keys on a page.
 const DEFAULT_PAGE: usize = 50;
 /// The maximum grace period of a rotation: a week.
@@ -86,7 +90,7 @@ keys created. Above the limit: 403 `key-quota-exceeded`. The root key has no lim
         }],
         problems: &[
             problem_like(ProblemKind::Forbidden, || {
-                KeyError::Forbidden("a key can't create a key of a higher tier than its own").into()
+                KeyError::Forbidden("a key can't give a key a higher tier than its own").into()
             }),
             problem(ProblemKind::KeyQuotaExceeded),
             problem_like(ProblemKind::Validation, || fault_at("/name", "is required")),
@@ -104,49 +108,57 @@ pub async fn create(
     let mut fields = BodyFields::parse(&body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let new = new_key(fields, &caller.key, api.clock.now())?;
-    let key = api.keys.create(&caller.key, new).await.inspect_err(|error| {
-        if let KeyError::QuotaExceeded { .. } = error {
-            api.metrics.refusals.keys_quota.increment(1);
-        }
-    })?;
+    let key = api.keys.create(&caller.key, new).await.inspect_err(|error| count_refusal(&api, error))?;
     Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
+}
+
+/// Counts a refusal for the number of live keys.
+fn count_refusal(api: &Api, error: &KeyError) {
+    if let KeyError::QuotaExceeded { .. } | KeyError::CreatorQuotaExceeded { .. } = error {
+        api.metrics.refusals.keys_quota.increment(1);
+    }
 }
 
 fn new_key(mut fields: BodyFields<'_>, creator: &ApiKey, now: Timestamp) -> Result<NewKey, Problem> {
     let name = fields.take_required_string("name");
-    if let Some(fault) = name.as_deref().and_then(fault_of_name) {
-        fields.faults.at("/name", fault);
-    }
-    let tier = match fields.take_string("tier").map(|tier| Tier::parse(&tier)) {
-        None => Tier::Free,
-        Some(Some(tier)) => tier,
-        Some(None) => {
-            fields.faults.at("/tier", "must be Free or Pro");
-            Tier::Free
-        }
-    };
+    check_name(&mut fields, name.as_deref());
+    let tier = tier(&mut fields).unwrap_or(DEFAULT_TIER);
     let scopes = scopes(&mut fields);
-    let expires_at = match fields.take_string("expires_at").map(|time| Timestamp::parse(&time)) {
-        None => None,
-        Some(Some(time)) if time > now => {
-            if creator.expires_before(time) {
-                fields.faults.at("/expires_at", "must not be later than the expiry of the key that creates this one");
-            }
-            Some(time)
-        }
-        Some(Some(_)) => {
-            fields.faults.at("/expires_at", "must be in the future");
-            None
-        }
-        Some(None) => {
-            fields.faults.at("/expires_at", "must be an ISO 8601 time such as 2027-01-31T12:00:00Z");
-            None
-        }
-    };
+    let expires_at = expires_at(&mut fields, creator, now);
     fields.finish()?;
     // `finish` has reported a missing or malformed name.
     let name = name.ok_or_else(Problem::internal)?;
     Ok(NewKey { name, tier, scopes, expires_at })
+}
+
+fn check_name(fields: &mut BodyFields<'_>, name: Option<&str>) {
+    if let Some(fault) = name.and_then(fault_of_name) {
+        fields.faults.at("/name", fault);
+    }
+}
+
+fn tier(fields: &mut BodyFields<'_>) -> Option<Tier> {
+    let name = fields.take_string("tier")?;
+    let tier = Tier::parse(&name);
+    if tier.is_none() {
+        fields.faults.at("/tier", "must be Free or Pro");
+    }
+    tier
+}
+
+/// When a key that `caller` creates or changes expires.
+fn expires_at(fields: &mut BodyFields<'_>, caller: &ApiKey, now: Timestamp) -> Option<Timestamp> {
+    let time = Timestamp::parse(&fields.take_string("expires_at")?);
+    let fault = match time {
+        None => "must be an ISO 8601 time such as 2027-01-31T12:00:00Z",
+        Some(time) if time <= now => "must be in the future",
+        Some(time) if caller.expires_before(time) => {
+            "must not be later than the expiry of the key that sends this request"
+        }
+        Some(_) => return time,
+    };
+    fields.faults.at("/expires_at", fault);
+    None
 }
 
 fn scopes(fields: &mut BodyFields<'_>) -> Option<ScopeSet> {
@@ -202,6 +214,41 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
         api_keys: page.keys.iter().map(|listed| KeyRecord::of(&listed.key, listed.last_used_at)).collect(),
         next_cursor: page.next.map(|next| next.0.simple().to_string()),
     }))
+}
+
+pub static SELF: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/api-keys/self",
+    asks: Asks::AnyKey(&API_KEYS_RATE),
+    handler: || web::route().to(own),
+    docs: Docs {
+        id: "getOwnApiKey",
+        summary: "Get the key of the request",
+        description: "\
+Returns the record of the key that sends the request: its tier, scopes and expiry. Every valid key may call it, whatever
+its scopes.",
+        tag: &API_KEYS,
+        parameters: &[],
+        body: None,
+        answers: &[ResponseDoc {
+            status: 200,
+            description: "The key.",
+            content: &[json_body::<KeyRecord>(|| json!(KeyRecord::used_example()))],
+            names: Some("key_id"),
+            ..ResponseDoc::NONE
+        }],
+        problems: &[problem(ProblemKind::Validation)],
+    },
+};
+
+pub async fn own(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> Result<impl Responder, Problem> {
+    Query::of(&request).finish()?;
+    match api.keys.own(&caller.key).await {
+        Ok(own) => Ok(web::Json(KeyRecord::of(&own.key, own.last_used_at))),
+        // It has been revoked since it was authenticated.
+        Err(KeyError::NotFound) => Err(Problem::unauthorized()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 pub static REVOKE: Endpoint = Endpoint {

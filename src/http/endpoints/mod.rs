@@ -27,6 +27,8 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &webhooks::STATUS,
     &api_keys::LIST,
     &api_keys::CREATE,
+    &api_keys::SELF,
+    &api_keys::CHANGE,
     &api_keys::REVOKE,
     &api_keys::ROTATE,
     &health::GET,
@@ -37,9 +39,9 @@ pub static ENDPOINTS: &[&Endpoint] = &[
 /// The rate limits of keys of all endpoints, each once.
 pub fn rate_limits() -> Vec<&'static RateLimit> {
     let mut limits: Vec<&'static RateLimit> = Vec::new();
-    for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
-        if !limits.iter().any(|limit| limit.id == access.rate_limit.id) {
-            limits.push(access.rate_limit);
+    for rate_limit in ENDPOINTS.iter().filter_map(|endpoint| endpoint.rate_limit()) {
+        if !limits.iter().any(|limit| limit.id == rate_limit.id) {
+            limits.push(rate_limit);
         }
     }
     limits
@@ -49,7 +51,7 @@ pub fn rate_limits() -> Vec<&'static RateLimit> {
 pub fn client_limits() -> impl Iterator<Item = (&'static Endpoint, &'static ClientLimit)> {
     ENDPOINTS.iter().filter_map(|&endpoint| match endpoint.asks {
         Asks::Client(limit) => Some((endpoint, limit)),
-        Asks::Nothing | Asks::Key(_) => None,
+        Asks::Nothing | Asks::AnyKey(_) | Asks::Key(_) => None,
     })
 }
 
@@ -68,9 +70,9 @@ mod tests {
         count(limits.iter().map(|limit| limit.name.to_owned()).collect());
         count(limits.iter().map(|limit| limit.setting.to_owned()).collect());
         // A limit that is declared twice could not be distinguished.
-        for access in ENDPOINTS.iter().filter_map(|endpoint| endpoint.access()) {
-            let is_listed = limits.iter().any(|limit| ptr::eq(*limit, access.rate_limit));
-            assert!(is_listed, "the number of {:?} is taken", access.rate_limit);
+        for rate_limit in ENDPOINTS.iter().filter_map(|endpoint| endpoint.rate_limit()) {
+            let is_listed = limits.iter().any(|limit| ptr::eq(*limit, rate_limit));
+            assert!(is_listed, "the number of {rate_limit:?} is taken");
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_event::hit_event_body;
 use crate::http::endpoint::{Body, Docs, Endpoint, ResponseDoc, Shape, Tag, shape};
 use crate::http::endpoints::ENDPOINTS;
+use crate::http::merge_patch;
 
 /// The secret that signs the example of a webhook request: the bytes 0 to 31.
 const EXAMPLE_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -110,7 +111,8 @@ fn operation(endpoint: &Endpoint) -> Value {
         operation["parameters"] = as_json(&parameters);
     }
     if let Some(body) = &docs.body {
-        operation["requestBody"] = request_body(body);
+        let media_types = if endpoint.takes_patch() { &merge_patch::MEDIA_TYPES[..] } else { &["application/json"] };
+        operation["requestBody"] = request_body(body, media_types);
     }
     for answer in docs.answers {
         let response = response(answer);
@@ -120,12 +122,13 @@ fn operation(endpoint: &Endpoint) -> Value {
     operation
 }
 
-fn request_body(body: &Body) -> Value {
+fn request_body(body: &Body, media_types: &[&str]) -> Value {
     let mut content = json!({"schema": as_json(&(body.shape.schema)())});
     for example in body.examples {
         content["examples"][example.name] = json!({"summary": example.summary, "value": (example.value)()});
     }
-    let mut described = json!({"description": body.description, "content": {"application/json": content}});
+    let contents: Map<String, Value> = media_types.iter().map(|name| ((*name).to_owned(), content.clone())).collect();
+    let mut described = json!({"description": body.description, "content": contents});
     if body.required {
         described["required"] = true.into();
     }
@@ -147,12 +150,13 @@ fn response(answer: &ResponseDoc) -> Value {
 
 /// Adds to an operation what follows from the endpoint's access, and what applies to all operations.
 fn complete(operation: &mut Value, endpoint: &Endpoint) {
-    if endpoint.access().is_some() {
+    if endpoint.rate_limit().is_some() {
         responses(operation).for_each(|response| headers::add(response, "Cache-Control"));
     }
     problems::add_to(operation, endpoint);
-    if let Some(access) = endpoint.access() {
-        let scopes = if access.or_self { json!([]) } else { json!([access.scope.name()]) };
+    if endpoint.rate_limit().is_some() {
+        let scope = endpoint.access().filter(|access| !access.or_self).map(|access| access.scope.name());
+        let scopes = json!(scope.as_slice());
         operation["security"] = json!([{"ApiKey": scopes}, {"Bearer": scopes}]);
         for status in statuses(operation).iter().filter(|status| *status != "401") {
             headers::add(&mut operation["responses"][status], "RateLimit-Policy");

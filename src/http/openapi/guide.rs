@@ -41,7 +41,7 @@ Send the key as `X-API-Key`, or as `Authorization: Bearer`; if both are sent, `X
 A key has a tier, `Free` or `Pro`, which sets its limits, and scopes, which are its permissions:
 
 {scopes}
-The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` creates, lists, rotates and revokes the keys below it: those that it created, those that they created, and so on, at most 16 levels below the root key. Each key has its own rate limits and quotas, so the number of live keys (neither revoked nor expired) that a key has created is limited. `created_by` of a key is the `key_id` of its creator; it is `null` only for the root key. If a key is revoked, the keys below it remain valid, unless the request has `descendants=revoke`.
+The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` creates, lists, changes, rotates and revokes the keys below it: those that it created, those that they created, and so on, at most 16 levels below the root key. Each key has its own rate limits and quotas, so the number of live keys (neither revoked nor expired) that a key has created is limited. `created_by` of a key is the `key_id` of its creator; it is `null` only for the root key. If a key is revoked, the keys below it remain valid, unless the request has `descendants=revoke`. A change of a key does not change the keys below it either. Every key reads its own record with `GET /api-keys/self`.
 
 ## Requests and answers
 
@@ -89,7 +89,7 @@ fn purpose(scope: Scope) -> &'static str {
         Scope::AnalyticsRead => "read their analytics",
         Scope::UsageRead => "read the key's own usage",
         Scope::WebhooksRead => "read the state of their webhooks",
-        Scope::KeysManage => "create, list, rotate and revoke keys; a key has it only if requested",
+        Scope::KeysManage => "create, list, change, rotate and revoke keys; a key has it only if requested",
     }
 }
 
@@ -107,7 +107,7 @@ fn named(endpoint: &Endpoint) -> String {
 
 /// The operations that a limit counts, one or several together.
 fn counted(limit: RateLimitId) -> String {
-    let is_of_limit = |endpoint: &&&Endpoint| endpoint.access().is_some_and(|access| access.rate_limit.id == limit);
+    let is_of_limit = |endpoint: &&&Endpoint| endpoint.rate_limit().is_some_and(|counted| counted.id == limit);
     let counted: Vec<&Endpoint> = ENDPOINTS.iter().filter(is_of_limit).copied().collect();
     let shortest = counted.iter().map(|endpoint| endpoint.path).min_by_key(|path| path.len()).unwrap_or_default();
     let is_below = |endpoint: &Endpoint| {

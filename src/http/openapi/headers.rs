@@ -2,10 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::http::merge_patch;
+
 /// A header: its name, whether every answer that lists it has it, its description, its schema with an example.
 type HeaderRow = (&'static str, bool, &'static str, fn() -> Value);
 
-const HEADERS: [HeaderRow; 12] = [
+const HEADERS: [HeaderRow; 13] = [
     (
         "X-Request-Id",
         true,
@@ -63,6 +65,12 @@ const HEADERS: [HeaderRow; 12] = [
     ),
     ("Content-Security-Policy", true, "What the page may load: only its inline content.", || json!({"type": "string"})),
     ("Allow", true, "The methods that the path supports.", || json!({"type": "string", "examples": ["GET, HEAD"]})),
+    (
+        "Accept-Patch",
+        true,
+        "The media types of a `PATCH`.",
+        || json!({"type": "string", "examples": [merge_patch::MEDIA_TYPES.join(", ")]}),
+    ),
     (
         "WWW-Authenticate",
         true,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::headers;
 use crate::domain::key::Scope;
 use crate::http::endpoint::{Asks, Endpoint};
+use crate::http::merge_patch;
 use crate::http::problem::{FieldErrors, PROBLEM_JSON, Problem, ProblemKind};
 use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
@@ -38,7 +39,8 @@ fn meaning(kind: ProblemKind) -> &'static str {
         ProblemKind::RequestTimeout => "The request took too long to arrive.",
         ProblemKind::PayloadTooLarge => "The body has more than 65,536 bytes.",
         ProblemKind::UnsupportedMediaType => {
-            "The `Content-Type` is not JSON: send `application/json`, `application/*+json`, or no type."
+            "The `Content-Type` is not JSON: send `application/json`, `application/*+json`, or no type. A `PATCH` takes only \
+             `application/merge-patch+json` and `application/json`, as its `Accept-Patch` says, or no type."
         }
         ProblemKind::Validation => {
             "Fields or parameters are missing, malformed or unknown; `errors` lists all errors, at most the first 100, each with a `pointer` into \
@@ -89,13 +91,11 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
     let own = endpoint.docs.problems;
     let mut kinds: Vec<ProblemKind> = own.iter().map(|problem| problem.kind).collect();
     kinds.push(ProblemKind::Internal);
+    if endpoint.rate_limit().is_some() {
+        kinds.extend([ProblemKind::Unauthorized, ProblemKind::RateLimited, ProblemKind::Unavailable]);
+    }
     if endpoint.access().is_some() {
-        kinds.extend([
-            ProblemKind::Unauthorized,
-            ProblemKind::ScopeMissing,
-            ProblemKind::RateLimited,
-            ProblemKind::Unavailable,
-        ]);
+        kinds.push(ProblemKind::ScopeMissing);
     }
     if let Asks::Client(_) = endpoint.asks {
         kinds.push(ProblemKind::RateLimited);
@@ -117,9 +117,15 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
         let example = |kind| {
             let of_endpoint = own.iter().find(|problem| problem.kind == kind).and_then(|problem| problem.example);
             let scope = endpoint.access().map(|access| access.scope);
+            let is_of_patch = endpoint.takes_patch() && kind == ProblemKind::UnsupportedMediaType;
+            let of_endpoint = of_endpoint.or(is_of_patch.then_some(merge_patch::unsupported_media_type));
             of_endpoint.map_or_else(|| usual(kind, endpoint.path, scope), |example| example())
         };
-        operation["responses"][status.to_string()] = response(&kinds, example);
+        let mut response = response(&kinds, example);
+        if endpoint.takes_patch() && kinds.contains(&ProblemKind::UnsupportedMediaType) {
+            headers::add(&mut response, "Accept-Patch");
+        }
+        operation["responses"][status.to_string()] = response;
     }
 }
 

@@ -6,9 +6,15 @@
 //! barred: a row without a record is inserted in the place of the record, by an LWT that needs an empty place. So
 //! either the record was there first, and the key counts, or it never will be, however late its creation continues.
 //!
+//! A key that lives longer than before keeps its place on the list, or takes one again. Two steps here, too: an LWT
+//! writes the list, also if the key is on it already, then an LWT replaces the key's record. Who takes an expired key off
+//! a list raises its revision by an LWT first. So if a key expires while it is extended, either its extension finds
+//! another revision and begins anew, or the key is seen to be live, or the list is seen to have changed.
+//!
 //! The list of a revoked key is closed: nothing is added any more, and ids on it without a record are barred. A key
 //! without a list, such as an imported one, gets one from the keys that it sees.
 
+use std::future::ready;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -22,7 +28,7 @@ use super::session::Pause;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId};
 use crate::store::records::keys as records;
-use crate::store::{CreateKeyError, StoreError};
+use crate::store::{CreateKeyError, ExtendKeyError, StoreError};
 
 /// How long a creation waits for others that are under way; then they count as interrupted. A request for a key is
 /// answered within 15 s.
@@ -53,6 +59,63 @@ impl CqlKeys {
         Ok(self.put_new_key(key).await?)
     }
 
+    /// Writes a key that lives longer than before, after its place on the list of its maker is certain.
+    pub(super) async fn put_extended_key(
+        &self,
+        key: &ApiKey,
+        limit: Option<u64>,
+        now: Timestamp,
+    ) -> Result<(), ExtendKeyError> {
+        if let (Some(limit), Some(maker)) = (limit, key.created_by()) {
+            // Read before the list: who takes it off the list afterwards raises this revision.
+            let before = self.read_key(key.id).await?.ok_or(ExtendKeyError::Conflict)?;
+            if before.revision + 1 != key.revision {
+                return Err(ExtendKeyError::Conflict);
+            }
+            self.keep_place(&before, maker, limit, now).await?;
+        }
+        Ok(self.put_changed_key(key).await?)
+    }
+
+    /// Writes the list of `maker` with `key` on it.
+    async fn keep_place(&self, key: &ApiKey, maker: KeyId, limit: u64, now: Timestamp) -> Result<(), ExtendKeyError> {
+        let turn = self.makers.of(maker, |_| Mutex::default());
+        let _alone = turn.lock().await;
+        let mut pause = Pause::within(self.cluster.cql.patience());
+        loop {
+            let mut list = self.stored_list(maker).await.map_err(StoreError::from)?;
+            // A list that was closed before it had keys does not have them either.
+            if list.keys.is_empty() {
+                list.keys = self.made_by(maker).await?;
+            }
+            let has_place = list.keys.contains(&key.id) && key.is_live(now);
+            if !has_place {
+                list.keys.retain(|id| *id != key.id);
+                if list.keys.len() as u64 >= limit {
+                    let live = self.live_below(list.keys, limit, now).await?;
+                    list.keys = live.map_err(|current| ExtendKeyError::QuotaExceeded { limit, current })?;
+                }
+                list.keys.push(key.id);
+            }
+            if self.put_list(maker, &list).await? {
+                return Ok(());
+            }
+            if pause.wait().await.is_break() {
+                return Err(unsettled_list().into());
+            }
+        }
+    }
+
+    /// Writes a list, if it has not changed since it was read. `false`: it has, or the outcome is unknown.
+    async fn put_list(&self, maker: KeyId, list: &ChildList) -> Result<bool, StoreError> {
+        let keys: Vec<Uuid> = list.keys.iter().map(|key| key.0).collect();
+        let values = (next(list.turn), keys, maker.0, list.turn);
+        match self.cluster.cql.lwt(&self.cluster.statements.list_child, values).await {
+            Err(error @ CqlError::Unusable(_)) => Err(error.into()),
+            outcome => Ok(outcome == Ok(true)),
+        }
+    }
+
     async fn list_child(&self, key: &ApiKey, maker: KeyId, limit: u64) -> Result<(), CreateKeyError> {
         let turn = self.makers.of(maker, |_| Mutex::default());
         let _alone = turn.lock().await;
@@ -72,22 +135,19 @@ impl CqlKeys {
                 let live = self.live_below(list.keys, limit, key.created_at).await?;
                 list.keys = live.map_err(|current| CreateKeyError::QuotaExceeded { limit, current })?;
             }
-            let keys: Vec<Uuid> = list.keys.iter().chain([&key.id]).map(|key| key.0).collect();
-            let values = (next(list.turn), keys, maker.0, list.turn);
-            match self.cluster.cql.lwt(&self.cluster.statements.list_child, values).await {
-                Ok(true) => return Ok(()),
-                Err(error @ CqlError::Unusable(_)) => return Err(StoreError::from(error).into()),
-                // Refused because the list has changed, or the outcome is unknown: the list shows which.
-                Ok(false) | Err(_) => {}
+            list.keys.push(key.id);
+            // Otherwise the list shows whether it was written.
+            if self.put_list(maker, &list).await? {
+                return Ok(());
             }
             if pause.wait().await.is_break() {
-                let reason = "the cluster did not settle the list of a key's keys in time";
-                return Err(StoreError::Unavailable(reason.into()).into());
+                return Err(unsettled_list().into());
             }
         }
     }
 
     /// Those of `keys` that are live or being created, if the limit allows one more; otherwise the number of live keys.
+    /// No extension of the others that has begun before can succeed then.
     async fn live_below(
         &self,
         mut keys: Vec<KeyId>,
@@ -98,10 +158,11 @@ impl CqlKeys {
         loop {
             let places = stream::iter(keys).map(|id| async move { Ok::<_, StoreError>((id, self.place(id).await?)) });
             let places: Vec<(KeyId, ListPlace)> = places.buffered(AT_ONCE).try_collect().await?;
-            let (mut live, mut making) = (Vec::new(), Vec::new());
+            let (mut live, mut making, mut expired) = (Vec::new(), Vec::new(), Vec::new());
             for (id, place) in places {
                 match place {
                     ListPlace::Key(key) if key.is_live(now) => live.push(id),
+                    ListPlace::Key(key) if key.revoked_at.is_none() => expired.push(key),
                     ListPlace::Empty => making.push(id),
                     ListPlace::Key(_) | ListPlace::Barred => {}
                 }
@@ -110,14 +171,27 @@ impl CqlKeys {
             if current >= limit {
                 return Ok(Err(current));
             }
-            keys = [live, making.clone()].concat();
-            if (keys.len() as u64) < limit {
-                return Ok(Ok(keys));
+            let counted = [live, making.clone()].concat();
+            let expired_ids: Vec<KeyId> = expired.iter().map(|key| key.id).collect();
+            if (counted.len() as u64) < limit {
+                let raised = stream::iter(expired).map(|key| self.raise_revision(key)).buffer_unordered(AT_ONCE);
+                if raised.try_all(ready).await? {
+                    return Ok(Ok(counted));
+                }
+                // A key has changed since it was read, and may be live.
+                keys = [counted, expired_ids].concat();
+                continue;
             }
+            keys = [counted, expired_ids].concat();
             if pause.wait().await.is_break() {
                 self.cluster.all(making, |id| self.bar(id)).await?;
             }
         }
+    }
+
+    /// Refuses changes of a key that have begun before; nothing else changes. `false` if the key has changed meanwhile.
+    async fn raise_revision(&self, key: Box<ApiKey>) -> Result<bool, StoreError> {
+        self.replace_record(&ApiKey { revision: key.revision + 1, ..*key }).await
     }
 
     /// Stops a key from creating keys: those that it is creating exist now, or never will.
@@ -186,6 +260,10 @@ impl CqlKeys {
             made.extend(keys.iter().filter(|key| key.created_by() == Some(maker)).map(|key| key.id));
         }
     }
+}
+
+fn unsettled_list() -> StoreError {
+    StoreError::Unavailable("the cluster did not settle the list of a key's keys in time".into())
 }
 
 fn next(turn: Option<i64>) -> i64 {

@@ -70,25 +70,17 @@ impl CqlKeys {
     }
 
     pub(super) async fn put_changed_key(&self, key: &ApiKey) -> Result<(), UpdateKeyError> {
-        let statements = &self.cluster.statements;
         let before = self.read_key(key.id).await?.ok_or(UpdateKeyError::Conflict)?;
         if before.revision + 1 != key.revision {
             return Err(UpdateKeyError::Conflict);
         }
-        if key.revoked_at.is_some() && key.scopes.contains(Scope::KeysManage) {
+        // A key that was changed may have had the scope before, and may be creating keys with it.
+        let may_create = key.scopes.contains(Scope::KeysManage) || before.revision > 1;
+        if key.revoked_at.is_some() && may_create {
             self.close_list(key.id).await?;
         }
         self.put_index_rows(key).await?;
-        let record = records::to_json(key)?;
-        let values = (bigint(key.revision), &record, key.id.0, bigint(before.revision));
-        let attempt = || async { self.cluster.cql.lwt(&statements.update_key, values).await };
-        let settle = || async {
-            let Some(Some(there)) = self.settled_row(key.id).await? else { return Ok(Some(false)) };
-            // As it was before: nothing is decided.
-            let there_is = |revision| records::from_json(&there).is_ok_and(|there| there.revision == revision);
-            Ok(if there_is(before.revision) { None } else { Some(there == record) })
-        };
-        if !self.cluster.cql.settled(attempt, settle).await.map_err(StoreError::from)? {
+        if !self.replace_record(key).await? {
             return Err(UpdateKeyError::Conflict);
         }
         // The change is effective already: rows that are left behind are skipped by reads.
@@ -96,6 +88,21 @@ impl CqlKeys {
             tracing::debug!(%error, key = %key.id, "can't delete old rows of a changed API key");
         }
         Ok(())
+    }
+
+    /// Replaces the record of the previous revision by that of `key`; `false` if the key has another revision.
+    pub(super) async fn replace_record(&self, key: &ApiKey) -> Result<bool, StoreError> {
+        let before = key.revision.saturating_sub(1);
+        let record = records::to_json(key)?;
+        let values = (bigint(key.revision), &record, key.id.0, bigint(before));
+        let attempt = || async { self.cluster.cql.lwt(&self.cluster.statements.update_key, values).await };
+        let settle = || async {
+            let Some(Some(there)) = self.settled_row(key.id).await? else { return Ok(Some(false)) };
+            // As it was before: nothing is decided.
+            let there_is = |revision| records::from_json(&there).is_ok_and(|there| there.revision == revision);
+            Ok(if there_is(before) { None } else { Some(there == record) })
+        };
+        Ok(self.cluster.cql.settled(attempt, settle).await?)
     }
 
     /// Writes the rows that find a key.

@@ -50,7 +50,7 @@ use self::tables::CqlTables;
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
+    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -186,6 +186,10 @@ impl KeyStore for ScyllaStore {
 
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError> {
         self.open_tables()?.keys.put_changed_key(&key).await
+    }
+
+    async fn extend_key(&self, key: ApiKey, limit: KeyLimit, now: Timestamp) -> Result<(), ExtendKeyError> {
+        self.open_tables()?.keys.put_extended_key(&key, limit, now).await
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {

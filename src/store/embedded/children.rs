@@ -1,8 +1,9 @@
 //! The keys that each key has created, so that no more of them are live than its limit allows.
 //!
 //! Each key that creates keys has a list of them. A key on it may have been revoked, or have expired, since. That is
-//! looked up only when the list is as long as the limit. A key without a list, such as one from another store, gets one
-//! from the keys that it sees.
+//! looked up only when the list is as long as the limit, and those are taken off it. A key without a list, such as one
+//! from another store, gets one from the keys that it sees. A live key that a key with a limit has created is on its
+//! list, so a key that lives longer than before keeps its place there, or takes one again.
 
 use fjall::Keyspace;
 
@@ -10,11 +11,12 @@ use super::engine::Engine;
 use super::keys::KeyTable;
 use super::overflow;
 use super::transaction::Transaction;
+use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId};
 use crate::domain::quota::KeyLimit;
 use crate::store::records::keys::{self as records, Children};
 use crate::store::records::row_keys;
-use crate::store::{CreateKeyError, StoreError};
+use crate::store::{CreateKeyError, ExtendKeyError, StoreError};
 
 /// The lists of created keys.
 pub struct ChildTable {
@@ -45,6 +47,37 @@ impl ChildTable {
         self.keys.put(transaction, key).map(Ok)
     }
 
+    /// Writes a key that lives longer than before, if it is on the list of its maker, or may be added to it.
+    pub fn extend_key(
+        &self,
+        transaction: &mut Transaction<'_>,
+        key: &ApiKey,
+        limit: KeyLimit,
+        now: Timestamp,
+    ) -> Result<Result<(), ExtendKeyError>, StoreError> {
+        let before = self.keys.get(transaction, key.id)?;
+        let Some(before) = before.filter(|before| before.revision + 1 == key.revision) else {
+            return Ok(Err(ExtendKeyError::Conflict));
+        };
+        if let (Some(limit), Some(maker)) = (limit, key.created_by()) {
+            let children = self.get(transaction, maker)?.unwrap_or_default();
+            // A list that was closed before it had keys does not have them either.
+            let is_absent = children.keys.is_empty();
+            let keys = if is_absent { self.keys.made_by(transaction, maker)? } else { children.keys };
+            let has_place = keys.contains(&key.id) && before.is_live(now);
+            if !has_place {
+                let others = keys.into_iter().filter(|id| *id != key.id).collect();
+                let mut keys = match self.with_room(transaction, others, limit, now)? {
+                    Ok(keys) => keys,
+                    Err(current) => return Ok(Err(ExtendKeyError::QuotaExceeded { limit, current })),
+                };
+                keys.push(key.id);
+                self.put(transaction, maker, &Children { keys, ..children })?;
+            }
+        }
+        Ok(self.keys.update(transaction, key)?.map_err(ExtendKeyError::from))
+    }
+
     /// From now on `maker` creates no more keys.
     pub fn close(&self, transaction: &mut Transaction<'_>, maker: KeyId) -> Result<(), StoreError> {
         let children = self.get(transaction, maker)?.unwrap_or_default();
@@ -67,21 +100,34 @@ impl ChildTable {
         if is_revoked || children.is_closed {
             return Ok(Err(CreateKeyError::MakerEnded));
         }
-        if children.keys.len() as u64 >= limit {
-            let mut live = Vec::new();
-            for id in children.keys {
-                if self.keys.get(transaction, id)?.is_some_and(|child| child.is_live(key.created_at)) {
-                    live.push(id);
-                }
-            }
-            let current = live.len() as u64;
-            if current >= limit {
-                return Ok(Err(CreateKeyError::QuotaExceeded { limit, current }));
-            }
-            children.keys = live;
-        }
+        children.keys = match self.with_room(transaction, children.keys, limit, key.created_at)? {
+            Ok(keys) => keys,
+            Err(current) => return Ok(Err(CreateKeyError::QuotaExceeded { limit, current })),
+        };
         children.keys.push(key.id);
         self.put(transaction, maker, &children).map(Ok)
+    }
+
+    /// Keys of a list with room for one more: if it is as long as the limit, only those that are live. Otherwise the
+    /// number of live keys, which are as many as the limit.
+    fn with_room(
+        &self,
+        transaction: &Transaction<'_>,
+        keys: Vec<KeyId>,
+        limit: u64,
+        now: Timestamp,
+    ) -> Result<Result<Vec<KeyId>, u64>, StoreError> {
+        if (keys.len() as u64) < limit {
+            return Ok(Ok(keys));
+        }
+        let mut live = Vec::new();
+        for id in keys {
+            if self.keys.get(transaction, id)?.is_some_and(|child| child.is_live(now)) {
+                live.push(id);
+            }
+        }
+        let current = live.len() as u64;
+        Ok(if current < limit { Ok(live) } else { Err(current) })
     }
 
     fn get(&self, transaction: &Transaction<'_>, maker: KeyId) -> Result<Option<Children>, StoreError> {

@@ -52,8 +52,8 @@ use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, KeyStore, Lifecycle,
-    LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
+    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, ExtendKeyError, KeyStore,
+    Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -209,6 +209,10 @@ impl KeyStore for EmbeddedStore {
 
     async fn update_key(&self, key: ApiKey) -> Result<(), UpdateKeyError> {
         self.write(move |tables, transaction| tables.keys.update(transaction, &key)).await?
+    }
+
+    async fn extend_key(&self, key: ApiKey, limit: KeyLimit, now: Timestamp) -> Result<(), ExtendKeyError> {
+        self.write(move |tables, transaction| tables.children.extend_key(transaction, &key, limit, now)).await?
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {

@@ -12,7 +12,7 @@ use crate::support::server::{ROOT_KEY, Server, count};
 use crate::support::stores::{apply, on_each_store};
 
 /// Every operation that asks for a key, with the scope that it needs.
-const KEYED: [(&str, &str, &str); 10] = [
+const KEYED: [(&str, &str, &str); 11] = [
     ("POST", "/shorten", "links:write"),
     ("GET", "/links/aaaaaaa", "links:read"),
     ("GET", "/links/aaaaaaa/analytics", "analytics:read"),
@@ -22,6 +22,7 @@ const KEYED: [(&str, &str, &str); 10] = [
     ("POST", "/api-keys", "keys:manage"),
     ("GET", "/api-keys", "keys:manage"),
     ("DELETE", "/api-keys/01935f2e-7b6a-7c3d-8e4f-5a6b7c8d9e0f", "keys:manage"),
+    ("PATCH", "/api-keys/01935f2e-7b6a-7c3d-8e4f-5a6b7c8d9e0f", "keys:manage"),
     ("POST", "/api-keys/01935f2e-7b6a-7c3d-8e4f-5a6b7c8d9e0f/rotate", "keys:manage"),
 ];
 

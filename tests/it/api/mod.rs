@@ -6,6 +6,7 @@ mod edge;
 mod fast_path;
 mod fast_path_return;
 mod health;
+mod key_changes;
 mod keys;
 mod links;
 mod metrics;

@@ -117,10 +117,11 @@ async fn a_request_id_is_taken_where_it_is_well_formed_and_else_made() {
 }
 
 /// What a key can read.
-fn keyed_reads(link: &str) -> [String; 6] {
+fn keyed_reads(link: &str) -> [String; 7] {
     [
         "/usage".to_owned(),
         "/api-keys".to_owned(),
+        "/api-keys/self".to_owned(),
         format!("/links/{link}"),
         format!("/links/{link}/analytics"),
         format!("/links/{link}/analytics/summary"),

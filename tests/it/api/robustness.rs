@@ -238,6 +238,7 @@ fn headers() -> BoxedStrategy<Vec<Header>> {
     let content_type = select(vec![
         "application/json",
         "application/problem+json; charset=utf-8",
+        "application/merge-patch+json",
         "text/plain",
         "application/x-www-form-urlencoded",
         "",

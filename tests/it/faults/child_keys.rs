@@ -64,6 +64,47 @@ fn a_hundred_creations_over_three_processes_are_as_many_as_the_limit_says_and_al
     assert!(revoked.elapsed() < REFUSED_WITHIN, "{:?}", revoked.elapsed());
 }
 
+#[test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+fn a_key_that_is_changed_at_one_process_is_changed_at_the_other() {
+    let keyspace = Keyspace::empty(1);
+    tokio::runtime::Runtime::new().unwrap().block_on(keyspace.migrate());
+    let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [here, there] =
+        directories.each_ref().map(|directory| Program::under_load(directory.path()).sharing(&keyspace).serve());
+    let record = here.connect().unwrap().post("/api-keys", ROOT_KEY, r#"{"name":"x"}"#).unwrap().expect(201).json();
+    let (key, path) = ([text(&record["key"])], format!("/api-keys/{}", text(&record["key_id"])));
+    let change = |body: &str| {
+        let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/merge-patch+json")];
+        here.connect().unwrap().request("PATCH", &path, &headers, body).unwrap().expect(200);
+        Instant::now()
+    };
+    assert_eq!([&here, &there].map(|process| statuses(process, &key)), [[200], [200]]);
+    for (body, expected) in [
+        (r#"{"scopes":["links:write"]}"#, 403),
+        (r#"{"scopes":["usage:read"],"expires_at":"2099-01-01T00:00:00Z"}"#, 200),
+    ] {
+        let changed = change(body);
+        assert_eq!(statuses(&here, &key), [expected]);
+        until("the other follows", SOON, || statuses(&there, &key) == [expected]);
+        assert!(changed.elapsed() < REFUSED_WITHIN, "{:?}", changed.elapsed());
+    }
+    let own = there.connect().unwrap().get("/api-keys/self", &[("X-API-Key", key[0])]).unwrap().expect(200).json();
+    assert_eq!(text(&own["expires_at"]), "2099-01-01T00:00:00.000Z");
+    let both = [r#"{"name":"both"}"#, r#"{"tier":"Pro"}"#];
+    std::thread::scope(|scope| {
+        for (process, body) in [&here, &there].into_iter().zip(both) {
+            let path = &path;
+            scope.spawn(move || {
+                let mut connection = process.connect().unwrap();
+                connection.request("PATCH", path, &[("X-API-Key", ROOT_KEY)], body).unwrap().expect(200);
+            });
+        }
+    });
+    let own = there.connect().unwrap().get("/api-keys/self", &[("X-API-Key", key[0])]).unwrap().expect(200).json();
+    assert_eq!((text(&own["name"]), text(&own["tier"])), ("both", "Pro"));
+}
+
 /// What a process answers with each of these keys.
 fn statuses(process: &Process, keys: &[&str]) -> Vec<u16> {
     let mut connection = process.connect().unwrap();

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use signpost::domain::key::{ApiKey, KeyId};
+use futures_util::future::{join, join_all};
+use signpost::domain::key::{ApiKey, KeyId, ScopeSet};
 use signpost::store::cql::ScyllaStore;
 use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::transfer::{ExportSource, Record, Section, Sink};
-use signpost::store::{CreateKeyError, KeyStore, Lifecycle, StoreError};
+use signpost::store::{CreateKeyError, ExtendKeyError, KeyStore, Lifecycle, StoreError, UpdateKeyError};
 use tokio::time::timeout;
 
 use super::samples::{key, key_id, node, noon};
@@ -129,5 +129,91 @@ async fn keys_that_were_carried_here_count() {
     store.create_key(child(5), Some(3)).await.unwrap();
     let refused = store.create_key(child(6), Some(3)).await;
     assert!(matches!(refused, Err(CreateKeyError::QuotaExceeded { limit: 3, current: 3 })), "{refused:?}");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn an_extension_that_began_before_its_key_lost_its_place_is_refused() {
+    let keyspace = keyspace().await;
+    let stores = [keyspace.open_store(node(1)).await, keyspace.open_store(node(2)).await];
+    let (end, later) = (noon().plus(Duration::from_hours(1)), noon().plus(Duration::from_hours(2)));
+    let expiring = ApiKey { expires_at: Some(end), ..child(2) };
+    stores[0].create_key(expiring.clone(), Some(1)).await.unwrap();
+    // A node with a slow clock has read the key. Meanwhile the key expires, and another takes its place.
+    let extended = ApiKey { expires_at: Some(later), revision: expiring.revision + 1, ..expiring.clone() };
+    stores[1].create_key(ApiKey { created_at: end, ..child(3) }, Some(1)).await.unwrap();
+    // Both of its steps are refused.
+    let refused = stores[0].extend_key(extended.clone(), Some(1), noon()).await;
+    assert!(matches!(refused, Err(ExtendKeyError::Conflict)), "{refused:?}");
+    let refused = stores[0].update_key(extended).await;
+    assert!(matches!(refused, Err(UpdateKeyError::Conflict)), "{refused:?}");
+    let now_there = stores[0].key(key_id(2)).await.unwrap().unwrap();
+    assert_eq!(now_there, ApiKey { revision: expiring.revision + 1, ..expiring });
+    // It begins anew, and needs a place.
+    let again = ApiKey { expires_at: Some(later), revision: now_there.revision + 1, ..now_there };
+    for now in [noon(), end] {
+        let refused = stores[0].extend_key(again.clone(), Some(1), now).await;
+        let is_refusal = matches!(refused, Err(ExtendKeyError::QuotaExceeded { limit: 1, current: 1 }));
+        assert!(is_refusal, "{refused:?}");
+    }
+    stores[0].extend_key(again.clone(), Some(2), end).await.unwrap();
+    assert_eq!(stores[1].key(key_id(2)).await.unwrap(), Some(again));
+    for store in stores {
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn extensions_and_creations_on_three_nodes_are_as_many_as_the_limit_says() {
+    let keyspace = keyspace().await;
+    let stores =
+        [keyspace.open_store(node(1)).await, keyspace.open_store(node(2)).await, keyspace.open_store(node(3)).await];
+    let (end, now) = (noon().plus(Duration::from_hours(1)), noon().plus(Duration::from_hours(2)));
+    for n in 2..7 {
+        stores[0].create_key(ApiKey { expires_at: Some(end), ..child(n) }, Some(5)).await.unwrap();
+    }
+    let extend = async |n: u32| {
+        let store = &stores[n as usize % 3];
+        // Half of them are not expired yet by their node's clock.
+        let now = if n.is_multiple_of(2) { now } else { noon() };
+        loop {
+            let before = store.key(key_id(n)).await.unwrap().unwrap();
+            let extended = ApiKey { expires_at: None, revision: before.revision + 1, ..before };
+            match store.extend_key(extended, Some(5), now).await {
+                Ok(()) => return true,
+                Err(ExtendKeyError::Conflict) => {}
+                Err(ExtendKeyError::QuotaExceeded { limit: 5, current: 5 }) => return false,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let create = async |n: u32| {
+        let made = stores[n as usize % 3].create_key(ApiKey { created_at: now, ..child(n) }, Some(5)).await;
+        assert!(matches!(made, Ok(()) | Err(CreateKeyError::QuotaExceeded { limit: 5, current: 5 })), "{made:?}");
+        made.is_ok()
+    };
+    let (extended, made) = join(join_all((2..7).map(extend)), join_all((7..27).map(create))).await;
+    let done = extended.iter().chain(&made).filter(|done| **done).count();
+    let keys = stores[1].keys_seen_by(key_id(1), None, 100).await.unwrap();
+    let live = keys.iter().filter(|key| key.is_live(now)).count();
+    assert_eq!((done, live), (5, 5), "{extended:?} {made:?}");
+    for store in stores {
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_revoked_key_that_had_lost_its_scope_makes_no_more_keys() {
+    let keyspace = keyspace().await;
+    let store = keyspace.open_store(node(1)).await;
+    store.create_key(ApiKey { revision: 1, ..key(1, &[]) }, None).await.unwrap();
+    let narrowed = ApiKey { scopes: ScopeSet::EMPTY, revision: 2, ..key(1, &[]) };
+    store.update_key(narrowed.clone()).await.unwrap();
+    store.update_key(ApiKey { revoked_at: Some(noon()), revision: 3, ..narrowed }).await.unwrap();
+    let made = store.create_key(child(2), Some(5)).await;
+    assert!(matches!(made, Err(CreateKeyError::MakerEnded)), "{made:?}");
     store.close().await;
 }

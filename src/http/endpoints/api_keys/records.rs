@@ -15,7 +15,7 @@ use crate::service::keys::IssuedKey;
 pub struct KeyRecord {
     /// Id of the key. Rotation does not change it.
     pub key_id: Uuid,
-    /// The name that its creator gave it.
+    /// The name for people.
     pub name: String,
     /// The first 8 characters of the key, to distinguish keys.
     pub prefix: String,
@@ -112,6 +112,25 @@ pub struct NewApiKey {
     expires_at: Option<Timestamp>,
 }
 
+/// What to change of a key (JSON Merge Patch). A field that is not sent stays as it is; `null` sets it to its default.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
+pub struct KeyPatch {
+    /// A name for people: 1 to 100 characters, without control characters, and not only white space. It has no default.
+    #[schema(min_length = 1, max_length = 100, pattern = "^[^\\u0000-\\u001F\\u007F-\\u009F]*$", nullable = false)]
+    name: Option<String>,
+    /// The tier, at most that of the key that sends the request. Default: `Free`.
+    tier: Option<TierName>,
+    /// The scopes, which replace all scopes of the key: a subset of those of the key that sends the request. Default:
+    /// all of these except `keys:manage`.
+    scopes: Option<Vec<ScopeName>>,
+    /// When the key expires: in the future, and not later than the key that sends the request. Default: when that key
+    /// expires.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<Timestamp>,
+}
+
 /// Options of a rotation. A field that is `null` counts as missing.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -160,7 +179,7 @@ impl KeyRecord {
     }
 
     /// The same, 15 minutes later.
-    fn used_example() -> Self {
+    pub fn used_example() -> Self {
         let made = Self::example();
         Self { last_used_at: Some(Timestamp(made.created_at.0 + 749_512)), ..made }
     }

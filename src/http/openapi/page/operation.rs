@@ -68,7 +68,11 @@ impl<'a> Operation<'a> {
         };
         let scopes: Vec<&str> = requirement.values().flat_map(members).map(text).collect();
         match scopes.as_slice() {
-            [] => "<p class=\"soft\">Needs a key: with the scope <code>keys:manage</code>, or the key that the path names.</p>\n".into(),
+            [] if self.path.contains("{key_id}") => {
+                "<p class=\"soft\">Needs a key: with the scope <code>keys:manage</code>, or the key that the path names.</p>\n"
+                    .into()
+            }
+            [] => "<p class=\"soft\">Needs a key, whatever its scopes.</p>\n".into(),
             scopes => format!("<p class=\"soft\">Needs a key with the scope <code>{}</code>.</p>\n", escape(&scopes.join(" "))),
         }
     }
@@ -110,11 +114,14 @@ impl<'a> Operation<'a> {
     fn request_body(&self) -> String {
         let body = &self.described["requestBody"];
         let mut html = String::new();
-        for (media_type, content) in fields(&body["content"]) {
+        let media_types: Vec<&str> = fields(&body["content"]).map(|(media_type, _)| media_type.as_str()).collect();
+        let media_types = media_types.join(" or ");
+        // All media types have the same content.
+        for (_, content) in fields(&body["content"]).take(1) {
             html += &format!(
                 "<h4>Body</h4>\n<p>{} <span class=\"type\">{}</span></p>\n",
                 inline(text(&body["description"])),
-                escape(media_type)
+                escape(&media_types)
             );
             html += &if self.is_webhook {
                 answered_fields(self.document, &content["schema"])

@@ -71,6 +71,10 @@ macro_rules! every_promise {
             child_keys::a_thousand_keys_are_counted
             child_keys::a_key_that_was_stopped_or_revoked_makes_no_more_keys
             child_keys::a_key_is_made_before_its_maker_is_stopped_or_not_at_all
+            child_keys::a_live_key_is_extended_in_its_place
+            child_keys::an_expired_key_is_extended_where_the_limit_allows_one_more
+            child_keys::keys_are_extended_below_a_limit_that_was_lowered_and_a_maker_that_was_stopped
+            child_keys::of_creations_and_extensions_at_once_as_many_live_as_the_limit_says
             hits::a_batch_is_counted_once_however_often_it_comes
             hits::a_batch_that_does_not_begin_at_the_cursor_changes_nothing
             hits::writers_have_cursors_of_their_own_and_their_counts_add_up
