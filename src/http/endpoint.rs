@@ -31,6 +31,8 @@ pub struct Endpoint {
 #[derive(Clone, Copy)]
 pub enum Asks {
     Nothing,
+    /// No key. The handler takes each request from the client's limit of redirects.
+    RedirectLimit,
     /// No key. Requests are limited by client.
     Client(&'static ClientLimit),
     /// A key.
@@ -50,7 +52,7 @@ impl Endpoint {
     pub fn access(&self) -> Option<Access> {
         match self.asks {
             Asks::Key(access) => Some(access),
-            Asks::Nothing | Asks::Client(_) => None,
+            Asks::Nothing | Asks::RedirectLimit | Asks::Client(_) => None,
         }
     }
 }

@@ -119,7 +119,12 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
             let scope = endpoint.access().map(|access| access.scope);
             of_endpoint.map_or_else(|| usual(kind, endpoint.path, scope), |example| example())
         };
-        operation["responses"][status.to_string()] = response(&kinds, example);
+        let mut response = response(&kinds, example);
+        if let Asks::RedirectLimit = endpoint.asks {
+            response["content"]["text/html"] = json!({"schema": {"type": "string"}});
+            headers::add(&mut response, "Vary");
+        }
+        operation["responses"][status.to_string()] = response;
     }
 }
 

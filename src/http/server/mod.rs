@@ -167,7 +167,7 @@ where
     let dispatcher = dispatcher.map_err(|()| io::Error::other("the routes can't be made"))?;
     // The fast path logs and traces no requests.
     let fast_path = (!api.reporting.is_on()).then(|| api.readiness.clone());
-    let stream = StreamSettings { head_timeout, send_timeout, fast_path };
+    let stream = StreamSettings { head_timeout, send_timeout, noindex: api.pages.noindex, fast_path };
     let fast_path = FastPathWorker::new(api, Timeouts { head: head_timeout, send: send_timeout, keep_alive });
     Ok(Connections::new(dispatcher, fast_path, stream, drain, balance))
 }

@@ -22,7 +22,10 @@ pub struct RedirectMeters {
     found_in_store: AtomicU64,
     unknown_in_memory: AtomicU64,
     unknown_in_store: AtomicU64,
+    /// Of the unknown ones: those that were redirected nevertheless.
+    fallbacks: AtomicU64,
     limited: AtomicU64,
+    limited_previews: AtomicU64,
     unavailable: AtomicU64,
     failed: AtomicU64,
     dispatched: AtomicU64,
@@ -37,7 +40,12 @@ impl RedirectMeters {
         });
     }
 
-    pub fn unknown(&self, by: LookUp) {
+    /// `has_fallback`: whether it was redirected nevertheless.
+    pub fn unknown(&self, by: LookUp, has_fallback: bool) {
+        if has_fallback {
+            // Before the other, so that a sum of answers 404 is at no time too high: shown counts never fall.
+            count(&self.fallbacks);
+        }
         count(match by {
             LookUp::Memory => &self.unknown_in_memory,
             LookUp::Store => &self.unknown_in_store,
@@ -46,6 +54,11 @@ impl RedirectMeters {
 
     pub fn limited(&self) {
         count(&self.limited);
+    }
+
+    /// The preview of a link was refused by the limit of redirects. It is no redirect.
+    pub fn preview_limited(&self) {
+        count(&self.limited_previews);
     }
 
     /// The store did not answer.
@@ -79,6 +92,11 @@ impl RedirectMeters {
         read(&self.limited)
     }
 
+    /// Including previews.
+    pub(super) fn refused_by_limit(&self) -> u64 {
+        read(&self.limited) + read(&self.limited_previews)
+    }
+
     pub(super) fn all_unavailable(&self) -> u64 {
         read(&self.unavailable)
     }
@@ -106,8 +124,8 @@ impl RedirectMeters {
     /// Answers with a status of the class at this index of [`CLASSES`].
     pub(super) fn of_class(&self, class: usize) -> u64 {
         match CLASSES[class] {
-            "3xx" => self.all_found(),
-            "4xx" => self.all_unknown() + self.all_limited(),
+            "3xx" => self.all_found() + read(&self.fallbacks),
+            "4xx" => self.all_unknown().saturating_sub(read(&self.fallbacks)) + self.all_limited(),
             "5xx" => self.all_unavailable() + self.all_failed(),
             _ => 0,
         }

@@ -10,6 +10,7 @@ mod keys;
 mod links;
 mod metrics;
 mod openapi;
+mod pages;
 mod problems;
 mod qr;
 mod quotas;
