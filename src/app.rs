@@ -10,6 +10,7 @@ mod listeners;
 mod master_key;
 mod meters;
 mod opening;
+mod pages;
 mod probe;
 mod store_state;
 mod transfer;
@@ -173,7 +174,10 @@ pub fn api_document(config: &Config) -> String {
 /// # Errors
 /// The error of the start.
 pub fn check(config: &Config) -> Result<(), StartError> {
-    build::open_places(config).map(drop)
+    let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
+    build::open_places(config)?;
+    pages::open(config, &base_url)?;
+    pages::fallbacks(config, &base_url).map(drop)
 }
 
 /// Migrates the store's schema and returns the names of the applied files. The embedded store has no schema.

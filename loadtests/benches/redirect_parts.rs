@@ -32,8 +32,9 @@ use signpost::config::Config;
 use signpost::domain::hit::{NodeId, Position};
 use signpost::domain::link::ShortId;
 use signpost::http::Api;
-use signpost::http::fast_path::encode::{AfterAnswer, CannedProblem, DateText};
+use signpost::http::fast_path::encode::{AfterAnswer, CannedError, DateText};
 use signpost::http::fast_path::{Next, Responder};
+use signpost::http::pages::ErrorAnswer;
 use signpost::http::problem::{Problem, ProblemKind};
 use signpost::http::redirect::{Resolved, resolve, short_id_of};
 use signpost::http::request_id::request_id;
@@ -66,7 +67,7 @@ fn instead() {
     row("date, made for each answer", |_| |_| consume(HttpDate::from(SystemTime::now()).to_string()), || ());
     let problem = || Problem::new(ProblemKind::NotFound, "There is no link with this id.");
     row("answer to an unknown id, made for each", |_| |_| consume(problem().to_json()), || ());
-    let canned = CannedProblem::new(&problem());
+    let canned = CannedError::new(&ErrorAnswer::from(&problem()));
     let mut date = DateText::default();
     let date = date.stamp(Clock::system().now(), b"0123456789012345678", AfterAnswer::GoesOn);
     row(

@@ -10,7 +10,7 @@ use super::around_store::guarded_and_metered;
 use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
 use super::listeners::{Listeners, OperatorServer, serve_public};
 use super::opening::{self, OpenedNode};
-use super::{App, Parts, ShowSecrets, StartError, meters, refused};
+use super::{App, Parts, ShowSecrets, StartError, meters, pages, refused};
 use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
@@ -292,6 +292,8 @@ fn build_api(
         clock: clock.clone(),
         metrics: Arc::clone(&core.metrics),
         reference: reference(config, &core.base_url),
+        pages: Arc::new(pages::open(config, &core.base_url)?),
+        fallbacks: pages::fallbacks(config, &core.base_url)?,
         request_timeout: config.http.request_timeout,
         readiness,
         reporting: Reporting { log: config.log.requests, traces: core.traces.clone() },

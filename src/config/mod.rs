@@ -13,6 +13,7 @@ mod journal;
 mod layers;
 mod limits;
 mod log;
+mod pages;
 mod read;
 mod redact;
 mod renamed;
@@ -43,6 +44,7 @@ pub use self::{
     layers::{DEFAULTS, Setting, SettingValue},
     limits::LimitsConfig,
     log::{LogConfig, LogFormat, LogLevel},
+    pages::{FallbacksConfig, PagesConfig, RedirectConfig},
     renamed::RenamedSetting,
     scylla::{Consistency, CqlNode, ScyllaConfig, SerialConsistency},
     secrets::{MasterKey, RootKey, ScyllaPassword, Secrets},
@@ -62,6 +64,12 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The public listener.
     pub http: HttpConfig,
+    /// What redirects have.
+    pub redirect: RedirectConfig,
+    /// Where visitors are sent for whom there is no link.
+    pub fallbacks: FallbacksConfig,
+    /// Pages in the place of the service's own.
+    pub pages: PagesConfig,
     /// The operator's listener.
     pub admin: AdminConfig,
     /// Where links, keys and counts are stored.
@@ -131,6 +139,9 @@ impl Config {
         Ok(Self {
             data_dir: settings.parsed("data_dir", "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?,
             http: HttpConfig::read(&mut settings)?,
+            redirect: RedirectConfig::read(&mut settings)?,
+            fallbacks: FallbacksConfig::read(&mut settings)?,
+            pages: PagesConfig::read(&mut settings, directory)?,
             admin: AdminConfig::read(&mut settings)?,
             store: StoreConfig::read(&mut settings)?,
             scylla: ScyllaConfig::read(&mut settings, directory)?,

@@ -13,10 +13,11 @@ use url::Url;
 use super::base62;
 use super::calendar::Timestamp;
 use super::key::KeyId;
+use super::reserved::{is_reserved, is_route};
 
 pub use self::data::{DataTooLarge, LinkData, StoredDataError};
 
-/// The id of a link: 7 base62 characters, never a word that a route uses.
+/// The id of a link: 7 base62 characters, never the path of a route.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShortId(pub [u8; Self::LENGTH]);
 
@@ -32,26 +33,28 @@ impl Hash for ShortId {
 impl ShortId {
     pub const LENGTH: usize = 7;
 
-    /// First path segments of routes. A test compares them with the route table.
-    pub const RESERVED: [&str; 6] = ["api-keys", "docs", "links", "openapi.json", "shorten", "usage"];
-
     /// Generates an id. The store checks whether it is taken.
     ///
     /// # Errors
     /// If the operating system's random generator fails.
     pub fn generate(random: &dyn SecureRandom) -> Result<Self, Unspecified> {
         loop {
-            if let Some(id) = Self::parse(&base62::random_text(random, Self::LENGTH)?) {
+            if let Some(id) = Self::for_new_link(&base62::random_text(random, Self::LENGTH)?) {
                 return Ok(id);
             }
         }
+    }
+
+    /// `None` for text that is not a valid id, or that is reserved.
+    fn for_new_link(text: &str) -> Option<Self> {
+        Self::parse(text).filter(|_| !is_reserved(text))
     }
 
     /// `None` for text that is not a valid id.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().ok()?;
         let shaped = bytes.iter().all(u8::is_ascii_alphanumeric);
-        (shaped && !Self::RESERVED.contains(&text)).then_some(Self(bytes))
+        (shaped && !is_route(text)).then_some(Self(bytes))
     }
 
     pub fn as_str(&self) -> &str {
@@ -318,8 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn short_ids_have_seven_characters_and_are_not_reserved() {
-        assert!(ShortId::parse("aB3xYz9").is_some());
+    fn short_ids_have_seven_characters_and_new_ones_are_not_reserved() {
+        assert!(ShortId::parse("aB3xYz9").is_some() && ShortId::for_new_link("aB3xYz9").is_some());
+        // Links that have them go on redirecting.
+        for text in ["console", "SHORTEN", "Metrics", "sitemap", "favicon", "imports", "exports"] {
+            assert!(ShortId::parse(text).is_some() && ShortId::for_new_link(text).is_none(), "{text}");
+        }
         for text in ["", "abc", "abcdefgh", "abc-def", "äbcdef", "shorten"] {
             assert!(ShortId::parse(text).is_none(), "{text}");
         }

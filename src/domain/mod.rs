@@ -14,6 +14,7 @@ pub mod qr;
 pub mod quota;
 pub mod rate_limit;
 pub mod referrer;
+pub mod reserved;
 pub mod retry;
 pub mod signature;
 pub mod vault;

@@ -34,6 +34,8 @@ pub struct Endpoint {
 #[derive(Clone, Copy)]
 pub enum Asks {
     Nothing,
+    /// No key. The handler takes each request from the client's limit of redirects.
+    RedirectLimit,
     /// No key. Requests are limited by client.
     Client(&'static ClientLimit),
     /// Any valid key, whatever its scopes.
@@ -55,7 +57,7 @@ impl Endpoint {
     pub fn access(&self) -> Option<Access> {
         match self.asks {
             Asks::Key(access) => Some(access),
-            Asks::Nothing | Asks::Client(_) | Asks::AnyKey(_) => None,
+            Asks::Nothing | Asks::RedirectLimit | Asks::Client(_) | Asks::AnyKey(_) => None,
         }
     }
 
@@ -64,7 +66,7 @@ impl Endpoint {
         match self.asks {
             Asks::Key(access) => Some(access.rate_limit),
             Asks::AnyKey(rate_limit) => Some(rate_limit),
-            Asks::Nothing | Asks::Client(_) => None,
+            Asks::Nothing | Asks::RedirectLimit | Asks::Client(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The HTTP interface: routes, authentication, endpoints, answers. The only user of actix-web.
 
+pub mod accept;
 pub mod admin;
 mod answer_fields;
 pub mod auth;
@@ -15,6 +16,7 @@ pub mod fields;
 pub mod merge_patch;
 pub mod notices;
 pub mod openapi;
+pub mod pages;
 pub mod problem;
 pub mod query;
 pub mod redirect;
@@ -38,6 +40,7 @@ use self::client::TrustedProxies;
 use self::client_limits::ClientLimits;
 use self::notices::Notices;
 use self::openapi::Reference;
+use self::pages::{Fallbacks, Pages};
 use self::report::Reporting;
 use self::unauthorized::UnauthorizedLimit;
 use crate::actors::key_shard::KeyShards;
@@ -76,6 +79,8 @@ pub struct Api {
     pub metrics: Arc<Metrics>,
     pub readiness: Readiness,
     pub reference: Reference,
+    pub pages: Arc<Pages>,
+    pub fallbacks: Fallbacks,
     /// The time limit of a request's body.
     pub request_timeout: Duration,
     pub reporting: Reporting,

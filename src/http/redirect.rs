@@ -2,14 +2,15 @@
 
 use actix_http::body::BoxBody;
 use actix_http::{RequestHead, Response};
-use actix_web::http::Method;
-use actix_web::http::header::{CACHE_CONTROL, LOCATION};
-use actix_web::{HttpRequest, HttpResponse, Responder, web};
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
+use actix_web::http::{Method, StatusCode};
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::Api;
+use super::accept::prefers_html;
 use super::answer_fields::AnswerFields;
 use super::problem::Problem;
-use super::resolve::{AdmittedRequest, Answer, RedirectAnswer, admit, look_up};
+use super::resolve::{AdmittedRequest, Answer, NO_STORE, RedirectAnswer, admit, look_up};
 use crate::domain::link::ShortId;
 
 /// The short id that a `GET` or `HEAD` is for, by its path alone; `None` leaves the request to the routes.
@@ -38,13 +39,13 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
         Ok(request) => request,
         Err(retry_after) => {
             api.notices.see_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
-            return Resolved::Answered(Problem::from(retry_after).into_bare_response());
+            return Resolved::Answered(error(api, head, &retry_after.into()));
         }
     };
     match look_up(api, id) {
         Some((entry, by)) => {
             let answer = request.answer(api, AnswerFields::of(&head.headers), entry.as_deref(), by);
-            Resolved::Answered(response_of(api, &request, answer))
+            Resolved::Answered(response_of(api, head, &request, answer))
         }
         None => Resolved::NotCached(request),
     }
@@ -53,13 +54,19 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
 /// Answers by way of the store.
 pub async fn load(api: &Api, head: &RequestHead, request: AdmittedRequest) -> Response<BoxBody> {
     let loaded = api.redirects.load(request.id).await;
-    response_of(api, &request, request.answer_loaded(api, AnswerFields::of(&head.headers), &loaded))
+    response_of(api, head, &request, request.answer_loaded(api, AnswerFields::of(&head.headers), &loaded))
 }
 
-fn response_of(api: &Api, request: &AdmittedRequest, answer: Answer<'_>) -> Response<BoxBody> {
+/// A problem, or a page in its place for those that prefer HTML.
+pub fn error(api: &Api, head: &RequestHead, problem: &Problem) -> Response<BoxBody> {
+    let name = head.uri.path().trim_start_matches('/');
+    api.pages.error(problem, prefers_html(&head.headers), name).into_bare_response()
+}
+
+fn response_of(api: &Api, head: &RequestHead, request: &AdmittedRequest, answer: Answer<'_>) -> Response<BoxBody> {
     let RedirectAnswer { status, location, cache_control, recorded } = match answer {
         Answer::Redirect(redirect) => redirect,
-        Answer::Refused(refusal) => return Problem::from(refusal).into_bare_response(),
+        Answer::Refused(refusal) => return error(api, head, &refusal.into()),
     };
     let mut response = Response::with_body(status, BoxBody::new(()));
     if let Some(position) = recorded.filter(|_| api.reporting.is_on()) {
@@ -74,11 +81,7 @@ fn response_of(api: &Api, request: &AdmittedRequest, answer: Answer<'_>) -> Resp
 /// What the edge service leaves to the routes: paths of one segment that are no short id as they stand, and escaped ones.
 ///
 /// They count against the client's limit like every other look-up.
-pub async fn by_route(
-    api: web::Data<Api>,
-    request: HttpRequest,
-    path: web::Path<String>,
-) -> Result<impl Responder, Problem> {
+pub async fn by_route(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> HttpResponse {
     let head = request.head();
     let mut response = if let Some(id) = ShortId::parse(&path) {
         match resolve(&api, head, id) {
@@ -87,10 +90,26 @@ pub async fn by_route(
         }
     } else {
         match admit(&api, api.client_address(head)) {
-            Ok(_) => return Err(Problem::no_such_link()),
-            Err(retry_after) => Problem::from(retry_after).into_bare_response(),
+            Ok(_) => return HttpResponse::from(no_such_name(&api, head)),
+            Err(retry_after) => error(&api, head, &retry_after.into()),
         }
     };
     response.extensions_mut().insert(CountedAsRedirect);
-    Ok(HttpResponse::from(response))
+    HttpResponse::from(response)
+}
+
+/// To a name that no link can have.
+fn no_such_name(api: &Api, head: &RequestHead) -> Response<BoxBody> {
+    match &api.fallbacks.not_found {
+        Some(location) => to_fallback(location),
+        None => error(api, head, &Problem::no_such_link()),
+    }
+}
+
+/// A redirect that no link has.
+pub fn to_fallback(location: &HeaderValue) -> Response<BoxBody> {
+    let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
+    response.headers_mut().insert(LOCATION, location.clone());
+    response.headers_mut().insert(CACHE_CONTROL, NO_STORE.clone());
+    response
 }

@@ -20,6 +20,7 @@ use crate::service::redirects::Visit;
 use crate::store::StoreError;
 use crate::telemetry::metrics::requests::LookUp;
 
+pub static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 static PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
 
 /// A `GET` or `HEAD` for a short link that its client's limit has admitted.
@@ -47,14 +48,15 @@ impl AdmittedRequest {
     /// nevertheless.
     pub fn answer<'a>(
         &self,
-        api: &Api,
+        api: &'a Api,
         fields: AnswerFields<'_>,
         link: Option<&'a CachedLink>,
         by: LookUp,
     ) -> Answer<'a> {
         let Some(link) = link else {
-            api.metrics.redirects.unknown(by);
-            return Answer::Refused(Refusal::NoSuchLink);
+            let fallback = api.fallbacks.not_found.as_ref();
+            api.metrics.redirects.unknown(by, fallback.is_some());
+            return fallback.map_or(Answer::Refused(Refusal::NoSuchLink), Answer::to_fallback);
         };
         let recorded = if self.is_get { api.redirects.record(link, &self.visit(fields), self.at) } else { None };
         api.metrics.redirects.found(by);
@@ -69,7 +71,7 @@ impl AdmittedRequest {
     /// As [`answer`](Self::answer), with the result of [`RedirectService::load`](crate::service::redirects::RedirectService::load).
     pub fn answer_loaded<'a>(
         &self,
-        api: &Api,
+        api: &'a Api,
         fields: AnswerFields<'_>,
         loaded: &'a Result<Entry, Arc<StoreError>>,
     ) -> Answer<'a> {
@@ -93,6 +95,14 @@ impl AdmittedRequest {
 pub enum Answer<'a> {
     Redirect(RedirectAnswer<'a>),
     Refused(Refusal<'a>),
+}
+
+impl<'a> Answer<'a> {
+    /// To where unknown links lead. It is no hit.
+    fn to_fallback(location: &'a HeaderValue) -> Self {
+        let (status, cache_control) = (StatusCode::FOUND, &NO_STORE);
+        Self::Redirect(RedirectAnswer { status, location, cache_control, recorded: None })
+    }
 }
 
 /// The way to a link's target. It has no body.

@@ -22,15 +22,19 @@ pub static PATTERNS: LazyLock<Vec<&'static str>> =
 
 /// The pattern of the route that matches a path, independent of the answer.
 pub fn pattern_of(path: &str) -> Option<&'static str> {
-    let fits =
-        |(pattern, segment): (&str, &str)| pattern == segment || (pattern.starts_with('{') && !segment.is_empty());
+    let fits = |(pattern, segment): (&str, &str)| match pattern.strip_prefix('{').and_then(|name| name.split_once('}'))
+    {
+        Some((_, suffix)) => segment.strip_suffix(suffix).is_some_and(|value| !value.is_empty()),
+        None => pattern == segment,
+    };
     PATTERNS.iter().copied().find(|pattern| {
         let same_length = pattern.split('/').count() == path.split('/').count();
         same_length && pattern.split('/').zip(path.split('/')).all(fits)
     })
 }
 
-/// Every path of the public listener, in the order in which they are matched: fixed text before a parameter.
+/// Every path of the public listener, in the order in which they are matched: fixed text before a parameter, and a parameter
+/// with text behind it before one without.
 pub fn table() -> Vec<Path> {
     let mut table: Vec<Path> = Vec::new();
     for &endpoint in ENDPOINTS {
@@ -39,9 +43,12 @@ pub fn table() -> Vec<Path> {
             None => table.push(Path { pattern: endpoint.path, operations: vec![endpoint] }),
         }
     }
-    // If two patterns match the same path, the first segment in which they differ is a parameter in only one of them.
-    let are_parameters = |path: &Path| path.pattern.split('/').map(|part| part.starts_with('{')).collect::<Vec<_>>();
-    table.sort_by_cached_key(are_parameters);
+    // If two patterns match the same path, the first segment in which they differ is of another kind in each.
+    let kind = |segment: &str| match segment.strip_prefix('{') {
+        None => 0,
+        Some(parameter) => 2 - u8::from(!parameter.ends_with('}')),
+    };
+    table.sort_by_cached_key(|path| path.pattern.split('/').map(kind).collect::<Vec<_>>());
     table
 }
 
@@ -81,14 +88,14 @@ fn route(endpoint: &'static Endpoint) -> Route {
             route.wrap(from_fn(move |request, next| auth::pass(rate_limit, None, request, next)))
         }
         Asks::Client(limit) => route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next))),
-        Asks::Nothing => route,
+        Asks::Nothing | Asks::RedirectLimit => route,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{pattern_of, table};
-    use crate::domain::link::ShortId;
+    use crate::domain::reserved::{is_reserved, is_route};
 
     #[test]
     fn paths_have_the_pattern_of_their_route() {
@@ -96,6 +103,9 @@ mod tests {
             ("/", Some("/")),
             ("/usage", Some("/usage")),
             ("/usage7", Some("/{short_id}")),
+            ("/Abc1234+", Some("/{short_id}+")),
+            ("/+", Some("/{short_id}")),
+            ("/Abc1234+1", Some("/{short_id}")),
             ("/Abc1234/qr", Some("/{short_id}/qr")),
             ("/links/Abc1234/analytics", Some("/links/{short_id}/analytics")),
             ("/api-keys/x/rotate", Some("/api-keys/{key_id}/rotate")),
@@ -112,17 +122,19 @@ mod tests {
     fn fixed_text_is_matched_before_a_parameter() {
         let patterns: Vec<&str> = table().iter().map(|path| path.pattern).collect();
         let place = |pattern: &str| patterns.iter().position(|known| *known == pattern).unwrap();
-        assert!(place("/usage") < place("/{short_id}"));
+        assert!(place("/usage") < place("/{short_id}+") && place("/{short_id}+") < place("/{short_id}"));
         // `/links/qr` is the link with the short id `qr`, not the QR code of the link with the short id `links`.
         assert!(place("/links/{short_id}") < place("/{short_id}/qr"));
     }
 
     #[test]
-    fn no_short_id_can_be_the_first_segment_of_another_route() {
+    fn no_new_link_can_be_the_first_segment_of_another_route_and_no_link_its_path() {
         for path in table() {
             let first = path.pattern.split('/').nth(1).unwrap_or_default();
-            let is_own = first.is_empty() || first == "{short_id}";
-            assert!(is_own || ShortId::RESERVED.contains(&first), "{} is not reserved", path.pattern);
+            if !first.is_empty() && !first.starts_with("{short_id}") {
+                assert!(is_reserved(first), "{} is not reserved", path.pattern);
+                assert_eq!(is_route(first), pattern_of(&format!("/{first}")) == Some(&format!("/{first}")), "{first}");
+            }
         }
     }
 }

@@ -161,7 +161,11 @@ impl Metrics {
         result("hit", RedirectMeters::hits);
         result("negative", RedirectMeters::negatives);
         result("miss", RedirectMeters::misses);
-        self.count_of(&catalogue::REQUESTS_LIMITED, &[("limit", "redirect")], redirects(RedirectMeters::all_limited));
+        self.count_of(
+            &catalogue::REQUESTS_LIMITED,
+            &[("limit", "redirect")],
+            redirects(RedirectMeters::refused_by_limit),
+        );
     }
 
     /// Redirects are counted separately, and added to the other requests of their route.

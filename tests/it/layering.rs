@@ -121,8 +121,9 @@ struct Source {
 
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut sources: Vec<_> = files(&root)
-        .into_iter()
+    // An icon is no source.
+    let files = files(&root).into_iter().filter(|file| file.extension().is_none_or(|kind| kind != "ico"));
+    let mut sources: Vec<_> = files
         .map(|file| {
             let path = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
             let part = path.split(['/', '.']).next().unwrap().to_owned();

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use actix_http::body::{BoxBody, EitherBody};
-use actix_http::{ConnectionType, HttpMessage, Request, Response};
+use actix_http::{ConnectionType, HttpMessage, Request, RequestHead, Response};
 use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::Error;
 use actix_web::dev::{AppConfig, ServiceResponse};
@@ -26,6 +26,7 @@ use super::handlers::{HandlerGuard, Handlers};
 use crate::domain::hit::HitId;
 use crate::http::Api;
 use crate::http::fields::is_host;
+use crate::http::pages::{HTML, NOINDEX, X_ROBOTS_TAG};
 use crate::http::problem::{PROBLEM_JSON, Problem, ProblemKind};
 use crate::http::redirect::{self, CountedAsRedirect, Resolved};
 use crate::http::report::{Report, span_of, watched};
@@ -120,7 +121,7 @@ where
             if let Some(report) = report {
                 report.answered(None, answer.status(), None);
             }
-            return Answered::Now(EdgeResponse::Bare(with_request_id(answer, id)));
+            return Answered::Now(EdgeResponse::Bare(answer).finished(&self.api, id));
         }
         let Some(short_id) = redirect::short_id_of(request.head()) else {
             return Answered::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
@@ -133,11 +134,11 @@ where
                 let api = Arc::clone(&self.api);
                 return Answered::Later(Box::pin(load(api, request, (id, report), admitted, began)));
             }
-            Err(_) => redirect_panicked(&self.api),
+            Err(_) => redirect_panicked(&self.api, request.head()),
         };
         self.api.metrics.redirects.dispatched(began.elapsed());
         report_redirect(report, &answer);
-        Answered::Now(EdgeResponse::Bare(with_request_id(answer, id)))
+        Answered::Now(EdgeResponse::Bare(answer).finished(&self.api, id))
     }
 }
 
@@ -151,10 +152,10 @@ async fn load<B>(
 ) -> Result<EdgeResponse<B>, Error> {
     let loading = AssertUnwindSafe(redirect::load(&api, request.head(), admitted)).catch_unwind();
     let loading = watched(report.as_ref(), loading.instrument(span_of(&id)));
-    let answer = loading.await.unwrap_or_else(|_| redirect_panicked(&api));
+    let answer = loading.await.unwrap_or_else(|_| redirect_panicked(&api, request.head()));
     api.metrics.redirects.dispatched(began.elapsed());
     report_redirect(report, &answer);
-    Ok(EdgeResponse::Bare(with_request_id(answer, id)))
+    Ok(EdgeResponse::Bare(answer).finished(&api, id))
 }
 
 /// Through the router, with what every answer gets.
@@ -182,7 +183,7 @@ where
             let problem = || Problem::of_status(response.status()).into_bare_response();
             EdgeResponse::Bare(if is_whole { response } else { problem() })
         }
-        Err(_) => EdgeResponse::Bare(panicked()),
+        Err(_) => EdgeResponse::Bare(panicked().into_bare_response()),
     };
     let (is_redirect, hit) = response.as_redirect();
     if is_redirect {
@@ -193,13 +194,25 @@ where
     if let Some(report) = report {
         report.answered(route, response.status(), hit);
     }
-    Ok(response.with_request_id(id))
+    Ok(response.finished(&api, id))
 }
 
-/// Whether an answer is as it may go out: what actix itself refuses (an extractor that fails) has no problem document.
+/// Whether an answer is as it may go out: what actix itself refuses (an extractor that fails) is neither a problem document
+/// nor a page.
 fn is_whole(status: StatusCode, headers: &HeaderMap) -> bool {
     let is_error = status.is_client_error() || status.is_server_error();
-    !is_error || headers.get(CONTENT_TYPE).is_some_and(|content_type| content_type == PROBLEM_JSON)
+    !is_error
+        || headers.get(CONTENT_TYPE).is_some_and(|content_type| content_type == PROBLEM_JSON || content_type == HTML)
+}
+
+/// Whether an answer is a redirect, an error or a page, which search engines are not to list.
+fn is_for_noindex(status: StatusCode, headers: &HeaderMap) -> bool {
+    let is_page = || headers.get(CONTENT_TYPE).is_some_and(|content_type| content_type == HTML);
+    match status {
+        StatusCode::OK => is_page(),
+        StatusCode::NOT_MODIFIED => false,
+        status => !status.is_success(),
+    }
 }
 
 /// With the id of the hit, by which its webhooks can be followed.
@@ -209,19 +222,14 @@ fn report_redirect(report: Option<Report>, answer: &Response<BoxBody>) {
     }
 }
 
-fn panicked() -> Response<BoxBody> {
+fn panicked() -> Problem {
     tracing::error!("a panic in a request handler");
-    Problem::internal().into_bare_response()
+    Problem::internal()
 }
 
-fn redirect_panicked(api: &Api) -> Response<BoxBody> {
+fn redirect_panicked(api: &Api, head: &RequestHead) -> Response<BoxBody> {
     api.metrics.redirects.failed();
-    panicked()
-}
-
-fn with_request_id(mut response: Response<BoxBody>, id: HeaderValue) -> Response<BoxBody> {
-    response.headers_mut().insert(X_REQUEST_ID, id);
-    response
+    redirect::error(api, head, &panicked())
 }
 
 /// An answer of the edge service itself, or of the router behind it.
@@ -249,11 +257,17 @@ impl<B> EdgeResponse<B> {
         }
     }
 
-    fn with_request_id(mut self, id: HeaderValue) -> Self {
-        match &mut self {
-            Self::Bare(response) => response.headers_mut().insert(X_REQUEST_ID, id),
-            Self::Routed(response) => response.headers_mut().insert(X_REQUEST_ID, id),
+    /// With what every answer has.
+    fn finished(mut self, api: &Api, id: HeaderValue) -> Self {
+        let status = self.status();
+        let headers = match &mut self {
+            Self::Bare(response) => response.headers_mut(),
+            Self::Routed(response) => response.headers_mut(),
         };
+        headers.insert(X_REQUEST_ID, id);
+        if api.pages.noindex && is_for_noindex(status, headers) {
+            headers.insert(X_ROBOTS_TAG, NOINDEX);
+        }
         self
     }
 

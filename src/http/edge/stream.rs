@@ -41,6 +41,8 @@ pub struct StreamSettings {
     pub head_timeout: Duration,
     /// For a client that takes no byte of its answers.
     pub send_timeout: Duration,
+    /// Whether errors have `X-Robots-Tag: noindex`.
+    pub noindex: bool,
     /// Where there is a fast path: it takes back connections as long as the process serves.
     pub fast_path: Option<Readiness>,
     /// Whether it takes them back with each answer, and not only when a head for it has come. The dispatcher is then not asked
@@ -206,7 +208,7 @@ impl ErrorRewritingStream {
 
     /// Makes `problem` the last answer of this connection.
     fn end_with(&mut self, problem: &Problem) {
-        self.ending = Some(Ending::new(last_answer(problem)));
+        self.ending = Some(Ending::new(last_answer(problem, self.settings.noindex)));
     }
 
     /// Whether the client has sent something that is never looked at. To close then would reset the connection, and could take
@@ -364,7 +366,13 @@ mod tests {
             readiness
         });
         let second = Duration::from_secs(1);
-        let settings = StreamSettings { head_timeout: second, send_timeout: second, fast_path, returns_at_once: false };
+        let settings = StreamSettings {
+            head_timeout: second,
+            send_timeout: second,
+            noindex: true,
+            fast_path,
+            returns_at_once: false,
+        };
         let (socket, _) = listener.accept().await.unwrap();
         let stream =
             SharedStream::new(ErrorRewritingStream::new(socket, format!("{FIRST}{next}").as_bytes(), settings));

@@ -1,11 +1,15 @@
 //! `GET /`.
 
-use actix_web::{Responder, web};
+use actix_web::http::header::{ACCEPT, HeaderValue, VARY};
+use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use crate::http::Api;
+use crate::http::accept::prefers_html;
 use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body};
+use crate::http::redirect::to_fallback;
 
 pub static SERVICE: Tag = Tag { name: "Service", description: "State of the service." };
 
@@ -31,22 +35,36 @@ pub static GET: Endpoint = Endpoint {
     docs: Docs {
         id: "getHealth",
         summary: "Health check",
-        description: "Shows that the service answers. Needs no key, is not limited, and ignores the query.",
+        description: "Shows that the service answers. Needs no key, is not limited, and ignores the query. If the operator has \
+        set `fallbacks.root`, clients whose `Accept` prefers `text/html` to JSON, such as browsers, are redirected there.",
         tag: &SERVICE,
         parameters: &[],
         body: None,
-        answers: &[ResponseDoc {
-            status: 200,
-            description: "The service answers.",
-            content: &[json_body::<HealthRecord>(
-                || json!({"status": "ok", "service": "signpost", "version": env!("CARGO_PKG_VERSION")}),
-            )],
-            ..ResponseDoc::NONE
-        }],
+        answers: &[
+            ResponseDoc {
+                status: 200,
+                description: "The service answers.",
+                content: &[json_body::<HealthRecord>(
+                    || json!({"status": "ok", "service": "signpost", "version": env!("CARGO_PKG_VERSION")}),
+                )],
+                ..ResponseDoc::NONE
+            },
+            ResponseDoc {
+                status: 302,
+                description: "A redirect to the operator's page, if there is one, of clients that prefer HTML.",
+                headers: &["Cache-Control", "Location", "Vary", "X-Robots-Tag"],
+                ..ResponseDoc::NONE
+            },
+        ],
         problems: &[],
     },
 };
 
-pub async fn get() -> impl Responder {
-    web::Json(HealthRecord { status: "ok", service: "signpost", version: env!("CARGO_PKG_VERSION") })
+pub async fn get(api: web::Data<Api>, request: HttpRequest) -> HttpResponse {
+    let health = HealthRecord { status: "ok", service: "signpost", version: env!("CARGO_PKG_VERSION") };
+    let Some(root) = &api.fallbacks.root else { return HttpResponse::Ok().json(health) };
+    let mut response: HttpResponse =
+        if prefers_html(request.headers()) { to_fallback(root).into() } else { HttpResponse::Ok().json(health) };
+    response.headers_mut().insert(VARY, HeaderValue::from(ACCEPT));
+    response
 }

@@ -6,9 +6,11 @@ pub mod analytics;
 pub mod api_keys;
 pub mod health;
 pub mod links;
+pub mod preview;
 pub mod qr;
 pub mod redirect;
 pub mod reference;
+pub mod site;
 pub mod usage;
 pub mod webhooks;
 
@@ -20,6 +22,7 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &links::CREATE,
     &links::GET,
     &redirect::FOLLOW,
+    &preview::GET,
     &qr::GET,
     &analytics::FULL,
     &analytics::SUMMARY,
@@ -34,6 +37,8 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &health::GET,
     &reference::DOCUMENT,
     &reference::PAGE,
+    &site::ROBOTS,
+    &site::FAVICON,
 ];
 
 /// The rate limits of keys of all endpoints, each once.
@@ -51,7 +56,7 @@ pub fn rate_limits() -> Vec<&'static RateLimit> {
 pub fn client_limits() -> impl Iterator<Item = (&'static Endpoint, &'static ClientLimit)> {
     ENDPOINTS.iter().filter_map(|&endpoint| match endpoint.asks {
         Asks::Client(limit) => Some((endpoint, limit)),
-        Asks::Nothing | Asks::AnyKey(_) | Asks::Key(_) => None,
+        Asks::Nothing | Asks::RedirectLimit | Asks::AnyKey(_) | Asks::Key(_) => None,
     })
 }
 

@@ -6,7 +6,7 @@ use utoipa::IntoParams;
 
 use super::links::LINKS;
 use crate::domain::link::ShortId;
-use crate::domain::qr::{self, QrOptions, QrParameters};
+use crate::domain::qr::{self, QrImage, QrOptions, QrParameters};
 use crate::http::Api;
 use crate::http::endpoint::{
     self, Asks, ClientLimit, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem, shape,
@@ -101,10 +101,7 @@ pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<Stri
     let mut response = if is_known_to_client(&request, &etag) {
         HttpResponse::NotModified().finish()
     } else {
-        let image = qr::render(&content, &options).map_err(|error| {
-            tracing::error!(%error, "can't render a QR code");
-            Problem::internal()
-        })?;
+        let image = rendered(&content, &options)?;
         HttpResponse::Ok().insert_header((CONTENT_TYPE, image.content_type)).body(image.bytes)
     };
     let headers = response.headers_mut();
@@ -113,6 +110,14 @@ pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<Stri
         headers.insert(ETAG, etag);
     }
     Ok(response)
+}
+
+/// The image. An error is logged.
+pub(super) fn rendered(content: &str, options: &QrOptions) -> Result<QrImage, Problem> {
+    qr::render(content, options).map_err(|error| {
+        tracing::error!(%error, "can't render a QR code");
+        Problem::internal()
+    })
 }
 
 fn options(request: &HttpRequest) -> Result<QrOptions, Problem> {

@@ -11,12 +11,14 @@ use crate::http::redirect::by_route;
 pub static FOLLOW: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}",
-    asks: Asks::Nothing,
+    asks: Asks::RedirectLimit,
     handler: || web::route().to(by_route),
     docs: Docs {
         id: "redirect",
         summary: "Redirect to target URL",
         description: "Answers 302 with the link's target in `Location`, without a body. Needs no key, and ignores the query.\n\n\
+        If the operator has set `fallbacks.not_found`, unknown links are redirected there; such a redirect is not a hit. Errors \
+        are pages for clients whose `Accept` prefers `text/html` to JSON, such as browsers, else problem documents.\n\n\
         Each 302 to a `GET` is one hit: it is counted, and the link's webhooks are called in the background, so that the \
         redirect does not wait for them. A `HEAD` has the same answer and is not a hit. Redirects are limited by client, \
         over all links of a node, and never refused because of a quota.\n\n\
@@ -29,7 +31,7 @@ pub static FOLLOW: Endpoint = Endpoint {
         answers: &[ResponseDoc {
             status: 302,
             description: "A redirect to the target.",
-            headers: &["Cache-Control", "Location"],
+            headers: &["Cache-Control", "Location", "X-Robots-Tag"],
             ..ResponseDoc::NONE
         }],
         problems: &[

@@ -1,6 +1,7 @@
 //! Answers as the bytes of HTTP/1.1, for connections that no dispatcher answers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_web::http::StatusCode;
@@ -8,6 +9,8 @@ use actix_web::http::header::HttpDate;
 use foldhash::quality::RandomState;
 
 use crate::domain::calendar::Timestamp;
+use crate::domain::link::ShortId;
+use crate::http::pages::{ErrorAnswer, Pages};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::request_id::new_id;
 use crate::http::resolve::{Answer, RedirectAnswer, Refusal};
@@ -44,23 +47,34 @@ impl<'a> AnswerStamp<'a> {
     }
 }
 
+/// What an answer depends on besides what was found.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    pub id: ShortId,
+    /// `HEAD` is answered without.
+    pub with_body: bool,
+    /// Looked at for errors alone.
+    pub prefers_html: bool,
+}
+
 /// Writes answers, one behind another. Those that are the same but for their stamp are made once.
 pub struct Encoder {
+    pages: Arc<Pages>,
     out: Vec<u8>,
     date: DateText,
-    not_found: CannedProblem,
-    /// By the seconds to wait.
-    limited: HashMap<u32, CannedProblem, RandomState>,
+    /// As a problem, and as a page where that is the same for all names.
+    not_found: [Option<CannedError>; 2],
+    /// By the seconds to wait, and whether it is a page.
+    limited: HashMap<(u32, bool), CannedError, RandomState>,
 }
 
 impl Encoder {
-    pub fn new() -> Self {
-        Self {
-            out: Vec::new(),
-            date: DateText::default(),
-            not_found: CannedProblem::new(&Refusal::NoSuchLink.into()),
-            limited: HashMap::default(),
-        }
+    pub fn new(pages: Arc<Pages>) -> Self {
+        let not_found = [false, true].map(|prefers_html| {
+            let is_constant = !prefers_html || pages.not_found_is_constant();
+            is_constant.then(|| canned(&pages, &Problem::no_such_link(), prefers_html, ""))
+        });
+        Self { pages, out: Vec::new(), date: DateText::default(), not_found, limited: HashMap::default() }
     }
 
     /// What was written.
@@ -76,21 +90,24 @@ impl Encoder {
         self.out.truncate(length);
     }
 
-    /// Writes an answer that is given `at` this time; one to `HEAD` has no body.
-    pub fn write(&mut self, answer: &Answer<'_>, with_body: bool, at: Timestamp, request_id: &[u8], then: AfterAnswer) {
-        let Self { out, date, not_found, limited } = self;
+    /// Writes an answer that is given `at` this time.
+    pub fn write(&mut self, answer: &Answer<'_>, asked: Asked, at: Timestamp, request_id: &[u8], then: AfterAnswer) {
+        let Self { pages, out, date, not_found, limited } = self;
+        let Asked { id, with_body, prefers_html } = asked;
         let stamp = date.stamp(at, request_id, then);
         let begin = out.len();
+        let made = |refusal: Refusal<'_>| canned(pages, &refusal.into(), prefers_html, id.as_str());
         match *answer {
-            Answer::Redirect(ref redirect) => write_redirect(out, redirect, stamp),
-            Answer::Refused(Refusal::NoSuchLink) => not_found.write(out, with_body, stamp),
+            Answer::Redirect(ref redirect) => write_redirect(out, redirect, pages.noindex, stamp),
+            Answer::Refused(refusal @ Refusal::NoSuchLink) => match &not_found[usize::from(prefers_html)] {
+                Some(canned) => canned.write(out, with_body, stamp),
+                None => made(refusal).write(out, with_body, stamp),
+            },
             Answer::Refused(refusal @ Refusal::Limited(RetryAfter(seconds))) => {
-                let problem = || CannedProblem::new(&refusal.into());
-                limited.entry(seconds).or_insert_with(problem).write(out, with_body, stamp);
+                let canned = limited.entry((seconds, prefers_html)).or_insert_with(|| made(refusal));
+                canned.write(out, with_body, stamp);
             }
-            Answer::Refused(refusal @ Refusal::NotLoaded(_)) => {
-                CannedProblem::new(&refusal.into()).write(out, with_body, stamp);
-            }
+            Answer::Refused(refusal @ Refusal::NotLoaded(_)) => made(refusal).write(out, with_body, stamp),
         }
         if then == AfterAnswer::ClosesAsExpected
             && let Some(minor_version) = out.get_mut(begin + "HTTP/1.".len())
@@ -100,36 +117,52 @@ impl Encoder {
     }
 
     /// Writes that something went wrong, as a connection's last answer.
-    pub fn write_failed(&mut self, with_body: bool, at: Timestamp, request_id: &[u8]) {
+    pub fn write_failed(&mut self, with_body: bool, prefers_html: bool, at: Timestamp, request_id: &[u8]) {
         let stamp = self.date.stamp(at, request_id, AfterAnswer::Closes);
-        CannedProblem::new(&Problem::internal()).write(&mut self.out, with_body, stamp);
+        canned(&self.pages, &Problem::internal(), prefers_html, "").write(&mut self.out, with_body, stamp);
     }
 }
 
-impl Default for Encoder {
-    fn default() -> Self {
-        Self::new()
-    }
+fn canned(pages: &Pages, problem: &Problem, prefers_html: bool, name: &str) -> CannedError {
+    CannedError::new(&pages.error(problem, prefers_html, name).with_noindex(pages.noindex))
 }
 
-fn write_redirect(out: &mut Vec<u8>, redirect: &RedirectAnswer<'_>, stamp: AnswerStamp<'_>) {
+fn write_redirect(out: &mut Vec<u8>, redirect: &RedirectAnswer<'_>, noindex: bool, stamp: AnswerStamp<'_>) {
     let RedirectAnswer { status, location, cache_control, .. } = redirect;
     let [id_follows, request_id, date] = stamp.parts();
     let cache_control = cache_control.as_bytes();
     append(
         out,
-        [head_of(*status), location.as_bytes(), b"\r\ncache-control: ", cache_control, id_follows, request_id, date],
+        [
+            head_of(*status, noindex),
+            location.as_bytes(),
+            b"\r\ncache-control: ",
+            cache_control,
+            id_follows,
+            request_id,
+            date,
+        ],
     );
 }
 
 /// A redirect's head up to its target.
-fn head_of(status: StatusCode) -> &'static [u8] {
-    match status {
-        StatusCode::MOVED_PERMANENTLY => b"HTTP/1.1 301 Moved Permanently\r\ncontent-length: 0\r\nlocation: ",
-        StatusCode::TEMPORARY_REDIRECT => b"HTTP/1.1 307 Temporary Redirect\r\ncontent-length: 0\r\nlocation: ",
-        StatusCode::PERMANENT_REDIRECT => b"HTTP/1.1 308 Permanent Redirect\r\ncontent-length: 0\r\nlocation: ",
-        _ => b"HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: ",
+fn head_of(status: StatusCode, noindex: bool) -> &'static [u8] {
+    macro_rules! head {
+        ($status:literal) => {
+            if noindex {
+                concat!("HTTP/1.1 ", $status, "\r\ncontent-length: 0\r\nx-robots-tag: noindex\r\nlocation: ")
+            } else {
+                concat!("HTTP/1.1 ", $status, "\r\ncontent-length: 0\r\nlocation: ")
+            }
+        };
     }
+    let head = match status {
+        StatusCode::MOVED_PERMANENTLY => head!("301 Moved Permanently"),
+        StatusCode::TEMPORARY_REDIRECT => head!("307 Temporary Redirect"),
+        StatusCode::PERMANENT_REDIRECT => head!("308 Permanent Redirect"),
+        _ => head!("302 Found"),
+    };
+    head.as_bytes()
 }
 
 /// Appends texts one behind another. Memory for all of them is reserved at once.
@@ -142,22 +175,20 @@ fn append<const COUNT: usize>(out: &mut Vec<u8>, parts: [&[u8]; COUNT]) {
 
 /// An error answer that is made once and sent often: 14 ns to copy, in the place of 172 for its JSON alone
 /// (`cargo bench --bench redirect_parts`, 2026-11-23).
-pub struct CannedProblem {
+pub struct CannedError {
     head: Vec<u8>,
     body: String,
 }
 
-impl CannedProblem {
-    pub fn new(problem: &Problem) -> Self {
-        let body = problem.to_json();
-        let status = problem.kind().status();
+impl CannedError {
+    pub fn new(ErrorAnswer { status, headers, body }: &ErrorAnswer) -> Self {
         let mut head = format!("HTTP/1.1 {status}\r\ncontent-length: {}", body.len()).into_bytes();
-        for (name, value) in problem.headers() {
+        for (name, value) in headers {
             for part in [b"\r\n", name.as_str().as_bytes(), b": ", value.as_bytes()] {
                 head.extend_from_slice(part);
             }
         }
-        Self { head, body }
+        Self { head, body: body.clone() }
     }
 
     /// Writes the answer; to `HEAD`, without its body.
@@ -197,11 +228,11 @@ fn end_of_head(date: HttpDate) -> String {
 }
 
 /// The answer after which a connection is closed, where no request was read.
-pub fn last_answer(problem: &Problem) -> Vec<u8> {
+pub fn last_answer(problem: &Problem, noindex: bool) -> Vec<u8> {
     let mut answer = Vec::new();
     let date = end_of_head(HttpDate::from(SystemTime::now()));
     let stamp = AnswerStamp { request_id: &new_id(), date: &date, then: AfterAnswer::Closes };
-    CannedProblem::new(problem).write(&mut answer, true, stamp);
+    CannedError::new(&ErrorAnswer::from(problem).with_noindex(noindex)).write(&mut answer, true, stamp);
     answer
 }
 

@@ -326,7 +326,7 @@ impl FastPathConnection {
         if self.is_new && !self.worker.idle.have_ended() {
             self.is_new = false;
             self.state = ConnectionState::Writing {
-                unsent: last_answer(&too_slow()),
+                unsent: last_answer(&too_slow(), self.worker.api.pages.noindex),
                 next: Next::Close,
                 stall: Stall::default(),
             };

@@ -7,12 +7,13 @@ use std::time::Instant;
 use actix_web::http::header::HeaderValue;
 use tracing::Span;
 
-use super::encode::{AfterAnswer, Encoder};
+use super::encode::{AfterAnswer, Asked, Encoder};
 use super::head::{Head, room};
 use crate::cache::links::Entry;
 use crate::cache::near::NearLinks;
 use crate::domain::link::ShortId;
 use crate::http::Api;
+use crate::http::accept::PreferenceMemo;
 use crate::http::answer_fields::OwnedAnswerFields;
 use crate::http::client::client_address;
 use crate::http::report::span_of;
@@ -46,6 +47,7 @@ pub struct PendingRequest {
     request: AdmittedRequest,
     fields: OwnedAnswerFields,
     request_id: HeaderValue,
+    prefers_html: bool,
     /// How the connection goes on, if the process goes on.
     then: AfterAnswer,
     /// When it was read.
@@ -68,6 +70,7 @@ pub struct Responder {
     /// Whether connections are closed after each answer.
     closes_always: bool,
     near: NearLinks,
+    accept: PreferenceMemo,
     encoder: Encoder,
     /// How many bytes of answers are whole, and how many of requests they answer.
     done: (usize, usize),
@@ -77,11 +80,13 @@ pub struct Responder {
 
 impl Responder {
     pub fn new(api: Arc<Api>, closes_always: bool) -> Self {
+        let encoder = Encoder::new(Arc::clone(&api.pages));
         Self {
             api,
             closes_always,
             near: NearLinks::default(),
-            encoder: Encoder::new(),
+            accept: PreferenceMemo::default(),
+            encoder,
             done: (0, 0),
             began: Instant::now(),
         }
@@ -137,12 +142,13 @@ impl Responder {
         rest: Vec<u8>,
     ) -> Next {
         self.encoder.clear();
-        let PendingRequest { request, fields, request_id, then, began } = pending;
+        let PendingRequest { request, fields, request_id, prefers_html, then, began } = pending;
+        let asked = Asked { id: request.id, with_body: request.is_get, prefers_html: *prefers_html };
         let then = self.then(*then);
         let Self { api, encoder, .. } = self;
         pending.span().in_scope(|| {
             let answer = request.answer_loaded(api, fields.as_fields(), loaded);
-            encoder.write(&answer, request.is_get, request.at, request_id.as_bytes(), then);
+            encoder.write(&answer, asked, request.at, request_id.as_bytes(), then);
         });
         api.metrics.redirects.answered(began.elapsed());
         if then == AfterAnswer::GoesOn { Next::Continue(rest) } else { Next::Close }
@@ -156,21 +162,22 @@ impl Responder {
         let mut room = room();
         let head = Head::parse(&bytes[requests..], &mut room);
         let request_id = head.as_ref().map_or_else(new_request_id, |head| request_id_of(head.request_id));
-        self.answer_failed(&request_id, head.is_none_or(|head| head.is_get), self.began)
+        let prefers_html = head.as_ref().is_some_and(|head| self.accept.prefers_html(head.fields));
+        self.answer_failed(&request_id, head.is_none_or(|head| head.is_get), prefers_html, self.began)
     }
 
     /// The same for a request whose load, or the answer after it, panicked.
     pub fn answer_after_failed_load(&mut self, pending: &PendingRequest) -> Next {
         self.encoder.clear();
-        self.answer_failed(&pending.request_id, pending.request.is_get, pending.began)
+        self.answer_failed(&pending.request_id, pending.request.is_get, pending.prefers_html, pending.began)
     }
 
-    fn answer_failed(&mut self, request_id: &HeaderValue, with_body: bool, began: Instant) -> Next {
+    fn answer_failed(&mut self, request_id: &HeaderValue, with_body: bool, prefers_html: bool, began: Instant) -> Next {
         let Self { api, encoder, .. } = self;
         span_of(request_id).in_scope(|| tracing::error!("a panic while answering a redirect"));
         api.metrics.redirects.failed();
         api.metrics.redirects.answered(began.elapsed());
-        encoder.write_failed(with_body, api.clock.now(), request_id.as_bytes());
+        encoder.write_failed(with_body, prefers_html, api.clock.now(), request_id.as_bytes());
         Next::Close
     }
 
@@ -187,7 +194,8 @@ impl Responder {
         head: &Head<'_, '_>,
         then: AfterAnswer,
     ) -> Result<(), Box<PendingRequest>> {
-        let Self { api, near, encoder, began, .. } = self;
+        let Self { api, near, accept, encoder, began, .. } = self;
+        let asked = |prefers_html| Asked { id: head.id, with_body: head.is_get, prefers_html };
         let made;
         let request_id = if is_request_id(head.request_id) {
             head.request_id
@@ -201,7 +209,8 @@ impl Responder {
             Err(retry_after) => {
                 api.notices.see_refused(peer, head.fields, &api.trusted_proxies);
                 let answer = Answer::Refused(Refusal::Limited(retry_after));
-                encoder.write(&answer, head.is_get, api.clock.now(), request_id, then);
+                let asked = asked(accept.prefers_html(head.fields));
+                encoder.write(&answer, asked, api.clock.now(), request_id, then);
                 return Ok(());
             }
         };
@@ -214,6 +223,7 @@ impl Responder {
                     request,
                     fields: head.answer_fields.into(),
                     request_id: value_of(request_id),
+                    prefers_html: accept.prefers_html(head.fields),
                     then: head.then,
                     began: *began,
                 }));
@@ -225,7 +235,9 @@ impl Responder {
             (entry.as_deref(), by)
         };
         let answer = request.answer(api, head.answer_fields, link, by);
-        encoder.write(&answer, head.is_get, request.at, request_id, then);
+        // Of a redirect, `Accept` is not looked at.
+        let prefers_html = matches!(answer, Answer::Refused(_)) && accept.prefers_html(head.fields);
+        encoder.write(&answer, asked(prefers_html), request.at, request_id, then);
         Ok(())
     }
 }

@@ -49,12 +49,13 @@ The root key is the operator's. It has every scope, sees every link and key, and
 - Times are ISO 8601 in UTC with milliseconds: `2026-11-21T07:49:42.028Z`. Ids of keys and hits are UUIDs. Counts are integers up to 2^63 - 1.
 - Every answer has `X-Request-Id`: yours, if you send one with 1 to 64 characters of `A-Za-z0-9._-`, else a new one.
 - Every path with `GET` also has `HEAD`, with the same head and no body. A `HEAD` of a short link is not a hit.
+- Redirects, pages and errors have `X-Robots-Tag: noindex`, unless the operator has turned it off.
 - Answers to requests with a key must not be cached: `Cache-Control: no-store`.
 - Lists have pages: send `next_cursor` as `cursor` for the next page, until it is `null`.
 
 ## Errors
 
-Every error is a problem document (RFC 9457) of type `application/problem+json`: `type` for programs, `title`, `status`, and a `detail` that says what to do. `errors` of `validation` lists at most the first {MAX_FAULTS} errors; long names are cut and end with `…`. No error body is larger than 32 KiB. `type` is `urn:problem-type:signpost:` and one of these slugs:
+Every error is a problem document (RFC 9457) of type `application/problem+json`, except that browsers get a page where a short link or its preview can't be answered. A problem has `type` for programs, `title`, `status`, and a `detail` that says what to do. `errors` of `validation` lists at most the first {MAX_FAULTS} errors; long names are cut and end with `…`. No problem document is larger than 32 KiB. `type` is `urn:problem-type:signpost:` and one of these slugs:
 
 {errors}
 Requests are checked in this order: key (401), scope (403), rate limit (429), existence (404), ownership and the rest (403).
@@ -131,7 +132,9 @@ fn rates(facts: &Facts) -> String {
         let [free, pro] = [Tier::Free, Tier::Pro].map(|tier| number(facts.rates.of_tier(tier, rate_limit.id)));
         let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(rate_limit.id));
     }
-    let redirect = ("`GET /{short_id}`, all links of a node together".to_owned(), facts.redirect_per_minute);
+    let redirects = ENDPOINTS.iter().filter(|endpoint| matches!(endpoint.asks, Asks::RedirectLimit));
+    let redirects: Vec<String> = redirects.map(|endpoint| named(endpoint)).collect();
+    let redirect = (format!("{}, all links of a node together", redirects.join(", ")), facts.redirect_per_minute);
     let by_client = facts.by_client.iter().map(|(endpoint, limit)| (named(endpoint), *limit));
     let unauthorized = ("answers 401, all endpoints together".to_owned(), facts.unauthorized_per_minute);
     for (counted, limit) in [redirect].into_iter().chain(by_client).chain([unauthorized]) {
@@ -141,12 +144,9 @@ fn rates(facts: &Facts) -> String {
     table + &format!("| {} | none | none | |\n", unlimited())
 }
 
-/// The endpoints without a key and without a limit. Redirects are excluded: their limit is not declared by the
-/// endpoint.
+/// The endpoints without a key and without a limit.
 fn unlimited() -> String {
-    let is_unlimited = |endpoint: &&&Endpoint| {
-        matches!(endpoint.asks, Asks::Nothing) && endpoint.path != endpoints::redirect::FOLLOW.path
-    };
+    let is_unlimited = |endpoint: &&&Endpoint| matches!(endpoint.asks, Asks::Nothing);
     let mut paths: Vec<&str> = ENDPOINTS.iter().filter(is_unlimited).map(|endpoint| endpoint.path).collect();
     paths.sort_unstable();
     let paths: Vec<String> = paths.into_iter().map(|path| format!("`{path}`")).collect();

@@ -7,7 +7,7 @@ use crate::http::merge_patch;
 /// A header: its name, whether every answer that lists it has it, its description, its schema with an example.
 type HeaderRow = (&'static str, bool, &'static str, fn() -> Value);
 
-const HEADERS: [HeaderRow; 13] = [
+const HEADERS: [HeaderRow; 15] = [
     (
         "X-Request-Id",
         true,
@@ -50,6 +50,18 @@ const HEADERS: [HeaderRow; 13] = [
         false,
         "Monthly link creation limit, or the word `unlimited`. Absent for the root key.",
         || json!({"type": "string", "pattern": "^([0-9]+|unlimited)$", "examples": ["100"]}),
+    ),
+    (
+        "Vary",
+        true,
+        "The answer depends on this header of the request.",
+        || json!({"type": "string", "examples": ["accept"]}),
+    ),
+    (
+        "X-Robots-Tag",
+        false,
+        "Tells search engines not to list this answer. Absent if the operator has turned it off.",
+        || json!({"type": "string", "pattern": "^noindex$", "examples": ["noindex"]}),
     ),
     (
         "ETag",

@@ -125,6 +125,10 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
         if endpoint.takes_patch() && kinds.contains(&ProblemKind::UnsupportedMediaType) {
             headers::add(&mut response, "Accept-Patch");
         }
+        if let Asks::RedirectLimit = endpoint.asks {
+            response["content"]["text/html"] = json!({"schema": {"type": "string"}});
+            headers::add(&mut response, "Vary");
+        }
         operation["responses"][status.to_string()] = response;
     }
 }

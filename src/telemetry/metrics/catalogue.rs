@@ -54,7 +54,7 @@ metrics! {
         "1 while requests are served, 0 while the process starts or drains."
 
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
-        "Look-ups of short ids: found (302), not_found (404), limited (429), unavailable (503), failed (500)."
+        "Look-ups of short ids: found (redirected), not_found (404, or 302 to fallbacks.not_found), limited (429), unavailable (503), failed (500)."
     REDIRECTS_DISPATCHED: Counter "signpost_redirects_dispatched_total" []
         "Look-ups of short ids that were answered behind the HTTP dispatcher and not on the fast path, which takes less CPU: the request's head came in pieces or is unusual, or requests are logged or traced."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]
@@ -69,7 +69,7 @@ metrics! {
     HTTP_REQUEST_DURATION: Histogram "signpost_http_request_duration_seconds" ["route"]
         "Time from a request's head to its answer. Redirects are excluded; they have their own histogram."
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]
-        "Requests answered 429, by limit: of an IP address (redirect, qr, unauthorized: too many 401s) or of an API key (key)."
+        "Requests answered 429, by limit: of an IP address (redirect with previews, qr, unauthorized: too many 401s) or of an API key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
         "Requests and deliveries refused because a quota is used up: links and webhook_deliveries of the month, and live keys."
 

@@ -27,7 +27,11 @@ struct ThreadRedirects {
     found_in_store: AtomicU64,
     unknown_in_memory: AtomicU64,
     unknown_in_store: AtomicU64,
+    /// Unknown ones that were redirected nevertheless.
+    fallbacks_in_memory: AtomicU64,
+    fallbacks_in_store: AtomicU64,
     limited: AtomicU64,
+    limited_previews: AtomicU64,
     unavailable: AtomicU64,
     failed: AtomicU64,
     dispatched: AtomicU64,
@@ -43,16 +47,24 @@ impl RedirectMeters {
         });
     }
 
-    pub fn unknown(&self, by: LookUp) {
+    /// No link has the name. `has_fallback`: the request was redirected nevertheless.
+    pub fn unknown(&self, by: LookUp, has_fallback: bool) {
         let own = self.0.own();
-        count(match by {
-            LookUp::Memory => &own.unknown_in_memory,
-            LookUp::Store => &own.unknown_in_store,
+        count(match (by, has_fallback) {
+            (LookUp::Memory, false) => &own.unknown_in_memory,
+            (LookUp::Store, false) => &own.unknown_in_store,
+            (LookUp::Memory, true) => &own.fallbacks_in_memory,
+            (LookUp::Store, true) => &own.fallbacks_in_store,
         });
     }
 
     pub fn limited(&self) {
         count(&self.0.own().limited);
+    }
+
+    /// The preview of a link was refused by the limit of redirects. It is no redirect.
+    pub fn preview_limited(&self) {
+        count(&self.0.own().limited_previews);
     }
 
     /// The store did not answer.
@@ -88,11 +100,16 @@ impl RedirectMeters {
     }
 
     pub(super) fn all_unknown(&self) -> u64 {
-        self.negatives() + self.sum(|it| &it.unknown_in_store)
+        self.negatives() + self.unknown_to_store()
     }
 
     pub(super) fn all_limited(&self) -> u64 {
         self.sum(|it| &it.limited)
+    }
+
+    /// Including previews.
+    pub(super) fn refused_by_limit(&self) -> u64 {
+        self.all_limited() + self.sum(|it| &it.limited_previews)
     }
 
     pub(super) fn all_unavailable(&self) -> u64 {
@@ -112,11 +129,19 @@ impl RedirectMeters {
     }
 
     pub(super) fn negatives(&self) -> u64 {
-        self.sum(|it| &it.unknown_in_memory)
+        self.sum(|it| &it.unknown_in_memory) + self.sum(|it| &it.fallbacks_in_memory)
     }
 
     pub(super) fn misses(&self) -> u64 {
-        self.sum(|it| &it.found_in_store) + self.sum(|it| &it.unknown_in_store) + self.all_unavailable()
+        self.sum(|it| &it.found_in_store) + self.unknown_to_store() + self.all_unavailable()
+    }
+
+    fn unknown_to_store(&self) -> u64 {
+        self.sum(|it| &it.unknown_in_store) + self.sum(|it| &it.fallbacks_in_store)
+    }
+
+    fn fallbacks(&self) -> u64 {
+        self.sum(|it| &it.fallbacks_in_memory) + self.sum(|it| &it.fallbacks_in_store)
     }
 
     /// Their times, as Prometheus text.
@@ -127,8 +152,11 @@ impl RedirectMeters {
     /// Answers with a status of the class at this index of [`CLASSES`].
     pub(super) fn of_class(&self, class: usize) -> u64 {
         match CLASSES[class] {
-            "3xx" => self.all_found(),
-            "4xx" => self.all_unknown() + self.all_limited(),
+            "3xx" => self.all_found() + self.fallbacks(),
+            "4xx" => {
+                let unknown = self.sum(|it| &it.unknown_in_memory) + self.sum(|it| &it.unknown_in_store);
+                unknown + self.all_limited()
+            }
             "5xx" => self.all_unavailable() + self.all_failed(),
             _ => 0,
         }

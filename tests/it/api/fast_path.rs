@@ -12,7 +12,12 @@ use crate::support::{SOON, eventually};
 
 /// A server whose connections begin on the fast path, or (as it writes a line for each request) with the dispatcher.
 async fn server(has_fast_path: bool) -> (Server, String) {
-    let server = Server::builder().set("SIGNPOST_LOG__REQUESTS", if has_fast_path { "false" } else { "true" }).start();
+    server_with(has_fast_path, &[]).await
+}
+
+async fn server_with(has_fast_path: bool, settings: &[(&str, &str)]) -> (Server, String) {
+    let builder = Server::builder().set("SIGNPOST_LOG__REQUESTS", if has_fast_path { "false" } else { "true" });
+    let server = settings.iter().fold(builder, |builder, (name, value)| builder.set(name, value)).start();
     let link = server.root().any_link().await;
     (server, link)
 }
@@ -97,8 +102,23 @@ fn requests() -> Vec<String> {
         "Host: a\r\nX: \u{1}\r\n",
         "Host: a\r\nUser-Agent: \u{fc}\r\nReferer: ://\r\n",
         "Host: a\r\nCookie: a=b\r\nAccept: */*\r\nRange: bytes=0-1\r\n",
+        "Host: a\r\nAccept: text/html\r\n",
     ] {
         requests.push(format!("GET /{{link}} HTTP/1.1\r\n{fields}\r\n"));
+    }
+    for accept in [
+        "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n",
+        "accept: TEXT/HTML\r\n",
+        "Accept: application/json\r\nAccept: text/html\r\n",
+        "Accept: application/json;q=0.5\r\nAccept: text/html\r\n",
+        "Accept: text/html;q=nonsense\r\n",
+        "Accept: \u{fc}, text/*\r\n",
+        "Accept:\r\n",
+    ] {
+        for path in ["zzzzzzz", "zzzzzzz?a=b", "no-id", "zzzzzzz+", "%3Cb%3E", ""] {
+            // The second one may be answered by what is remembered of the first.
+            requests.push(format!("GET /{path} HTTP/1.1\r\nHost: a\r\n{accept}\r\n").repeat(2));
+        }
     }
     requests.push(format!("GET /{{link}} HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(40)));
     requests.push(format!("GET /{{link}} HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(20_000)));
@@ -126,11 +146,49 @@ async fn the_fast_path_and_the_dispatcher_answer_alike_and_count_alike() {
         let expected = answers(&dispatcher.0, &dispatcher.1, &request).await;
         assert_eq!(answers(&fast_path.0, &fast_path.1, &request).await, expected, "{request}");
     }
+    for accept in ["", "Accept: text/html\r\n"] {
+        let request = format!("HEAD /zzzzzzz HTTP/1.1\r\nHost: a\r\n{accept}\r\n");
+        let mut heads = Vec::new();
+        for server in [&fast_path.0, &dispatcher.0] {
+            let mut raw = Raw::connect(server.address).await;
+            raw.send(request.as_bytes()).await;
+            heads.push(seen(&raw.answer_to(true).await.unwrap().expect(404)));
+        }
+        assert_eq!(heads[0], heads[1], "{accept}");
+    }
     let (on_the_fast_path, by_the_dispatcher) = (found(&fast_path.0).await, found(&dispatcher.0).await);
     assert!(
         (on_the_fast_path - by_the_dispatcher).abs() < 0.5 && on_the_fast_path > 20.0,
         "{on_the_fast_path} {by_the_dispatcher}"
     );
+}
+
+#[tokio::test]
+async fn they_answer_alike_also_with_a_fallback_with_pages_of_the_operator_and_without_noindex() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("not-found.html"), "<h1>{{short_url}}</h1>{{title}}|{{target}}").unwrap();
+    // The page tells it, so it has to be the same on both servers.
+    let base_url = ("SIGNPOST_HTTP__BASE_URL", "https://sign.example");
+    for settings in [
+        [("SIGNPOST_FALLBACKS__NOT_FOUND", "https://example.com/lost"), base_url],
+        [("SIGNPOST_PAGES__DIRECTORY", directory.path().to_str().unwrap()), base_url],
+        [("SIGNPOST_REDIRECT__NOINDEX", "false"), base_url],
+    ] {
+        let (fast_path, dispatcher) = (server_with(true, &settings).await, server_with(false, &settings).await);
+        for request in requests() {
+            let expected = answers(&dispatcher.0, &dispatcher.1, &request).await;
+            assert_eq!(answers(&fast_path.0, &fast_path.1, &request).await, expected, "{settings:?} {request}");
+        }
+        let counts = async |server: &Server| {
+            let metrics = server.metrics().await;
+            let of_route =
+                |class: &str| format!("signpost_http_requests_total{{route=\"/{{short_id}}\",status=\"{class}\"}}");
+            [of_route("3xx"), of_route("4xx"), "signpost_redirects_total{outcome=\"not_found\"}".into()]
+                .map(|name| metric(&metrics, &name).unwrap())
+        };
+        let (on_the_fast_path, by_the_dispatcher) = (counts(&fast_path.0).await, counts(&dispatcher.0).await);
+        assert_eq!(format!("{on_the_fast_path:?}"), format!("{by_the_dispatcher:?}"), "{settings:?}");
+    }
 }
 
 async fn found(server: &Server) -> f64 {

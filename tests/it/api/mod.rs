@@ -11,6 +11,7 @@ mod keys;
 mod links;
 mod metrics;
 mod openapi;
+mod pages;
 mod problems;
 mod qr;
 mod quotas;

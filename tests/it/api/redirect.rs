@@ -52,7 +52,8 @@ async fn a_link_is_answered_302_with_its_target_and_nothing_else() {
         assert!(answer.body.is_empty() && !answer.header("x-request-id").is_empty());
         let mut names: Vec<&str> = answer.headers.keys().map(reqwest::header::HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["cache-control", "content-length", "date", "location", "x-request-id"]);
+        let expected = ["cache-control", "content-length", "date", "location", "x-request-id", "x-robots-tag"];
+        assert_eq!(names, expected);
     }
 }
 
@@ -108,7 +109,7 @@ async fn unknown_ids_and_what_is_no_id_are_404() {
     let id = server.root().any_link().await;
     let other_case: String =
         id.chars().map(|c| if c.is_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() }).collect();
-    for path in ["zzzzzzz", "short", "eightchr", "a-b-c-d", "aäbcde", "favicon.ico", "robots.txt", &other_case] {
+    for path in ["zzzzzzz", "short", "eightchr", "a-b-c-d", "aäbcde", "favicon.png", "robots.html", &other_case] {
         if path != id {
             server.anonymous().get(&format!("/{path}")).await.expect(404).problem("not-found");
         }
@@ -129,7 +130,7 @@ async fn without_its_store_the_service_answers_from_cache_and_says_503_for_the_r
     unavailable.problem("unavailable");
     assert!(unavailable.header("retry-after").parse::<u32>().unwrap() > 0);
     // What can't be an id needs no store to be unknown.
-    for path in ["/short", "/eightchr", "/a-b-c-d", "/a_b_c_d", "/favicon.ico"] {
+    for path in ["/short", "/eightchr", "/a-b-c-d", "/a_b_c_d", "/favicon.png"] {
         server.anonymous().get(path).await.expect(404).problem("not-found");
     }
     server.anonymous().get(&format!("/{id}")).await.expect(302);
@@ -221,7 +222,7 @@ async fn look_ups_of_any_kind_count_against_the_limit() {
     let server = limited(1).start();
     let id = server.root().any_link().await;
     let paths =
-        [format!("/{id}"), "/zzzzzzz".into(), "/favicon.ico".into(), format!("/%{:02x}{}", id.as_bytes()[0], &id[1..])];
+        [format!("/{id}"), "/zzzzzzz".into(), "/favicon.png".into(), format!("/%{:02x}{}", id.as_bytes()[0], &id[1..])];
     for (n, path) in paths.iter().enumerate() {
         let client = format!("192.0.2.{n}");
         let first = get_as(&server, path, &client).await;
@@ -237,7 +238,7 @@ async fn look_ups_of_any_kind_count_against_the_limit() {
     head("192.0.2.77").await.expect(302);
     head("192.0.2.77").await.expect(429);
     // What is no look-up does not.
-    for path in ["/", "/docs", "/openapi.json"] {
+    for path in ["/", "/docs", "/openapi.json", "/robots.txt", "/favicon.ico"] {
         get_as(&server, path, "192.0.2.77").await.expect(200);
     }
     // A refused request is no hit.

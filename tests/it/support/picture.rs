@@ -18,7 +18,8 @@ pub struct Code {
 pub fn read_back(content_type: &str, body: &[u8]) -> Option<Code> {
     /// By their bytes: under load most images are the same.
     static READ: Mutex<Option<HashMap<Vec<u8>, Code>>> = Mutex::new(None);
-    if !content_type.starts_with("image/") {
+    // An icon has no code.
+    if !content_type.starts_with("image/") || content_type == "image/x-icon" {
         return None;
     }
     let known = || READ.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,62 @@
+//! Names that links can't have: those of routes, and those that may become routes.
+
+/// The first segments of routes. A unit test compares them with the routes.
+const OF_ROUTES: [&str; 8] =
+    ["api-keys", "docs", "favicon.ico", "links", "openapi.json", "robots.txt", "shorten", "usage"];
+
+/// Names that are kept free for routes to come, and names that visitors would take for a part of the service.
+const KEPT_FREE: [&str; 16] = [
+    "admin",
+    "analytics",
+    "api",
+    "assets",
+    "console",
+    "exports",
+    "favicon",
+    "health",
+    "hits",
+    "imports",
+    "login",
+    "metrics",
+    "robots",
+    "sitemap",
+    "static",
+    "well-known",
+];
+
+/// Whether no new link gets this name, in any case.
+pub fn is_reserved(name: &str) -> bool {
+    OF_ROUTES.iter().chain(&KEPT_FREE).any(|reserved| reserved.eq_ignore_ascii_case(name))
+}
+
+/// Paths of routes with one segment. A link with such a name can't be reached, others that are reserved can: they may have
+/// been made before their name was reserved. A unit test compares them with the routes.
+const ROUTES: [&str; 7] = ["api-keys", "docs", "favicon.ico", "openapi.json", "robots.txt", "shorten", "usage"];
+
+/// Whether a route has this name as its path, so that no link can be reached by it.
+pub fn is_route(name: &str) -> bool {
+    ROUTES.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_reserved_in_any_case() {
+        for name in ["console", "Console", "CONSOLE", "shorten", "SHORTEN", "robots.txt", "well-known", "Api"] {
+            assert!(is_reserved(name), "{name}");
+        }
+        for name in ["", "consoles", "consol", "a-console", "Abc1234"] {
+            assert!(!is_reserved(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_route_is_named_in_its_own_case_alone() {
+        assert!(is_route("shorten"));
+        for name in ["SHORTEN", "console", "links", "exports"] {
+            assert!(!is_route(name), "{name}");
+        }
+    }
+}
