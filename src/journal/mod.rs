@@ -61,7 +61,7 @@ pub enum JournalError {
     #[error("the journal directory {} is in use by another process", path.display())]
     InUse { path: PathBuf },
     #[error(
-        "the journal segment {} has the unknown format version {version}: a later release wrote it and has to read it",
+        "can't read the journal segment {}: a later release wrote it (format version {version}), start that release",
         path.display()
     )]
     LaterRelease { path: PathBuf, version: u32 },
