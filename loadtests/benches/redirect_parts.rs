@@ -198,6 +198,8 @@ fn parts() {
     let record = HitRecord {
         at_ms: clock.now().0,
         short_id: *b"AbCdEf1",
+        revision: 1,
+        route: 0,
         tracked: true,
         webhooks: 0,
         ch_ua_mobile: None,

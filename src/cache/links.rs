@@ -20,6 +20,8 @@ use crate::store::{LinkStore, StoreError};
 pub struct CachedLink {
     pub id: ShortId,
     pub owner: KeyId,
+    /// The link's revision.
+    pub revision: u32,
     pub tracked: bool,
     /// How many webhooks a hit fires.
     pub webhooks: u8,
@@ -46,7 +48,8 @@ impl TryFrom<Destination> for CachedLink {
         let Destination { id, owner, tracked, webhooks, target } = link;
         let location = HeaderValue::try_from(target)
             .map_err(|error| StoreError::Corrupt { table: "links", reason: error.to_string() })?;
-        Ok(Self { id, owner, tracked, webhooks, location })
+        // Links can't be changed yet.
+        Ok(Self { id, owner, revision: 1, tracked, webhooks, location })
     }
 }
 

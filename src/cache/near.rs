@@ -58,6 +58,7 @@ mod tests {
         Arc::new(CachedLink {
             id: ShortId::parse(id).unwrap(),
             owner: KeyId(uuid::Uuid::nil()),
+            revision: 1,
             tracked: true,
             webhooks: 0,
             location: HeaderValue::try_from(target).unwrap(),

@@ -24,13 +24,35 @@ pub const WORD_BYTES: usize = 4;
 pub const FRAME_ALIGNMENT: usize = 8;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"SPJRNL01";
-const FORMAT_VERSION: u32 = 1;
 const RECORD_MAGIC: u16 = 0xA5C3;
 const SKIP_MAGIC: u16 = 0x5A3C;
+
+/// The layout of all records of a segment. The format version in the segment's header tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordLayout {
+    /// Written by 0.1.0.
+    V1 = 1,
+    /// With revision, route and skippable fields.
+    V2 = 2,
+}
+
+impl RecordLayout {
+    /// The layout that records are written in.
+    pub const WRITTEN: Self = Self::V2;
+
+    fn of_version(version: u32) -> Option<Self> {
+        match version {
+            1 => Some(Self::V1),
+            2 => Some(Self::V2),
+            _ => None,
+        }
+    }
+}
 
 /// A segment's first 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
+    pub layout: RecordLayout,
     /// The segment's number. It is never used twice, so the checksums of records depend on it.
     pub sequence: u64,
     /// The position of the segment's first byte.
@@ -48,6 +70,7 @@ pub struct SegmentHeader {
 pub enum HeaderError {
     #[error("not a journal segment")]
     Magic,
+    /// The header is undamaged, so a later release wrote the segment.
     #[error("unknown format version {0}")]
     Version(u32),
     #[error("the header's checksum is wrong")]
@@ -65,7 +88,7 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[0..8].copy_from_slice(&SEGMENT_MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&(self.layout as u32).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.base.0.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.capacity.to_le_bytes());
@@ -80,18 +103,17 @@ impl SegmentHeader {
         if bytes[0..8] != SEGMENT_MAGIC {
             return Err(HeaderError::Magic);
         }
-        let version = u32_at(bytes, 8);
-        if version != FORMAT_VERSION {
-            return Err(HeaderError::Version(version));
-        }
         let mut unsigned = *bytes;
         unsigned[12..16].fill(0);
         if crc32fast::hash(&unsigned) != u32_at(bytes, 12) {
             return Err(HeaderError::Checksum);
         }
+        let version = u32_at(bytes, 8);
+        let layout = RecordLayout::of_version(version).ok_or(HeaderError::Version(version))?;
         let mut node = [0; 16];
         node.copy_from_slice(&bytes[40..56]);
         let header = Self {
+            layout,
             sequence: u64_at(bytes, 16),
             base: Position(u64_at(bytes, 24)),
             capacity: u64_at(bytes, 32),
@@ -190,6 +212,7 @@ mod tests {
 
     fn header() -> SegmentHeader {
         SegmentHeader {
+            layout: RecordLayout::WRITTEN,
             sequence: 7,
             base: Position(4096),
             capacity: 65_536,
@@ -200,7 +223,21 @@ mod tests {
 
     #[test]
     fn a_header_reads_back_as_written() {
-        assert_eq!(SegmentHeader::decode(&header().encode()), Ok(header()));
+        for layout in [RecordLayout::V1, RecordLayout::V2] {
+            let header = SegmentHeader { layout, ..header() };
+            assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+        }
+    }
+
+    #[test]
+    fn a_version_that_no_release_has_written_yet_is_told_from_damage() {
+        let mut bytes = header().encode();
+        bytes[8..16].fill(0);
+        bytes[8] = 3;
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Checksum));
+        let checksum = crc32fast::hash(&bytes);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(3)));
     }
 
     #[test]

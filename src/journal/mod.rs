@@ -35,7 +35,7 @@ use arc_swap::ArcSwapOption;
 
 use self::append_log::Full;
 use self::backoff::{AppendBackoff, is_full};
-use self::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use self::format::{RecordLayout, SEGMENT_HEADER_BYTES, SegmentHeader};
 use self::reader::JournalReader;
 use self::record::{HitRecord, hit_id};
 use self::recovery::{LOCK_FILE, inspect_directory, segment_path};
@@ -61,6 +61,11 @@ pub enum JournalError {
     Directory { path: PathBuf, source: io::Error },
     #[error("the journal directory {} is in use by another process", path.display())]
     InUse { path: PathBuf },
+    #[error(
+        "can't read the journal segment {}: a later release wrote it (format version {version}), start that release",
+        path.display()
+    )]
+    LaterRelease { path: PathBuf, version: u32 },
 }
 
 /// The parts of an open journal. Each part has its own owner.
@@ -112,8 +117,8 @@ impl LockedDirectory {
     /// reported by [`JournalReader::recovery`].
     ///
     /// # Errors
-    /// If a setting is invalid, or the directory can't be read or written. A full disk is not an error here: appends
-    /// fail then.
+    /// If a setting is invalid, the directory can't be read or written, or a later release wrote a segment. A full disk
+    /// is not an error here: appends fail then.
     pub fn open(
         self,
         settings: &JournalSettings,
@@ -123,8 +128,7 @@ impl LockedDirectory {
         let Self { directory, lock } = self;
         let HitCursor { counted: cursor, begun } = cursor.into();
         check(settings)?;
-        let unusable = |source| JournalError::Directory { path: directory.clone(), source };
-        let found = inspect_directory(&directory, node).map_err(unusable)?;
+        let found = inspect_directory(&directory, node)?;
         let above = found.segments.iter().map(|old| old.header.end()).fold(cursor.max(begun), Ord::max);
         let shared = Arc::new(SharedJournal {
             active: ArcSwapOption::empty(),
@@ -321,6 +325,7 @@ impl SharedJournal {
             return Err(NotRecorded::BudgetFull);
         }
         let header = SegmentHeader {
+            layout: RecordLayout::WRITTEN,
             sequence: rotation.next_sequence,
             base: rotation.next_base,
             capacity,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::SharedJournal;
 use super::append_log::{LogReader, LogStep};
+use super::format::{RecordLayout, SegmentHeader};
 use super::record::HitRecord;
 use super::recovery::{OldSegment, RecoveryReport, Scan};
 use super::segment::{Mapped, Segment};
@@ -60,17 +61,10 @@ enum SegmentSource {
 }
 
 impl SegmentSource {
-    fn sequence(&self) -> u64 {
+    fn header(&self) -> &SegmentHeader {
         match self {
-            Self::Old(old) => old.header.sequence,
-            Self::Live(segment) => segment.header().sequence,
-        }
-    }
-
-    fn base(&self) -> Position {
-        match self {
-            Self::Old(old) => old.header.base,
-            Self::Live(segment) => segment.header().base,
+            Self::Old(old) => &old.header,
+            Self::Live(segment) => segment.header(),
         }
     }
 }
@@ -80,6 +74,7 @@ impl SegmentSource {
 struct OpenSegment {
     reading: Reading,
     base: Position,
+    layout: RecordLayout,
     last_record: Position,
 }
 
@@ -189,7 +184,7 @@ impl JournalReader {
                 return;
             }
             *cursor = end;
-            if let Ok(hit) = HitRecord::decode(payload) {
+            if let Ok(hit) = HitRecord::decode(open.layout, payload) {
                 handled = Handled::Read;
                 each(end, hit);
             }
@@ -236,7 +231,7 @@ impl JournalReader {
     fn open_next(&mut self) -> bool {
         while self.open.is_none() {
             if self.at == self.segments.len() {
-                let last = self.segments.back().map(|segment| segment.source.sequence());
+                let last = self.segments.back().map(|segment| segment.source.header().sequence);
                 let Some(segment) = self.shared.live_after(last) else { return false };
                 self.segments.push_back(UndeletedSegment {
                     source: SegmentSource::Live(segment),
@@ -245,7 +240,7 @@ impl JournalReader {
                 });
             }
             let source = &self.segments[self.at].source;
-            let base = source.base();
+            let SegmentHeader { base, layout, .. } = *source.header();
             let reading = match source {
                 SegmentSource::Live(segment) => {
                     Reading::Live { log: LogReader::new(Arc::clone(segment)), segment: Arc::clone(segment) }
@@ -258,7 +253,7 @@ impl JournalReader {
                     }
                 },
             };
-            self.open = Some(OpenSegment { reading, base, last_record: Position(0) });
+            self.open = Some(OpenSegment { reading, base, layout, last_record: Position(0) });
         }
         true
     }

@@ -1,26 +1,43 @@
 //! A hit as a record of the journal, and the hit's id, which follows from the record's position.
+//!
+//! Records are written in layout 2 and read in both layouts. Layout 2 is layout 1 with six more bytes at fixed offsets,
+//! and with an extension behind the texts: fields of a type, a length and a value, to the end of the record. A reader
+//! skips fields of unknown types and ignores unknown flags, so new fields and flags need no new layout.
+//! `docs/storage-format.md` describes the bytes and reserves the numbers of fields and flags.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ring::digest::{Context, SHA256};
 use uuid::Variant;
 
+use super::format::RecordLayout;
 use crate::domain::hit::{HitId, NodeId, Position};
 
 /// Longest part of a `User-Agent` or `Referer` header that is recorded, in bytes.
 pub const MAX_HEADER_BYTES: usize = 512;
 
-/// The longest encoded record, in bytes.
-pub const MAX_RECORD_BYTES: usize = FIXED_BYTES + 2 * MAX_HEADER_BYTES;
+/// The longest extension of a record, in bytes: all fields with their types and lengths.
+pub const MAX_EXTENSION_BYTES: usize = 1024;
 
-/// Time, short id, flags, owner, address, lengths of the two headers, and number of webhooks.
-const FIXED_BYTES: usize = 8 + 7 + 1 + 16 + 16 + 2 + 2 + 1;
+/// The longest record, in bytes.
+pub const MAX_RECORD_BYTES: usize = FIXED_BYTES + 2 * MAX_HEADER_BYTES + MAX_EXTENSION_BYTES;
+
+/// Time, short id, flags, owner, address, lengths of the two headers, and number of webhooks: what layout 1 has before
+/// the texts.
+const V1_FIXED_BYTES: usize = 8 + 7 + 1 + 16 + 16 + 2 + 2 + 1;
+/// Revision and route.
+const V2_ADDED_BYTES: usize = 4 + 2;
+/// What layout 2 has before the texts.
+const FIXED_BYTES: usize = V1_FIXED_BYTES + V2_ADDED_BYTES;
 
 const TRACKED: u8 = 1 << 0;
 const MOBILE_SENT: u8 = 1 << 1;
 const MOBILE: u8 = 1 << 2;
 const IPV6: u8 = 1 << 3;
-const KNOWN_FLAGS: u8 = TRACKED | MOBILE_SENT | MOBILE | IPV6;
+const V1_FLAGS: u8 = TRACKED | MOBILE_SENT | MOBILE | IPV6;
+
+/// The revision of every link of 0.1.0, which could not be changed.
+const V1_REVISION: u32 = 1;
 
 /// A hit with the data to count it and to send its webhooks later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +46,11 @@ pub struct HitRecord<'a> {
     pub at_ms: u64,
     /// The link's short id, in ASCII.
     pub short_id: [u8; 7],
+    /// The revision of the link that the redirect met.
+    pub revision: u32,
+    /// What led to the answered target: the rule's number in the low byte and the variant's in the high byte, both from
+    /// 1. 0 is the link's own target.
+    pub route: u16,
     /// Whether the link is tracked.
     pub tracked: bool,
     /// How many webhooks the hit fires.
@@ -50,6 +72,8 @@ pub struct HitRecord<'a> {
 pub enum DecodeError {
     #[error("the record's length does not match its content")]
     Length,
+    #[error("the record's fields do not end where the record ends")]
+    Fields,
     #[error("the record has unknown flags")]
     Flags,
 }
@@ -62,7 +86,7 @@ impl<'a> HitRecord<'a> {
         u16::try_from(len).unwrap_or(u16::MAX)
     }
 
-    /// Writes the record to `out`.
+    /// Writes the record to `out`, in layout 2.
     ///
     /// # Panics
     /// If `out` is not exactly [`Self::encoded_len`] bytes long.
@@ -97,27 +121,43 @@ impl<'a> HitRecord<'a> {
         fixed[48..50].copy_from_slice(&len_u16(user_agent).to_le_bytes());
         fixed[50..52].copy_from_slice(&len_u16(referer).to_le_bytes());
         fixed[52] = self.webhooks;
+        fixed[53..57].copy_from_slice(&self.revision.to_le_bytes());
+        fixed[57..59].copy_from_slice(&self.route.to_le_bytes());
         let (first, second) = texts.split_at_mut(user_agent.len());
         first.copy_from_slice(user_agent);
         second.copy_from_slice(referer);
     }
 
-    /// Decodes the bytes of [`Self::encode`]. It never panics, whatever the bytes are.
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let (fixed, texts) = bytes.split_first_chunk::<FIXED_BYTES>().ok_or(DecodeError::Length)?;
+    /// Decodes a record of a segment with this layout. It never panics, whatever the bytes are.
+    pub fn decode(layout: RecordLayout, bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (fixed, behind) = bytes.split_first_chunk::<V1_FIXED_BYTES>().ok_or(DecodeError::Length)?;
+        let (revision, route, texts, known_flags) = match layout {
+            RecordLayout::V1 => (V1_REVISION, 0, behind, V1_FLAGS),
+            RecordLayout::V2 => {
+                let (added, texts) = behind.split_first_chunk::<V2_ADDED_BYTES>().ok_or(DecodeError::Length)?;
+                let [r0, r1, r2, r3, route @ ..] = *added;
+                (u32::from_le_bytes([r0, r1, r2, r3]), u16::from_le_bytes(route), texts, u8::MAX)
+            }
+        };
         let flags = fixed[15];
-        if flags & !KNOWN_FLAGS != 0 || flags & (MOBILE_SENT | MOBILE) == MOBILE {
+        if flags & !known_flags != 0 || flags & (MOBILE_SENT | MOBILE) == MOBILE {
             return Err(DecodeError::Flags);
         }
         let user_agent_len = usize::from(u16::from_le_bytes([fixed[48], fixed[49]]));
         let referer_len = usize::from(u16::from_le_bytes([fixed[50], fixed[51]]));
-        if texts.len() != user_agent_len + referer_len
+        if texts.len() < user_agent_len + referer_len
             || user_agent_len > MAX_HEADER_BYTES
             || referer_len > MAX_HEADER_BYTES
         {
             return Err(DecodeError::Length);
         }
-        let (user_agent, referer) = texts.split_at(user_agent_len);
+        let (user_agent, behind) = texts.split_at(user_agent_len);
+        let (referer, extension) = behind.split_at(referer_len);
+        match layout {
+            RecordLayout::V1 if extension.is_empty() => {}
+            RecordLayout::V1 => return Err(DecodeError::Length),
+            RecordLayout::V2 => skip_fields(extension)?,
+        }
         let octets: [u8; 16] = array_at(fixed, 32);
         let address = if flags & IPV6 == 0 {
             IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]))
@@ -127,6 +167,8 @@ impl<'a> HitRecord<'a> {
         Ok(Self {
             at_ms: u64::from_le_bytes(array_at(fixed, 0)),
             short_id: array_at(fixed, 8),
+            revision,
+            route,
             tracked: flags & TRACKED != 0,
             webhooks: fixed[52],
             ch_ua_mobile: (flags & MOBILE_SENT != 0).then_some(flags & MOBILE != 0),
@@ -136,6 +178,17 @@ impl<'a> HitRecord<'a> {
             referer,
         })
     }
+}
+
+/// Goes past all fields of an extension, each of which has a byte for its type and a byte for its value's length.
+fn skip_fields(mut fields: &[u8]) -> Result<(), DecodeError> {
+    if fields.len() > MAX_EXTENSION_BYTES {
+        return Err(DecodeError::Length);
+    }
+    while let [_, len, behind @ ..] = fields {
+        fields = behind.get(usize::from(*len)..).ok_or(DecodeError::Fields)?;
+    }
+    if fields.is_empty() { Ok(()) } else { Err(DecodeError::Fields) }
 }
 
 /// The id of the hit whose record ends at `position` of `node`'s journal: a UUID v7 whose random bits are a digest of
@@ -165,7 +218,7 @@ fn len_u16(header: &[u8]) -> u16 {
     u16::try_from(header.len()).unwrap_or(u16::MAX)
 }
 
-fn array_at<const N: usize>(bytes: &[u8; FIXED_BYTES], at: usize) -> [u8; N] {
+fn array_at<const N: usize>(bytes: &[u8; V1_FIXED_BYTES], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);
     array
@@ -193,12 +246,32 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_no_record_is_written_with_are_refused() {
-        let mut bytes = [0; FIXED_BYTES];
-        assert!(HitRecord::decode(&bytes).is_ok());
+    fn a_hit_id_is_what_every_release_derives_from_the_same_record() {
+        let id = hit_id(NodeId(Uuid::from_bytes([3; 16])), Position(640), 1_764_000_000_123);
+        assert_eq!(id.0.to_string(), "019ab697-e87b-744f-8ea3-20c14897df82");
+    }
+
+    #[test]
+    fn flags_that_no_record_of_layout_1_is_written_with_are_refused() {
+        let mut bytes = [0; V1_FIXED_BYTES];
+        assert!(HitRecord::decode(RecordLayout::V1, &bytes).is_ok());
         for flags in [MOBILE, IPV6 << 1, 1 << 7] {
             bytes[15] = flags;
-            assert_eq!(HitRecord::decode(&bytes), Err(DecodeError::Flags));
+            assert_eq!(HitRecord::decode(RecordLayout::V1, &bytes), Err(DecodeError::Flags));
         }
+    }
+
+    #[test]
+    fn flags_that_are_reserved_in_layout_2_are_ignored() {
+        let mut bytes = [0; FIXED_BYTES];
+        let plain = bytes;
+        for flags in [1 << 4, 1 << 5, 1 << 6, 1 << 7, 0xF0] {
+            bytes[15] = flags;
+            let hit = HitRecord::decode(RecordLayout::V2, &bytes);
+            assert_eq!(hit, HitRecord::decode(RecordLayout::V2, &plain));
+            assert!(hit.is_ok());
+        }
+        bytes[15] = MOBILE;
+        assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Err(DecodeError::Flags));
     }
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::JournalError;
 use super::format::{
     FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, FrameWord, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
 };
@@ -99,10 +100,15 @@ fn sequence_of(path: &Path, extension: &str) -> Option<u64> {
 }
 
 /// Finds the segments in the directory. An unusable file is not an error: it is reported and left in place.
-pub(super) fn inspect_directory(directory: &Path, node: NodeId) -> io::Result<DirectoryContents> {
+///
+/// # Errors
+/// If the directory can't be read, or a later release wrote a segment. Without that segment, its positions would be
+/// used again, and the later release would take its hits for counted ones.
+pub(super) fn inspect_directory(directory: &Path, node: NodeId) -> Result<DirectoryContents, JournalError> {
+    let unreadable = |source| JournalError::Directory { path: directory.to_owned(), source };
     let mut contents = DirectoryContents::default();
-    for entry in std::fs::read_dir(directory)? {
-        contents.add(&entry?.path(), node);
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        contents.add(&entry.map_err(unreadable)?.path(), node)?;
     }
     contents.segments.sort_by_key(|segment| segment.header.sequence);
     contents.report.segments = contents.segments.len() as u64;
@@ -110,21 +116,21 @@ pub(super) fn inspect_directory(directory: &Path, node: NodeId) -> io::Result<Di
 }
 
 impl DirectoryContents {
-    fn add(&mut self, path: &Path, node: NodeId) {
+    fn add(&mut self, path: &Path, node: NodeId) -> Result<(), JournalError> {
         if path.file_name().is_some_and(|name| name == LOCK_FILE) {
-            return;
+            return Ok(());
         }
         if sequence_of(path, UNFINISHED_EXTENSION).is_some() {
             // The process ended before it renamed the file, so the file contains no record.
             if let Err(error) = std::fs::remove_file(path) {
                 tracing::warn!(path = %path.display(), %error, "can't delete an incomplete journal segment");
             }
-            return;
+            return Ok(());
         }
         let Some(sequence) = sequence_of(path, SEGMENT_EXTENSION) else {
             self.report.foreign_files += 1;
             tracing::warn!(path = %path.display(), "ignored a file that is not a journal segment");
-            return;
+            return Ok(());
         };
         self.next_sequence = self.next_sequence.max(sequence.saturating_add(1));
         match read_header(path) {
@@ -142,8 +148,12 @@ impl DirectoryContents {
                 }
                 self.segments.push(old);
             }
+            Err(ReadHeaderError::Header(HeaderError::Version(version))) => {
+                return Err(JournalError::LaterRelease { path: path.to_owned(), version });
+            }
             Err(error) => self.add_damaged(path, &error),
         }
+        Ok(())
     }
 
     fn add_damaged(&mut self, path: &Path, error: &dyn std::fmt::Display) {

@@ -81,6 +81,8 @@ impl RedirectService {
         let hit = HitRecord {
             at_ms: at.0,
             short_id: link.id.0,
+            revision: link.revision,
+            route: 0,
             tracked: link.tracked,
             webhooks: link.webhooks,
             ch_ua_mobile: visit.ch_ua_mobile,

@@ -4,10 +4,12 @@
 mod targets;
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use signpost::domain::hit::HitCursor;
+use signpost::journal::format::RecordLayout;
 use signpost::journal::record::HitRecord;
 use signpost::journal::{self, JournalSettings};
 
@@ -79,7 +81,14 @@ fn every_image_of_seeds_and_changes_of_them_reads_back() {
 #[test]
 fn the_seeds_themselves_are_good() {
     let seed = |target, name: &str| seeds(target).into_iter().find(|(path, _)| path.ends_with(name)).unwrap().1;
-    assert_eq!(targets::hits_in(&seed("journal", "segment")), 2);
+    for segment in ["segment", "segment-of-0.1.0"] {
+        assert_eq!(targets::hits_in(&seed("journal", segment)), 2, "{segment}");
+    }
+    for (record, layout) in
+        [("layout-1", RecordLayout::V1), ("layout-2", RecordLayout::V2), ("fields", RecordLayout::V2)]
+    {
+        assert!(HitRecord::decode(layout, &seed("hit_record", record)).is_ok(), "{record}");
+    }
     assert!(targets::is_imported(&seed("import", "whole")));
 }
 
@@ -92,7 +101,15 @@ fn a_journal_and_a_database_of_places_are_among_the_seeds() {
         ("city", Value::Map(vec![("names", Value::Map(vec![("en", text("Ulm"))]))])),
     ]);
     let database = mmdb::write("fuzz", &place, &text("not a record"));
-    for (name, bytes) in [("journal/segment", segment()), ("places/city", fs::read(database).unwrap())] {
+    let [layout_1, layout_2, fields] = records();
+    let made = [
+        ("journal/segment", segment()),
+        ("hit_record/layout-1", layout_1),
+        ("hit_record/layout-2", layout_2),
+        ("hit_record/fields", fields),
+        ("places/city", fs::read(database).unwrap()),
+    ];
+    for (name, bytes) in made {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(name);
         if std::env::var_os("SIGNPOST_TEST_WRITE_SEEDS").is_some() {
             fs::write(&path, &bytes).unwrap();
@@ -102,25 +119,37 @@ fn a_journal_and_a_database_of_places_are_among_the_seeds() {
     }
 }
 
+const HIT: HitRecord<'static> = HitRecord {
+    at_ms: 1_790_000_000_000,
+    short_id: *b"Abc1234",
+    revision: 1,
+    route: 0,
+    tracked: true,
+    webhooks: 2,
+    ch_ua_mobile: Some(false),
+    owner: [7; 16],
+    address: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
+    user_agent: b"Mozilla/5.0 (X11; Linux x86_64)",
+    referer: b"https://news.example/item",
+};
+
+/// A record of layout 1, one of layout 2, and one of layout 2 with fields.
+fn records() -> [Vec<u8>; 3] {
+    let mut layout_2 = vec![0; usize::from(HIT.encoded_len())];
+    HIT.encode(&mut layout_2);
+    let mut layout_1 = layout_2.clone();
+    layout_1.drain(53..59);
+    let fields = [layout_2.as_slice(), &[1, 5], b"de-de", &[2, 4], b"news", &[200, 0]].concat();
+    [layout_1, layout_2, fields]
+}
+
 /// A segment with some hits.
 fn segment() -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let settings = JournalSettings { segment_bytes: 4096, disk_budget: 1 << 20, ..JournalSettings::default() };
     let opened = journal::open(directory.path(), &settings, targets::NODE, HitCursor::default()).unwrap();
-    for (user_agent, referer) in [("Mozilla/5.0 (X11; Linux x86_64)", "https://news.example/item"), ("", "")] {
-        let hit = HitRecord {
-            at_ms: 1_790_000_000_000,
-            short_id: *b"Abc1234",
-            tracked: true,
-            webhooks: 2,
-            ch_ua_mobile: Some(false),
-            owner: [7; 16],
-            address: "203.0.113.7".parse().unwrap(),
-            user_agent: user_agent.as_bytes(),
-            referer: referer.as_bytes(),
-        };
-        opened.writer.append(&hit).unwrap();
-    }
+    opened.writer.append(&HIT).unwrap();
+    opened.writer.append(&HitRecord { user_agent: b"", referer: b"", ..HIT }).unwrap();
     let mut files = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
     let segment = files.find(|path| path.extension().is_some_and(|kind| kind == "seg")).unwrap();
     fs::read(segment).unwrap()

@@ -195,6 +195,8 @@ fn feed(writer: &JournalWriter, load: Load) -> Duration {
             let hit = HitRecord {
                 at_ms,
                 short_id: short_id(link).0,
+                revision: 1,
+                route: 0,
                 tracked: true,
                 webhooks: 0,
                 ch_ua_mobile: None,

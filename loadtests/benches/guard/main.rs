@@ -200,6 +200,8 @@ fn tally(hits: usize) -> (HitAggregator, Vec<HitRecord<'static>>) {
         .map(|n| HitRecord {
             at_ms: START.0 + n as u64,
             short_id: std::array::from_fn(|digit| if digit == 6 { b'A' + u8::try_from(n % 26).unwrap() } else { b'x' }),
+            revision: 1,
+            route: 0,
             tracked: true,
             webhooks: u8::from(n % 10 == 0),
             ch_ua_mobile: [None, Some(true), Some(false)][n % 3],

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use signpost::domain::hit::{NodeId, Position};
-use signpost::journal::record::HitRecord;
+use signpost::journal::record::{HitRecord, hit_id};
 use signpost::journal::{Journal, JournalSettings, open};
 use uuid::Uuid;
 
-use super::{keep, restore, to_write, versions};
+use super::{THIS, keep, restore, to_write, versions};
 
 const NAME: &str = "journal";
 const NODE: NodeId = NodeId(Uuid::from_bytes([7; 16]));
@@ -22,14 +22,18 @@ fn settings() -> JournalSettings {
     }
 }
 
-/// Every flag, both kinds of addresses, texts of every kind of length; enough for two segments.
-fn hits(texts: &[String; 3]) -> Vec<HitRecord<'_>> {
+/// Every flag, both kinds of addresses, texts of every kind of length; enough for two segments. Before 0.2.0, links could
+/// not be changed, and had one target.
+fn hits<'a>(version: &str, texts: &'a [String; 3]) -> Vec<HitRecord<'a>> {
+    let is_first = version == "0.1.0";
     let mut hits = Vec::new();
     for (number, tracked) in (0_u8..).zip([true, false].into_iter().cycle()).take(12) {
         for (mobile, text) in [None, Some(false), Some(true)].into_iter().zip(texts) {
             hits.push(HitRecord {
                 at_ms: 1_795_000_000_000 + u64::from(number),
                 short_id: *b"a1B2c3D",
+                revision: if is_first { 1 } else { 1 + u32::from(number) * 390_000_000 },
+                route: if is_first { 0 } else { u16::from(number) * 0x0101 },
                 tracked,
                 webhooks: number % 11,
                 ch_ua_mobile: mobile,
@@ -53,7 +57,7 @@ fn texts() -> [String; 3] {
 
 fn write(directory: &Path) {
     let Journal { writer, .. } = open(directory, &settings(), NODE, Position(0)).unwrap();
-    for hit in hits(&texts()) {
+    for hit in hits(THIS, &texts()) {
         writer.append(&hit).unwrap();
     }
 }
@@ -72,9 +76,20 @@ fn segments_of_all_versions_are_read() {
         let Journal { mut reader, .. } = open(&path, &settings(), NODE, Position(0)).unwrap();
         assert!(reader.recovery().is_clean(), "{:?}", reader.recovery());
         let texts = texts();
-        let hits = hits(&texts);
+        let version = fixture.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let hits = hits(version, &texts);
         let mut expected = hits.iter();
-        while !reader.read(100, &mut |_, hit| assert_eq!(Some(hit), expected.next().copied())).caught_up {}
-        assert_eq!(expected.next(), None);
+        let mut ids = Vec::new();
+        let mut each = |position, hit: HitRecord<'_>| {
+            assert_eq!(Some(hit), expected.next().copied(), "{version}");
+            ids.push(hit_id(NODE, position, hit.at_ms).0.to_string());
+        };
+        while !reader.read(100, &mut each).caught_up {}
+        assert_eq!(expected.next(), None, "{version}");
+        if version == "0.1.0" {
+            // Receivers of webhooks know these ids.
+            let ids = (ids[0].as_str(), ids.last().unwrap().as_str());
+            assert_eq!(ids, ("01a1ee56-5e00-756c-9856-9b7dd8680a4a", "01a1ee56-5e0b-7ad3-8e24-b9db8207d873"));
+        }
     }
 }

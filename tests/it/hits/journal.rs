@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use signpost::domain::hit::{NodeId, Position};
-use signpost::journal::format::{self, SegmentHeader};
+use signpost::journal::format::{self, RecordLayout, SegmentHeader};
 use signpost::journal::reader::JournalReader;
 use signpost::journal::record::HitRecord;
 use signpost::journal::{Journal, JournalError, JournalSettings, JournalWriter, NotRecorded, open};
@@ -38,6 +38,8 @@ fn hit(owner: u8, number: u64) -> HitRecord<'static> {
     HitRecord {
         at_ms: number,
         short_id: *b"a1B2c3D",
+        revision: 1 + u32::from(owner),
+        route: 0,
         tracked: true,
         webhooks: owner % 11,
         ch_ua_mobile: None,
@@ -346,7 +348,8 @@ fn an_append_that_panics_half_way_leaves_no_hole_for_the_reader_to_wait_at() {
     use signpost::journal::append_log::{LogReader, LogStep};
     use signpost::journal::segment::{Prepare, Segment};
     let directory = TempDir::new().unwrap();
-    let header = SegmentHeader { sequence: 0, base: START, capacity: SEGMENT, node: NODE, created_at_ms: 0 };
+    let layout = RecordLayout::WRITTEN;
+    let header = SegmentHeader { layout, sequence: 0, base: START, capacity: SEGMENT, node: NODE, created_at_ms: 0 };
     let path = directory.path().join("0.seg");
     let segment = std::sync::Arc::new(Segment::create(path, header, Prepare::Ahead).unwrap());
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

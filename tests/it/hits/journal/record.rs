@@ -1,48 +1,155 @@
-//! Records as bytes.
+//! Records as bytes, in both layouts.
+
+use std::net::IpAddr;
 
 use proptest::prelude::*;
-use signpost::journal::record::{HitRecord, MAX_HEADER_BYTES};
+use signpost::journal::format::RecordLayout;
+use signpost::journal::record::{DecodeError, HitRecord, MAX_EXTENSION_BYTES, MAX_HEADER_BYTES};
+
+/// What precedes the texts in layout 1; layout 2 has [`ADDED`] more bytes there.
+const V1_FIXED: usize = 53;
+const ADDED: usize = 6;
+
+fn encoded(hit: &HitRecord<'_>) -> Vec<u8> {
+    let mut bytes = vec![0xEE; usize::from(hit.encoded_len())];
+    hit.encode(&mut bytes);
+    bytes
+}
+
+/// A record of layout 2 without an extension, as 0.1.0 wrote it.
+fn in_layout_1(bytes: &[u8]) -> Vec<u8> {
+    [&bytes[..V1_FIXED], &bytes[V1_FIXED + ADDED..]].concat()
+}
+
+/// An extension with these fields.
+fn extension(fields: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    let field =
+        |(kind, value): &(u8, Vec<u8>)| [&[*kind, u8::try_from(value.len()).unwrap()], value.as_slice()].concat();
+    fields.iter().flat_map(field).collect()
+}
+
+fn fields() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
+    prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..=253)), 0..=4)
+}
+
+prop_compose! {
+    fn hits()(
+        at_ms: u64, short_id: [u8; 7], revision: u32, route: u16, tracked: bool, webhooks: u8, ch_ua_mobile: Option<bool>,
+        owner: [u8; 16], address: IpAddr,
+    ) -> HitRecord<'static> {
+        HitRecord {
+            at_ms, short_id, revision, route, tracked, webhooks, ch_ua_mobile, owner, address,
+            user_agent: b"Mozilla/5.0", referer: b"https://example.com/",
+        }
+    }
+}
 
 proptest! {
     #[test]
     fn a_record_reads_back_as_written(
-        at_ms: u64, short_id: [u8; 7], tracked: bool, webhooks: u8, mobile: Option<bool>,
-        owner: [u8; 16], address: std::net::IpAddr,
+        hit in hits(),
         user_agent in prop::collection::vec(any::<u8>(), 0..700),
         referer in prop::collection::vec(any::<u8>(), 0..700),
     ) {
-        let written = HitRecord {
-            at_ms, short_id, tracked, webhooks, ch_ua_mobile: mobile, owner, address,
-            user_agent: &user_agent, referer: &referer,
-        };
-        let mut bytes = vec![0xEE; usize::from(written.encoded_len())];
-        written.encode(&mut bytes);
+        let written = HitRecord { user_agent: &user_agent, referer: &referer, ..hit };
         let kept = HitRecord {
             user_agent: &user_agent[..user_agent.len().min(MAX_HEADER_BYTES)],
             referer: &referer[..referer.len().min(MAX_HEADER_BYTES)],
             ..written
         };
-        prop_assert_eq!(HitRecord::decode(&bytes), Ok(kept));
+        let bytes = encoded(&written);
+        prop_assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Ok(kept));
+        // Links of 0.1.0 could not be changed, and had one target.
+        let first = HitRecord { revision: 1, route: 0, ..kept };
+        let bytes = in_layout_1(&bytes);
+        prop_assert_eq!(HitRecord::decode(RecordLayout::V1, &bytes), Ok(first));
     }
 
     #[test]
     fn bytes_that_decode_encode_to_the_same(
-        bytes in prop::collection::vec(any::<u8>(), 0..80), flags in 0u8..32, user_agent in 0u16..30,
+        is_v1: bool, bytes in prop::collection::vec(any::<u8>(), 0..80), flags: u8, user_agent in 0u16..30, fields in fields(),
     ) {
         let mut bytes = bytes;
+        let (layout, fixed) = if is_v1 { (RecordLayout::V1, V1_FIXED) } else { (RecordLayout::V2, V1_FIXED + ADDED) };
+        let extension = if is_v1 { Vec::new() } else { extension(&fields) };
         // Mostly right lengths and flags, or hardly any bytes would decode.
-        if let Some(texts) = bytes.len().checked_sub(53) {
+        if let Some(texts) = bytes.len().checked_sub(fixed) {
             let texts = u16::try_from(texts).unwrap();
             let user_agent = user_agent.min(texts);
-            bytes[15] = flags;
+            bytes[15] = if is_v1 { flags % 32 } else { flags };
             bytes[48..50].copy_from_slice(&user_agent.to_le_bytes());
             bytes[50..52].copy_from_slice(&(texts - user_agent).to_le_bytes());
+            bytes.extend_from_slice(&extension);
         }
-        if let Ok(hit) = HitRecord::decode(&bytes) {
-            let mut again = vec![0; usize::from(hit.encoded_len())];
-            hit.encode(&mut again);
-            prop_assert_eq!(HitRecord::decode(&again), Ok(hit));
-            prop_assert_eq!(again.len(), bytes.len());
+        if let Ok(hit) = HitRecord::decode(layout, &bytes) {
+            let again = encoded(&hit);
+            prop_assert_eq!(HitRecord::decode(RecordLayout::V2, &again), Ok(hit));
+            let again = if is_v1 { in_layout_1(&again) } else { again };
+            prop_assert_eq!(again.len() + extension.len(), bytes.len());
         }
     }
+
+    #[test]
+    fn fields_of_unknown_types_are_skipped(hit in hits(), fields in fields()) {
+        let extension = extension(&fields);
+        prop_assert!(extension.len() <= MAX_EXTENSION_BYTES);
+        let bytes = [encoded(&hit), extension].concat();
+        prop_assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Ok(hit));
+    }
+
+    #[test]
+    fn any_bytes_decode_or_are_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..200), user_agent in 0u16..600, referer in 0u16..600,
+    ) {
+        let mut bytes = bytes;
+        if bytes.len() >= V1_FIXED {
+            bytes[48..50].copy_from_slice(&user_agent.to_le_bytes());
+            bytes[50..52].copy_from_slice(&referer.to_le_bytes());
+        }
+        for layout in [RecordLayout::V1, RecordLayout::V2] {
+            let _ = HitRecord::decode(layout, &bytes);
+        }
+    }
+}
+
+const HIT: HitRecord<'static> = HitRecord {
+    at_ms: 1_795_000_000_000,
+    short_id: *b"a1B2c3D",
+    revision: 1,
+    route: 0,
+    tracked: true,
+    webhooks: 1,
+    ch_ua_mobile: None,
+    owner: [7; 16],
+    address: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+    user_agent: b"Mozilla/5.0",
+    referer: b"",
+};
+
+#[test]
+fn an_extension_ends_with_a_field_and_has_a_bound() {
+    let with = |extension: &[u8]| {
+        let bytes = [encoded(&HIT), extension.to_vec()].concat();
+        HitRecord::decode(RecordLayout::V2, &bytes).map(|hit| assert_eq!(hit, HIT))
+    };
+    assert_eq!(with(&[]), Ok(()));
+    assert_eq!(with(&[200, 0]), Ok(()));
+    assert_eq!(with(&[1, 2, b'd', b'e', 2, 1, b'x']), Ok(()));
+    for cut in [[1].as_slice(), &[1, 1], &[1, 2, b'd'], &[1, 2, b'd', b'e', 2], &[1, 255]] {
+        assert_eq!(with(cut), Err(DecodeError::Fields), "{cut:?}");
+    }
+    let longest = [[9, 254].as_slice(), &[0; 254]].concat().repeat(4);
+    assert_eq!(longest.len(), MAX_EXTENSION_BYTES);
+    assert_eq!(with(&longest), Ok(()));
+    assert_eq!(with(&[longest, vec![9, 0]].concat()), Err(DecodeError::Length));
+}
+
+#[test]
+fn a_record_is_not_read_in_the_other_layout() {
+    let bytes = encoded(&HIT);
+    assert_eq!(HitRecord::decode(RecordLayout::V1, &bytes), Err(DecodeError::Length));
+    assert_eq!(
+        HitRecord::decode(RecordLayout::V1, &[in_layout_1(&bytes), vec![200, 0]].concat()),
+        Err(DecodeError::Length)
+    );
 }

@@ -1,6 +1,7 @@
 //! What a killed process, a torn page or a stranger leaves behind never blocks the start, and is never taken for a hit.
 
 use signpost::journal::format::SEGMENT_HEADER_BYTES;
+use signpost::journal::segment::{Prepare, Segment};
 
 use super::*;
 
@@ -136,4 +137,59 @@ fn a_directory_in_the_place_of_the_next_segment_refuses_the_start() {
     let refused = open(directory.path(), &small(4), NODE, START).unwrap_err();
     assert!(matches!(&refused, JournalError::Directory { path, .. } if path == directory.path()), "{refused}");
     assert!(refused.to_string().contains("Is a directory"), "{refused}");
+}
+
+#[test]
+fn a_segment_of_a_later_release_refuses_the_start_and_stays() {
+    let directory = TempDir::new().unwrap();
+    let (segment, _) = left_behind(directory.path(), 10);
+    let mut later = fs::read(&segment).unwrap();
+    later[8] = 3;
+    later[12..16].fill(0);
+    let checksum = crc32fast::hash(&later[..SEGMENT_HEADER_BYTES]);
+    later[12..16].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&segment, &later).unwrap();
+    let refused = open(directory.path(), &small(64), NODE, START).unwrap_err();
+    assert!(matches!(&refused, JournalError::LaterRelease { path, version: 3 } if *path == segment), "{refused}");
+    assert!(refused.to_string().contains(segment.to_str().unwrap()), "{refused}");
+    assert_eq!(fs::read(&segment).unwrap(), later);
+    assert_eq!(segments_in(directory.path()), [segment], "no position was used");
+}
+
+#[test]
+fn segments_of_both_layouts_are_read_in_one_go() {
+    let directory = TempDir::new().unwrap();
+    let (segment, ends) = left_behind(directory.path(), 10);
+    // The same records as 0.1.0 wrote them.
+    let bytes = fs::read(&segment).unwrap();
+    let header = SegmentHeader::decode(bytes.first_chunk().unwrap()).unwrap();
+    let header = SegmentHeader { layout: RecordLayout::V1, ..header };
+    let path = directory.path().join("old");
+    let log = Segment::create(path.clone(), header, Prepare::Ahead).unwrap();
+    for number in 0..10 {
+        let hit = hit(0, number);
+        let mut record = vec![0; usize::from(hit.encoded_len())];
+        hit.encode(&mut record);
+        record.drain(53..59);
+        log.append(u16::try_from(record.len()).unwrap(), |out| out.copy_from_slice(&record)).unwrap();
+    }
+    drop(log);
+    fs::rename(path, &segment).unwrap();
+    let Journal { writer, mut reader, .. } = reopen(directory.path());
+    append_all(&writer, 10..20);
+    let mut seen = Vec::new();
+    while !reader
+        .read(7, &mut |position, read| {
+            assert_eq!(read, hit(0, read.at_ms));
+            seen.push((position, read.at_ms));
+        })
+        .caught_up
+    {}
+    assert_eq!(numbers(&seen), (0..20).collect::<Vec<_>>());
+    assert!(seen[10].0 > ends[9]);
+    assert!(reader.recovery().is_clean(), "{:?}", reader.recovery());
+    reader.rewind(START);
+    assert_eq!(read_all(&mut reader), seen);
+    reader.release(seen[19].0);
+    assert!(!segment.exists());
 }
