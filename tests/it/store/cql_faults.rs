@@ -23,7 +23,10 @@ use signpost::store::{
     CreateKeyError, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, StoreError, UpdateKeyError,
 };
 
-use self::child_keys::{create_child, create_child_past_the_quota, stop_key_creation};
+use self::child_keys::{
+    create_child, create_child_in_the_place_of_an_expired_one, create_child_past_the_quota, extend_child,
+    stop_key_creation,
+};
 use self::run::{LATE, Run, with_every_fault};
 use super::samples::{
     MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
@@ -59,6 +62,8 @@ under_every_fault! {
     a_key_below_another_is_made_and_counted_or_neither: create_child;
     a_key_past_the_quota_is_not_made: create_child_past_the_quota;
     a_key_that_is_stopped_makes_no_more: stop_key_creation;
+    a_key_that_is_extended_keeps_its_place: extend_child;
+    a_key_is_made_in_the_place_of_an_expired_one_or_that_is_extended: create_child_in_the_place_of_an_expired_one;
     // Hits.
     a_batch_is_counted_once: apply_hits;
     a_batch_on_rows_that_are_there_is_counted_once: apply_hits_again;
