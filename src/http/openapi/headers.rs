@@ -53,7 +53,7 @@ const HEADERS: [HeaderRow; 14] = [
         "Vary",
         true,
         "The answer depends on this header of the request.",
-        || json!({"type": "string", "examples": ["accept"]}),
+        || json!({"type": "string", "examples": ["Accept"]}),
     ),
     (
         "X-Robots-Tag",
