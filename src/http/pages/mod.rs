@@ -108,7 +108,7 @@ impl Pages {
         })
     }
 
-    /// An error of a short link: a page for those that prefer HTML, else the problem. `name` is what stands in the path.
+    /// An error of a short link: a page for those that prefer HTML, else the problem. `name` is what the path has.
     pub fn error(&self, problem: &Problem, prefers_html: bool, name: &str) -> ErrorAnswer {
         let mut answer = if prefers_html { self.error_page(problem, name) } else { ErrorAnswer::from(problem) };
         answer.headers.push((VARY, BY_ACCEPT));
