@@ -29,8 +29,8 @@ pub fn is_reserved(name: &str) -> bool {
     OF_ROUTES.iter().chain(&KEPT_FREE).any(|reserved| reserved.eq_ignore_ascii_case(name))
 }
 
-/// Paths of routes with one segment. A link with such a name can't be reached, others that are reserved can: they may have
-/// been made before their name was reserved. A unit test compares them with the routes.
+/// Paths of routes with one segment: no link with such a name can be reached. Links with other reserved names can: they
+/// may have been made before the name was reserved. A unit test compares the paths with the routes.
 const ROUTES: [&str; 7] = ["api-keys", "docs", "favicon.ico", "openapi.json", "robots.txt", "shorten", "usage"];
 
 /// Whether a route has this name as its path, so that no link can be reached by it.

@@ -33,8 +33,8 @@ pub fn pattern_of(path: &str) -> Option<&'static str> {
     })
 }
 
-/// Every path of the public listener, in the order in which they are matched: fixed text before a parameter, and a parameter
-/// with text behind it before one without.
+/// Every path of the public listener, in the order in which they are matched: fixed text before a parameter, and a
+/// parameter with text behind it before one without.
 pub fn table() -> Vec<Path> {
     let mut table: Vec<Path> = Vec::new();
     for &endpoint in ENDPOINTS {

@@ -197,8 +197,8 @@ where
     Ok(response.finished(&api, id))
 }
 
-/// Whether an answer is as it may go out: what actix itself refuses (an extractor that fails) is neither a problem document
-/// nor a page.
+/// Whether an answer is as it may go out: what actix itself refuses (an extractor that fails) is neither a problem
+/// document nor a page.
 fn is_whole(status: StatusCode, headers: &HeaderMap) -> bool {
     let is_error = status.is_client_error() || status.is_server_error();
     !is_error

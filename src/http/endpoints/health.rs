@@ -1,6 +1,6 @@
 //! `GET /`.
 
-use actix_web::http::header::{ACCEPT, HeaderValue, VARY};
+use actix_web::http::header::VARY;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use serde_json::json;
@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::http::Api;
 use crate::http::accept::prefers_html;
 use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body};
+use crate::http::pages::BY_ACCEPT;
 use crate::http::redirect::to_fallback;
 
 pub static SERVICE: Tag = Tag { name: "Service", description: "State of the service." };
@@ -65,6 +66,6 @@ pub async fn get(api: web::Data<Api>, request: HttpRequest) -> HttpResponse {
     let Some(root) = &api.fallbacks.root else { return HttpResponse::Ok().json(health) };
     let mut response: HttpResponse =
         if prefers_html(request.headers()) { to_fallback(root).into() } else { HttpResponse::Ok().json(health) };
-    response.headers_mut().insert(VARY, HeaderValue::from(ACCEPT));
+    response.headers_mut().insert(VARY, BY_ACCEPT);
     response
 }

@@ -1,6 +1,6 @@
 //! `GET /{short_id}+`.
 
-use actix_web::http::header::{ACCEPT, CACHE_CONTROL, HeaderValue, VARY};
+use actix_web::http::header::{CACHE_CONTROL, VARY};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::http::endpoint::{
     self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, json_body, parameters, problem,
 };
 use crate::http::openapi::schemas::ShortIdPath;
-use crate::http::pages::{NOINDEX, Values, X_ROBOTS_TAG};
+use crate::http::pages::{BY_ACCEPT, NOINDEX, Values, X_ROBOTS_TAG};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::redirect;
 use crate::http::resolve::NO_STORE;
@@ -114,7 +114,7 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
         }
         response
     };
-    response.headers_mut().insert(VARY, HeaderValue::from(ACCEPT));
+    response.headers_mut().insert(VARY, BY_ACCEPT);
     Ok(response)
 }
 

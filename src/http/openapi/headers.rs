@@ -55,7 +55,7 @@ const HEADERS: [HeaderRow; 15] = [
         "Vary",
         true,
         "The answer depends on this header of the request.",
-        || json!({"type": "string", "examples": ["accept"]}),
+        || json!({"type": "string", "examples": ["Accept"]}),
     ),
     (
         "X-Robots-Tag",

@@ -7,7 +7,7 @@ use actix_http::body::BoxBody;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
     RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use bytes::Bytes;
@@ -19,6 +19,8 @@ use crate::domain::link::BaseUrl;
 
 pub const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 pub const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
+/// The `Vary` of what is negotiated.
+pub const BY_ACCEPT: HeaderValue = HeaderValue::from_static("Accept");
 pub const NOINDEX: HeaderValue = HeaderValue::from_static("noindex");
 
 /// Longest name of a link. A longer name in a path is not shown on a page.
@@ -106,10 +108,10 @@ impl Pages {
         })
     }
 
-    /// An error of a short link: a page for those that prefer HTML, else the problem. `name` is what stands in the path.
+    /// An error of a short link: a page for those that prefer HTML, else the problem. `name` is what the path has.
     pub fn error(&self, problem: &Problem, prefers_html: bool, name: &str) -> ErrorAnswer {
         let mut answer = if prefers_html { self.error_page(problem, name) } else { ErrorAnswer::from(problem) };
-        answer.headers.push((VARY, HeaderValue::from(ACCEPT)));
+        answer.headers.push((VARY, BY_ACCEPT));
         answer
     }
 
@@ -273,7 +275,7 @@ mod tests {
         for (answer, content_type) in [(&page, "text/html; charset=utf-8"), (&problem, "application/problem+json")] {
             assert_eq!(header(answer, CONTENT_TYPE), content_type);
             assert_eq!(header(answer, CACHE_CONTROL), "no-store");
-            assert_eq!(header(answer, VARY), "accept");
+            assert_eq!(header(answer, VARY), "Accept");
         }
     }
 }

@@ -4,7 +4,9 @@ use std::fs;
 use std::sync::Arc;
 
 use serde_json::json;
+use signpost::app;
 use signpost::clock::Clock;
+use signpost::config::Config;
 use signpost::domain::calendar::Timestamp;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 use tempfile::TempDir;
@@ -29,7 +31,7 @@ fn page(answer: &Answer, status: u16) -> String {
     for (name, value) in [
         ("cache-control", "no-store"),
         ("x-robots-tag", "noindex"),
-        ("vary", "accept"),
+        ("vary", "Accept"),
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
     ] {
@@ -48,7 +50,7 @@ fn page(answer: &Answer, status: u16) -> String {
 #[track_caller]
 fn problem(answer: &Answer, status: u16, slug: &str) {
     assert_eq!((answer.status, answer.header("content-type")), (status, "application/problem+json"), "{answer:?}");
-    assert_eq!((answer.header("vary"), answer.header("x-robots-tag")), ("accept", "noindex"));
+    assert_eq!((answer.header("vary"), answer.header("x-robots-tag")), ("Accept", "noindex"));
     answer.problem(slug);
 }
 
@@ -160,7 +162,7 @@ async fn a_preview_shows_where_a_link_leads_and_is_no_hit() {
         for (name, value) in [
             ("content-type", "application/json"),
             ("cache-control", "no-store"),
-            ("vary", "accept"),
+            ("vary", "Accept"),
             ("x-robots-tag", "noindex"),
         ] {
             assert_eq!(answer.header(name), value);
@@ -228,10 +230,18 @@ async fn pages_of_the_operator_replace_the_services_own_and_escape_what_they_sho
     assert!(page(&get_as(&server, "/zzzzzzz", BROWSER).await, 404).contains("<h1>Link not found</h1>"));
 }
 
+/// The line of a start that is refused. `check-config` refuses the same.
 #[track_caller]
 fn refusal(settings: &[(&str, &str)]) -> String {
     let builder = settings.iter().fold(Server::builder(), |builder, (name, value)| builder.set(name, value));
     let line = builder.try_start().err().expect("the start is refused");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let variables = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+    let checked = match Config::load(None, variables, elsewhere.path()) {
+        Ok(config) => app::check(&config).err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    assert_eq!(checked.as_ref(), Some(&line));
     assert_eq!(line.lines().count(), 1, "{line}");
     line
 }
@@ -320,14 +330,14 @@ async fn the_root_is_the_health_answer_but_for_browsers_where_a_fallback_is_set(
         for (name, value) in [
             ("location", "https://example.com/home"),
             ("cache-control", "no-store"),
-            ("vary", "accept"),
+            ("vary", "Accept"),
             ("x-robots-tag", "noindex"),
         ] {
             assert_eq!(answer.header(name), value);
         }
         for accept in ["*/*", "application/json", "text/html, */*"] {
             let answer = get_as(&server, path, accept).await.expect(200);
-            assert_eq!((&answer.json()["status"], answer.header("vary")), (&json!("ok"), "accept"));
+            assert_eq!((&answer.json()["status"], answer.header("vary")), (&json!("ok"), "Accept"));
         }
     }
     let server = Server::start();
