@@ -32,14 +32,11 @@ impl KeyChange {
 }
 
 impl KeyService {
-    /// A key that `caller` may change: one below it.
+    /// A key that `caller` may change: itself, and those below it.
     pub async fn changeable(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
         let key = self.seen(caller, id).await?;
         if key.is_root {
             return Err(KeyError::Forbidden("the root key can't be changed"));
-        }
-        if key.id == caller.id {
-            return Err(KeyError::Forbidden("a key can't change itself"));
         }
         Ok(key)
     }

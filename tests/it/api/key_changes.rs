@@ -311,9 +311,7 @@ async fn a_key_is_changed_by_those_above_it_alone() {
     for unknown in ["/api-keys/01935f2e-7b6a-7c3d-8e4f-5a6b7c8d9e0f", "/api-keys/no-uuid"] {
         patch(&root, unknown, renamed.clone()).await.expect(404).problem("not-found");
     }
-    // No key changes itself, whether it would get more or less.
     for body in [json!({}), renamed.clone(), json!({"scopes": ["keys:manage"]}), json!({"tier": "Pro"})] {
-        manager.patch(&manager.client, body.clone()).await.expect(403).problem("forbidden");
         patch(&root, &root_path, body).await.expect(403).problem("forbidden");
     }
     // Nor without the scope.
@@ -324,6 +322,33 @@ async fn a_key_is_changed_by_those_above_it_alone() {
     grandchild.patch(&manager.client, renamed).await.expect(200);
     assert_eq!(listed(&root, &manager).await["name"], "manager");
     assert_eq!(root.get("/api-keys/self").await.expect(200).json()["name"], "root");
+}
+
+#[apply(on_each_store)]
+async fn a_key_can_narrow_itself_and_not_widen_itself() {
+    let server = without_rate_limit().start();
+    let root = server.root();
+    let manager = Key::managing(&server, &root, "manager").await;
+    let own = &manager.client;
+    manager.patch(own, json!({"name": "renamed"})).await.expect(200);
+    manager.patch(own, json!({"expires_at": "2999-01-01T00:00:00Z"})).await.expect(200);
+    manager.patch(own, json!({"scopes": ["keys:manage", "usage:read"]})).await.expect(200);
+    for wider in [json!({"tier": "Pro"}), json!({"scopes": ["keys:manage", "links:write"]})] {
+        manager.patch(own, wider).await.expect(403).problem("forbidden");
+    }
+    manager.patch(own, json!({"expires_at": "2999-01-02T00:00:00Z"})).await.expect(422).problem("validation");
+    // A default is at most what the key has.
+    let reset = manager.patch(own, json!({"scopes": null, "expires_at": null})).await.expect(200).json();
+    assert_eq!(reset["expires_at"], "2999-01-01T00:00:00.000Z");
+    assert!(
+        reset["scopes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|scope| ["keys:manage", "usage:read"].iter().any(|one| scope == one))
+    );
+    manager.patch(&root, json!({"scopes": ["usage:read"]})).await.expect(200);
+    manager.patch(own, json!({"name": "again"})).await.expect(403).problem("scope-missing");
 }
 
 #[apply(on_each_store)]
@@ -349,7 +374,7 @@ async fn refusals_of_a_change_come_in_their_order() {
         (&stranger, &plain[..], "{", 415, "unsupported-media-type"),
         (&stranger, &[][..], "{", 400, "malformed-body"),
         (&stranger, &[], at_fault, 404, "not-found"),
-        (&own, &[], at_fault, 403, "forbidden"),
+        (&own, &[], at_fault, 422, "validation"),
         (&last, &[], at_fault, 422, "validation"),
         (&last, &[], r#"{"tier":"Pro","expires_at":null}"#, 403, "forbidden"),
         (&last, &[], r#"{"expires_at":null}"#, 403, "key-quota-exceeded"),

@@ -29,12 +29,12 @@ pub static CHANGE: Endpoint = Endpoint {
         id: "updateApiKey",
         summary: "Change an API key",
         description: "\
-Changes the name, tier, scopes or expiry of a key below the caller's key. The body is a JSON Merge Patch (RFC 7396): a
+Changes the name, tier, scopes or expiry of the caller's key, or of a key below it. The body is a JSON Merge Patch (RFC 7396): a
 field that is not sent stays as it is, and `null` sets a field to the default that it has when the caller creates a key.
 The secrets, `key_id`, links, usage and counts of the key do not change.
 
 What is sent is checked as if the caller created the key: no tier above its own and no scope that it lacks (403
-`forbidden`), no expiry later than its own (422). No key can change itself, and the root key can't be changed (403
+`forbidden`), no expiry later than its own (422). So no key can widen itself. The root key can't be changed (403
 `forbidden`).
 
 The node that answers applies the change at once, all other nodes within 5 s. Two changes at once are both applied, one
@@ -49,7 +49,7 @@ changed key has now. To take away their access, change or revoke them too. `desc
 all of them.
 
 Requests are checked in this order: key (401), scope (403), rate limit (429), body (415, 413, 400), existence (404),
-root key and own key (403), fields (422), tier and scopes (403), live keys (403).",
+root key (403), fields (422), tier and scopes (403), live keys (403).",
         tag: &API_KEYS,
         parameters: &[parameters::<KeyIdPath>()],
         body: Some(Body {
