@@ -21,7 +21,7 @@ pub mod readiness;
 pub mod service;
 pub mod store;
 pub mod telemetry;
-mod threads;
+pub mod threads;
 mod tls;
 pub mod transfer;
 pub mod webhooks;

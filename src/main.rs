@@ -55,6 +55,8 @@ fn main() -> ExitCode {
             console.warn(&renamed.to_string());
         }
     }
+    // Before there are other threads.
+    signpost::threads::answer_soon();
     match command {
         Command::CheckConfig => check_config(&config, console),
         Command::Migrate => migrate(&config, console),

@@ -32,10 +32,12 @@ pub fn lower_priority() {
     take_turns_of(BACKGROUND_TURN);
 }
 
-/// Has the scheduler let the current thread, which answers requests, run as soon as there is something to do.
+/// Has the scheduler give the current thread, and all that it starts, the core as soon as they are woken, unless they are background
+/// threads.
 ///
 /// A thread that is woken takes the core from one whose turns are longer. Among equal ones it waits until the other's turn
-/// of some milliseconds is over, whatever their priorities.
+/// of some milliseconds is over, whatever their priorities. So threads that answer requests together have equal turns:
+/// else they would take the core from each other for each message.
 pub fn answer_soon() {
     take_turns_of(FOREGROUND_TURN);
 }

@@ -4,14 +4,14 @@
 //! to its right, and less than that where the table says so. In the middle, `actors` uses `counting` and `journal` (the hit
 //! counter reads the journal), and knows neither the cache nor the clients' limits, which belong to redirects; of these four
 //! only `counting` uses another, `journal`, and only the cache asks the store. `config`, `cli`, `dns`, `memory`, `readiness`, `threads`
-//! and `tls` are leaves that use nothing here; `telemetry` knows only how to speak TLS, `clock` what a time is.
+//! and `tls` are leaves that use nothing here; `telemetry` knows only TLS and threads, `clock` what a time is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
 const MAY_USE: [(&str, &[&str]); 22] = [
-    ("main", &["app", "cli", "config", "memory", "telemetry", "transfer"]),
+    ("main", &["app", "cli", "config", "memory", "telemetry", "threads", "transfer"]),
     (
         "app",
         &[
@@ -50,7 +50,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("clock", &["domain"]),
     ("domain", &[]),
     ("config", &[]),
-    ("telemetry", &["tls"]),
+    ("telemetry", &["threads", "tls"]),
     ("cli", &[]),
     ("dns", &[]),
     ("memory", &[]),
@@ -71,7 +71,7 @@ const ONLY_IN: [(&str, &[&str]); 17] = [
     ("memmap2", &["journal/segment.rs"]),
     ("maxminddb", &["counting/places.rs"]),
     ("reqwest", &["webhooks/preparation.rs", "webhooks/sender.rs", "telemetry/traces/export.rs"]),
-    ("unsafe", &["http/server/listener.rs", "journal/segment.rs", "main.rs"]),
+    ("unsafe", &["http/server/listener.rs", "journal/segment.rs", "main.rs", "threads.rs"]),
     // A segment's header says when it was made, an answer its `Date`; all else asks the clock that is handed in.
     // The times of spans are the system's.
     (

@@ -31,6 +31,11 @@ impl SharedStream {
         self.0.borrow().wants_fast_path()
     }
 
+    /// As [`ErrorRewritingStream::poll_ahead`].
+    pub fn poll_ahead(&self, context: &mut Context<'_>) {
+        self.0.borrow_mut().poll_ahead(context);
+    }
+
     /// As [`ErrorRewritingStream::poll_last_word`].
     pub fn poll_last_word(&self, context: &mut Context<'_>) -> Poll<()> {
         self.0.borrow_mut().poll_last_word(context)

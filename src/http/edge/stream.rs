@@ -9,8 +9,7 @@
 //! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
 //! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
 //! - hands over one request at a time, the next when the one before is answered (see `framing.rs`);
-//! - keeps back what the fast path answers, and tells that it is wanted;
-//! - gives the connection back with its answer, so that the fast path reads the next request.
+//! - keeps back what the fast path answers, and tells that it is wanted.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -45,9 +44,6 @@ pub struct StreamSettings {
     pub noindex: bool,
     /// Where there is a fast path: it takes back connections as long as the process serves.
     pub fast_path: Option<Readiness>,
-    /// Whether it takes them back with each answer, and not only when a head for it has come. The dispatcher is then not asked
-    /// what the next request is.
-    pub returns_at_once: bool,
 }
 
 /// A connection that the dispatcher serves.
@@ -139,6 +135,7 @@ impl ErrorRewritingStream {
     /// Takes the socket back, with bytes that come before what it still has.
     pub fn put_socket(&mut self, socket: TcpStream, unread: &[u8]) {
         self.socket = Some(socket);
+        self.unanswered |= !unread.is_empty();
         self.inbox.extend_from_slice(unread);
     }
 
@@ -162,10 +159,7 @@ impl ErrorRewritingStream {
                 self.reader = Some(context.waker().clone());
                 return Poll::Pending;
             }
-            let mut bytes = [const { MaybeUninit::uninit() }; READ_AT_ONCE];
-            let mut read = ReadBuf::uninit(&mut bytes);
-            ready!(Pin::new(here(&mut self.socket)?).poll_read(context, &mut read))?;
-            if read.filled().is_empty() {
+            if ready!(self.poll_receive(context))? == 0 {
                 if self.inbox.is_empty() {
                     return Poll::Ready(Ok(Read::End));
                 }
@@ -174,8 +168,26 @@ impl ErrorRewritingStream {
                 self.handed_over.unsplit(self.inbox.split());
                 return Poll::Ready(Ok(Read::Some));
             }
-            self.unanswered = true;
-            self.inbox.extend_from_slice(read.filled());
+        }
+    }
+
+    /// Reads into the inbox; ready with how many bytes.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut bytes = [const { MaybeUninit::uninit() }; READ_AT_ONCE];
+        let mut read = ReadBuf::uninit(&mut bytes);
+        ready!(Pin::new(here(&mut self.socket)?).poll_read(context, &mut read))?;
+        self.unanswered |= !read.filled().is_empty();
+        self.inbox.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    }
+
+    /// Looks at what comes next before the dispatcher is asked, where that has nothing to do. A head for the fast path then
+    /// costs nothing of it.
+    pub fn poll_ahead(&mut self, context: &mut Context<'_>) {
+        if self.inbox.is_empty() && self.may_return() && self.socket.is_some() {
+            // The dispatcher meets an error or the end itself.
+            let received = self.poll_receive(context);
+            self.wants_fast_path = matches!(received, Poll::Ready(Ok(1..))) && is_fast(&self.inbox);
         }
     }
 
@@ -196,10 +208,6 @@ impl ErrorRewritingStream {
     fn answered(&mut self) {
         if self.framing.is_whole() && self.handed_over.is_empty() && self.handlers.are_done_with(self.requests) {
             self.framing.answered();
-            if self.settings.returns_at_once && self.inbox.is_empty() && self.may_return() {
-                self.wants_fast_path = true;
-                self.reader = None;
-            }
             if let Some(reader) = self.reader.take() {
                 reader.wake();
             }
@@ -366,13 +374,7 @@ mod tests {
             readiness
         });
         let second = Duration::from_secs(1);
-        let settings = StreamSettings {
-            head_timeout: second,
-            send_timeout: second,
-            noindex: true,
-            fast_path,
-            returns_at_once: false,
-        };
+        let settings = StreamSettings { head_timeout: second, send_timeout: second, noindex: true, fast_path };
         let (socket, _) = listener.accept().await.unwrap();
         let stream =
             SharedStream::new(ErrorRewritingStream::new(socket, format!("{FIRST}{next}").as_bytes(), settings));

@@ -167,9 +167,7 @@ where
     let dispatcher = dispatcher.map_err(|()| io::Error::other("the routes can't be made"))?;
     // The fast path logs and traces no requests.
     let fast_path = (!api.reporting.is_on()).then(|| api.readiness.clone());
-    // A dispatcher that is left for longer than it may be idle is made anew, which costs as much as a redirect.
-    let returns_at_once = keep_alive.is_some_and(|keep_alive| keep_alive > 4 * head_timeout);
-    let stream = StreamSettings { head_timeout, send_timeout, noindex: api.pages.noindex, fast_path, returns_at_once };
+    let stream = StreamSettings { head_timeout, send_timeout, noindex: api.pages.noindex, fast_path };
     let fast_path = FastPathWorker::new(api, Timeouts { head: head_timeout, send: send_timeout, keep_alive });
     Ok(Connections::new(dispatcher, fast_path, stream, drain, balance))
 }

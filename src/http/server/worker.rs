@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -17,11 +18,10 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::connection::Connections;
 use super::listener::{Acceptance, Accepted, Listener};
 use crate::http::edge::Dispatcher;
-use crate::threads::answer_soon;
 
 /// Connections that are accepted in one turn. Then those that are open have theirs.
 const ACCEPTED_AT_ONCE: usize = 32;
-/// How long no connection is accepted when the process has no more descriptors or memory for one.
+/// How long no connection is accepted when the process has no more descriptors or memory for one, or after a panic.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(500);
 /// How often a full worker looks whether another one has room.
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(50);
@@ -54,7 +54,6 @@ impl WorkerThread {
     ) -> io::Result<Self> {
         let (ends, ended) = oneshot::channel();
         let run = move || {
-            answer_soon();
             // What is left of connections is dropped with it.
             let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                 Ok(runtime) => runtime,
@@ -105,7 +104,8 @@ impl<D: Dispatcher> Worker<D> {
     /// Accepts connections until it is told to stop, and then waits for their end.
     async fn run(mut self, shutdown_timeout: Duration) {
         self.connections.start();
-        poll_fn(|context| self.poll_accepting(context)).await;
+        // A worker that ends with a panic would be gone until the stop, with the connections in its socket's queue.
+        ready_in_spite_of_panics(&mut self, Self::poll_accepting, Self::pause_after_panic).await;
         let Self { listener, mut inbox, connections, .. } = self;
         // Connections that have come until now are answered.
         while let Some(Acceptance::Connection(accepted)) = listener.accept() {
@@ -148,6 +148,11 @@ impl<D: Dispatcher> Worker<D> {
         Poll::Pending
     }
 
+    fn pause_after_panic(&mut self) {
+        tracing::error!("a panic while accepting connections; going on in 500 ms");
+        self.pause = Some(Box::pin(sleep(PAUSE_AFTER_ERROR)));
+    }
+
     /// Ready when one more connection may be accepted.
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(pause) = &mut self.pause {
@@ -162,5 +167,43 @@ impl<D: Dispatcher> Worker<D> {
             self.next_look = None;
         }
         Poll::Ready(())
+    }
+}
+
+/// Ready when `poll` is, which is polled again after a panic.
+async fn ready_in_spite_of_panics<W>(
+    worker: &mut W,
+    poll: fn(&mut W, &mut Context<'_>) -> Poll<()>,
+    after_panic: fn(&mut W),
+) {
+    poll_fn(|context| {
+        catch_unwind(AssertUnwindSafe(|| poll(worker, context))).unwrap_or_else(|_| {
+            after_panic(worker);
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_goes_on_after_a_panic() {
+        #[derive(Debug, Default, PartialEq)]
+        struct Polls {
+            all: u32,
+            panicked: u32,
+        }
+        let poll = |polls: &mut Polls, _: &mut Context<'_>| {
+            polls.all += 1;
+            assert!(polls.all > 2, "a panic of the test");
+            Poll::Ready(())
+        };
+        let mut polls = Polls::default();
+        ready_in_spite_of_panics(&mut polls, poll, |polls| polls.panicked += 1).await;
+        assert_eq!(polls, Polls { all: 3, panicked: 2 });
     }
 }
