@@ -140,7 +140,7 @@ fn run_time_after(away: Duration) -> Duration {
 /// Of a value that many threads change, one for each thread, on cache lines of its own: a core that changes a line takes
 /// it away from all others. Two lines, because CPUs fetch them in pairs.
 ///
-/// Threads beyond [`SLOTS`] share, so values are atomics.
+/// Threads beyond `SLOTS` share, so values are atomics.
 #[derive(Debug)]
 pub struct PerThread<T>(Box<[CacheLines<T>; SLOTS]>);
 

@@ -70,8 +70,11 @@ fn a_key_that_is_changed_at_one_process_is_changed_at_the_other() {
     let keyspace = Keyspace::empty(1);
     tokio::runtime::Runtime::new().unwrap().block_on(keyspace.migrate());
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let [here, there] =
-        directories.each_ref().map(|directory| Program::under_load(directory.path()).sharing(&keyspace).serve());
+    // The other process is asked again and again until it follows.
+    let program = |directory: &tempfile::TempDir| {
+        Program::under_load(directory.path()).set("SIGNPOST_TIERS__FREE__USAGE_PER_MINUTE", "0")
+    };
+    let [here, there] = directories.each_ref().map(|directory| program(directory).sharing(&keyspace).serve());
     let record = here.connect().unwrap().post("/api-keys", ROOT_KEY, r#"{"name":"x"}"#).unwrap().expect(201).json();
     let (key, path) = ([text(&record["key"])], format!("/api-keys/{}", text(&record["key_id"])));
     let change = |body: &str| {
