@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::append_log::{Claim, FrameStart, Log, Memory, Published};
 use super::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, WORD_BYTES};
 use crate::domain::hit::Position;
-use crate::threads::yield_periodically;
+use crate::threads::{CacheLines, yield_periodically};
 
 /// The shortest page of any system.
 const PAGE_BYTES: usize = 4096;
@@ -56,13 +56,6 @@ pub struct Mapped {
     /// The offset up to which all frames are published and on the disk.
     synced_upto: AtomicUsize,
 }
-
-/// Puts a value that all writers change on cache lines of its own, which prevents false sharing. Two lines, because
-/// CPUs fetch them in pairs. If two threads have counters on the same line, an addition takes up to 5 ns, otherwise
-/// 2 ns (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
-#[derive(Debug)]
-#[repr(align(128))]
-struct CacheLines<T>(T);
 
 /// A segment of the running journal.
 pub type Segment = Log<Mapped>;

@@ -77,7 +77,7 @@ impl RedirectMeters {
         count(&self.0.own().failed);
     }
 
-    /// Answered on the fast path.
+    /// Notes how long an answer took, on the fast path or by the dispatcher.
     pub fn answered(&self, took: Duration) {
         self.0.own().times.observe(took);
     }

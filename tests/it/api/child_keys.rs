@@ -5,54 +5,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use signpost::clock::Clock;
-use signpost::domain::calendar::Timestamp;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::{Answer, Client};
-use crate::support::server::{Server, ServerBuilder};
+use crate::support::keys::{Key, managing, standing, text, without_rate_limit};
+use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap()
-}
-
-fn without_rate_limit() -> ServerBuilder {
-    Server::builder()
-        .set("SIGNPOST_TIERS__FREE__API_KEYS_PER_MINUTE", "0")
-        .set("SIGNPOST_TIERS__PRO__API_KEYS_PER_MINUTE", "0")
-}
-
-fn standing() -> Clock {
-    Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap())
-}
-
-fn managing(name: &str) -> Value {
-    json!({"name": name, "scopes": ["usage:read", "keys:manage"]})
-}
-
-/// A key that was just created, and a client that sends it.
-struct Key {
-    record: Value,
-    client: Client,
-}
-
 impl Key {
-    async fn new(server: &Server, creator: &Client, body: Value) -> Self {
-        let record = creator.new_key(body).await;
-        let client = server.with_key(text(&record["key"]));
-        Self { record, client }
-    }
-
-    /// A key that can create keys.
-    async fn managing(server: &Server, creator: &Client, name: &str) -> Self {
-        Self::new(server, creator, managing(name)).await
-    }
-
-    fn path(&self) -> String {
-        format!("/api-keys/{}", text(&self.record["key_id"]))
-    }
-
     async fn works(&self) -> bool {
         match self.client.get("/usage").await.status {
             200 => true,

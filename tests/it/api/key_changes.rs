@@ -7,52 +7,16 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
-use signpost::clock::Clock;
-use signpost::domain::calendar::Timestamp;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::{Answer, Client};
-use crate::support::server::{Server, ServerBuilder};
+use crate::support::keys::{Key, standing, text, without_rate_limit};
+use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap()
-}
-
-fn standing() -> Clock {
-    Clock::standing_at(Timestamp::parse("2026-11-21T12:00:00Z").unwrap())
-}
-
-fn without_rate_limit() -> ServerBuilder {
-    Server::builder()
-        .set("SIGNPOST_TIERS__FREE__API_KEYS_PER_MINUTE", "0")
-        .set("SIGNPOST_TIERS__PRO__API_KEYS_PER_MINUTE", "0")
-}
-
-/// A key that was just created, and a client that sends it.
-struct Key {
-    record: Value,
-    client: Client,
-}
-
 impl Key {
-    async fn new(server: &Server, creator: &Client, body: Value) -> Self {
-        let record = creator.new_key(body).await;
-        let client = server.with_key(text(&record["key"]));
-        Self { record, client }
-    }
-
-    /// A Free key that can create keys.
-    async fn managing(server: &Server, creator: &Client, name: &str) -> Self {
-        Self::new(server, creator, json!({"name": name, "scopes": ["links:read", "usage:read", "keys:manage"]})).await
-    }
-
-    fn path(&self) -> String {
-        format!("/api-keys/{}", text(&self.record["key_id"]))
-    }
-
     /// Changes this key.
     async fn patch(&self, caller: &Client, body: Value) -> Answer {
         patch(caller, &self.path(), body).await
