@@ -45,11 +45,10 @@ impl TryFrom<Destination> for CachedLink {
     type Error = StoreError;
 
     fn try_from(link: Destination) -> Result<Self, StoreError> {
-        let Destination { id, owner, tracked, webhooks, target } = link;
+        let Destination { id, owner, revision, tracked, webhooks, target, .. } = link;
         let location = HeaderValue::try_from(target)
             .map_err(|error| StoreError::Corrupt { table: "links", reason: error.to_string() })?;
-        // Links can't be changed yet.
-        Ok(Self { id, owner, revision: 1, tracked, webhooks, location })
+        Ok(Self { id, owner, revision: revision.0, tracked, webhooks: webhooks.count(), location })
     }
 }
 
@@ -97,7 +96,7 @@ impl LinkCache {
     ///
     /// An id that is known to be absent takes no entry, so that a flood of such ids replaces no other entry.
     pub fn get(&self, id: ShortId) -> Option<Entry> {
-        if self.store.definitely_absent(id) { Some(None) } else { self.entries.get(&id) }
+        if self.store.definitely_absent(&id.into()) { Some(None) } else { self.entries.get(&id) }
     }
 
     /// A link that the store has in memory.
@@ -106,7 +105,7 @@ impl LinkCache {
     /// don't cost an insertion and an eviction.
     pub fn take_known(&self, id: ShortId) -> Option<Arc<CachedLink>> {
         // `load` returns an error for a link that can't be answered.
-        let link = CachedLink::try_from(self.store.peek(id)?).ok().map(Arc::new)?;
+        let link = CachedLink::try_from(self.store.peek(&id.into())?).ok().map(Arc::new)?;
         if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN) {
             self.insert(Arc::clone(&link));
         }
@@ -140,7 +139,7 @@ impl LinkCache {
     }
 
     async fn ask_store(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
-        let link = self.store.link(id).await.map_err(Arc::new)?;
+        let link = self.store.link(id.into()).await.map_err(Arc::new)?;
         let entry = link
             .map(|link| CachedLink::try_from(Destination::from(&link)))
             .transpose()

@@ -1,14 +1,17 @@
 //! Short links and their texts, each parsed once when it is received.
 
 mod data;
+mod name;
+mod options;
+mod state;
+mod target;
+mod webhooks;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use ring::error::Unspecified;
 use ring::rand::SecureRandom;
-use thiserror::Error;
-use url::Url;
 
 use super::base62;
 use super::calendar::Timestamp;
@@ -16,6 +19,11 @@ use super::key::KeyId;
 use super::reserved::{is_reserved, is_route};
 
 pub use self::data::{DataTooLarge, LinkData, StoredDataError};
+pub use self::name::{LinkName, SlugError};
+pub use self::options::{LinkOptions, MAX_CACHE_SECONDS, OptionsError, RedirectStatus};
+pub use self::state::{LinkState, LinkTimes, TimeState};
+pub use self::target::{BaseUrl, TargetUrl, TargetUrlError};
+pub use self::webhooks::{FiredWebhooks, LinkWebhooks, MAX_WEBHOOKS, MAX_WEBHOOKS_EVER, TooManyWebhooks};
 
 /// The id of a link: 7 base62 characters, never the path of a route.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,157 +83,95 @@ impl fmt::Debug for ShortId {
     }
 }
 
-/// The base URL of this service. Links may not point at it.
-#[derive(Clone, Debug)]
-pub struct BaseUrl {
-    text: String,
-    url: Url,
-}
+/// The number of a link's state: 1 for a new link, one more for each change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u32);
 
-impl BaseUrl {
-    /// `url` must be a valid `http` or `https` URL.
-    pub fn new(url: Url) -> Self {
-        let text = url.as_str().trim_end_matches('/').to_owned();
-        Self { text, url }
-    }
+impl Revision {
+    pub const FIRST: Self = Self(1);
 
-    /// `{base_url}/<short_id>`.
-    pub fn short_url(&self, id: ShortId) -> String {
-        format!("{}/{id}", self.text)
-    }
-
-    /// Without a trailing slash.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// The host in lower case.
-    pub fn host(&self) -> &str {
-        self.url.host_str().unwrap_or_default()
-    }
-
-    /// Whether `target` is at this service: the same host and port, under the same path, with any scheme.
-    fn covers(&self, target: &Url) -> bool {
-        let host = |url: &Url| url.host_str().map(|host| host.trim_end_matches('.').to_ascii_lowercase());
-        let same_port =
-            self.url.port() == target.port() || self.url.port_or_known_default() == target.port_or_known_default();
-        let path = self.url.path().trim_end_matches('/');
-        let under = target.path().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        host(&self.url) == host(target) && same_port && under
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
     }
 }
 
-/// Why a text is not a valid target of a link. Each text is the `detail` of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum TargetUrlError {
-    #[error("must be at most 8192 bytes long")]
-    TooLong,
-    #[error("must not contain control characters or white space")]
-    ForbiddenCharacter,
-    #[error("must be an absolute http or https URL with a host")]
-    NotAbsoluteHttp,
-    #[error("must not point at this service itself")]
-    AtThisService,
-}
-
-/// The target of a link: an absolute `http` or `https` URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetUrl(String);
-
-impl TargetUrl {
-    const MAX_BYTES: usize = 8192;
-    /// Text other than ASCII is stored escaped, which is longer.
-    const MAX_STORED_BYTES: usize = 16 * Self::MAX_BYTES;
-
-    /// The target as sent if it is ASCII, else in its WHATWG form.
-    ///
-    /// # Errors
-    /// See [`TargetUrlError`].
-    pub fn parse(text: &str, this_service: &BaseUrl) -> Result<Self, TargetUrlError> {
-        let url = Self::checked(text, Self::MAX_BYTES)?;
-        if this_service.covers(&url) {
-            return Err(TargetUrlError::AtThisService);
-        }
-        Ok(Self(if text.is_ascii() { text.to_owned() } else { url.into() }))
-    }
-
-    /// Parses a target in its stored form, which this service or another one has accepted before.
-    ///
-    /// # Errors
-    /// See [`TargetUrlError`].
-    pub fn parse_stored(text: &str) -> Result<Self, TargetUrlError> {
-        if !text.is_ascii() {
-            return Err(TargetUrlError::ForbiddenCharacter);
-        }
-        Self::checked(text, Self::MAX_STORED_BYTES)?;
-        Ok(Self(text.to_owned()))
-    }
-
-    /// A target from this service's own store, checked before it was stored.
-    pub fn from_store(text: String) -> Self {
-        Self(text)
-    }
-
-    fn checked(text: &str, most_bytes: usize) -> Result<Url, TargetUrlError> {
-        if text.len() > most_bytes {
-            return Err(TargetUrlError::TooLong);
-        }
-        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(TargetUrlError::ForbiddenCharacter);
-        }
-        // The WHATWG parser finds a host in `http:///x` and in `http:x`; these are refused.
-        let (scheme, rest) = text.split_once("://").ok_or(TargetUrlError::NotAbsoluteHttp)?;
-        let is_http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
-        if !is_http || rest.is_empty() || rest.starts_with(['/', '\\', '?', '#']) {
-            return Err(TargetUrlError::NotAbsoluteHttp);
-        }
-        let url = Url::parse(text).map_err(|_| TargetUrlError::NotAbsoluteHttp)?;
-        if url.host_str().is_none_or(str::is_empty) {
-            return Err(TargetUrlError::NotAbsoluteHttp);
-        }
-        Ok(url)
-    }
-
-    /// ASCII only, so that it is valid in a header.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// A short link. Links never change.
+/// A short link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
+    /// The link's id for as long as the service exists: counters, deliveries and the journal refer to the link by it.
+    /// No id is ever used for a second link.
     pub id: ShortId,
+    /// The name that its creator chose; without one, the link has its id as its name.
+    pub slug: Option<LinkName>,
     pub target: TargetUrl,
     pub data: LinkData,
-    /// Checked URLs, unchanged and in the order of the request.
-    pub webhooks: Vec<String>,
+    pub webhooks: LinkWebhooks,
     /// Whether the link's hits are counted in detail. The usage of its key counts them always.
     pub tracked: bool,
+    pub options: LinkOptions,
+    /// Why the operator of the service has blocked the link.
+    pub block_reason: Option<String>,
     /// The key that created the link.
     pub owner: KeyId,
     pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub revision: Revision,
+}
+
+impl Link {
+    /// The name that visitors and clients of the API reach the link by.
+    pub fn name(&self) -> LinkName {
+        self.slug.unwrap_or(LinkName::from(self.id))
+    }
+
+    pub fn state(&self, now: Timestamp) -> LinkState {
+        if self.block_reason.is_some() {
+            return LinkState::Blocked;
+        }
+        self.options.times().at(now).into()
+    }
 }
 
 /// The properties of a new link.
 #[derive(Clone, Debug)]
 pub struct NewLink {
+    pub slug: Option<LinkName>,
     pub target: TargetUrl,
     pub data: LinkData,
-    /// Checked, distinct URLs, unchanged.
-    pub webhooks: Vec<String>,
+    pub webhooks: LinkWebhooks,
     pub tracked: bool,
+    pub options: LinkOptions,
 }
 
 impl NewLink {
     /// A tracked link with nothing but its target.
     pub fn to(target: TargetUrl) -> Self {
-        Self { target, data: LinkData::default(), webhooks: Vec::new(), tracked: true }
+        Self {
+            slug: None,
+            target,
+            data: LinkData::default(),
+            webhooks: LinkWebhooks::default(),
+            tracked: true,
+            options: LinkOptions::default(),
+        }
     }
 
     pub fn made(&self, id: ShortId, owner: KeyId, created_at: Timestamp) -> Link {
-        let Self { target, data, webhooks, tracked } = self.clone();
-        Link { id, target, data, webhooks, tracked, owner, created_at }
+        let Self { slug, target, data, webhooks, tracked, options } = self.clone();
+        Link {
+            id,
+            slug,
+            target,
+            data,
+            webhooks,
+            tracked,
+            options,
+            block_reason: None,
+            owner,
+            created_at,
+            updated_at: created_at,
+            revision: Revision::FIRST,
+        }
     }
 }
 
@@ -233,21 +179,36 @@ impl NewLink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     pub id: ShortId,
+    pub name: LinkName,
     pub owner: KeyId,
+    pub revision: Revision,
     pub tracked: bool,
-    /// The number of webhooks.
-    pub webhooks: u8,
+    pub webhooks: FiredWebhooks,
     pub target: String,
+    pub times: LinkTimes,
+    /// Where an expired link leads.
+    pub fallback: Option<String>,
+    pub status: RedirectStatus,
+    pub cache_seconds: u32,
+    pub is_blocked: bool,
 }
 
 impl From<&Link> for Destination {
     fn from(link: &Link) -> Self {
+        let options = &link.options;
         Self {
             id: link.id,
+            name: link.name(),
             owner: link.owner,
+            revision: link.revision,
             tracked: link.tracked,
-            webhooks: u8::try_from(link.webhooks.len()).unwrap_or(u8::MAX),
+            webhooks: link.webhooks.fired(),
             target: link.target.as_str().to_owned(),
+            times: options.times(),
+            fallback: options.fallback.as_ref().map(|url| url.as_str().to_owned()),
+            status: options.redirect_status,
+            cache_seconds: options.cache_seconds,
+            is_blocked: link.block_reason.is_some(),
         }
     }
 }
@@ -255,70 +216,6 @@ impl From<&Link> for Destination {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parse(text: &str) -> Result<String, TargetUrlError> {
-        let base = BaseUrl::new(Url::parse("https://sign.example/s").unwrap());
-        TargetUrl::parse(text, &base).map(|url| url.as_str().to_owned())
-    }
-
-    #[test]
-    fn a_target_is_kept_as_sent_when_it_is_ascii_and_else_in_its_whatwg_form() {
-        for same in
-            ["http://a", "HTTPS://A.example:443/%7e?q=<x>#f", "http://u:p@h/", "https://[::1]:8/\"", "http://a//b"]
-        {
-            assert_eq!(parse(same).as_deref(), Ok(same));
-        }
-        assert_eq!(parse("https://bücher.example/ä").as_deref(), Ok("https://xn--bcher-kva.example/%C3%A4"));
-    }
-
-    #[test]
-    fn other_than_absolute_http_urls_are_refused() {
-        use TargetUrlError::{ForbiddenCharacter, NotAbsoluteHttp, TooLong};
-        for text in [
-            "",
-            "a",
-            "/a",
-            "//a/b",
-            "ftp://a",
-            "http:a",
-            "http:///x",
-            "http://",
-            "http://?q",
-            "http:\\\\a",
-            "javascript:alert(1)",
-            "http://a:99999/",
-            "http://[::1",
-            "http://%zz/",
-        ] {
-            assert_eq!(parse(text), Err(NotAbsoluteHttp), "{text}");
-        }
-        for text in ["http://a/ b", " http://a", "http://a/\n", "http://a/\u{7f}", "http://a/\u{a0}", "http://a\t/"] {
-            assert_eq!(parse(text), Err(ForbiddenCharacter), "{text:?}");
-        }
-        assert!(parse(&format!("http://a/{}", "x".repeat(8192 - 9))).is_ok());
-        assert_eq!(parse(&format!("http://a/{}", "x".repeat(8192 - 8))), Err(TooLong));
-    }
-
-    #[test]
-    fn a_target_at_this_service_is_refused_whatever_the_scheme_and_only_under_its_path() {
-        for text in [
-            "https://sign.example/s",
-            "http://sign.example/s/abc",
-            "https://SIGN.example:443/s/",
-            "http://sign.example./s/x",
-            "http://x@sign.example/s?y",
-        ] {
-            assert_eq!(parse(text), Err(TargetUrlError::AtThisService), "{text}");
-        }
-        for text in [
-            "https://sign.example/",
-            "https://sign.example/shop",
-            "https://sign.example:444/s",
-            "https://www.sign.example/s",
-        ] {
-            assert!(parse(text).is_ok(), "{text}");
-        }
-    }
 
     #[test]
     fn short_ids_have_seven_characters_and_new_ones_are_not_reserved() {

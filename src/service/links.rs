@@ -85,7 +85,7 @@ impl LinkService {
                     self.cache.insert(Arc::new(CachedLink::try_from(Destination::from(&link))?));
                     return Ok(CreatedLink { link, links_created, limit });
                 }
-                Err(CreateLinkError::IdTaken) => {}
+                Err(CreateLinkError::NameTaken) => {}
                 Err(CreateLinkError::QuotaExceeded { limit, current }) => {
                     self.note_created(caller, now, current);
                     return Err(CreateError::QuotaExceeded { limit, current });

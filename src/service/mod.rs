@@ -30,6 +30,6 @@ pub enum AccessError {
 async fn owned_link(store: &dyn LinkStore, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
     // Text that is not a valid id matches no link, so the store is not asked.
     let id = id.ok_or(AccessError::NotFound)?;
-    let link = store.link(id).await?.ok_or(AccessError::NotFound)?;
+    let link = store.link(id.into()).await?.ok_or(AccessError::NotFound)?;
     if caller.is_root || link.owner == caller.id { Ok(link) } else { Err(AccessError::NotOwner) }
 }

@@ -22,7 +22,7 @@ pub struct StatusQuery {
 #[derive(Debug)]
 pub struct WebhookStatus {
     pub link: Link,
-    /// In the order of the link's webhooks.
+    /// In the order of the link's active webhooks.
     pub urls: Vec<UrlSummary>,
     /// Newest first.
     pub deliveries: Vec<(DeliveryId, DeliveryState)>,
@@ -56,10 +56,11 @@ impl WebhookStatusService {
         let more = deliveries.len() > limit;
         deliveries.truncate(limit);
         let next = deliveries.last().filter(|_| more).map(|(id, _)| *id);
-        let mut urls = vec![UrlSummary::default(); link.webhooks.len()];
-        for (url_index, summary) in self.deliveries.delivery_summaries(link.id, since).await? {
-            if let Some(url) = urls.get_mut(usize::from(url_index)) {
-                *url = summary;
+        let places = link.webhooks.places();
+        let mut urls = vec![UrlSummary::default(); places.len()];
+        for (place, summary) in self.deliveries.delivery_summaries(link.id, since).await? {
+            if let Some(index) = places.iter().position(|active| *active == place) {
+                urls[index] = summary;
             }
         }
         Ok(WebhookStatus { link, urls, deliveries, next })

@@ -1,19 +1,19 @@
 //! A store that counts and times its calls, and adds them to the traces of requests.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, Store, StoreError,
-    UpdateKeyError,
+    ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, QuotaClaim, Settlement, SharedNode,
+    Store, StoreError, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::{Destination, Link, ShortId};
+use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
@@ -50,7 +50,7 @@ impl CountedOutcome for StoreError {
 impl CountedOutcome for CreateLinkError {
     fn outcome(&self) -> StoreOutcome {
         match self {
-            Self::IdTaken | Self::QuotaExceeded { .. } => StoreOutcome::Refused,
+            Self::NameTaken | Self::QuotaExceeded { .. } => StoreOutcome::Refused,
             Self::Store(error) => error.outcome(),
         }
     }
@@ -69,6 +69,15 @@ impl CountedOutcome for UpdateKeyError {
     fn outcome(&self) -> StoreOutcome {
         match self {
             Self::Conflict => StoreOutcome::Refused,
+            Self::Store(error) => error.outcome(),
+        }
+    }
+}
+
+impl CountedOutcome for UpdateLinkError {
+    fn outcome(&self) -> StoreOutcome {
+        match self {
+            Self::Conflict | Self::TooManyRevisions => StoreOutcome::Refused,
             Self::Store(error) => error.outcome(),
         }
     }

@@ -32,15 +32,24 @@ macro_rules! store_methods {
             }
             LinkStore {
                 reads {
-                    link(id: ShortId) -> Result<Option<Link>, StoreError>;
+                    link(name: LinkName) -> Result<Option<Link>, StoreError>;
+                    link_at(id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError>;
+                    expired_links(before: Timestamp, after: Option<ExpiredLink>, limit: usize) -> Result<Vec<ExpiredLink>, StoreError>;
                 }
                 writes {
                     create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
+                    keep_name_for(name: LinkName, to: KeyId) -> Result<bool, StoreError>;
+                    update_link(link: Link) -> Result<(), UpdateLinkError>;
+                    delete_link(link: Link) -> Result<(), UpdateLinkError>;
+                    remove_counts_of_deleted(before: Timestamp) -> Result<bool, StoreError>;
                 }
-                direct {}
+                direct {
+                    on_link_change(hook: LinkChangeHook) -> ();
+                    link_changes_age() -> Option<Duration>;
+                }
                 memory {
-                    definitely_absent(id: ShortId) -> bool;
-                    peek(id: ShortId) -> Option<Destination>;
+                    definitely_absent(name: &LinkName) -> bool;
+                    peek(name: &LinkName) -> Option<Destination>;
                 }
                 ends {}
             }

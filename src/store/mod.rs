@@ -6,6 +6,7 @@ mod methods;
 pub mod cql;
 pub mod embedded;
 pub mod faulty;
+pub mod links;
 pub mod metered;
 pub mod reach;
 pub mod records;
@@ -16,10 +17,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use thiserror::Error;
 
+pub use self::links::{CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkStore, UpdateLinkError};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::{Destination, Link, ShortId};
+use crate::domain::link::ShortId;
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
@@ -33,19 +35,6 @@ pub enum StoreError {
     /// A row that this release can't read, or must not write.
     #[error("unreadable row in {table}: {reason}")]
     Corrupt { table: &'static str, reason: String },
-}
-
-/// Why a link was not created. Nothing was counted.
-#[derive(Debug, Error)]
-pub enum CreateLinkError {
-    /// Another link has this id: choose a new one.
-    #[error("the short id is taken")]
-    IdTaken,
-    /// The key has used up its month.
-    #[error("{current} of {limit} links of the month are used")]
-    QuotaExceeded { limit: u64, current: u64 },
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// Why a key was not created.
@@ -203,29 +192,6 @@ pub trait SharedNode: Send + Sync + 'static {
     async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
         drop(windows);
         Ok(Vec::new())
-    }
-}
-
-/// Short links.
-#[async_trait]
-pub trait LinkStore: Send + Sync + 'static {
-    /// Creates a link and counts it in its owner's month, both or neither. Returns the month's count with this link.
-    async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
-
-    async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError>;
-
-    /// Whether there is certainly no link with this id, known from memory; `false` if that needs a look-up.
-    fn definitely_absent(&self, id: ShortId) -> bool {
-        // Other nodes create links too, so it always needs a look-up.
-        let _ = id;
-        false
-    }
-
-    /// What a redirect needs of a link, if it is available without waiting. `None` does not mean that the link is
-    /// absent.
-    fn peek(&self, id: ShortId) -> Option<Destination> {
-        let _ = id;
-        None
     }
 }
 

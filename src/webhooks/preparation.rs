@@ -41,7 +41,7 @@ pub enum PrepareError {
 /// A link with its parsed webhook URLs.
 struct CachedWebhookLink {
     link: Link,
-    /// In the order of the link's webhooks; `None` for a URL that this release can't parse.
+    /// By the place of the webhook; `None` for a URL that this release can't parse.
     urls: Vec<Option<(WebhookUrl, Host)>>,
 }
 
@@ -53,7 +53,7 @@ impl CachedWebhookLink {
 
     /// The approximate memory use.
     fn bytes(&self) -> u32 {
-        let urls: usize = self.link.webhooks.iter().map(|url| 3 * url.len() + 256).sum();
+        let urls: usize = self.link.webhooks.all().iter().map(|url| 3 * url.len() + 256).sum();
         let texts = self.link.target.as_str().len() + self.link.data.as_json().len();
         u32::try_from(512 + texts + urls).unwrap_or(u32::MAX)
     }
@@ -163,7 +163,7 @@ impl Preparation {
         }
         let (link, hit) = (&draft.link.link, draft.id.hit);
         let body = hit_event_body(
-            link.id.as_str(),
+            link.name().as_str(),
             link.target.as_str(),
             &hit.id.to_string(),
             &hit.at.to_string(),
@@ -193,13 +193,13 @@ impl Preparation {
         if let Some(link) = self.links.get(&id).await {
             return Ok(Some(link));
         }
-        let Some(link) = readable(self.link_store.link(id).await)? else { return Ok(None) };
+        let Some(link) = readable(self.link_store.link(id.into()).await)? else { return Ok(None) };
         let parse = |url: &String| {
             let url = WebhookUrl::parse_stored(url).ok()?;
             let host = host_of(&url);
             Some((url, host))
         };
-        let link = Arc::new(CachedWebhookLink { urls: link.webhooks.iter().map(parse).collect(), link });
+        let link = Arc::new(CachedWebhookLink { urls: link.webhooks.all().iter().map(parse).collect(), link });
         self.links.insert(id, Arc::clone(&link)).await;
         Ok(Some(link))
     }

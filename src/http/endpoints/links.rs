@@ -10,7 +10,7 @@ use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaFormat, 
 
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::Scope;
-use crate::domain::link::{Link, LinkData, NewLink, ShortId, TargetUrl};
+use crate::domain::link::{Link, LinkData, LinkOptions, MAX_WEBHOOKS, NewLink, ShortId, TargetUrl};
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook_url::{MAX_WEBHOOK_URL_BYTES, WebhookUrl};
@@ -36,8 +36,6 @@ pub static SHORTEN_RATE: RateLimit =
 /// The rate limit of `GET /links/{short_id}`.
 pub static LINK_RATE: RateLimit = RateLimit { id: RateLimitId::new(1), name: "link", setting: "link_per_minute" };
 
-/// The maximum number of webhooks of a link.
-const MAX_WEBHOOKS: usize = 10;
 const LINKS_CREATED: HeaderName = HeaderName::from_static("x-usage-links-created");
 const LINKS_LIMIT: HeaderName = HeaderName::from_static("x-usage-links-limit");
 
@@ -114,8 +112,8 @@ fn webhook_urls() -> Array {
 
 fn shortlink(api: &Api, link: &Link) -> Shortlink {
     Shortlink {
-        short_id: link.id.to_string(),
-        short_url: api.base_url.short_url(link.id),
+        short_id: link.name().to_string(),
+        short_url: api.base_url.short_url(link.name()),
         redirect_url: link.target.as_str().to_owned(),
         created_at: link.created_at,
     }
@@ -124,8 +122,9 @@ fn shortlink(api: &Api, link: &Link) -> Shortlink {
 /// Names every field of the link, so that a new one does not compile until it is shown or left out here.
 fn stored_link(api: &Api, link: Link) -> Result<StoredLink, Problem> {
     let shown = shortlink(api, &link);
-    let Link { id: _, target: _, data, webhooks, tracked, owner: _, created_at: _ } = link;
+    let Link { data, webhooks, tracked, .. } = link;
     let data = RawValue::from_string(data.as_json().to_owned()).map_err(|_| Problem::internal())?;
+    let webhooks = webhooks.active().map(str::to_owned).collect();
     Ok(StoredLink { link: shown, data, webhooks, tracked })
 }
 
@@ -243,7 +242,8 @@ fn new_link(api: &Api, mut fields: BodyFields<'_>) -> Result<NewLink, Problem> {
     fields.finish()?;
     // `finish` has reported a missing or malformed target.
     let target = target.ok_or_else(Problem::internal)?;
-    Ok(NewLink { target, data, webhooks, tracked })
+    let webhooks = webhooks.into();
+    Ok(NewLink { slug: None, target, data, webhooks, tracked, options: LinkOptions::default() })
 }
 
 fn data(fields: &mut BodyFields<'_>) -> LinkData {

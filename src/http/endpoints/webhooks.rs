@@ -131,7 +131,7 @@ fn summary(url: String, summary: UrlSummary) -> WebhookSummary {
 fn delivery(link: &Link, (id, state): (DeliveryId, DeliveryState)) -> DeliveryRecord {
     DeliveryRecord {
         hit_id: id.hit.id.0,
-        url: link.webhooks.get(usize::from(id.url_index)).cloned().unwrap_or_default(),
+        url: link.webhooks.at(id.url_index).unwrap_or_default().to_owned(),
         status: state.status.name(),
         attempts: state.attempts,
         response_status: state.response_status,
@@ -214,8 +214,15 @@ pub async fn status(
     let query = StatusQuery { status, after, limit };
     let found = api.webhook_statuses.of(&caller.key, link, query).await?;
     Ok(web::Json(WebhookStatusRecord {
-        short_id: found.link.id.to_string(),
-        webhooks: found.link.webhooks.iter().cloned().zip(found.urls).map(|(url, of)| summary(url, of)).collect(),
+        short_id: found.link.name().to_string(),
+        webhooks: found
+            .link
+            .webhooks
+            .active()
+            .map(str::to_owned)
+            .zip(found.urls)
+            .map(|(url, of)| summary(url, of))
+            .collect(),
         deliveries: found.deliveries.into_iter().map(|of| delivery(&found.link, of)).collect(),
         next_cursor: found.next.map(|next| URL_SAFE_NO_PAD.encode(next.to_bytes())),
     }))

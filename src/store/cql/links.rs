@@ -85,8 +85,9 @@ impl CqlLinks {
         let place = self.quotas.enter(&quota, limit).await?;
         let _place = place.map_err(exceeded)?;
         let claim = Uuid::new_v4();
-        if !self.cluster.until_closed(|| async { self.insert_link(link, claim).await }).await? {
-            return Err(CreateLinkError::IdTaken);
+        let row = NewLinkRow::new(link, claim)?;
+        if !self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await? {
+            return Err(CreateLinkError::NameTaken);
         }
         match self.quotas.count(&quota, limit, is_awaited).await? {
             CountedLink::As(count) => Ok(count),
@@ -102,9 +103,8 @@ impl CqlLinks {
     }
 
     /// Returns whether the id was free and the link has it now.
-    pub(super) async fn insert_link(&self, link: &Link, claim: Uuid) -> Result<bool, CqlError> {
-        let row = NewLinkRow::new(link, claim);
-        let attempt = || async { self.cluster.cql.lwt(&self.cluster.statements.create_link, &row).await };
+    pub(super) async fn insert_link(&self, link: &Link, row: &NewLinkRow, claim: Uuid) -> Result<bool, CqlError> {
+        let attempt = || async { self.cluster.cql.lwt(&self.cluster.statements.create_link, row).await };
         let settle = || async { Ok(self.link_claim(link.id).await?.map(|there| there == claim)) };
         self.cluster.cql.settled(attempt, settle).await
     }

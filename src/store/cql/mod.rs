@@ -50,12 +50,13 @@ use self::tables::CqlTables;
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
+    ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError,
+    UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
@@ -169,8 +170,38 @@ impl LinkStore for ScyllaStore {
         self.open_tables()?.links.make_link(link, limit).await
     }
 
-    async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+    async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
+        let Some(id) = name.as_id() else { return Ok(None) };
         self.open_tables()?.links.read_link(id).await
+    }
+
+    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError> {
+        todo!("{name} {to:?}")
+    }
+
+    async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
+        todo!("{id} {revision:?}")
+    }
+
+    async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError> {
+        todo!("{link:?}")
+    }
+
+    async fn delete_link(&self, link: Link) -> Result<(), UpdateLinkError> {
+        todo!("{link:?}")
+    }
+
+    async fn remove_counts_of_deleted(&self, before: Timestamp) -> Result<bool, StoreError> {
+        todo!("{before}")
+    }
+
+    async fn expired_links(
+        &self,
+        before: Timestamp,
+        after: Option<ExpiredLink>,
+        limit: usize,
+    ) -> Result<Vec<ExpiredLink>, StoreError> {
+        todo!("{before} {after:?} {limit}")
     }
 }
 

@@ -27,7 +27,7 @@ use crate::store::records::columns::{
     bigint, day as day_column, dimension as dimension_column, dimension_from, month as month_column, month_from,
     number, short_id, timestamp_from,
 };
-use crate::store::records::links::LinkRow;
+use crate::store::records::links::{LinkRow, NewLinkRow};
 use crate::store::records::{corrupt, keys, links};
 use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
@@ -206,7 +206,8 @@ impl ScyllaTransfer {
         let mut claim = [0; 16];
         claim.copy_from_slice(&hash.as_ref()[..16]);
         let claim = uuid::Builder::from_custom_bytes(claim).into_uuid();
-        let is_ours = self.tables.links.insert_link(link, claim).await.map_err(StoreError::from)?;
+        let row = NewLinkRow::new(link, claim)?;
+        let is_ours = self.tables.links.insert_link(link, &row, claim).await.map_err(StoreError::from)?;
         if is_ours || self.tables.links.read_link(link.id).await?.is_some_and(|there| there == *link) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The ids of all links, and what redirects need of them, available without waiting. Neither a request for an unknown
 //! id nor a redirect to a link that is in memory needs a look-up in the engine, or another thread.
 //!
-//! An index in memory has all ids, and for each the position of the link's record in a file ([`records`]). An id that
+//! An index in memory has all names, and for each the position of the link's record in a file ([`records`]). An id that
 //! is not in the index does not exist. The kernel decides which parts of the file are in memory: a record in memory is
 //! read at once, and any other link is looked up. Links never change and are never deleted, and so are their records.
 //!
@@ -25,7 +25,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use self::index::Index;
 use self::records::DestinationFile;
 use super::database::{durable_batch, engine_error};
-use crate::domain::link::{Destination, ShortId};
+use crate::domain::link::{Destination, LinkName};
 use crate::store::StoreError;
 use crate::store::records::{destinations, row_keys};
 
@@ -54,7 +54,7 @@ pub struct KnownLinks {
 
 /// A new link, whose record is appended once the link is durable.
 pub struct NewDestination {
-    id: ShortId,
+    name: LinkName,
     record: Vec<u8>,
 }
 
@@ -97,22 +97,22 @@ impl KnownLinks {
     }
 
     /// Whether there is certainly no link with this id.
-    pub fn lacks(&self, id: ShortId) -> bool {
+    pub fn lacks(&self, name: &LinkName) -> bool {
         // A caller that knows of a new id got it from the thread that inserted it, so it sees the insertion.
-        self.is_complete() && self.position(id).is_none()
+        self.is_complete() && self.position(name).is_none()
     }
 
     /// What a redirect needs of a link, if it is in memory.
-    pub fn get(&self, id: ShortId) -> Option<Destination> {
-        let position = self.position(id).filter(|position| *position > 0)?;
-        self.records.read(id, position)
+    pub fn get(&self, name: &LinkName) -> Option<Destination> {
+        let position = self.position(name).filter(|position| *position > 0)?;
+        self.records.read(name, position)
     }
 
     /// Adds an id; to be called before its link is committed. Returns what to pass to [`place`](Self::place) after the
     /// commit, unless the link is too long for a record.
     pub fn insert(&self, link: &Destination) -> Option<NewDestination> {
-        self.insert_id(link.id);
-        destinations::encode(link).map(|record| NewDestination { id: link.id, record })
+        self.insert_name(&link.name);
+        destinations::encode(link).map(|record| NewDestination { name: link.name, record })
     }
 
     /// Adds the records of links that are committed.
@@ -123,20 +123,20 @@ impl KnownLinks {
         let records: Vec<u8> = links.iter().flat_map(|link| &link.record).copied().collect();
         let Some(mut position) = self.records.append(&records) else { return };
         for link in links {
-            let hash = self.hash(link.id);
+            let hash = self.hash(&link.name);
             self.indices().for_each(|index| index.place(hash, position));
             position += link.record.len() as u64;
         }
     }
 
     /// Adds a link that was read from the store. `destination` is `None` for a link that is too long for a record.
-    pub fn insert_stored(&self, id: ShortId, destination: Option<&Destination>) -> Option<NewDestination> {
+    pub fn insert_stored(&self, name: &LinkName, destination: Option<&Destination>) -> Option<NewDestination> {
         match destination {
             // A link that was created meanwhile has its record already, or gets it with its commit.
-            Some(link) if self.position(id).is_none() => self.insert(link),
+            Some(link) if self.position(name).is_none() => self.insert(link),
             Some(_) => None,
             None => {
-                self.insert_id(id);
+                self.insert_name(name);
                 None
             }
         }
@@ -169,8 +169,8 @@ impl KnownLinks {
         Ok(Some(stamp))
     }
 
-    fn insert_id(&self, id: ShortId) {
-        let hash = self.hash(id);
+    fn insert_name(&self, name: &LinkName) {
+        let hash = self.hash(name);
         if self.indices().any(|index| index.find(hash).is_some()) {
             return;
         }
@@ -182,8 +182,8 @@ impl KnownLinks {
     }
 
     /// The position of an id's record, 0 if it has none yet; `None` for an unknown id.
-    fn position(&self, id: ShortId) -> Option<u64> {
-        let hash = self.hash(id);
+    fn position(&self, name: &LinkName) -> Option<u64> {
+        let hash = self.hash(name);
         self.indices().find_map(|index| index.find(hash))
     }
 
@@ -195,15 +195,16 @@ impl KnownLinks {
         self.indices().map(Index::len).sum()
     }
 
-    fn hash(&self, id: ShortId) -> u64 {
-        let mut bytes = [0; 8];
-        bytes[..id.0.len()].copy_from_slice(&id.0);
-        // The final steps of splitmix64: every bit of the hash depends on every bit of the id and the seed.
-        let mut hash = u64::from_le_bytes(bytes) ^ self.seed;
-        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        hash ^ (hash >> 31)
+    fn hash(&self, name: &LinkName) -> u64 {
+        name.words().fold(self.seed, |hash, word| mixed(hash ^ word))
     }
+}
+
+/// The final steps of splitmix64: every bit of the result depends on every bit of `hash`.
+fn mixed(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
 }
 
 /// The files beside the store's directory.
@@ -233,15 +234,33 @@ pub(super) mod tests {
     pub(crate) use super::records::reads_without_waiting;
     use super::*;
     use crate::domain::key::KeyId;
+    use crate::domain::link::{FiredWebhooks, LinkTimes, RedirectStatus, Revision, ShortId};
 
     pub(crate) fn id(number: u64) -> ShortId {
         ShortId::parse(&format!("{number:07}")).unwrap()
     }
 
+    pub(crate) fn name(number: u64) -> LinkName {
+        id(number).into()
+    }
+
     pub(crate) fn destination(number: u64) -> Destination {
         let owner = KeyId(uuid::Uuid::from_u128(7));
         let target = format!("https://example.com/{number}");
-        Destination { id: id(number), owner, tracked: number.is_multiple_of(2), webhooks: 1, target }
+        Destination {
+            id: id(number),
+            name: name(number),
+            owner,
+            revision: Revision::FIRST,
+            tracked: number.is_multiple_of(2),
+            webhooks: FiredWebhooks::first(1),
+            target,
+            times: LinkTimes::default(),
+            fallback: None,
+            status: RedirectStatus::default(),
+            cache_seconds: 0,
+            is_blocked: false,
+        }
     }
 
     pub(crate) fn known(directory: &Path, capacity: u64, links: u64) -> KnownLinks {
@@ -256,7 +275,7 @@ pub(super) mod tests {
     pub(crate) fn finds_all(known: &KnownLinks, links: u64) -> bool {
         const BY_CHANCE: usize = 10;
         let is_missing = |number: &u64| {
-            let found = known.get(id(*number));
+            let found = known.get(&name(*number));
             assert!(found.as_ref().is_none_or(|found| *found == destination(*number)), "{found:?}");
             found.is_none()
         };
@@ -280,11 +299,11 @@ pub(super) mod tests {
         for capacity in [100_000, 20_000] {
             let known = known(directory.path(), capacity, 100_000);
             assert!(finds_all(&known, 100_000));
-            assert!((0..100_000).all(|number| !known.lacks(id(number))));
+            assert!((0..100_000).all(|number| !known.lacks(&name(number))));
             // By chance there is one, rarely two.
-            let wrong = (100_000..200_000).filter(|number| !known.lacks(id(*number))).count();
+            let wrong = (100_000..200_000).filter(|number| !known.lacks(&name(*number))).count();
             assert!(wrong < 5, "{wrong} of 100,000");
-            assert!((100_000..200_000).all(|number| known.get(id(number)).is_none()));
+            assert!((100_000..200_000).all(|number| known.get(&name(number)).is_none()));
         }
     }
 
@@ -292,8 +311,8 @@ pub(super) mod tests {
     fn no_id_is_lacking_before_the_index_is_complete() {
         let directory = tempfile::tempdir().unwrap();
         let known = KnownLinks::new(directory.path(), 10).unwrap();
-        assert!(!known.lacks(id(1)));
+        assert!(!known.lacks(&name(1)));
         known.set_complete();
-        assert!(known.lacks(id(1)));
+        assert!(known.lacks(&name(1)));
     }
 }

@@ -11,7 +11,7 @@ use super::database::engine_error;
 use super::engine::Engine;
 use super::links::LinkTable;
 use super::transaction::Transaction;
-use crate::domain::link::ShortId;
+use crate::domain::link::{LinkName, ShortId};
 use crate::store::StoreError;
 use crate::store::records::row_keys;
 use crate::threads::{in_background, yield_periodically};
@@ -92,7 +92,9 @@ fn read_page(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>,
         // Longer keys are of the overflow rows of a long link.
         if let Ok(id) = key[..].try_into().map(ShortId) {
             last = Some(id);
-            found.extend(known.insert_stored(id, LinkTable::destination_in(&value).as_ref()));
+            let destination = LinkTable::destination_in(&value);
+            let name = destination.as_ref().map_or(LinkName::from(id), |destination| destination.name);
+            found.extend(known.insert_stored(&name, destination.as_ref()));
         }
     }
     known.place(&found);
@@ -110,7 +112,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::engine::Gone;
-    use super::super::known_links::tests::{destination, finds_all, id, reads_without_waiting};
+    use super::super::known_links::tests::{destination, finds_all, id, name, reads_without_waiting};
     use super::super::known_links::{KnownLinks, MIN_SAVED_IDS, files};
     use super::super::tables::EmbeddedTables;
     use super::*;
@@ -120,7 +122,7 @@ mod tests {
     fn link(number: u64) -> Link {
         let Destination { id, owner, tracked, target, .. } = destination(number);
         let base = BaseUrl::new(url::Url::parse("https://sign.example").unwrap());
-        let webhooks = vec!["https://example.com/hook".into()];
+        let webhooks = vec!["https://example.com/hook".to_owned()].into();
         let new = NewLink { webhooks, tracked, ..NewLink::to(TargetUrl::parse(&target, &base).unwrap()) };
         new.made(id, owner, Timestamp(0))
     }
@@ -152,16 +154,16 @@ mod tests {
         let known = &tables.engine.known_links;
         let mut given_up = Transaction::begin(&tables.engine);
         tables.links.insert(&mut given_up, &link(1)).unwrap();
-        assert!(!known.lacks(id(1)), "its creation is under way");
+        assert!(!known.lacks(&name(1)), "its creation is under way");
         drop(given_up);
-        assert_eq!(known.get(id(1)), None);
+        assert_eq!(known.get(&name(1)), None);
 
         let mut transaction = Transaction::begin(&tables.engine);
         tables.links.insert(&mut transaction, &link(1)).unwrap();
-        assert_eq!(known.get(id(1)), None);
+        assert_eq!(known.get(&name(1)), None);
         transaction.commit().unwrap();
-        assert_eq!(known.get(id(1)).is_some(), reads_without_waiting(directory.path()));
-        assert!(known.get(id(1)).is_none_or(|found| found == destination(1)));
+        assert_eq!(known.get(&name(1)).is_some(), reads_without_waiting(directory.path()));
+        assert!(known.get(&name(1)).is_none_or(|found| found == destination(1)));
     }
 
     #[test]
@@ -176,8 +178,8 @@ mod tests {
         });
         let known = &tables.engine.known_links;
         wait_until_complete(&tables.engine);
-        assert!((0..BEFORE + 1_000).all(|number| !known.lacks(id(number))));
-        assert!(known.lacks(id(BEFORE + 1_000)) || known.lacks(id(BEFORE + 1_001)));
+        assert!((0..BEFORE + 1_000).all(|number| !known.lacks(&name(number))));
+        assert!(known.lacks(&name(BEFORE + 1_000)) || known.lacks(&name(BEFORE + 1_001)));
     }
 
     #[test]
@@ -189,7 +191,7 @@ mod tests {
         rebuild(&tables.engine);
         create(&tables, 1..2);
         let known = &tables.engine.known_links;
-        assert!(!known.lacks(id(1)) && known.get(id(1)).is_none());
+        assert!(!known.lacks(&name(1)) && known.get(&name(1)).is_none());
         assert_eq!(tables.links.get(id(1)).unwrap(), Some(link(1)));
         save(&tables.engine).unwrap();
     }
@@ -206,8 +208,8 @@ mod tests {
         };
         let knows_all = |known: &KnownLinks| {
             finds_all(known, LINKS)
-                && (0..LINKS).all(|number| !known.lacks(id(number)))
-                && (LINKS..LINKS + 100).any(|number| known.lacks(id(number)))
+                && (0..LINKS).all(|number| !known.lacks(&name(number)))
+                && (LINKS..LINKS + 100).any(|number| known.lacks(&name(number)))
         };
 
         let first = EmbeddedTables::open(&store);
@@ -224,8 +226,8 @@ mod tests {
 
         let third = EmbeddedTables::open(&store);
         let known = &third.0.engine.known_links;
-        assert!(!known.lacks(id(LINKS)));
-        assert_eq!(known.get(id(1)), None);
+        assert!(!known.lacks(&name(LINKS)));
+        assert_eq!(known.get(&name(1)), None);
         rebuild(&third.0.engine);
         wait_until_complete(&third.0.engine);
         assert!(knows_all(known));

@@ -41,8 +41,8 @@ impl LinkTable {
         limit: MonthlyLimit,
     ) -> Result<Result<u64, CreateLinkError>, StoreError> {
         // The index of known links shows for nearly every new id that it is free.
-        if !self.known.lacks(link.id) && transaction.row(&self.links, link.id.0)?.is_some() {
-            return Ok(Err(CreateLinkError::IdTaken));
+        if !self.known.lacks(&link.name()) && transaction.row(&self.links, link.id.0)?.is_some() {
+            return Ok(Err(CreateLinkError::NameTaken));
         }
         let month = link.created_at.month();
         let current = self.usage.used(transaction, link.owner, month, Metric::LinksCreated)?;
@@ -66,7 +66,7 @@ impl LinkTable {
     /// Writes a link unless there is one with its id; returns that one then.
     pub fn insert_if_absent(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<Option<Link>, StoreError> {
         // Nearly all are new, and the index of known links shows it.
-        let existing = if self.known.lacks(link.id) { None } else { self.read(transaction, &link.id.0)? };
+        let existing = if self.known.lacks(&link.name()) { None } else { self.read(transaction, &link.id.0)? };
         if existing.is_none() {
             self.insert(transaction, link)?;
         }

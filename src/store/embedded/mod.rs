@@ -52,13 +52,14 @@ use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, ExtendKeyError, KeyStore,
-    Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
+    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, ExpiredLink,
+    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
+    UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::{Destination, Link, ShortId};
+use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
@@ -183,17 +184,47 @@ impl LinkStore for EmbeddedStore {
         self.write(move |tables, transaction| tables.links.create(transaction, &link, limit)).await?
     }
 
-    async fn link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+    async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
+        let Some(id) = name.as_id() else { return Ok(None) };
         let tables = self.with_open(|open| Arc::clone(&open.tables))?;
         self.look_ups.link(tables, id).await
     }
 
-    fn definitely_absent(&self, id: ShortId) -> bool {
-        self.known_links.lacks(id)
+    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError> {
+        todo!("{name} {to:?}")
     }
 
-    fn peek(&self, id: ShortId) -> Option<Destination> {
-        self.known_links.get(id)
+    async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
+        todo!("{id} {revision:?}")
+    }
+
+    async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError> {
+        todo!("{link:?}")
+    }
+
+    async fn delete_link(&self, link: Link) -> Result<(), UpdateLinkError> {
+        todo!("{link:?}")
+    }
+
+    async fn remove_counts_of_deleted(&self, before: Timestamp) -> Result<bool, StoreError> {
+        todo!("{before}")
+    }
+
+    async fn expired_links(
+        &self,
+        before: Timestamp,
+        after: Option<ExpiredLink>,
+        limit: usize,
+    ) -> Result<Vec<ExpiredLink>, StoreError> {
+        todo!("{before} {after:?} {limit}")
+    }
+
+    fn definitely_absent(&self, name: &LinkName) -> bool {
+        self.known_links.lacks(name)
+    }
+
+    fn peek(&self, name: &LinkName) -> Option<Destination> {
+        self.known_links.get(name)
     }
 }
 

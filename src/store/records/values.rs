@@ -63,11 +63,11 @@ impl<'de> Deserialize<'de> for Time {
 ///
 /// A row holds the number of the variant in the order here, JSON its name: variants are only ever added, at the end.
 macro_rules! written_enum {
-    ($(#[$attribute:meta])* $record:ident for $domain:ident { $($variant:ident),+ $(,)? }) => {
+    ($(#[$attribute:meta])* $record:ident for $domain:ident { $($(#[$of_variant:meta])* $variant:ident),+ $(,)? }) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         $(#[$attribute])*
         pub enum $record {
-            $($variant),+
+            $($(#[$of_variant])* $variant),+
         }
 
         impl From<$domain> for $record {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::*;
 use crate::domain::hit::{HitBatch, HitId, HitStamp, NodeId, Position};
 use crate::domain::key::{ApiKey, KeyId, ScopeSet, SecretHash, Tier};
-use crate::domain::link::{BaseUrl, Link, LinkData, ShortId, TargetUrl};
+use crate::domain::link::{BaseUrl, NewLink, ShortId, TargetUrl};
 use crate::domain::plan::{Plan, Plans};
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::Vault;
@@ -44,15 +44,11 @@ async fn new_link(store: &dyn Store, vault: &Vault, number: u8, tier: Tier) -> (
     };
     store.create_key(key, None).await.unwrap();
     let base_url = BaseUrl::new(Url::parse("https://this.example/").unwrap());
-    let link = Link {
-        id: ShortId([b'0' + number; 7]),
-        target: TargetUrl::parse("https://example.com/", &base_url).unwrap(),
-        data: LinkData::from_json_object("{}").unwrap(),
-        webhooks: vec![format!("https://hooks-{number}.example.com/")],
-        tracked: true,
-        owner: id,
-        created_at: NOW,
+    let new = NewLink {
+        webhooks: vec![format!("https://hooks-{number}.example.com/")].into(),
+        ..NewLink::to(TargetUrl::parse("https://example.com/", &base_url).unwrap())
     };
+    let link = new.made(ShortId([b'0' + number; 7]), id, NOW);
     let short_id = link.id;
     store.create_link(link, None).await.unwrap();
     (id, short_id)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::key::{ApiKey, Retiring, Scope, SealedSecret, Tier};
-use signpost::domain::link::{Link, LinkData};
+use signpost::domain::link::{Link, LinkData, LinkWebhooks};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
 use signpost::store::{DeliveryQuery, QuotaClaim, Store};
@@ -34,11 +34,12 @@ fn links() -> impl Iterator<Item = Link> {
     let some = (1..=LINKS).map(|n| Link {
         target: target(&format!("https://example.com/{n}?with=a#fragment")),
         created_at: later(n.into()),
+        updated_at: later(n.into()),
         ..link(n, key_id(2 + n % 2))
     });
     let plain = Link {
         data: LinkData::default(),
-        webhooks: Vec::new(),
+        webhooks: LinkWebhooks::default(),
         tracked: false,
         target: target("http://u:p@[2001:db8::1]:8/\""),
         ..link(LINKS + 1, key_id(3))
@@ -179,9 +180,9 @@ pub async fn check(store: &Arc<dyn Store>) {
     assert_eq!(store.put_if_absent("root_key", Vec::new()).await.unwrap(), key_id(1).0.as_bytes());
     assert_eq!(store.put_if_absent("master_key_check", Vec::new()).await.unwrap(), [9; 44]);
     for link in links() {
-        assert_eq!(store.link(link.id).await.unwrap().as_ref(), Some(&link));
+        assert_eq!(store.link(link.id.into()).await.unwrap().as_ref(), Some(&link));
     }
-    assert_eq!(store.link(short_id(LINKS + 3)).await.unwrap(), None);
+    assert_eq!(store.link(short_id(LINKS + 3).into()).await.unwrap(), None);
     check_keys(store).await;
     check_counts(store).await;
     check_deliveries(store).await;

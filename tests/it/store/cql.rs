@@ -52,8 +52,8 @@ async fn what_is_left_of_a_link_that_was_given_up_is_no_link_and_keeps_its_id() 
     assert!(links.any(|row| row.contains(short_id(1).as_str())), "its row stays");
 
     let store = keyspace.open_store(node(1)).await;
-    assert_eq!(store.link(short_id(1)).await.unwrap(), None);
-    assert!(matches!(store.create_link(link(1, key_id(2)), None).await, Err(CreateLinkError::IdTaken)));
+    assert_eq!(store.link(short_id(1).into()).await.unwrap(), None);
+    assert!(matches!(store.create_link(link(1, key_id(2)), None).await, Err(CreateLinkError::NameTaken)));
     assert_eq!(store.create_link(link(2, key_id(1)), Some(1)).await.unwrap(), 1);
     store.close().await;
     let transfer = ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap();

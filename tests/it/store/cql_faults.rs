@@ -90,7 +90,7 @@ async fn create_link(run: &Run) {
     match run.disturbed(run.store.create_link(wanted.clone(), Some(50))).await {
         Ok(count) => {
             assert_eq!(count, 1, "{}", run.name());
-            assert_eq!(run.clean.link(wanted.id).await.unwrap(), Some(wanted), "{}", run.name());
+            assert_eq!(run.clean.link(wanted.id.into()).await.unwrap(), Some(wanted), "{}", run.name());
         }
         Err(CreateLinkError::Store(StoreError::Unavailable(_))) => {}
         Err(error) => panic!("{error}: {}", run.name()),
@@ -107,7 +107,7 @@ async fn create_link_that_nobody_waits_for(run: &Run) {
     })
     .await;
     create_another_and_count_all(run).await;
-    assert_eq!(run.clean.link(short_id(run.n)).await.unwrap(), None, "{}", run.name());
+    assert_eq!(run.clean.link(short_id(run.n).into()).await.unwrap(), None, "{}", run.name());
 }
 
 /// After the creation of the run's link, whatever has become of it: a client that is told that it failed asks again, which is
@@ -124,7 +124,7 @@ async fn create_another_and_count_all(run: &Run) {
     assert!(run.links_created(owner).await >= count, "{}", run.name());
     // What nobody waited for is brought to an end a moment later: made and counted, or neither.
     eventually(&format!("all links are counted and no other: {}", run.name()), SOON, async || {
-        let found = join_all(asked.iter().map(|id| run.clean.link(*id))).await;
+        let found = join_all(asked.iter().map(|id| run.clean.link((*id).into()))).await;
         let there = found.into_iter().filter(|found| found.as_ref().unwrap().is_some()).count() as u64;
         (run.links_created(owner).await == there).then_some(())
     })
@@ -141,7 +141,7 @@ async fn create_link_past_the_quota(run: &Run) {
         ) => {}
         other => panic!("{other:?}: {}", run.name()),
     }
-    eventually("no second link", SOON, async || run.clean.link(short_id(run.n)).await.unwrap().is_none().then_some(()))
+    eventually("no second link", SOON, async || run.clean.link(short_id(run.n).into()).await.unwrap().is_none().then_some(()))
         .await;
     assert_eq!(run.links_created(owner).await, 1, "{}", run.name());
 }
@@ -150,10 +150,10 @@ async fn create_link_with_a_taken_id(run: &Run) {
     let (first, second) = (key_id(run.n), key_id(1_000_000 + run.n));
     run.clean.create_link(link(run.n, first), None).await.unwrap();
     match run.disturbed(run.store.create_link(link(run.n, second), Some(5))).await {
-        Err(CreateLinkError::IdTaken | CreateLinkError::Store(StoreError::Unavailable(_))) => {}
+        Err(CreateLinkError::NameTaken | CreateLinkError::Store(StoreError::Unavailable(_))) => {}
         other => panic!("{other:?}: {}", run.name()),
     }
-    assert_eq!(run.clean.link(short_id(run.n)).await.unwrap().unwrap().owner, first, "{}", run.name());
+    assert_eq!(run.clean.link(short_id(run.n).into()).await.unwrap().unwrap().owner, first, "{}", run.name());
     assert_eq!((run.links_created(first).await, run.links_created(second).await), (1, 0), "{}", run.name());
 }
 
@@ -347,7 +347,7 @@ async fn read_links_and_keys(run: &Run) {
     read(run, async || {
         let store = &run.store;
         Ok((
-            (store.link(link.id).await?, store.key(owner.id).await?, store.last_uses(vec![owner.id]).await?),
+            (store.link(link.id.into()).await?, store.key(owner.id).await?, store.last_uses(vec![owner.id]).await?),
             (store.key_by_secret(owner.secret_hash).await?, store.keys_seen_by(owner.id, None, 10).await?),
         ))
     })

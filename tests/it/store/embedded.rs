@@ -69,7 +69,7 @@ async fn a_closed_store_answers_unavailable() {
     assert!(matches!(refused, Err(CreateLinkError::Store(StoreError::Unavailable(_)))));
     assert!(is_unavailable(&store.put_if_absent("name", Vec::new()).await));
     assert!(is_unavailable(&store.apply_hits(Arc::new(batch(0, 1))).await));
-    assert!(is_unavailable(&store.link(short_id(1)).await));
+    assert!(is_unavailable(&store.link(short_id(1).into()).await));
     assert!(is_unavailable(&store.ready().await));
 }
 
@@ -83,7 +83,7 @@ async fn a_closing_store_does_what_was_asked_before() {
     assert!(!answered.is_empty());
     let store = ground.open_here();
     for n in answered {
-        assert!(store.link(short_id(n)).await.unwrap().is_some(), "{n}");
+        assert!(store.link(short_id(n).into()).await.unwrap().is_some(), "{n}");
     }
 }
 
@@ -117,7 +117,7 @@ async fn an_answered_write_is_in_the_files_at_that_moment() {
     copy(&ground.path(), &killed.path());
     let left = killed.open_here();
     for n in 0..5 {
-        assert_eq!(left.link(short_id(n)).await.unwrap(), Some(longest_link(n)));
+        assert_eq!(left.link(short_id(n).into()).await.unwrap(), Some(longest_link(n)));
     }
     assert_eq!(left.monthly_counts(key_id(1), noon().month()).await.unwrap().links_created, 5);
 }
@@ -126,14 +126,14 @@ async fn an_answered_write_is_in_the_files_at_that_moment() {
 async fn that_there_is_no_such_link_is_told_from_memory_also_after_a_crash() {
     let ground = Embedded::fresh().await;
     let store = ground.open_here();
-    assert!(store.definitely_absent(short_id(1)));
+    assert!(store.definitely_absent(&short_id(1).into()));
     store.create_link(link(1, key_id(1)), None).await.unwrap();
     store.create_link(longest_link(2), None).await.unwrap();
     let killed = Embedded::fresh().await;
     copy(&ground.path(), &killed.path());
     let left = killed.open_here();
     for store in [store, left] {
-        assert_eq!([1, 2, 3].map(|n| store.definitely_absent(short_id(n))), [false, false, true]);
+        assert_eq!([1, 2, 3].map(|n| store.definitely_absent(&short_id(n).into())), [false, false, true]);
     }
 }
 
@@ -142,7 +142,7 @@ async fn that_there_is_no_such_link_is_told_from_memory_also_after_a_crash() {
 async fn what_a_redirect_needs_is_told_from_memory_also_after_a_crash() {
     let ground = Embedded::fresh().await;
     let store = ground.open_here();
-    assert_eq!(store.peek(short_id(1)), None);
+    assert_eq!(store.peek(&short_id(1).into()), None);
     let links = [link(1, key_id(1)), longest_link(2)];
     for link in &links {
         store.create_link(link.clone(), None).await.unwrap();
@@ -153,9 +153,9 @@ async fn what_a_redirect_needs_is_told_from_memory_also_after_a_crash() {
     for store in [store, left] {
         let told =
             Some(Destination::from(&links[0])).filter(|_| tells_what_is_in_memory(ground.path().parent().unwrap()));
-        assert_eq!(store.peek(short_id(1)), told);
-        assert_eq!(store.peek(short_id(2)), None);
-        assert_eq!(store.link(short_id(2)).await.unwrap().as_ref(), Some(&links[1]));
+        assert_eq!(store.peek(&short_id(1).into()), told);
+        assert_eq!(store.peek(&short_id(2).into()), None);
+        assert_eq!(store.link(short_id(2).into()).await.unwrap().as_ref(), Some(&links[1]));
     }
 }
 
@@ -177,8 +177,8 @@ async fn a_page_lost_to_a_power_cut_takes_only_the_write_that_was_not_answered()
         let file = fs::OpenOptions::new().write(true).open(journal(&torn.path())).unwrap();
         file.write_all_at(&[0; PAGE], page as u64).unwrap();
         let store = torn.open_here();
-        assert_eq!(store.link(short_id(1)).await.unwrap(), Some(longest_link(1)), "page at {page}");
-        assert_eq!(store.link(short_id(2)).await.unwrap(), None, "page at {page}");
+        assert_eq!(store.link(short_id(1).into()).await.unwrap(), Some(longest_link(1)), "page at {page}");
+        assert_eq!(store.link(short_id(2).into()).await.unwrap(), None, "page at {page}");
         assert_eq!(store.create_link(longest_link(2), None).await.unwrap(), 2, "page at {page}");
     }
 }
@@ -195,7 +195,7 @@ async fn after_a_clean_end_with_much_written_the_journal_is_not_needed() {
     store.close().await;
     File::create(journal(&ground.path())).unwrap();
     let store = ground.open_here();
-    assert_eq!(store.link(short_id(LINKS - 1)).await.unwrap(), Some(longest_link(LINKS - 1)));
+    assert_eq!(store.link(short_id(LINKS - 1).into()).await.unwrap(), Some(longest_link(LINKS - 1)));
     let counts = store.monthly_counts(longest_link(0).owner, longest_link(0).created_at.month()).await.unwrap();
     assert_eq!(counts.links_created, u64::from(LINKS));
 }

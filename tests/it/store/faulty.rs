@@ -24,7 +24,7 @@ async fn out_of_reach_nothing_is_done_and_everything_answers_unavailable() {
     store.create_link(link(1, key_id(1)), None).await.unwrap();
     switch.out_of_reach(true);
     assert!(matches!(store.ready().await, Err(StoreError::Unavailable(_))));
-    assert!(matches!(store.link(short_id(1)).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.link(short_id(1).into()).await, Err(StoreError::Unavailable(_))));
     let created = store.create_link(link(2, key_id(1)), None).await;
     assert!(matches!(created, Err(CreateLinkError::Store(StoreError::Unavailable(_)))));
     let updated = store.update_key(key(1, &[])).await;
@@ -32,8 +32,8 @@ async fn out_of_reach_nothing_is_done_and_everything_answers_unavailable() {
     let refused = ["ready", "link", "create_link", "update_key", "apply_hits"].map(|method| switch.refused(method));
     assert_eq!(refused, [1, 1, 1, 1, 0]);
     switch.out_of_reach(false);
-    assert!(store.link(short_id(1)).await.unwrap().is_some());
-    assert_eq!(store.link(short_id(2)).await.unwrap(), None);
+    assert!(store.link(short_id(1).into()).await.unwrap().is_some());
+    assert_eq!(store.link(short_id(2).into()).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn a_write_whose_answer_is_lost_is_done() {
     assert!(store.settle_deliveries(vec![settlement(id, 1, delivered(), noon())]).await.is_err());
     assert_eq!(["create_link", "apply_hits", "link"].map(|method| switch.refused(method)), [1, 1, 0]);
     // Reads are answered, and what was done is to be seen.
-    assert!(store.link(short_id(1)).await.unwrap().is_some());
+    assert!(store.link(short_id(1).into()).await.unwrap().is_some());
     assert_eq!(store.hit_cursor(node(1)).await.unwrap().counted.0, 9);
     assert_eq!(store.due_deliveries(Timestamp(u64::MAX / 2), None, 9).await.unwrap(), []);
     switch.loses_answers(false);
@@ -73,7 +73,7 @@ async fn held_calls_wait_and_then_go_on() {
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    assert!(store.link(short_id(2)).await.unwrap().is_some());
-    assert_eq!(store.link(short_id(3)).await.unwrap(), None);
+    assert!(store.link(short_id(2).into()).await.unwrap().is_some());
+    assert_eq!(store.link(short_id(3).into()).await.unwrap(), None);
     assert!(tokio::time::timeout(Duration::ZERO, switch.held(1)).await.is_err());
 }

@@ -41,7 +41,7 @@ async fn what_is_known_not_to_answer_keeps_nobody_waiting() {
     store.create_link(link(1, key_id(1)), None).await.unwrap();
 
     guarded.switch.holds_calls(true);
-    let (mut reading, mut creating) = (store.link(short_id(1)), store.create_link(link(9, key_id(9)), None));
+    let (mut reading, mut creating) = (store.link(short_id(1).into()), store.create_link(link(9, key_id(9)), None));
     assert!((&mut reading).now_or_never().is_none() && (&mut creating).now_or_never().is_none(), "they have begun");
     guarded.is_out(true).await;
 
@@ -52,15 +52,15 @@ async fn what_is_known_not_to_answer_keeps_nobody_waiting() {
         let began = Instant::now();
         let created = store.create_link(link(number, key_id(1)), None).await;
         assert!(matches!(created, Err(CreateLinkError::Store(StoreError::Unavailable(_)))), "{created:?}");
-        assert!(store.link(short_id(1)).await.is_err() && store.ready().await.is_err());
+        assert!(store.link(short_id(1).into()).await.is_err() && store.ready().await.is_err());
         times.push(began.elapsed());
     }
     assert!(middle(&times) < Duration::from_secs(1), "{times:?}");
 
     guarded.switch.holds_calls(false);
     guarded.is_out(false).await;
-    assert!(store.link(short_id(1)).await.unwrap().is_some());
-    assert_eq!(store.link(short_id(2)).await.unwrap(), None, "what was refused was not done");
+    assert!(store.link(short_id(1).into()).await.unwrap().is_some());
+    assert_eq!(store.link(short_id(2).into()).await.unwrap(), None, "what was refused was not done");
     // A write whose outcome may yet be known is waited for.
     assert_eq!(creating.await.unwrap(), 1);
     store.close().await;

@@ -50,7 +50,7 @@ pub fn target(url: &str) -> TargetUrl {
 pub fn link(n: u32, owner: KeyId) -> Link {
     let new = NewLink {
         data: LinkData::from_json_object(r#"{"order":17}"#).unwrap(),
-        webhooks: vec!["https://hooks.example.com/a".into(), "https://hooks.example.com/b".into()],
+        webhooks: ["a", "b"].map(|hook| format!("https://hooks.example.com/{hook}")).to_vec().into(),
         ..NewLink::to(target("https://example.com/some/where?with=a#fragment"))
     };
     new.made(short_id(n), owner, noon())
@@ -66,7 +66,7 @@ pub fn longest_link(n: u32) -> Link {
     let webhooks = (0..10).map(|url| format!("https://h{url}.example/{}", "w".repeat(2_048 - 19)));
     Link {
         target: target(&format!("https://example.com/{}", "t".repeat(8_192 - 20))),
-        webhooks: webhooks.collect(),
+        webhooks: webhooks.collect::<Vec<_>>().into(),
         tracked: false,
         ..link_with_data(n, 10_240)
     }

@@ -32,6 +32,7 @@ pub const FILES: &[SchemaFile] = files![
     "0006_queues.cql",
     "0007_windows.cql",
     "0008_key_children.cql",
+    "0009_link_changes.cql",
 ];
 
 /// What a statement `ALTER TABLE table ADD column type` adds.

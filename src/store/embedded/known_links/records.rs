@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::domain::link::{Destination, ShortId};
+use crate::domain::link::{Destination, LinkName};
 use crate::store::records::destinations::{MAX_BYTES, decode, length};
 
 /// The first bytes of a file; its generation follows. So no record is at 0.
-const MAGIC: [u8; 8] = *b"SP-LNK\x00\x01";
+const MAGIC: [u8; 8] = *b"SP-LNK\x00\x02";
 const HEAD: usize = MAGIC.len() + size_of::<Generation>();
 /// Bytes of the first read, which nearly every record fits in. Reading more would mostly cost misses of the processor's
 /// caches.
@@ -100,7 +100,7 @@ impl DestinationFile {
 
     /// The record at this position, if it is in memory: the call never waits for the disk. If it is not, the kernel
     /// begins to read it (Linux 5.9 and later), so that the next call finds it.
-    pub fn read(&self, id: ShortId, position: u64) -> Option<Destination> {
+    pub fn read(&self, name: &LinkName, position: u64) -> Option<Destination> {
         let file = self.file.as_ref().filter(|_| !self.always_waits.load(Ordering::Relaxed))?;
         let read_into =
             |into: &mut [u8]| rustix::io::preadv2(file, &mut [IoSliceMut::new(into)], position, ReadWriteFlags::NOWAIT);
@@ -110,7 +110,7 @@ impl DestinationFile {
             read = read_into(&mut bytes);
         }
         match read {
-            Ok(read) => decode(id, &bytes[..read]),
+            Ok(read) => decode(name, &bytes[..read]),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 if !self.always_waits.swap(true, Ordering::Relaxed) {
                     tracing::info!("store: this file system does not support RWF_NOWAIT; {SLOWER}");
@@ -140,14 +140,12 @@ pub fn reads_without_waiting(directory: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::destination;
     use super::*;
-    use crate::domain::key::KeyId;
     use crate::store::records::destinations::{HEAD_BYTES, encode};
 
     fn link(target: &str) -> Destination {
-        let id = ShortId::parse("abcdefg").unwrap();
-        let owner = KeyId(uuid::Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
-        Destination { id, owner, tracked: true, webhooks: 3, target: target.into() }
+        Destination { target: target.into(), ..destination(1) }
     }
 
     #[test]
@@ -166,13 +164,16 @@ mod tests {
         assert_eq!(second, end);
         // Just written, so in memory.
         let is_read = reads_without_waiting(directory.path());
-        assert_eq!([first, second, first + 1].map(|at| records.read(link.id, at).is_some()), [is_read, is_read, false]);
-        assert_eq!(records.read(link.id, u64::from(u32::MAX)), None);
+        assert_eq!(
+            [first, second, first + 1].map(|at| records.read(&link.name, at).is_some()),
+            [is_read, is_read, false]
+        );
+        assert_eq!(records.read(&link.name, u64::from(u32::MAX)), None);
 
         assert!(DestinationFile::up_to(&path, [1; 16], records.end() + 1).is_err(), "cut");
         assert!(DestinationFile::up_to(&path, [2; 16], end).is_err(), "another one");
         let again = DestinationFile::create(&path, [2; 16]);
-        assert_eq!(again.read(link.id, first), None);
+        assert_eq!(again.read(&link.name, first), None);
         std::fs::write(&path, b"something else").unwrap();
         assert!(DestinationFile::up_to(&path, [2; 16], 8).is_err());
         assert!(DestinationFile::up_to(&directory.path().join("none"), [2; 16], 8).is_err());
@@ -189,7 +190,7 @@ mod tests {
         for link in &links {
             written.push((link, records.append(&encode(link).unwrap()).unwrap()));
             for (link, at) in &written {
-                assert_eq!(records.read(link.id, *at).as_ref(), is_read.then_some(*link));
+                assert_eq!(records.read(&link.name, *at).as_ref(), is_read.then_some(*link));
             }
         }
     }
@@ -200,7 +201,7 @@ mod tests {
         let records = DestinationFile::create(directory.path(), [1; 16]);
         assert!(!records.are_whole());
         assert_eq!(records.append(b"a record"), None);
-        assert_eq!(records.read(link("https://example.com/").id, 8), None);
+        assert_eq!(records.read(&link("https://example.com/").name, 8), None);
         records.sync().unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use futures_util::future::{join, join_all};
 use signpost::domain::calendar::Timestamp;
-use signpost::domain::link::Link;
+use signpost::domain::link::{Link, LinkWebhooks};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::store::CreateLinkError;
 
@@ -11,15 +11,15 @@ use crate::store::samples::{key_id, link, link_with_data, longest_link, month, n
 
 pub async fn a_link_is_read_back_as_it_was_created(ground: &impl Ground) {
     let mut store = ground.open().await;
-    let links = [link(1, key_id(1)), longest_link(2), Link { webhooks: Vec::new(), ..link(3, key_id(2)) }];
+    let links = [link(1, key_id(1)), longest_link(2), Link { webhooks: LinkWebhooks::default(), ..link(3, key_id(2)) }];
     for link in &links {
         store.create_link(link.clone(), None).await.unwrap();
     }
     for _ in 0..2 {
         for link in &links {
-            assert_eq!(store.link(link.id).await.unwrap().as_ref(), Some(link));
+            assert_eq!(store.link(link.id.into()).await.unwrap().as_ref(), Some(link));
         }
-        assert_eq!(store.link(short_id(4)).await.unwrap(), None);
+        assert_eq!(store.link(short_id(4).into()).await.unwrap(), None);
         store = reopened(ground, store).await;
     }
 }
@@ -32,7 +32,7 @@ pub async fn links_of_every_length_are_read_back(ground: &impl Ground) {
     for created in join_all(links.iter().map(|link| store.create_link(link.clone(), None))).await {
         created.unwrap();
     }
-    for (found, link) in join_all(links.iter().map(|link| store.link(link.id))).await.into_iter().zip(&links) {
+    for (found, link) in join_all(links.iter().map(|link| store.link(link.id.into()))).await.into_iter().zip(&links) {
         assert!(found.unwrap().as_ref() == Some(link), "{} bytes of data", link.data.as_json().len());
     }
 }
@@ -42,9 +42,9 @@ pub async fn a_taken_id_is_refused_and_nothing_is_counted(ground: &impl Ground) 
     assert_eq!(store.create_link(link(1, key_id(1)), Some(5)).await.unwrap(), 1);
     for owner in [key_id(1), key_id(2)] {
         let other = Link { tracked: false, ..link(1, owner) };
-        assert!(matches!(store.create_link(other, Some(5)).await, Err(CreateLinkError::IdTaken)));
+        assert!(matches!(store.create_link(other, Some(5)).await, Err(CreateLinkError::NameTaken)));
     }
-    assert_eq!(store.link(short_id(1)).await.unwrap(), Some(link(1, key_id(1))));
+    assert_eq!(store.link(short_id(1).into()).await.unwrap(), Some(link(1, key_id(1))));
     let counts = |key| store.monthly_counts(key, noon().month());
     assert_eq!(counts(key_id(1)).await.unwrap().links_created, 1);
     assert_eq!(counts(key_id(2)).await.unwrap().links_created, 0);
@@ -71,7 +71,7 @@ pub async fn a_thousand_creations_at_once_make_as_many_links_as_the_limit_says(g
     }
     counts.sort_unstable();
     assert_eq!(counts, (1..=100).collect::<Vec<_>>());
-    let found = join_all((0..1_000).map(|n| store.link(short_id(n)))).await;
+    let found = join_all((0..1_000).map(|n| store.link(short_id(n).into()))).await;
     let found: Vec<_> = found.into_iter().filter_map(|link| link.unwrap()).map(|link| link.id).collect();
     assert_eq!(found, created);
     let used = store.monthly_counts(key_id(1), noon().month()).await.unwrap();
@@ -82,9 +82,9 @@ pub async fn creations_of_one_id_at_once_make_one_link_and_count_one(ground: &im
     let store = ground.open().await;
     let created = join_all((1..=20).map(|owner| store.create_link(link(1, key_id(owner)), Some(5)))).await;
     let winners: Vec<u32> = (1..).zip(&created).filter(|(_, created)| created.is_ok()).map(|(n, _)| n).collect();
-    let refused = created.iter().filter(|created| matches!(created, Err(CreateLinkError::IdTaken))).count();
+    let refused = created.iter().filter(|created| matches!(created, Err(CreateLinkError::NameTaken))).count();
     assert_eq!((winners.len(), refused), (1, 19));
-    assert_eq!(store.link(short_id(1)).await.unwrap().unwrap().owner, key_id(winners[0]));
+    assert_eq!(store.link(short_id(1).into()).await.unwrap().unwrap().owner, key_id(winners[0]));
     for owner in 1..=20 {
         let used = store.monthly_counts(key_id(owner), noon().month()).await.unwrap().links_created;
         assert_eq!(used, u64::from(owner == winners[0]));
@@ -112,7 +112,7 @@ pub async fn a_creation_refused_by_the_quota_leaves_nothing(ground: &impl Ground
     let store = ground.open().await;
     let refused = store.create_link(link(1, key_id(1)), Some(0)).await;
     assert!(matches!(refused, Err(CreateLinkError::QuotaExceeded { limit: 0, current: 0 })), "{refused:?}");
-    assert_eq!(store.link(short_id(1)).await.unwrap(), None);
+    assert_eq!(store.link(short_id(1).into()).await.unwrap(), None);
     // The id is free, and a higher limit holds from now on.
     assert_eq!(store.create_link(link(1, key_id(1)), Some(1)).await.unwrap(), 1);
     assert_eq!(store.create_link(link(2, key_id(1)), None).await.unwrap(), 2);

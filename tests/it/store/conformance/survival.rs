@@ -21,7 +21,7 @@ async fn everything(store: &Arc<dyn Store>) -> String {
     format!(
         "{:?}",
         (
-            (store.link(short_id(1)).await.unwrap(), store.link(short_id(2)).await.unwrap()),
+            (store.link(short_id(1).into()).await.unwrap(), store.link(short_id(2).into()).await.unwrap()),
             (store.key(key_id(2)).await.unwrap(), store.key_by_secret(secret("secret 2")).await.unwrap()),
             store.keys_seen_by(key_id(1), None, 10).await.unwrap(),
             store.last_uses(vec![key_id(1), key_id(2)]).await.unwrap(),

@@ -1,0 +1,129 @@
+//! What a store does with short links.
+
+use async_trait::async_trait;
+use thiserror::Error;
+
+use super::StoreError;
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::KeyId;
+use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
+use crate::domain::quota::MonthlyLimit;
+
+/// Why a link was not created. Nothing was counted.
+#[derive(Debug, Error)]
+pub enum CreateLinkError {
+    /// Another link has this name, or it is kept for another key that had a link with this name; or the id was used
+    /// before.
+    #[error("the name is taken")]
+    NameTaken,
+    /// The key has used up its month.
+    #[error("{current} of {limit} links of the month are used")]
+    QuotaExceeded { limit: u64, current: u64 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a link was not changed or deleted.
+#[derive(Debug, Error)]
+pub enum UpdateLinkError {
+    /// The link changed or was deleted since it was read: read it again.
+    #[error("the link changed concurrently")]
+    Conflict,
+    /// The link has webhooks and was changed too often in the last 33 days: deliveries need its earlier revisions.
+    #[error("the link was changed too often")]
+    TooManyRevisions,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An expired link that is not deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpiredLink {
+    pub expires_at: Timestamp,
+    pub id: ShortId,
+    pub name: LinkName,
+}
+
+/// What a store reports of links that were changed on any node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkChange {
+    /// The link of this name was created, changed or deleted, or soon will be.
+    Link { name: LinkName, id: ShortId },
+    /// Changes may have been missed: everything that was read before may be out of date.
+    Unknown,
+}
+
+/// Called for each change of a link on another node.
+pub type LinkChangeHook = Box<dyn Fn(LinkChange) + Send + Sync>;
+
+/// For how long a change of a link keeps the revision before, for the deliveries of its hits.
+pub const REVISIONS_KEPT_DAYS: u32 = 33;
+
+/// How many changes of a link with webhooks are possible in that time.
+pub const MAX_REVISIONS: u64 = 1_000;
+
+/// Short links.
+///
+/// A link has an id for as long as the service exists, and a name: its slug, or else its id. Ids and names of the form of
+/// an id are one name space. After a deletion, the name is kept for the owner of the deleted link: a link that this key
+/// creates with it is another link, with another id, and its revision goes on from that of the deleted link. No id is
+/// ever used again.
+#[async_trait]
+pub trait LinkStore: Send + Sync + 'static {
+    /// Creates a link and counts it in its owner's month, both or neither. Returns the month's count with this link.
+    ///
+    /// The link has the id of `link`, except if its slug has the form of an id that was never used: then that is its id.
+    async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
+
+    /// Keeps the name of a deleted link for another key: `to`. Returns `false` if a link has the name or it is not kept.
+    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError>;
+
+    /// The link with this name.
+    async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError>;
+
+    /// A link as it was at a revision, by its id, for the deliveries of hits that met this revision. Only revisions with
+    /// webhooks are kept, also after the link's deletion, for [`REVISIONS_KEPT_DAYS`].
+    async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError>;
+
+    /// Replaces the previous revision of `link`. Once it returns, every later read and look-up of this store gives the new
+    /// link; other nodes get the change within 2 s.
+    async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError>;
+
+    /// Deletes a link if it still has this revision. It is never refused because of too many revisions.
+    async fn delete_link(&self, link: Link) -> Result<(), UpdateLinkError>;
+
+    /// Removes what is counted of links that were deleted before `before`, some at a time; `false` when none is left.
+    async fn remove_counts_of_deleted(&self, before: Timestamp) -> Result<bool, StoreError>;
+
+    /// Links that expired before `before`, in the order of their expiry, after `after`. It reads no other links.
+    async fn expired_links(
+        &self,
+        before: Timestamp,
+        after: Option<ExpiredLink>,
+        limit: usize,
+    ) -> Result<Vec<ExpiredLink>, StoreError>;
+
+    /// Whether there is certainly no link with this name, known from memory; `false` if that needs a look-up.
+    fn definitely_absent(&self, name: &LinkName) -> bool {
+        // Other nodes create links too, so it always needs a look-up.
+        let _ = name;
+        false
+    }
+
+    /// What a redirect needs of a link, if it is available without waiting. `None` does not mean that the link is
+    /// absent.
+    fn peek(&self, name: &LinkName) -> Option<Destination> {
+        let _ = name;
+        None
+    }
+
+    /// Calls `hook` for each change of a link on another node. At most one hook can be set.
+    fn on_link_change(&self, hook: LinkChangeHook) {
+        drop(hook);
+    }
+
+    /// How long ago this node last knew of all changes on other nodes; `None` if there are no other nodes.
+    fn link_changes_age(&self) -> Option<std::time::Duration> {
+        None
+    }
+}
