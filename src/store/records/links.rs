@@ -221,18 +221,19 @@ pub fn to_json(link: &Link) -> Result<String, StoreError> {
 
 /// Defines a row, and the names of its columns for the statements that read and write it.
 macro_rules! row {
-    ($(#[$attribute:meta])* $name:ident { $key:ident: $key_type:ty, $($column:ident: $type:ty),+ $(,)? }) => {
+    ($(#[$attribute:meta])* $name:ident { $key:ident: $key_type:ty, $first:ident: $first_type:ty, $($column:ident: $type:ty),+ $(,)? }) => {
         $(#[$attribute])*
         pub struct $name {
             $key: $key_type,
+            $first: $first_type,
             $($column: $type,)+
         }
 
         impl $name {
             /// Its columns but for the key, separated by commas.
-            pub const VALUES: &str = concat!(stringify!($($column),+));
+            pub const VALUES: &str = concat!(stringify!($first) $(, ", ", stringify!($column))+);
             /// All its columns.
-            pub const COLUMNS: &str = concat!(stringify!($key), ", ", stringify!($($column),+));
+            pub const COLUMNS: &str = concat!(stringify!($key), ", ", stringify!($first) $(, ", ", stringify!($column))+);
         }
     };
 }
@@ -418,7 +419,7 @@ mod tests {
     #[test]
     fn what_0_1_0_wrote_is_read() {
         let v1 = (Base62Id(link().id), "https://example.com/a", "{\"a\":1}", ["https://example.com/hook"].as_slice());
-        let row = super::super::encode(TABLE, 1, &(v1.0, v1.1, v1.2, v1.3, true, Uuid::from_u128(7), 5)).unwrap();
+        let row = super::super::encode(TABLE, 1, &(v1.0, v1.1, v1.2, v1.3, true, Uuid::from_u128(7), 5_u64)).unwrap();
         assert_eq!(decode(&row).unwrap(), link());
         let json = r#"{"id":"aB3xYz9","target":"https://example.com/a","data":"{\"a\":1}","webhooks":["https://example.com/hook"],"tracked":true,"owner":"00000000-0000-0000-0000-000000000007","created_at":"1970-01-01T00:00:00.005Z"}"#;
         assert_eq!(serde_json::from_str::<LinkRecord<'_>>(json).unwrap().checked().unwrap(), link());
