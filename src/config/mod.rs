@@ -3,6 +3,7 @@
 //! `defaults.toml` names and documents every setting. An unknown name, or a value that its section refuses, is a
 //! one-line error with the setting and its origin.
 
+mod abuse;
 mod admin;
 mod cache;
 mod effective;
@@ -35,6 +36,7 @@ use std::{
 
 use self::layers::LayeredSettings;
 pub use self::{
+    abuse::AbuseConfig,
     admin::AdminConfig,
     cache::CacheConfig,
     error::{ConfigError, Origin, SettingError},
@@ -70,6 +72,8 @@ pub struct Config {
     pub fallbacks: FallbacksConfig,
     /// Pages in the place of the service's own.
     pub pages: PagesConfig,
+    /// What links may not lead to.
+    pub abuse: AbuseConfig,
     /// The operator's listener.
     pub admin: AdminConfig,
     /// Where links, keys and counts are stored.
@@ -142,6 +146,7 @@ impl Config {
             redirect: RedirectConfig::read(&mut settings)?,
             fallbacks: FallbacksConfig::read(&mut settings)?,
             pages: PagesConfig::read(&mut settings, directory)?,
+            abuse: AbuseConfig::read(&mut settings, directory)?,
             admin: AdminConfig::read(&mut settings)?,
             store: StoreConfig::read(&mut settings)?,
             scylla: ScyllaConfig::read(&mut settings, directory)?,
