@@ -7,11 +7,11 @@ use thiserror::Error;
 
 use super::{AccessError, owned_link};
 use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
-use crate::cache::links::{CachedLink, LinkCache};
+use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::ApiKey;
-use crate::domain::link::{Destination, Link, NewLink, ShortId};
+use crate::domain::link::{Link, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, LinkStore, StoreError};
@@ -82,7 +82,7 @@ impl LinkService {
             match self.store.create_link(link.clone(), limit).await {
                 Ok(links_created) => {
                     self.note_created(caller, now, links_created);
-                    self.cache.insert(Arc::new(CachedLink::try_from(Destination::from(&link))?));
+                    self.cache.insert(&link)?;
                     return Ok(CreatedLink { link, links_created, limit });
                 }
                 Err(CreateLinkError::NameTaken) => {}
