@@ -1,5 +1,7 @@
 //! Error answers: `application/problem+json` (RFC 9457). The only module that turns errors into HTTP.
 
+mod kinds;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +9,14 @@ use std::time::Duration;
 
 use actix_web::body::BoxBody;
 use actix_web::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+pub use self::kinds::ProblemKind;
 pub use super::field_errors::{FieldError, FieldErrors, MAX_FAULTS};
 use super::resolve::Refusal;
 use crate::actors::supervisor::AskError;
@@ -31,92 +34,6 @@ const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// `Retry-After` of 503, in seconds.
 const UNAVAILABLE_SECONDS: u32 = 2;
-
-/// The kinds of problems. Clients distinguish them by `type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProblemKind {
-    MalformedBody,
-    Unauthorized,
-    Forbidden,
-    ScopeMissing,
-    NotOwner,
-    UntrackedLink,
-    LinkQuotaExceeded,
-    KeyQuotaExceeded,
-    NotFound,
-    MethodNotAllowed,
-    RequestTimeout,
-    PayloadTooLarge,
-    UnsupportedMediaType,
-    Validation,
-    RateLimited,
-    HeadersTooLarge,
-    Internal,
-    Unavailable,
-}
-
-impl ProblemKind {
-    pub const ALL: [Self; 18] = [
-        Self::MalformedBody,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::ScopeMissing,
-        Self::NotOwner,
-        Self::UntrackedLink,
-        Self::LinkQuotaExceeded,
-        Self::KeyQuotaExceeded,
-        Self::NotFound,
-        Self::MethodNotAllowed,
-        Self::RequestTimeout,
-        Self::PayloadTooLarge,
-        Self::UnsupportedMediaType,
-        Self::Validation,
-        Self::RateLimited,
-        Self::HeadersTooLarge,
-        Self::Internal,
-        Self::Unavailable,
-    ];
-
-    /// Slug, status and title.
-    fn row(self) -> (&'static str, StatusCode, &'static str) {
-        match self {
-            Self::MalformedBody => ("malformed-body", StatusCode::BAD_REQUEST, "Malformed body"),
-            Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "Unauthorized"),
-            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "Forbidden"),
-            Self::ScopeMissing => ("scope-missing", StatusCode::FORBIDDEN, "Scope missing"),
-            Self::NotOwner => ("not-owner", StatusCode::FORBIDDEN, "Not the owner"),
-            Self::UntrackedLink => ("untracked-link", StatusCode::FORBIDDEN, "Untracked link"),
-            Self::LinkQuotaExceeded => ("link-quota-exceeded", StatusCode::FORBIDDEN, "Link quota exceeded"),
-            Self::KeyQuotaExceeded => ("key-quota-exceeded", StatusCode::FORBIDDEN, "Key quota exceeded"),
-            Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "Not found"),
-            Self::MethodNotAllowed => ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
-            Self::RequestTimeout => ("request-timeout", StatusCode::REQUEST_TIMEOUT, "Request timeout"),
-            Self::PayloadTooLarge => ("payload-too-large", StatusCode::PAYLOAD_TOO_LARGE, "Payload too large"),
-            Self::UnsupportedMediaType => {
-                ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported media type")
-            }
-            Self::Validation => ("validation", StatusCode::UNPROCESSABLE_ENTITY, "Validation failed"),
-            Self::RateLimited => ("rate-limited", StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
-            Self::HeadersTooLarge => {
-                ("headers-too-large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "Header fields too large")
-            }
-            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
-            Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "Unavailable"),
-        }
-    }
-
-    pub fn slug(self) -> &'static str {
-        self.row().0
-    }
-
-    pub fn status(self) -> StatusCode {
-        self.row().1
-    }
-
-    pub fn title(self) -> &'static str {
-        self.row().2
-    }
-}
 
 impl FieldErrors {
     /// # Errors
@@ -194,6 +111,31 @@ impl Problem {
     /// The link does not exist.
     pub fn no_such_link() -> Self {
         Self::new(ProblemKind::NotFound, "Unknown short id.")
+    }
+
+    /// The link is over, and leads nowhere else.
+    pub fn link_expired() -> Self {
+        Self::new(ProblemKind::LinkExpired, "This link has expired.")
+    }
+
+    /// The operator of the service has blocked the link.
+    pub fn link_blocked() -> Self {
+        Self::new(ProblemKind::LinkBlocked, "This link is blocked.")
+    }
+
+    /// The name is another link's, or is kept for another key. Which of these is not told.
+    pub fn slug_taken() -> Self {
+        Self::new(ProblemKind::SlugTaken, "This name is taken; choose another one.")
+    }
+
+    /// A condition of the request does not hold. `current` is the `ETag` of the link, if there is one.
+    pub fn precondition_failed(current: Option<HeaderValue>) -> Self {
+        let detail = "The link is not in the state that If-Match or If-None-Match of the request asks for.";
+        let problem = Self::new(ProblemKind::PreconditionFailed, detail);
+        match current {
+            Some(current) => problem.with_header(ETAG, current),
+            None => problem,
+        }
     }
 
     pub fn no_such_page() -> Self {

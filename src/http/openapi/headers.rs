@@ -65,8 +65,9 @@ const HEADERS: [HeaderRow; 15] = [
     ),
     (
         "ETag",
-        true,
-        "Identifies this content, for `If-None-Match`.",
+        false,
+        "Identifies this content: of an image, for `If-None-Match`; of a link, its `revision`, for `If-Match`. Absent \
+         from an answer 412 if there is no link.",
         || json!({"type": "string", "pattern": "^\"[^\"]+\"$", "examples": ["\"3b1f9c0e7a52\""]}),
     ),
     (
