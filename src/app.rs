@@ -1,6 +1,7 @@
 //! The composition root: builds every part, binds, runs and drains. The only module that uses all parts.
 
 mod around_store;
+mod blocked_hosts;
 mod build;
 mod cluster;
 mod files;
@@ -161,6 +162,8 @@ struct Parts {
     api: Arc<Api>,
     clock: Clock,
     traces: Option<Arc<Traces>>,
+    /// The file with the list of blocked hosts.
+    blocked_hosts: Option<PathBuf>,
 }
 
 /// The `OpenAPI` document of a service with these settings, as JSON.
@@ -238,12 +241,17 @@ impl App {
             api,
             clock,
             traces,
+            blocked_hosts,
         } = self.parts;
-        let chores = [
+        let mut chores = vec![
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
             tokio::spawn(drop_old_deliveries(store.clone(), clock)),
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
         ];
+        if let Some(path) = blocked_hosts {
+            let of_links = Arc::clone(&api);
+            chores.push(blocked_hosts::watch(path, api.blocked_hosts.clone(), move || of_links.redirects.forget_all()));
+        }
         readiness.set_serving(true);
         let (version, base_url) = (env!("CARGO_PKG_VERSION"), &self.base_url);
         tracing::info!(version, address = %self.address, admin = %self.admin_address, %base_url, "serving");

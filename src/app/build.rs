@@ -10,12 +10,13 @@ use super::around_store::guarded_and_metered;
 use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
 use super::listeners::{Listeners, OperatorServer, serve_public};
 use super::opening::{self, OpenedNode};
-use super::{App, Parts, ShowSecrets, StartError, meters, pages, refused};
+use super::{App, Parts, ShowSecrets, StartError, blocked_hosts, meters, pages, refused};
 use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
 use crate::actors::supervisor::{RestartHook, Supervisor};
 use crate::actors::wake::DispatcherWake;
+use crate::cache::freshness::Freshness;
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -108,6 +109,7 @@ pub(super) async fn build(
         api,
         clock: core.clock,
         traces: core.traces,
+        blocked_hosts: config.abuse.blocked_hosts.clone(),
     };
     Ok(App { parts, address, admin_address, base_url: core.base_url.as_str().to_owned() })
 }
@@ -262,11 +264,20 @@ fn build_api(
 ) -> Result<Api, StartError> {
     let NodeCore { store, plans, clock, .. } = core;
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
-    let cache = Arc::new(LinkCache::new(store.clone(), cache_settings(config)));
+    let blocked_hosts = blocked_hosts::open(config)?;
+    let settings = cache_settings(config, store.is_shared());
+    let cache = Arc::new(LinkCache::new(store.clone(), blocked_hosts.clone(), settings));
+    let changed = Arc::downgrade(&cache);
+    store.on_link_change(Box::new(move |change| {
+        if let Some(cache) = changed.upgrade() {
+            cache.note_change(change);
+        }
+    }));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
     let root_is_chosen = config.secrets.root_key.is_some();
     let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
     Ok(Api {
+        blocked_hosts,
         shards: Arc::clone(shards),
         rates: rates(config),
         links: LinkService::new(store.clone(), Arc::clone(&cache), Arc::clone(shards), *plans, clock.clone()),
@@ -300,11 +311,13 @@ fn build_api(
     })
 }
 
-fn cache_settings(config: &Config) -> LinkCacheSettings {
+fn cache_settings(config: &Config, is_shared: bool) -> LinkCacheSettings {
     LinkCacheSettings {
         capacity: config.cache.links,
         found_for: config.cache.links_ttl,
         missing_for: config.cache.missing_ttl,
+        is_shared,
+        clock: Freshness::default(),
     }
 }
 

@@ -75,7 +75,8 @@ impl CachedLink {
             cache_seconds,
             is_blocked,
         } = link;
-        let unreadable = |error: &dyn std::fmt::Display| StoreError::Corrupt { table: "links", reason: error.to_string() };
+        let unreadable =
+            |error: &dyn std::fmt::Display| StoreError::Corrupt { table: "links", reason: error.to_string() };
         let header = |text: String| HeaderValue::try_from(text).map_err(|error| unreadable(&error));
         let is_blocked = is_blocked || blocked.has_host_of(&target);
         let is_fallback_blocked = fallback.as_deref().is_some_and(|url| blocked.has_host_of(url));

@@ -229,7 +229,8 @@ impl LinkCache {
         if keep != Keep::Settled {
             let end = self.settings.clock.now() + KEPT_BRIEFLY;
             valid_until = Some(valid_until.map_or(end, |until| until.min(end)));
-            entry = entry.map(|link| Arc::new(CachedLink { valid_until, is_settled: false, ..CachedLink::clone(&link) }));
+            entry =
+                entry.map(|link| Arc::new(CachedLink { valid_until, is_settled: false, ..CachedLink::clone(&link) }));
         } else if entry.is_none() && self.settings.is_shared {
             valid_until = Some(self.settings.clock.now() + millis(self.settings.missing_for));
         }
@@ -281,7 +282,13 @@ impl Expiry<LinkName, CacheEntry> for EntryExpiry {
         Some(self.of(kept))
     }
 
-    fn expire_after_update(&self, _: &LinkName, kept: &CacheEntry, _: Instant, _: Option<Duration>) -> Option<Duration> {
+    fn expire_after_update(
+        &self,
+        _: &LinkName,
+        kept: &CacheEntry,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
         Some(self.of(kept))
     }
 }

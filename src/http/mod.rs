@@ -45,6 +45,7 @@ use self::report::Reporting;
 use self::unauthorized::UnauthorizedLimit;
 use crate::actors::key_shard::KeyShards;
 use crate::clock::Clock;
+use crate::domain::blocked_hosts::BlockedHosts;
 use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
 use crate::domain::rate_limit::Rates;
@@ -60,6 +61,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// What handlers use; one for all workers.
 pub struct Api {
+    /// The hosts that no link leads to.
+    pub blocked_hosts: BlockedHosts,
     pub authentication: Arc<AuthenticationService>,
     pub shards: Arc<KeyShards>,
     pub rates: Rates,

@@ -358,6 +358,8 @@ impl From<Refusal<'_>> for Problem {
     fn from(refusal: Refusal<'_>) -> Self {
         match refusal {
             Refusal::NoSuchLink => Self::no_such_link(),
+            Refusal::Expired => Self::link_expired(),
+            Refusal::Blocked => Self::link_blocked(),
             Refusal::Limited(retry_after) => retry_after.into(),
             Refusal::NotLoaded(error) => error.into(),
         }

@@ -11,7 +11,7 @@ use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::ApiKey;
-use crate::domain::link::{Link, NewLink, ShortId};
+use crate::domain::link::{Link, LinkName, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, LinkStore, StoreError};
@@ -98,6 +98,11 @@ impl LinkService {
 
     fn note_created(&self, caller: &ApiKey, now: Timestamp, current: u64) {
         self.shards.note_links_created(NoteLinksCreated { key: caller.id, month: now.month(), current, now });
+    }
+
+    /// A link, whoever asks.
+    pub async fn find(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
+        self.store.link(name).await
     }
 
     /// A link of `caller`. The root key may read all links.

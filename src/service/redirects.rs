@@ -59,6 +59,11 @@ impl RedirectService {
         Ok(now)
     }
 
+    /// Forgets all links that are in memory.
+    pub fn forget_all(&self) {
+        self.cache.forget_all();
+    }
+
     /// The cached entry; `None` if nothing is cached.
     pub fn cached(&self, name: &LinkName) -> Option<Entry> {
         self.cache.get(name)

@@ -153,6 +153,8 @@ impl Metrics {
         let outcome = |outcome, sum| self.count_of(&REDIRECTS, &[("outcome", outcome)], redirects(sum));
         outcome("found", RedirectMeters::all_found);
         outcome("not_found", RedirectMeters::all_unknown);
+        outcome("expired", RedirectMeters::all_expired);
+        outcome("blocked", RedirectMeters::all_blocked);
         outcome("limited", RedirectMeters::all_limited);
         outcome("unavailable", RedirectMeters::all_unavailable);
         outcome("failed", RedirectMeters::all_failed);

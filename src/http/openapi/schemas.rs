@@ -16,8 +16,8 @@ use crate::service::keys::Descendants;
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "it describes a path that is taken apart by hand")]
 pub struct ShortIdPath {
-    /// Id of the link.
-    #[param(pattern = "^[0-9A-Za-z]{7}$", example = "aB3xY9z")]
+    /// Id of the link: generated, or the slug that its creator chose.
+    #[param(pattern = "^[0-9A-Za-z_]([0-9A-Za-z_-]{0,62}[0-9A-Za-z_])?$", example = "aB3xY9z")]
     short_id: String,
 }
 
@@ -117,7 +117,7 @@ pub struct HitEvent {
     #[schema(pattern = "^hit$")]
     event: String,
     /// The link.
-    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
+    #[schema(pattern = "^[0-9A-Za-z_-]{1,64}$")]
     short_id: String,
     /// Target of the redirect.
     #[schema(format = "uri")]
