@@ -85,6 +85,7 @@ impl RedirectService {
             route: 0,
             tracked: link.tracked,
             webhooks: link.webhooks,
+            webhook_places: &[],
             ch_ua_mobile: visit.ch_ua_mobile,
             owner: link.owner.0.into_bytes(),
             address: visit.client,
