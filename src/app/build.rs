@@ -44,6 +44,7 @@ use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
 use crate::service::keys::KeyService;
+use crate::service::link_upkeep::LinkUpkeep;
 use crate::service::links::LinkService;
 use crate::service::redirects::RedirectService;
 use crate::service::root_key;
@@ -91,7 +92,10 @@ pub(super) async fn build(
     let wake = DispatcherWake::default();
     let webhooks = WebhookDelivery::start(config, &core, &wake)?;
     let counting = HitCounting::start(config, &core, journal, wake).await?;
-    let api = Arc::new(build_api(config, &core, &shards, &counting, readiness.clone())?);
+    let cache = Arc::new(LinkCache::new(core.store.clone(), cache_settings(config)));
+    let expiry = config.links.delete_expired_after;
+    let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), expiry);
+    let api = Arc::new(build_api(config, &core, &shards, &counting, cache, readiness.clone())?);
 
     admin.set_store(core.store.clone());
     let parts = Parts {
@@ -101,6 +105,7 @@ pub(super) async fn build(
         store: core.store,
         authentication: Arc::clone(&api.authentication),
         shards,
+        link_upkeep,
         counter: counting.counter,
         webhooks: Arc::new(webhooks.pool),
         journal: counting.upkeep,
@@ -258,11 +263,11 @@ fn build_api(
     core: &NodeCore,
     shards: &Arc<KeyShards>,
     counting: &HitCounting,
+    cache: Arc<LinkCache>,
     readiness: Readiness,
 ) -> Result<Api, StartError> {
     let NodeCore { store, plans, clock, .. } = core;
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
-    let cache = Arc::new(LinkCache::new(store.clone(), cache_settings(config)));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
     let root_is_chosen = config.secrets.root_key.is_some();
     let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
