@@ -40,6 +40,7 @@ use crate::journal::JournalError;
 use crate::journal::upkeep::UpkeepHandle;
 use crate::readiness::Readiness;
 use crate::service::authentication::AuthenticationService;
+use crate::service::link_upkeep::LinkUpkeep;
 use crate::service::root_key::RootKeyError;
 use crate::store::cql::OpenError;
 use crate::store::cql::migrate::MigrateError;
@@ -153,6 +154,7 @@ struct Parts {
     store: Arc<dyn Store>,
     authentication: Arc<AuthenticationService>,
     shards: Arc<KeyShards>,
+    link_upkeep: LinkUpkeep,
     counter: Supervisor<HitCounter>,
     webhooks: Arc<WebhookPool>,
     journal: UpkeepHandle,
@@ -232,6 +234,7 @@ impl App {
             store,
             authentication,
             shards,
+            link_upkeep,
             counter,
             webhooks,
             journal,
@@ -246,6 +249,7 @@ impl App {
         let mut chores = vec![
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
             tokio::spawn(drop_old_deliveries(store.clone(), clock)),
+            tokio::spawn(link_upkeep.run()),
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
         ];
         if let Some(path) = blocked_hosts {

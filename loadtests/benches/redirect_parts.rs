@@ -202,6 +202,7 @@ fn parts() {
         route: 0,
         tracked: true,
         webhooks: 0,
+        webhook_places: &[],
         ch_ua_mobile: None,
         owner: node.0.into_bytes(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),

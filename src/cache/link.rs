@@ -130,6 +130,11 @@ impl CachedLink {
         }
     }
 
+    /// The link as it is kept for a moment, because another node is about to change it.
+    pub(super) fn kept_until(&self, end: u64) -> Self {
+        Self { valid_until: Some(end), is_settled: false, ..self.clone() }
+    }
+
     /// The weight of an entry: 1, plus 1 for every 256 bytes of its targets.
     pub(super) fn weight(&self) -> u32 {
         let fallback = self.limits.as_ref().and_then(|limits| limits.fallback.as_ref());

@@ -228,9 +228,8 @@ impl LinkCache {
         let mut valid_until = entry.as_ref().and_then(|link| link.valid_until);
         if keep != Keep::Settled {
             let end = self.settings.clock.now() + KEPT_BRIEFLY;
-            valid_until = Some(valid_until.map_or(end, |until| until.min(end)));
-            entry =
-                entry.map(|link| Arc::new(CachedLink { valid_until, is_settled: false, ..CachedLink::clone(&link) }));
+            valid_until = Some(end);
+            entry = entry.map(|link| Arc::new(link.kept_until(end)));
         } else if entry.is_none() && self.settings.is_shared {
             valid_until = Some(self.settings.clock.now() + millis(self.settings.missing_for));
         }

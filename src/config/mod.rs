@@ -13,6 +13,7 @@ mod http;
 mod journal;
 mod layers;
 mod limits;
+mod links;
 mod log;
 mod pages;
 mod read;
@@ -45,6 +46,7 @@ pub use self::{
     journal::JournalConfig,
     layers::{DEFAULTS, Setting, SettingValue},
     limits::LimitsConfig,
+    links::LinksConfig,
     log::{LogConfig, LogFormat, LogLevel},
     pages::{FallbacksConfig, PagesConfig, RedirectConfig},
     renamed::RenamedSetting,
@@ -84,6 +86,8 @@ pub struct Config {
     pub journal: JournalConfig,
     /// Caches in front of the store.
     pub cache: CacheConfig,
+    /// What becomes of links.
+    pub links: LinksConfig,
     /// Limits of requests by client.
     pub limits: LimitsConfig,
     /// Limits and quotas of the keys of each tier.
@@ -152,6 +156,7 @@ impl Config {
             scylla: ScyllaConfig::read(&mut settings, directory)?,
             journal: JournalConfig::read(&mut settings)?,
             cache: CacheConfig::read(&mut settings)?,
+            links: LinksConfig::read(&mut settings)?,
             limits: LimitsConfig::read(&mut settings)?,
             tiers: TiersConfig::read(&mut settings)?,
             webhooks: WebhooksConfig::read(&mut settings)?,

@@ -10,7 +10,7 @@ use super::enrich::Enricher;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{DayCount, Dimension, HitBatch, HitStamp, LabelCount, NodeId, Position, ServedCount};
 use crate::domain::key::KeyId;
-use crate::domain::link::ShortId;
+use crate::domain::link::{Revision, ShortId};
 use crate::domain::webhook::{DeliveryId, NewDelivery};
 use crate::journal::record::{HitRecord, hit_id};
 
@@ -116,8 +116,9 @@ impl HitAggregator {
         }
         if hit.webhooks > 0 {
             let stamp = HitStamp { id: hit_id(self.node, position, hit.at_ms), at };
-            let delivery = |url_index| NewDelivery { id: DeliveryId { link, hit: stamp, url_index }, owner };
-            self.deliveries.extend((0..hit.webhooks).map(delivery));
+            let revision = Revision(hit.revision);
+            let delivery = |url_index| NewDelivery { id: DeliveryId { link, hit: stamp, url_index }, owner, revision };
+            self.deliveries.extend(hit.fired_webhooks().map(delivery));
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod analytics;
 pub mod authentication;
 pub mod keys;
+pub mod link_upkeep;
 pub mod links;
 pub mod redirects;
 pub mod root_key;

@@ -97,6 +97,7 @@ impl RedirectService {
             route: 0,
             tracked: link.tracked,
             webhooks: link.webhooks.count(),
+            webhook_places: link.webhooks.places().unwrap_or_default(),
             ch_ua_mobile: visit.ch_ua_mobile,
             owner: link.owner.0.into_bytes(),
             address: visit.client,

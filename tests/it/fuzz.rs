@@ -126,6 +126,7 @@ const HIT: HitRecord<'static> = HitRecord {
     route: 0,
     tracked: true,
     webhooks: 2,
+    webhook_places: &[],
     ch_ua_mobile: Some(false),
     owner: [7; 16],
     address: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),

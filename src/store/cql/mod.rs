@@ -50,8 +50,8 @@ use self::tables::CqlTables;
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError,
-    UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode,
+    StoreError, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -272,7 +272,7 @@ impl DeliveryStore for ScyllaStore {
     async fn due_deliveries(
         &self,
         now: Timestamp,
-        after: Option<DueDelivery>,
+        after: Option<DuePlace>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         self.open_tables()?.deliveries.read_due(now, after, limit).await

@@ -52,7 +52,7 @@ use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, ExpiredLink,
+    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink,
     ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
     UpdateLinkError,
 };
@@ -195,7 +195,7 @@ impl LinkStore for EmbeddedStore {
     }
 
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
-        todo!("{id} {revision:?}")
+        Ok(self.link(id.into()).await?.filter(|link| link.id == id && link.revision == revision))
     }
 
     async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError> {
@@ -292,7 +292,7 @@ impl DeliveryStore for EmbeddedStore {
     async fn due_deliveries(
         &self,
         now: Timestamp,
-        after: Option<DueDelivery>,
+        after: Option<DuePlace>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         self.read(move |tables, snapshot| tables.deliveries.due(snapshot, now, after.as_ref(), limit)).await

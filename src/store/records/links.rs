@@ -67,7 +67,8 @@ pub struct LinkV2<'a> {
     revision: u32,
 }
 
-fn first_revision() -> u32 {
+/// The revision of what 0.1.0 wrote: its links could not be changed.
+pub(super) fn first_revision() -> u32 {
     Revision::FIRST.0
 }
 

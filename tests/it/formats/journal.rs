@@ -36,6 +36,7 @@ fn hits<'a>(version: &str, texts: &'a [String; 3]) -> Vec<HitRecord<'a>> {
                 route: if is_first { 0 } else { u16::from(number) * 0x0101 },
                 tracked,
                 webhooks: number % 11,
+                webhook_places: if is_first { &[] } else { places(number % 11) },
                 ch_ua_mobile: mobile,
                 owner: [number; 16],
                 address: if number % 3 == 0 {
@@ -49,6 +50,12 @@ fn hits<'a>(version: &str, texts: &'a [String; 3]) -> Vec<HitRecord<'a>> {
         }
     }
     hits
+}
+
+/// The places of so many webhooks: none for some, which are the first ones.
+fn places(webhooks: u8) -> &'static [u8] {
+    const LAST: [u8; 10] = [0, 2, 3, 5, 8, 13, 21, 34, 55, 199];
+    if webhooks % 2 == 0 { &[] } else { &LAST[LAST.len() - usize::from(webhooks)..] }
 }
 
 fn texts() -> [String; 3] {
