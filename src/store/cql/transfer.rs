@@ -208,7 +208,7 @@ impl ScyllaTransfer {
         let claim = uuid::Builder::from_custom_bytes(claim).into_uuid();
         let row = NewLinkRow::new(link, claim)?;
         let is_ours = self.tables.links.insert_link(link, &row, claim).await.map_err(StoreError::from)?;
-        if is_ours || self.tables.links.read_link(link.id).await?.is_some_and(|there| there == *link) {
+        if is_ours || self.tables.links.read_by_id(link.id).await?.is_some_and(|there| there == *link) {
             return Ok(());
         }
         Err(SinkError::Taken(format!("link {}", link.id)))

@@ -340,6 +340,63 @@ impl LinkRow {
     }
 }
 
+impl LinkRow {
+    /// What is left of a link's row after its deletion.
+    fn deleted(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            owner: None,
+            created_at: None,
+            target: None,
+            data: None,
+            webhooks: None,
+            tracked: None,
+            slug: None,
+            active_webhooks: None,
+            options: None,
+            block_reason: None,
+            updated_at: None,
+            revision: None,
+        }
+    }
+}
+
+/// A changed or deleted link's row, with what it was before.
+#[derive(SerializeRow)]
+pub struct ChangedLinkRow {
+    #[scylla(flatten)]
+    link: LinkRow,
+    edits: Vec<Uuid>,
+    kept_for: Option<Uuid>,
+    deleted_at: Option<CqlTimestamp>,
+    /// `None` for a link of 0.1.0, which has no revision in its row.
+    before: Option<i64>,
+    of_owner: Uuid,
+}
+
+impl ChangedLinkRow {
+    /// The statement that writes it if the row is as it was.
+    pub fn update() -> String {
+        let columns = LinkRow::VALUES.split(", ").chain(["edits", "kept_for", "deleted_at"]);
+        let assignments: Vec<String> = columns.map(|column| format!("{column} = :{column}")).collect();
+        let assignments = assignments.join(", ");
+        format!("UPDATE {TABLE} SET {assignments} WHERE id = :id IF revision = :before AND owner = :of_owner")
+    }
+
+    pub fn changed(link: &Link, before: Option<i64>, edits: Vec<Uuid>) -> Result<Self, StoreError> {
+        let of_owner = link.owner.0;
+        Ok(Self { link: link.try_into()?, edits, kept_for: None, deleted_at: None, before, of_owner })
+    }
+
+    /// `link` is the link before its deletion, which has the next revision.
+    pub fn deleted(link: &Link, before: Option<i64>, edits: Vec<Uuid>) -> Self {
+        let revision = Some(i64::from(link.revision.next().0));
+        let row = LinkRow { revision, ..LinkRow::deleted(link.id.as_str()) };
+        let (kept_for, deleted_at) = (Some(link.owner.0), Some(timestamp(link.updated_at)));
+        Self { link: row, edits, kept_for, deleted_at, before, of_owner: link.owner.0 }
+    }
+}
+
 /// A new link's row, with the claim of the request that creates it.
 #[derive(SerializeRow)]
 pub struct NewLinkRow {
