@@ -15,7 +15,7 @@ use super::outcome::CqlError;
 use super::session::Pause;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
-use crate::domain::link::{LinkName, Revision, ShortId};
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::store::StoreError;
 use crate::store::records::columns::{short_id, timestamp, timestamp_from};
 use crate::store::records::corrupt;
@@ -26,7 +26,7 @@ const TABLE: &str = "link_names";
 
 const PENDING: i8 = 0;
 const LIVE: i8 = 1;
-const KEPT: i8 = 2;
+pub(super) const KEPT: i8 = 2;
 
 /// How long a creation may have a name without a link. Its creator is gone then.
 const PENDING_FOR: Duration = Duration::from_secs(30);
@@ -212,6 +212,26 @@ impl CqlLinkNames {
         let values = (None::<&str>, to.0, KEPT, i64::from(last.0), next, DOMAIN, name.as_str(), row.claim);
         let attempt = || cql.lwt(&statements.set_link_name, values);
         Ok(cql.settled(attempt, || self.settle(name, next, row.claim)).await?)
+    }
+
+    /// Writes the name of an imported link; `false` if the name has another row.
+    pub async fn import_live(&self, name: &LinkName, link: &Link, claim: Uuid) -> Result<bool, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let revision = i64::from(link.revision.0);
+        let values = (DOMAIN, name.as_str(), link.id.as_str(), link.owner.0, LIVE, revision, claim);
+        let attempt = || cql.lwt(&statements.import_link_name, values);
+        Ok(cql.settled(attempt, || self.settle(name, claim, None)).await?)
+    }
+
+    /// Writes a kept name of an import; `false` if the name has another row.
+    pub async fn import_kept(&self, name: &LinkName, owner: KeyId, last: Revision) -> Result<bool, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let revision = i64::from(last.0);
+        // The same at every attempt: a kept name has no claim of its own.
+        let claim = owner.0;
+        let values = (DOMAIN, name.as_str(), None::<&str>, owner.0, KEPT, revision, claim);
+        let attempt = || cql.lwt(&statements.import_link_name, values);
+        Ok(cql.settled(attempt, || self.settle(name, claim, None)).await?)
     }
 
     async fn read_settled(&self, name: &LinkName) -> Result<Option<NameRow>, CqlError> {

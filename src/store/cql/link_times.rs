@@ -14,6 +14,9 @@ use crate::store::{ExpiredLink, StoreError};
 
 const TABLE: &str = "link_times";
 
+/// The kind of the rows of deleted links.
+pub(super) const DELETION: i8 = 1;
+
 /// Parts of a day, so that no partition is large.
 const PARTS: i8 = 16;
 /// Deleted links whose counts are removed in one call.
@@ -31,7 +34,7 @@ impl Kind {
     fn number(self) -> i8 {
         match self {
             Self::Expiry => 0,
-            Self::Deletion => 1,
+            Self::Deletion => DELETION,
         }
     }
 }
@@ -69,12 +72,27 @@ impl LinkTimesTable {
         }
     }
 
+    /// Notes the deletion of a link of an import.
+    pub async fn import_deletion(&self, id: ShortId, at: Timestamp) -> Result<(), StoreError> {
+        self.put_row(Kind::Deletion, at, (id, id.into()), Revision::FIRST).await
+    }
+
     async fn put(&self, kind: Kind, at: Timestamp, link: &Link) -> Result<(), StoreError> {
+        self.put_row(kind, at, (link.id, link.name()), link.revision).await
+    }
+
+    async fn put_row(
+        &self,
+        kind: Kind,
+        at: Timestamp,
+        (id, name): (ShortId, LinkName),
+        revision: Revision,
+    ) -> Result<(), StoreError> {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
         let day = day_column(at.day());
         cql.write(&statements.put_link_time_day, (kind.number(), day)).await?;
-        let (name, revision) = (link.name(), i64::from(link.revision.0));
-        let values = (kind.number(), day, part_of(link.id), timestamp(at), link.id.as_str(), name.as_str(), revision);
+        let revision = i64::from(revision.0);
+        let values = (kind.number(), day, part_of(id), timestamp(at), id.as_str(), name.as_str(), revision);
         Ok(cql.write(&statements.put_link_time, values).await?)
     }
 

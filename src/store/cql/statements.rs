@@ -48,6 +48,8 @@ statements! {
                            WHERE domain = ? AND name = ? IF claim = ?";
     Lwt set_link_name: "UPDATE link_names SET link = ?, owner = ?, state = ?, revision = ?, claim = ? \
                         WHERE domain = ? AND name = ? IF claim = ?";
+    Lwt import_link_name: "INSERT INTO link_names (domain, name, link, owner, state, revision, claim) VALUES (?, ?, ?, ?, ?, ?, ?) \
+                           IF NOT EXISTS";
     Lwt free_link_name: "DELETE FROM link_names WHERE domain = ? AND name = ? IF claim = ?";
     Read link_revision: "SELECT record FROM link_revisions WHERE link = ? AND revision = ?";
     Read count_link_revisions: "SELECT COUNT(*) FROM link_revisions WHERE link = ?";

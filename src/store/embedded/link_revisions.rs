@@ -44,7 +44,12 @@ impl LinkRevisionTable {
     }
 
     /// Keeps a revision that is replaced at this time.
-    pub fn put(&self, transaction: &mut Transaction<'_>, link: &Link, replaced_at: Timestamp) -> Result<(), StoreError> {
+    pub fn put(
+        &self,
+        transaction: &mut Transaction<'_>,
+        link: &Link,
+        replaced_at: Timestamp,
+    ) -> Result<(), StoreError> {
         overflow::insert(
             transaction,
             &self.revisions,

@@ -17,8 +17,8 @@ use crate::domain::hit::{DayCount, LabelCount, NodeId};
 use crate::domain::key::KeyId;
 use crate::domain::link::{LinkName, Revision, ShortId};
 use crate::store::StoreError;
-use crate::store::records::row_keys::{self, short_id};
 use crate::store::records::link_names::{self, NameState};
+use crate::store::records::row_keys::{self, short_id};
 use crate::store::records::{self, corrupt, counters};
 use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
@@ -234,8 +234,7 @@ impl RecordWriter<'_, '_> {
                 same_or_taken(tables.links.import(transaction, link)?, || format!("link {}", link.name()))?;
             }
             Record::KeptName { name, owner, revision } => {
-                let state =
-                    owner.map_or(NameState::Used, |owner| NameState::Kept { owner, revision: *revision });
+                let state = owner.map_or(NameState::Used, |owner| NameState::Kept { owner, revision: *revision });
                 same_or_taken(tables.links.import_name(transaction, name, state)?, || format!("link {name}"))?;
             }
             Record::Revision { link, replaced_at } => tables.links.revisions.put(transaction, link, *replaced_at)?,

@@ -123,11 +123,9 @@ impl<'a> From<&'a Record> for RecordV1<'a> {
             },
             Record::Cursor { writer, counted } => Self::Cursor { writer: writer.0, counted: counted.0 },
             Record::Name { name, value } => Self::Name { name: name.into(), value: value.into() },
-            Record::KeptName { name, owner, revision } => Self::KeptName {
-                name: name.as_str().into(),
-                owner: owner.map(|owner| owner.0),
-                revision: revision.0,
-            },
+            Record::KeptName { name, owner, revision } => {
+                Self::KeptName { name: name.as_str().into(), owner: owner.map(|owner| owner.0), revision: revision.0 }
+            }
             Record::Revision { link, replaced_at } => {
                 Self::Revision { link: link.into(), replaced_at: Time(*replaced_at) }
             }

@@ -46,9 +46,7 @@ pub fn decode(row: &[u8]) -> Result<NameState, StoreError> {
     };
     Ok(match record {
         NameStateV1::Live(id) => NameState::Live(id.0),
-        NameStateV1::Kept { owner, revision } => {
-            NameState::Kept { owner: KeyId(owner), revision: Revision(revision) }
-        }
+        NameStateV1::Kept { owner, revision } => NameState::Kept { owner: KeyId(owner), revision: Revision(revision) },
         NameStateV1::Used => NameState::Used,
     })
 }
