@@ -12,7 +12,7 @@ use moka::sync::Cache;
 use tokio::sync::OnceCell;
 
 use crate::domain::key::KeyId;
-use crate::domain::link::{Destination, ShortId};
+use crate::domain::link::{Destination, LinkName, ShortId};
 use crate::store::{LinkStore, StoreError};
 
 /// What a redirect needs of a link.
@@ -128,6 +128,18 @@ impl LinkCache {
         self.entries.insert(link.id, Some(link));
     }
 
+    /// Begins a change of the link with this name. What is cached of it is dropped now and when the change has ended.
+    pub fn changing(&self, name: &LinkName) -> LinkChanging<'_> {
+        self.forget(name);
+        LinkChanging { cache: self, name: *name }
+    }
+
+    fn forget(&self, name: &LinkName) {
+        if let Some(id) = name.as_id() {
+            self.entries.invalidate(&id);
+        }
+    }
+
     /// The number of entries.
     pub fn len(&self) -> u64 {
         self.entries.entry_count()
@@ -152,6 +164,25 @@ impl LinkCache {
     fn loads(&self) -> std::sync::MutexGuard<'_, HashMap<ShortId, Load, RandomState>> {
         // No code panics while it holds this lock.
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A change of a link that is not written yet.
+pub struct LinkChanging<'a> {
+    cache: &'a LinkCache,
+    name: LinkName,
+}
+
+impl LinkChanging<'_> {
+    /// The change is written, or was refused.
+    pub fn done(self) {
+        drop(self);
+    }
+}
+
+impl Drop for LinkChanging<'_> {
+    fn drop(&mut self) {
+        self.cache.forget(&self.name);
     }
 }
 

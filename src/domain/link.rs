@@ -1,6 +1,7 @@
 //! Short links and their texts, each parsed once when it is received.
 
 mod data;
+mod merge;
 mod name;
 mod options;
 mod state;
