@@ -91,6 +91,7 @@ pub struct Revision(pub u32);
 impl Revision {
     pub const FIRST: Self = Self(1);
 
+    #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

@@ -108,7 +108,9 @@ async fn answer(api: &Api, caller: &Caller, request: &HttpRequest, path: &str, p
     let body = merge_patch::read(request, payload, api.request_timeout).await?;
     let mut fields = BodyFields::parse(&body)?;
     fields.faults = Query::of(request).into_faults().and(fields.faults);
-    FIXED.iter().for_each(|name| fields.refuse(name, CANT_BE_CHANGED));
+    for name in FIXED {
+        fields.refuse(name, CANT_BE_CHANGED);
+    }
     let edit = LinkEdit::take(api, &mut fields);
     let (conditions, mut faults) = (Conditions::of(request.headers()), fields.into_faults());
     let apply = move |link: &_| {
