@@ -291,7 +291,7 @@ fn build_api(
         ),
         analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone()),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
-        webhook_statuses: WebhookStatusService::new(store.clone(), store.clone(), clock.clone()),
+        webhook_statuses: WebhookStatusService::new(store.clone(), clock.clone()),
         redirects: RedirectService::new(cache, redirect_limiter(config)?, writer, notifier, clock.clone()),
         authentication,
         client_limits: client_limits(config)?,

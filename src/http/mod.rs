@@ -7,6 +7,7 @@ pub mod auth;
 pub mod body;
 pub mod client;
 pub mod client_limits;
+mod conditions;
 pub mod edge;
 pub mod endpoint;
 pub mod endpoints;

@@ -25,7 +25,7 @@ use crate::limits::client::RetryAfter;
 use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
 use crate::service::keys::KeyError;
-use crate::service::links::CreateError;
+use crate::service::links::{ChangeError, CreateError};
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;
 
@@ -34,6 +34,7 @@ const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// `Retry-After` of 503, in seconds.
 const UNAVAILABLE_SECONDS: u32 = 2;
+const A_DAY_SECONDS: u32 = 86_400;
 
 impl FieldErrors {
     /// # Errors
@@ -175,6 +176,13 @@ impl Problem {
     pub fn rate_limited(retry_after_seconds: u32) -> Self {
         let detail = format!("The rate limit is reached; retry after {retry_after_seconds} s.");
         Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(retry_after_seconds))
+    }
+
+    /// The link has webhooks and was changed too often in the last 33 days.
+    pub fn too_many_revisions() -> Self {
+        let detail =
+            "A link with webhooks can be changed 1,000 times in 33 days, which this one has been; retry tomorrow.";
+        Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(A_DAY_SECONDS))
     }
 
     pub fn unavailable() -> Self {
@@ -320,8 +328,21 @@ impl From<CreateError> for Problem {
                     .with("limit", limit.into())
                     .with("current", current.into())
             }
+            CreateError::SlugTaken => Self::slug_taken(),
             CreateError::NoRandomness => Self::internal(),
             CreateError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ChangeError<Self>> for Problem {
+    fn from(error: ChangeError<Self>) -> Self {
+        match error {
+            ChangeError::Access(error) => error.into(),
+            ChangeError::Refused(problem) => problem,
+            ChangeError::TooManyRevisions => Self::too_many_revisions(),
+            ChangeError::Create(error) => error.into(),
+            ChangeError::Store(error) => error.into(),
         }
     }
 }

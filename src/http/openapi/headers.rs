@@ -73,7 +73,7 @@ const HEADERS: [HeaderRow; 15] = [
     (
         "Location",
         true,
-        "Target of the redirect.",
+        "Target of the redirect; of a link that was created by `PUT`, where its record is.",
         || json!({"type": "string", "format": "uri", "examples": ["https://example.com/summer?ref=mail"]}),
     ),
     ("Content-Security-Policy", true, "What the page may load: only its inline content.", || json!({"type": "string"})),

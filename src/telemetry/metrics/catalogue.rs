@@ -73,6 +73,9 @@ metrics! {
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
         "Requests and deliveries refused because a quota is used up: links and webhook_deliveries of the month, and live keys."
 
+    LINK_CHANGES: Counter "signpost_link_changes_total" ["outcome"]
+        "Requests with PATCH, PUT or DELETE of links and to block and unblock them, by outcome: created, changed, unchanged (the link was as requested), deleted, conflict (412), refused (other 4xx after the rate limit), failed (5xx)."
+
     HITS_APPENDED: Counter "signpost_journal_hits_appended_total" []
         "Hits written to the journal."
     HITS_NOT_RECORDED: Counter "signpost_journal_hits_not_recorded_total" []
