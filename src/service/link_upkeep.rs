@@ -108,11 +108,13 @@ impl LinkUpkeep {
 
     /// Returns whether this node has deleted the link.
     async fn delete(&self, expired: ExpiredLink, before: Timestamp) -> Result<bool, StoreError> {
-        let Some(link) = self.store.link(expired.name).await? else { return Ok(false) };
+        let Some(mut link) = self.store.link(expired.name).await? else { return Ok(false) };
         // Since the list was read, the link may have got another expiry, or another link its name.
         if link.id != expired.id || link.options.expires_at.is_none_or(|at| at >= before) {
             return Ok(false);
         }
+        // The time of the deletion.
+        link.updated_at = self.clock.now();
         match self.store.delete_link(link).await {
             Ok(()) => Ok(true),
             // It was changed, or another node has deleted it. If it is still expired, the next round finds it.
