@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{error::SettingError, layers::LayeredSettings};
 
 /// As in the format of durations, a year of which has 365.25 days.
-const TEN_YEARS: Duration = Duration::from_secs(10 * 31_557_600);
+const TEN_YEARS: Duration = Duration::from_hours(10 * 8_766);
 
 /// The settings of links.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -170,3 +170,39 @@ impl HitAggregator {
         batch
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::domain::referrer::OwnHost;
+
+    const HIT: HitRecord<'static> = HitRecord {
+        at_ms: 1_795_000_000_000,
+        short_id: *b"a1B2c3D",
+        revision: 1,
+        route: 0,
+        tracked: true,
+        webhooks: 2,
+        webhook_places: &[],
+        ch_ua_mobile: None,
+        owner: [7; 16],
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        user_agent: b"",
+        referer: b"",
+    };
+
+    #[test]
+    fn deliveries_go_to_the_places_of_the_hit_and_keep_its_revision() {
+        let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None);
+        let mut aggregator = HitAggregator::new(NodeId(uuid::Uuid::from_bytes([3; 16])), enricher);
+        aggregator.add(Position(100), &HIT);
+        aggregator.add(Position(200), &HitRecord { revision: 5, webhook_places: &[1, 199], ..HIT });
+        aggregator.add(Position(300), &HitRecord { revision: 6, webhooks: 0, ..HIT });
+        let deliveries = aggregator.take(Position(0), Position(300)).deliveries;
+        let of: Vec<_> = deliveries.iter().map(|new| (new.id.url_index, new.revision)).collect();
+        assert_eq!(of, [(0, Revision(1)), (1, Revision(1)), (1, Revision(5)), (199, Revision(5))]);
+        assert!(deliveries.iter().all(|new| new.owner == KeyId(uuid::Uuid::from_bytes([7; 16]))));
+    }
+}

@@ -114,6 +114,7 @@ impl LinkUpkeep {
         if link.id != expired.id || link.options.expires_at.is_none_or(|at| at >= before) {
             return Ok(false);
         }
+        // Its `updated_at` is the time of the deletion.
         let change = self.cache.changing(expired.name);
         let deleted = self.store.delete_link(Link { updated_at: self.clock.now(), ..link }).await;
         change.done();

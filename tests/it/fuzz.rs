@@ -140,7 +140,7 @@ fn records() -> [Vec<u8>; 3] {
     HIT.encode(&mut layout_2);
     let mut layout_1 = layout_2.clone();
     layout_1.drain(53..59);
-    let fields = [layout_2.as_slice(), &[1, 5], b"de-de", &[2, 4], b"news", &[200, 0]].concat();
+    let fields = [layout_2.as_slice(), &[1, 5], b"de-de", &[2, 4], b"news", &[9, 2, 1, 4], &[200, 0]].concat();
     [layout_1, layout_2, fields]
 }
 

@@ -28,5 +28,6 @@ mod traces;
 mod usage;
 mod webhook_pages;
 mod webhook_retries;
+mod webhook_revisions;
 mod webhook_status;
 mod webhooks;

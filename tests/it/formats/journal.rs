@@ -8,7 +8,7 @@ use signpost::journal::record::{HitRecord, hit_id};
 use signpost::journal::{Journal, JournalSettings, open};
 use uuid::Uuid;
 
-use super::{THIS, keep, restore, to_write, versions};
+use super::{THIS, keep, restore, to_write, version_of, versions};
 
 const NAME: &str = "journal";
 const NODE: NodeId = NodeId(Uuid::from_bytes([7; 16]));
@@ -83,7 +83,7 @@ fn segments_of_all_versions_are_read() {
         let Journal { mut reader, .. } = open(&path, &settings(), NODE, Position(0)).unwrap();
         assert!(reader.recovery().is_clean(), "{:?}", reader.recovery());
         let texts = texts();
-        let version = fixture.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let version = version_of(&fixture);
         let hits = hits(version, &texts);
         let mut expected = hits.iter();
         let mut ids = Vec::new();

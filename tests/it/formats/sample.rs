@@ -9,11 +9,12 @@ use std::time::Duration;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::key::{ApiKey, Retiring, Scope, SealedSecret, Tier};
-use signpost::domain::link::{Link, LinkData, LinkWebhooks};
+use signpost::domain::link::{Link, LinkData, LinkWebhooks, Revision};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
 use signpost::store::{DeliveryQuery, QuotaClaim, Store};
 
+use super::THIS;
 use crate::store::samples::{
     DAY, batch, day, delivered, delivery, failed, key, key_id, label, link, longest_link, month, never_sent, node,
     noon, secret, settlement, short_id, target,
@@ -71,13 +72,14 @@ fn keys() -> [ApiKey; 5] {
     [root, ApiKey { tier: Tier::Pro, ..key(2, &[key_id(1)]) }, child, rotated, revoked]
 }
 
-/// What became of deliveries of links from 1 on: the first two are of one hit.
-fn deliveries() -> [(NewDelivery, DeliveryState); 7] {
-    let state = |owner, at| DeliveryState::new(key_id(owner), at);
+/// What became of deliveries of links from 1 on: the first two are of one hit. Before 0.2.0, links could not be changed;
+/// since then, the last two of link 5 are of hits that met it at other revisions.
+fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
     let made = |n, seconds, url| {
-        let owner = 2 + n % 2;
-        let new = NewDelivery { id: delivery(n, later(seconds), url), owner: key_id(owner) };
-        (new, state(owner, later(seconds)))
+        let owner = key_id(2 + n % 2);
+        let revision = if version == "0.1.0" || n < 5 { Revision::FIRST } else { Revision(seconds) };
+        let at = later(seconds.into());
+        (NewDelivery { id: delivery(n, at, url), owner, revision }, DeliveryState::new(owner, revision, at))
     };
     let sent = |(new, state), change: &dyn Fn(&mut DeliveryState)| {
         let mut state = DeliveryState { counted: true, ..state };
@@ -140,7 +142,7 @@ pub async fn fill(store: &Arc<dyn Store>) {
             ServedCount { key: key_id(2), month: november, count: 4_000_000_000_000 },
             ServedCount { key: key_id(2), month: month("2026-10"), count: 17 },
         ],
-        deliveries: deliveries().map(|(new, _)| new).to_vec(),
+        deliveries: deliveries(THIS).map(|(new, _)| new).to_vec(),
         ..batch(0, 50)
     };
     store.apply_hits(Arc::new(first)).await.unwrap();
@@ -154,11 +156,11 @@ pub async fn fill(store: &Arc<dyn Store>) {
     };
     store.apply_hits(Arc::new(second)).await.unwrap();
 
-    let claims = deliveries().into_iter().filter(|(_, state)| state.counted).map(|(new, _)| new.id);
+    let claims = deliveries(THIS).into_iter().filter(|(_, state)| state.counted).map(|(new, _)| new.id);
     let claims: Vec<_> = claims.map(|id| QuotaClaim { id, month: november, limit: Some(100) }).collect();
     let counted = claims.len();
     assert_eq!(store.claim_delivery_quota(claims).await.unwrap(), vec![true; counted]);
-    let id = |index: usize| deliveries()[index].0.id;
+    let id = |index: usize| deliveries(THIS)[index].0.id;
     for settled in [
         vec![
             settlement(id(0), 1, delivered(), later(10)),
@@ -176,7 +178,8 @@ fn number_of(key: &ApiKey) -> u32 {
     (1..=5).find(|n| key_id(*n) == key.id).unwrap()
 }
 
-pub async fn check(store: &Arc<dyn Store>) {
+/// `version` is that of the fixture.
+pub async fn check(store: &Arc<dyn Store>, version: &str) {
     assert_eq!(store.put_if_absent("root_key", Vec::new()).await.unwrap(), key_id(1).0.as_bytes());
     assert_eq!(store.put_if_absent("master_key_check", Vec::new()).await.unwrap(), [9; 44]);
     for link in links() {
@@ -185,7 +188,7 @@ pub async fn check(store: &Arc<dyn Store>) {
     assert_eq!(store.link(short_id(LINKS + 3).into()).await.unwrap(), None);
     check_keys(store).await;
     check_counts(store).await;
-    check_deliveries(store).await;
+    check_deliveries(store, version).await;
 }
 
 async fn check_keys(store: &Arc<dyn Store>) {
@@ -242,14 +245,18 @@ async fn check_counts(store: &Arc<dyn Store>) {
     assert_eq!(cities, &first);
 }
 
-async fn check_deliveries(store: &Arc<dyn Store>) {
-    for (new, state) in deliveries() {
+async fn check_deliveries(store: &Arc<dyn Store>, version: &str) {
+    for (new, state) in deliveries(version) {
         assert_eq!(store.delivery_states(vec![new.id]).await.unwrap(), [Some(state)]);
     }
     assert_eq!(store.pending_deliveries().await.unwrap(), 4);
     let due = store.due_deliveries(later(3_600), None, 100).await.unwrap();
+    assert!(
+        due.iter()
+            .all(|due| deliveries(version).iter().any(|(new, _)| (new.id, new.revision) == (due.id, due.revision)))
+    );
     let due: Vec<_> = due.iter().map(|due| (due.due_at, due.id)).collect();
-    let id = |index: usize| deliveries()[index].0.id;
+    let id = |index: usize| deliveries(THIS)[index].0.id;
     assert_eq!(due, [(later(4), id(4)), (later(5), id(5)), (later(6), id(6)), (later(16), id(1))]);
 
     let since = noon().minus(DAY).day();
@@ -286,7 +293,7 @@ pub async fn go_on(store: &Arc<dyn Store>) {
     let last = async |n| store.link_hits(short_id(n), false).await.unwrap().days.pop();
     assert_eq!(last(BUSY).await, Some((noon().day(), [u64::from(BUSY) + 1, 1, 0])));
     assert_eq!(last(3).await, Some((noon().day(), [4, 1, 0])));
-    let id = deliveries()[1].0.id;
+    let id = deliveries(THIS)[1].0.id;
     store.settle_deliveries(vec![settlement(id, 2, delivered(), later(30))]).await.unwrap();
     assert_eq!(store.pending_deliveries().await.unwrap(), 3);
     let made = store.create_link(link(LINKS + 3, key_id(2)), Some(16)).await.unwrap();
