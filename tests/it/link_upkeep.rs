@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use signpost::cache::freshness::Freshness;
 use signpost::cache::links::{LinkCache, LinkCacheSettings};
 use signpost::clock::Clock;
+use signpost::domain::blocked_hosts::BlockedHosts;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::HitBatch;
 use signpost::domain::link::{Link, LinkOptions};
@@ -23,8 +25,14 @@ struct Node {
 
 impl Node {
     fn new(store: &Arc<dyn Store>, clock: &Clock, delete_expired_after: Option<Duration>) -> Self {
-        let settings = LinkCacheSettings { capacity: 1_000, found_for: DAY, missing_for: HOUR };
-        let cache = Arc::new(LinkCache::new(store.clone(), settings));
+        let settings = LinkCacheSettings {
+            capacity: 1_000,
+            found_for: DAY,
+            missing_for: HOUR,
+            is_shared: false,
+            clock: Freshness::default(),
+        };
+        let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));
         let upkeep = LinkUpkeep::new(store.clone(), Arc::clone(&cache), clock.clone(), delete_expired_after);
         Self { upkeep, cache }
     }
@@ -102,10 +110,10 @@ async fn nodes_that_delete_at_once_delete_each_link_once() {
 async fn a_deleted_link_is_no_longer_in_the_cache() {
     let (_home, store) = with_links([expiring(1, Some(noon()))]).await;
     let node = Node::new(&store, &Clock::standing_at(noon().plus(HOUR)), Some(Duration::ZERO));
-    assert!(node.cache.load(short_id(1)).await.unwrap().is_some());
+    assert!(node.cache.load(&short_id(1).into()).await.unwrap().is_some());
     assert_eq!(node.upkeep.delete_expired().await.unwrap(), 1);
-    assert!(node.cache.get(short_id(1)).flatten().is_none());
-    assert!(node.cache.load(short_id(1)).await.unwrap().is_none());
+    assert!(node.cache.get(&short_id(1).into()).flatten().is_none());
+    assert!(node.cache.load(&short_id(1).into()).await.unwrap().is_none());
 }
 
 #[apply(on_each_store)]
