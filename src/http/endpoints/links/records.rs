@@ -98,7 +98,6 @@ pub struct StoredLink {
 
 /// A new link. A field that is `null` counts as missing.
 #[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct NewShortlink {
     /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without
@@ -126,7 +125,6 @@ pub struct NewShortlink {
 
 /// A link as it is to be. A field that is `null` counts as missing, and a missing field gets its default.
 #[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct ShortlinkReplacement {
     /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without
@@ -147,7 +145,6 @@ pub struct ShortlinkReplacement {
 
 /// What to change of a link (JSON Merge Patch). A field that is not sent stays as it is; `null` sets it to its default.
 #[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a body that is taken apart by hand")]
 pub struct ShortlinkPatch {
     /// Target of the redirect: an absolute `http` or `https` URL with a host, at most 8,192 bytes of UTF-8, without
@@ -170,8 +167,9 @@ pub struct ShortlinkPatch {
     options: OptionFields,
 }
 
-/// The fields that creations, replacements and changes of links have in common.
+/// The fields that creations, replacements and changes of links have in common. A body with them has no unknown fields.
 #[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it describes a part of bodies that are taken apart by hand")]
 pub struct OptionFields {
     /// A title, for people. Default: none.
