@@ -177,6 +177,14 @@ mod tests {
     }
 
     #[test]
+    fn names_have_1_to_64_characters() {
+        for name in ["a", "_", "summer-sale_2026", &"x".repeat(64)] {
+            let head = format!("GET /{name}?a HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(parse(head.as_bytes()), Some((name.to_owned(), true, AfterAnswer::GoesOn, head.len())));
+        }
+    }
+
+    #[test]
     fn of_each_field_the_first_line_is_taken() {
         let head =
             b"GET /Abc1234 HTTP/1.1\r\nuser-agent: a\r\nREFERER: \r\nReferer: b\r\nX-Request-ID: c\r\nHost: a\r\n\
@@ -194,8 +202,9 @@ mod tests {
     fn all_others_are_left_to_the_dispatcher() {
         let kept = b"GET /Abc1234 HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive\r\n\r\n";
         assert_eq!(parse(kept), None);
+        let long = format!("GET /{} HTTP/1.1", "x".repeat(65));
         for line in
-            ["GET /Abc1234 HTTP/2.0", "POST /Abc1234 HTTP/1.1", "GET /Abc123 HTTP/1.1", "GET /Abc12345 HTTP/1.1"]
+            ["GET /Abc1234 HTTP/2.0", "POST /Abc1234 HTTP/1.1", "GET /Abc1234+ HTTP/1.1", "GET /-a HTTP/1.1", &long]
         {
             assert_eq!(parse(format!("{line}\r\nHost: a\r\n\r\n").as_bytes()), None, "{line}");
         }
