@@ -14,8 +14,14 @@ use crate::domain::link::LinkName;
 /// How many changes are remembered. A worker that has missed more forgets everything.
 const REMEMBERED: usize = 1_024;
 
+/// Names are divided into this many groups. What was looked up of a group before a change in it is out of date.
+const GROUPS: usize = 4_096;
+
 /// How long a link is watched after a change on another node: longer than that change may take there.
 const WATCHED_FOR: Duration = Duration::from_secs(15);
+
+/// How often links are looked for that need not be watched any longer, in milliseconds.
+const SWEEP_EVERY: u64 = 1_000;
 
 /// The changes of this process: a number that grows with each, and the names of the last ones.
 ///
@@ -25,6 +31,8 @@ pub struct Changes {
     generation: AtomicU64,
     /// By generation: the hash of the name that changed.
     ring: Box<[AtomicU64]>,
+    /// By group: the generation of its last change.
+    last: Box<[AtomicU64]>,
     /// Held while a change is announced.
     announcing: Mutex<()>,
     /// Changes under way and watched links together: while there are none, no lock is taken.
@@ -38,12 +46,21 @@ struct Unsettled {
     under_way: HashMap<LinkName, usize>,
     /// Links that another node has changed or is about to change.
     watched: HashMap<LinkName, Watch>,
+    /// When watches that are over are removed next.
+    sweep_at: u64,
 }
 
 struct Watch {
     until: u64,
-    /// The highest revision that was loaded since.
+    /// The highest revision that was loaded.
     newest: u32,
+}
+
+/// When a look-up began.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUpStamp {
+    group: usize,
+    generation: u64,
 }
 
 /// What the state of its name allows for a link that was loaded.
@@ -65,6 +82,7 @@ impl Default for Changes {
             hasher: RandomState::default(),
             generation: AtomicU64::new(0),
             ring: (0..REMEMBERED).map(|_| AtomicU64::new(0)).collect(),
+            last: (0..GROUPS).map(|_| AtomicU64::new(0)).collect(),
             announcing: Mutex::default(),
             unsettled: AtomicUsize::new(0),
             names: Mutex::default(),
@@ -83,18 +101,40 @@ impl Changes {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// The stamp of a look-up that begins now.
+    pub fn stamp(&self, name: &LinkName) -> LookUpStamp {
+        self.stamp_at(name, self.generation())
+    }
+
+    /// The stamp of a look-up that began at that generation.
+    pub fn stamp_at(&self, name: &LinkName, generation: u64) -> LookUpStamp {
+        LookUpStamp { group: group_of(self.hash(name)), generation }
+    }
+
+    /// Whether no name of the group has changed since the look-up began.
+    ///
+    /// Whoever keeps the result of a look-up keeps its stamp too, and asks before each use. So a result that is inserted
+    /// after the change that it has missed is never used, however late.
+    pub fn is_current(&self, stamp: LookUpStamp) -> bool {
+        self.last[stamp.group].load(Ordering::Acquire) <= stamp.generation
+    }
+
     /// Announces that what was looked up for this name before is out of date.
     pub fn announce(&self, name: &LinkName) {
         let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = self.generation.load(Ordering::Relaxed);
-        self.ring[place_of(generation)].store(self.hash(name), Ordering::Release);
+        let (generation, hash) = (self.generation.load(Ordering::Relaxed), self.hash(name));
+        self.ring[place_of(generation)].store(hash, Ordering::Release);
+        self.last[group_of(hash)].store(generation + 1, Ordering::Release);
+        // Last: who has seen it finds the two above.
         self.generation.store(generation + 1, Ordering::Release);
     }
 
     /// Announces that everything that was looked up before may be out of date.
     pub fn announce_all(&self) {
         let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.generation.fetch_add(REMEMBERED as u64 + 1, Ordering::Release);
+        let generation = self.generation.load(Ordering::Relaxed) + REMEMBERED as u64 + 1;
+        self.last.iter().for_each(|last| last.store(generation, Ordering::Release));
+        self.generation.store(generation, Ordering::Release);
     }
 
     /// Calls `forget` with the hash of each name that changed since `seen`. Returns the generation then, or `None` if more
@@ -129,18 +169,27 @@ impl Changes {
         self.unsettled.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Another node changes this link now or soon.
-    pub fn watch(&self, name: LinkName, clock: &Freshness) {
+    /// Another node changes this link now or soon. `newest`: the highest revision that this node has had of it.
+    pub fn watch(&self, name: LinkName, newest: u32, clock: &Freshness) {
         let now = clock.now();
         let until = now + u64::try_from(WATCHED_FOR.as_millis()).unwrap_or(u64::MAX);
         let mut names = self.names();
+        self.sweep(&mut names, now);
+        let before = names.watched.len();
+        let watch = names.watched.entry(name).or_insert(Watch { until, newest });
+        (watch.until, watch.newest) = (until, watch.newest.max(newest));
+        self.unsettled.fetch_add(names.watched.len() - before, Ordering::SeqCst);
+    }
+
+    /// Removes the watches that are over.
+    fn sweep(&self, names: &mut Unsettled, now: u64) {
+        if now < names.sweep_at {
+            return;
+        }
+        names.sweep_at = now + SWEEP_EVERY;
         let before = names.watched.len();
         names.watched.retain(|_, watch| watch.until > now);
-        names.watched.entry(name).or_insert(Watch { until, newest: 0 }).until = until;
-        let after = names.watched.len();
-        // A count that is too high for a moment costs a lock, one that is too low would keep an old link.
-        self.unsettled.fetch_add(after, Ordering::SeqCst);
-        self.unsettled.fetch_sub(before, Ordering::SeqCst);
+        self.unsettled.fetch_sub(before - names.watched.len(), Ordering::SeqCst);
     }
 
     /// Whether nothing changes now, neither here nor elsewhere as far as this node knows.
@@ -162,21 +211,18 @@ impl Changes {
         if self.are_settled() {
             return Keep::Settled;
         }
+        let now = clock.now();
         let mut names = self.names();
+        self.sweep(&mut names, now);
         let is_changing = names.under_way.contains_key(name);
-        let Some(watch) = names.watched.get_mut(name) else {
+        let Some(watch) = names.watched.get_mut(name).filter(|watch| now < watch.until) else {
             return if is_changing { Keep::No } else { Keep::Settled };
         };
-        if clock.now() >= watch.until {
-            return if is_changing { Keep::No } else { Keep::Settled };
+        if revision.is_some_and(|revision| revision < watch.newest) {
+            return Keep::Outdated;
         }
-        match revision {
-            Some(revision) if revision < watch.newest => Keep::Outdated,
-            revision => {
-                watch.newest = revision.unwrap_or(watch.newest);
-                if is_changing { Keep::No } else { Keep::Briefly }
-            }
-        }
+        watch.newest = revision.unwrap_or(watch.newest);
+        if is_changing { Keep::No } else { Keep::Briefly }
     }
 
     fn names(&self) -> MutexGuard<'_, Unsettled> {
@@ -188,6 +234,11 @@ impl Changes {
 fn place_of(generation: u64) -> usize {
     // A remainder of REMEMBERED.
     usize::try_from(generation % REMEMBERED as u64).unwrap_or(0)
+}
+
+fn group_of(hash: u64) -> usize {
+    // A remainder of GROUPS. The slots of workers are taken from the other end of the hash.
+    usize::try_from(hash % GROUPS as u64).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -227,6 +278,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_looked_up_before_a_change_is_not_current_after_it() {
+        let changes = Changes::default();
+        let [a, b] = ["a", "b"].map(name);
+        let before = [a, b].map(|name| changes.stamp(&name));
+        assert!(before.iter().all(|stamp| changes.is_current(*stamp)));
+        changes.announce(&a);
+        assert!(!changes.is_current(before[0]) && changes.is_current(changes.stamp(&a)));
+        assert_eq!(changes.is_current(before[1]), before[0].group != before[1].group);
+        let after = [a, b].map(|name| changes.stamp(&name));
+        changes.announce_all();
+        assert!(after.iter().all(|stamp| !changes.is_current(*stamp)));
+        assert!(changes.is_current(changes.stamp(&a)));
+    }
+
+    #[test]
     fn a_link_under_change_is_not_kept_and_others_are() {
         let (changes, clock) = (Changes::default(), Freshness::default());
         let [a, b] = ["a", "b"].map(name);
@@ -246,17 +312,21 @@ mod tests {
         let clock = Freshness::Moved(Arc::clone(&time));
         let changes = Changes::default();
         let [a, b] = ["a", "b"].map(name);
-        changes.watch(a, &clock);
+        changes.watch(a, 2, &clock);
+        assert_eq!(changes.keep(&a, Some(1), &clock), Keep::Outdated);
         assert_eq!(changes.keep(&a, Some(3), &clock), Keep::Briefly);
         assert_eq!(changes.keep(&a, Some(2), &clock), Keep::Outdated);
         assert_eq!(changes.keep(&a, None, &clock), Keep::Briefly);
         assert_eq!(changes.keep(&a, Some(2), &clock), Keep::Outdated);
         assert_eq!(changes.keep(&b, Some(1), &clock), Keep::Settled);
+        time.store(15_000, Ordering::SeqCst);
+        changes.watch(b, 0, &clock);
+        assert_eq!(changes.keep(&a, Some(2), &clock), Keep::Outdated);
         time.store(16_000, Ordering::SeqCst);
         assert_eq!(changes.keep(&a, Some(2), &clock), Keep::Settled);
-        // The next one that is watched takes its place.
-        changes.watch(b, &clock);
-        assert_eq!(changes.names().watched.len(), 1);
-        assert_eq!(changes.unsettled.load(Ordering::SeqCst), 1);
+        assert!(changes.is_settled(&a) && !changes.is_settled(&b));
+        time.store(30_000, Ordering::SeqCst);
+        assert_eq!(changes.keep(&b, None, &clock), Keep::Settled);
+        assert!(changes.are_settled());
     }
 }

@@ -9,7 +9,7 @@ use foldhash::quality::RandomState;
 use moka::Expiry;
 use moka::sync::Cache;
 
-use super::changes::{Changes, Keep};
+use super::changes::{Changes, Keep, LookUpStamp};
 use super::freshness::Freshness;
 use super::link::{CachedLink, Entry};
 use super::loads::{Loaded, Loads};
@@ -43,6 +43,8 @@ pub struct LinkCacheSettings {
 #[derive(Clone)]
 struct CacheEntry {
     entry: Entry,
+    /// When its look-up began. It is not used once the link has changed since, also if it was inserted after that.
+    stamp: LookUpStamp,
     valid_until: Option<u64>,
 }
 
@@ -86,8 +88,10 @@ impl LinkCache {
         if self.store.definitely_absent(name) {
             return Some(None);
         }
-        let CacheEntry { entry, valid_until } = self.entries.get(name)?;
-        valid_until.is_none_or(|end| self.settings.clock.now() < end).then_some(entry)
+        let CacheEntry { entry, stamp, valid_until } = self.entries.get(name)?;
+        let is_valid =
+            self.changes.is_current(stamp) && valid_until.is_none_or(|end| self.settings.clock.now() < end);
+        is_valid.then_some(entry)
     }
 
     /// A link that the store has in memory.
@@ -99,11 +103,7 @@ impl LinkCache {
         // `load` returns an error for a link that can't be answered.
         let link = self.cached(self.store.peek(name)?).ok().map(Arc::new)?;
         if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN) && self.changes.is_settled(name) {
-            self.entries.insert(*name, CacheEntry { valid_until: link.valid_until, entry: Some(Arc::clone(&link)) });
-            // It may have changed after it was looked up.
-            if self.changes.generation() != generation {
-                self.entries.invalidate(name);
-            }
+            self.keep(name, Some(Arc::clone(&link)), self.changes.stamp_at(name, generation), link.valid_until);
         }
         Some(link)
     }
@@ -116,36 +116,31 @@ impl LinkCache {
     pub async fn load(&self, name: &LinkName) -> Loaded {
         for _ in 0..MAX_LOADS {
             // If this caller is dropped, the others still hold the load.
-            let shared = self.loads.join(*name);
+            let shared = self.loads.join(*name, &self.changes);
             let loaded = shared.load.result.get_or_init(|| self.ask_store(name)).await.clone();
-            let keep = match &loaded {
-                Ok(entry) => {
-                    let revision = entry.as_ref().map(|link| link.revision);
-                    self.changes.keep(name, revision, &self.settings.clock)
-                }
-                Err(_) => return loaded,
-            };
-            if shared.load.is_outdated() || keep == Keep::Outdated {
-                // The next load must not be this one.
-                self.loads.outdate(name);
+            let entry = loaded?;
+            let revision = entry.as_ref().map(|link| link.revision);
+            let keep = self.changes.keep(name, revision, &self.settings.clock);
+            if keep == Keep::Outdated {
+                shared.discard();
                 continue;
             }
-            let Ok(entry) = loaded else { continue };
-            let entry = self.kept(name, entry, keep);
-            if shared.load.is_outdated() {
-                self.entries.invalidate(name);
-                continue;
+            let entry = self.kept(name, entry, keep, shared.load.stamp);
+            if self.changes.is_current(shared.load.stamp) {
+                return Ok(entry);
             }
-            return Ok(entry);
         }
         Err(Arc::new(StoreError::Unavailable("the link changes all the time".into())))
     }
 
     /// Inserts a link with a new id that was just created.
     pub fn insert(&self, link: &Link) -> Result<(), StoreError> {
-        let (name, link) = (link.name(), Arc::new(self.cached(Destination::from(link))?));
+        let name = link.name();
+        let stamp = self.changes.stamp(&name);
+        let link = self.cached(Destination::from(link))?;
         if self.changes.is_settled(&name) {
-            self.entries.insert(name, CacheEntry { valid_until: link.valid_until, entry: Some(link) });
+            let valid_until = link.valid_until;
+            self.keep(&name, Some(Arc::new(link)), stamp, valid_until);
         }
         Ok(())
     }
@@ -163,7 +158,8 @@ impl LinkCache {
             LinkChange::Link { name, id } => {
                 let of_id = LinkName::from(id);
                 for name in [Some(name), Some(of_id).filter(|of_id| *of_id != name)].into_iter().flatten() {
-                    self.changes.watch(name, &self.settings.clock);
+                    let known = self.entries.get(&name).and_then(|kept| kept.entry);
+                    self.changes.watch(name, known.map_or(0, |link| link.revision), &self.settings.clock);
                     self.forget(&name);
                 }
             }
@@ -174,9 +170,7 @@ impl LinkCache {
     /// Forgets everything, in all caches.
     pub fn forget_all(&self) {
         self.changes.announce_all();
-        self.loads.outdate_all();
         self.entries.invalidate_all();
-        self.changes.announce_all();
     }
 
     /// The number of entries.
@@ -197,16 +191,11 @@ impl LinkCache {
         &self.settings.clock
     }
 
-    /// Forgets what was looked up for a name, in all caches.
-    ///
-    /// The change is announced first: a look-up in the store's memory that began before sees it after its insertion, or its
-    /// insertion is before the removal of the entry. It is announced again last: a worker may have looked the old entry up
-    /// meanwhile.
+    /// Forgets what was looked up for a name, in all caches and by the loads in progress: whatever began before the
+    /// announcement is out of date. The removal of the entry only frees its memory.
     fn forget(&self, name: &LinkName) {
         self.changes.announce(name);
-        self.loads.outdate(name);
         self.entries.invalidate(name);
-        self.changes.announce(name);
     }
 
     async fn ask_store(&self, name: &LinkName) -> Loaded {
@@ -224,7 +213,7 @@ impl LinkCache {
     }
 
     /// Inserts what was loaded as far as it may be kept, and returns it.
-    fn kept(&self, name: &LinkName, mut entry: Entry, keep: Keep) -> Entry {
+    fn kept(&self, name: &LinkName, mut entry: Entry, keep: Keep, stamp: LookUpStamp) -> Entry {
         let mut valid_until = entry.as_ref().and_then(|link| link.valid_until);
         if keep != Keep::Settled {
             let end = self.settings.clock.now() + KEPT_BRIEFLY;
@@ -234,9 +223,13 @@ impl LinkCache {
             valid_until = Some(self.settings.clock.now() + millis(self.settings.missing_for));
         }
         if keep != Keep::No {
-            self.entries.insert(*name, CacheEntry { entry: entry.clone(), valid_until });
+            self.keep(name, entry.clone(), stamp, valid_until);
         }
         entry
+    }
+
+    fn keep(&self, name: &LinkName, entry: Entry, stamp: LookUpStamp, valid_until: Option<u64>) {
+        self.entries.insert(*name, CacheEntry { entry, stamp, valid_until });
     }
 }
 

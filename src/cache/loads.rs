@@ -1,12 +1,12 @@
 //! One load at a time for each name.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::quality::RandomState;
 use tokio::sync::OnceCell;
 
+use super::changes::{Changes, LookUpStamp};
 use super::link::Entry;
 use crate::domain::link::LinkName;
 use crate::store::StoreError;
@@ -14,17 +14,10 @@ use crate::store::StoreError;
 pub type Loaded = Result<Entry, Arc<StoreError>>;
 
 /// A load, which callers share.
-#[derive(Default)]
 pub struct Load {
     pub result: OnceCell<Loaded>,
-    /// Whether the link has changed since the load began.
-    is_outdated: AtomicBool,
-}
-
-impl Load {
-    pub fn is_outdated(&self) -> bool {
-        self.is_outdated.load(Ordering::SeqCst)
-    }
+    /// When it began.
+    pub stamp: LookUpStamp,
 }
 
 /// Loads in progress. The lock is held for operations on the map only, never across a load.
@@ -35,25 +28,19 @@ pub struct Loads(Mutex<LoadMap>);
 type LoadMap = HashMap<LinkName, (Arc<Load>, usize), RandomState>;
 
 impl Loads {
-    /// The load of this name in progress, or a new one.
-    pub fn join(&self, name: LinkName) -> SharedLoad<'_> {
+    /// The load of this name in progress, unless the link has changed since it began; else a new one.
+    pub fn join(&self, name: LinkName, changes: &Changes) -> SharedLoad<'_> {
         let mut map = self.map();
-        let (load, holders) = map.entry(name).or_default();
-        *holders += 1;
-        SharedLoad { loads: self, name, load: Arc::clone(load) }
-    }
-
-    /// A load of this name that is in progress is out of date: whoever waits for it loads again.
-    pub fn outdate(&self, name: &LinkName) {
-        if let Some((load, _)) = self.map().remove(name) {
-            load.is_outdated.store(true, Ordering::SeqCst);
-        }
-    }
-
-    pub fn outdate_all(&self) {
-        for (_, (load, _)) in self.map().drain() {
-            load.is_outdated.store(true, Ordering::SeqCst);
-        }
+        let current = map.get_mut(&name).filter(|(load, _)| changes.is_current(load.stamp));
+        let load = if let Some((load, holders)) = current {
+            *holders += 1;
+            Arc::clone(load)
+        } else {
+            let load = Arc::new(Load { result: OnceCell::new(), stamp: changes.stamp(&name) });
+            map.insert(name, (Arc::clone(&load), 1));
+            load
+        };
+        SharedLoad { loads: self, name, load }
     }
 
     fn map(&self) -> MutexGuard<'_, LoadMap> {
@@ -63,21 +50,31 @@ impl Loads {
 }
 
 /// A load in progress. The drop of the last one removes it from the map, so that later callers find the entry or ask
-/// again. Until then a change finds it there: any of the callers may be about to insert its result into the cache.
+/// again.
 pub struct SharedLoad<'a> {
     loads: &'a Loads,
     name: LinkName,
     pub load: Arc<Load>,
 }
 
+impl SharedLoad<'_> {
+    /// Lets nobody else join this load.
+    pub fn discard(&self) {
+        let mut map = self.loads.map();
+        if map.get(&self.name).is_some_and(|(current, _)| Arc::ptr_eq(current, &self.load)) {
+            map.remove(&self.name);
+        }
+    }
+}
+
 impl Drop for SharedLoad<'_> {
     fn drop(&mut self) {
-        let mut loads = self.loads.map();
-        let Some((current, holders)) = loads.get_mut(&self.name) else { return };
+        let mut map = self.loads.map();
+        let Some((current, holders)) = map.get_mut(&self.name) else { return };
         if Arc::ptr_eq(current, &self.load) {
             *holders -= 1;
             if *holders == 0 {
-                loads.remove(&self.name);
+                map.remove(&self.name);
             }
         }
     }

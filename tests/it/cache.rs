@@ -1,5 +1,7 @@
 //! The cache of redirect look-ups.
 
+mod readers;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
