@@ -274,6 +274,7 @@ fn build_api(
     let NodeCore { store, plans, clock, .. } = core;
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
+    meters::show_link_feed(&core.metrics, store.clone());
     let root_is_chosen = config.secrets.root_key.is_some();
     let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
     Ok(Api {

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::journal::{JournalStats, JournalWriter};
 use crate::readiness::Readiness;
 use crate::store::reach::Reach;
-use crate::store::{DriverCounts, Lifecycle};
+use crate::store::{DriverCounts, Lifecycle, LinkStore};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::actors::ActorMeters;
 use crate::telemetry::metrics::catalogue as of;
@@ -53,6 +53,11 @@ pub fn show_readiness(metrics: &Metrics, readiness: &Readiness) {
 /// Registers whether the store is reachable. The embedded store always is.
 pub fn show_reach(metrics: &Metrics, reach: Option<Arc<Reach>>) {
     metrics.gauge_of(&of::STORE_REACHABLE, &[], move || u64::from(!reach.as_ref().is_some_and(|reach| reach.is_out())));
+}
+
+/// Registers how much of other nodes' changes is known. The embedded store has no other nodes.
+pub fn show_link_feed(metrics: &Metrics, links: Arc<dyn LinkStore>) {
+    metrics.seconds_of(&of::LINK_FEED_AGE, move || links.link_changes_age().unwrap_or_default());
 }
 
 /// Registers the metrics of journal, cache and database driver.

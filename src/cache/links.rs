@@ -89,8 +89,7 @@ impl LinkCache {
             return Some(None);
         }
         let CacheEntry { entry, stamp, valid_until } = self.entries.get(name)?;
-        let is_valid =
-            self.changes.is_current(stamp) && valid_until.is_none_or(|end| self.settings.clock.now() < end);
+        let is_valid = self.changes.is_current(stamp) && valid_until.is_none_or(|end| self.settings.clock.now() < end);
         is_valid.then_some(entry)
     }
 

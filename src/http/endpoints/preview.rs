@@ -52,7 +52,10 @@ Shows where a link leads, without following it: the short link with a `+` behind
 a hit. It counts against the client's limit of redirects.
 
 If `Accept` prefers `text/html` to JSON, the answer is a page with title, target and QR code, else JSON. Errors are a page or a \
-problem document in the same way.",
+problem document in the same way.
+
+A link with `preview: false` has no preview (404). Of an expired or a blocked link there is none either (410), nor of one before its
+`not_before` (404).",
         tag: &LINKS,
         parameters: &[parameters::<ShortIdPath>()],
         body: None,
@@ -75,6 +78,8 @@ problem document in the same way.",
         }],
         problems: &[
             problem(ProblemKind::NotFound),
+            problem(ProblemKind::LinkExpired),
+            problem(ProblemKind::LinkBlocked),
             problem(ProblemKind::RateLimited),
             problem(ProblemKind::Unavailable),
         ],
@@ -101,14 +106,14 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
         None => api.redirects.load(&name).await?,
     };
     let cached = known.ok_or_else(Problem::no_such_link)?;
+    // Redirects need neither the title nor whether there is a preview.
+    let link = api.links.find(name).await?.filter(|link| link.options.preview).ok_or_else(Problem::no_such_link)?;
     match cached.lead(api.clock.now()) {
         Lead::Target => {}
         Lead::Nowhere => return Err(Problem::no_such_link()),
         Lead::Expired(_) => return Err(Problem::link_expired()),
         Lead::Blocked => return Err(Problem::link_blocked()),
     }
-    // Redirects need neither the title nor whether there is a preview.
-    let link = api.links.find(name).await?.filter(|link| link.options.preview).ok_or_else(Problem::no_such_link)?;
     let target = link.target.as_str();
     let title = link.options.title.as_deref();
     let short_url = api.base_url.short_url(name);

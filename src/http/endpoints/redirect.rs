@@ -16,10 +16,15 @@ pub static FOLLOW: Endpoint = Endpoint {
     docs: Docs {
         id: "redirect",
         summary: "Redirect to target URL",
-        description: "Answers 302 with the link's target in `Location`, without a body. Needs no key, and ignores the query.\n\n\
+        description: "Answers the link's `redirect_status` (302, if it is not set) with its target in `Location`, without a body. \
+        Needs no key, and ignores the query. `Cache-Control` is `private, no-store`, or `private, max-age=N` for a link with \
+        `cache_seconds`; `N` never goes past its `expires_at`.\n\n\
+        A link is unknown (404) before its `not_before`. From its `expires_at` on, it leads to its `fallback_url`, else to the \
+        operator's `fallbacks.expired` (302, `no-store`), else it is 410 `link-expired`. A blocked link is 410 `link-blocked`. None of \
+        these is a hit.\n\n\
         If the operator has set `fallbacks.not_found`, unknown links are redirected there; such a redirect is not a hit. Errors \
         are pages for clients whose `Accept` prefers `text/html` to JSON, such as browsers, else problem documents.\n\n\
-        Each 302 to a `GET` is one hit: it is counted, and the link's webhooks are called in the background, so that the \
+        Each redirect of a `GET` to a link's target is one hit: it is counted, and the link's webhooks are called in the background, so that the \
         redirect does not wait for them. A `HEAD` has the same answer and is not a hit. Redirects are limited by client, \
         over all links of a node, and never refused because of a quota.\n\n\
         Read from a visit: `User-Agent` and `Sec-CH-UA-Mobile` for the kind of device, the host of `Referer`, \
@@ -28,16 +33,22 @@ pub static FOLLOW: Endpoint = Endpoint {
         tag: &LINKS,
         parameters: &[parameters::<ShortIdPath>()],
         body: None,
-        answers: &[ResponseDoc {
-            status: 302,
-            description: "A redirect to the target.",
-            headers: &["Cache-Control", "Location", "X-Robots-Tag"],
-            ..ResponseDoc::NONE
-        }],
+        answers: &[
+            redirect(301, "A redirect to the target, of a link with this `redirect_status`."),
+            redirect(302, "A redirect to the target, or to a fallback."),
+            redirect(307, "A redirect to the target, of a link with this `redirect_status`."),
+            redirect(308, "A redirect to the target, of a link with this `redirect_status`."),
+        ],
         problems: &[
             problem(ProblemKind::NotFound),
+            problem(ProblemKind::LinkExpired),
+            problem(ProblemKind::LinkBlocked),
             problem(ProblemKind::RateLimited),
             problem(ProblemKind::Unavailable),
         ],
     },
 };
+
+const fn redirect(status: u16, description: &'static str) -> ResponseDoc {
+    ResponseDoc { status, description, headers: &["Cache-Control", "Location", "X-Robots-Tag"], ..ResponseDoc::NONE }
+}

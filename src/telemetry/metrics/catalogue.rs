@@ -103,6 +103,8 @@ metrics! {
         "Duration of a call of the store, whatever its outcome."
     STORE_REACHABLE: Gauge "signpost_store_reachable" []
         "0 while the store is known to be unreachable and requests that need it are refused at once, else 1. Always 1 on the embedded store."
+    LINK_FEED_AGE: Gauge "signpost_link_feed_age_seconds" []
+        "How long ago this node last knew of all changes of links on other nodes. Until it knows of them, it answers from memory for at most cache.links_ttl. Always 0 on the embedded store."
     CQL_QUERIES: Counter "signpost_cql_queries_total" []
         "Queries sent to the cluster. Absent on the embedded store."
     CQL_ERRORS: Counter "signpost_cql_errors_total" []

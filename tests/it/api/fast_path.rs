@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
+use signpost::clock::Clock;
+use signpost::domain::calendar::Timestamp;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::Answer;
@@ -188,6 +190,55 @@ async fn they_answer_alike_also_with_a_fallback_with_pages_of_the_operator_and_w
         };
         let (on_the_fast_path, by_the_dispatcher) = (counts(&fast_path.0).await, counts(&dispatcher.0).await);
         assert_eq!(format!("{on_the_fast_path:?}"), format!("{by_the_dispatcher:?}"), "{settings:?}");
+    }
+}
+
+/// Links with names and with every option of their redirects.
+#[tokio::test]
+async fn they_answer_alike_whatever_a_link_has() {
+    let begin = Timestamp::parse("2026-11-21T12:00:00Z").unwrap();
+    let long = "x".repeat(64);
+    let mut seen_by_both = Vec::new();
+    for has_fast_path in [true, false] {
+        let clock = Clock::standing_at(begin);
+        let server = Server::builder()
+            .clock(clock.clone())
+            .set("SIGNPOST_LOG__REQUESTS", if has_fast_path { "false" } else { "true" })
+            .start();
+        let root = server.root();
+        let over = "2026-11-21T12:00:01Z";
+        for (slug, options) in [
+            ("a", json!({})),
+            (&long, json!({"redirect_status": 301})),
+            ("kept", json!({"redirect_status": 308, "cache_seconds": 60, "expires_at": "2026-11-21T12:00:31Z"})),
+            ("over", json!({"expires_at": over})),
+            ("led-on", json!({"expires_at": over, "fallback_url": "https://example.org/over", "redirect_status": 307})),
+            ("early", json!({"not_before": "2026-11-21T13:00:00Z"})),
+            ("blocked", json!({})),
+        ] {
+            let mut body = options;
+            body["redirect_url"] = "https://example.com/".into();
+            body["slug"] = slug.into();
+            root.shorten(body).await;
+        }
+        root.post("/links/blocked/block", json!({"reason": "x"})).await.expect(200);
+        clock.advance(Duration::from_secs(1));
+        let mut all = Vec::new();
+        for name in ["a", "a?b=c", &long, "kept", "over", "led-on", "early", "blocked", "A", "-a", "a%20", "k%65pt"] {
+            for fields in ["", "Accept: text/html\r\n"] {
+                // The second one may be answered by what is remembered of the first.
+                let request = format!("GET /{name} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").repeat(2);
+                let host = server.address.to_string();
+                for (status, headers, text) in answers(&server, "", &request).await {
+                    all.push((request.clone(), status, headers, text.replace(&host, "HOST")));
+                }
+            }
+        }
+        assert_eq!(all.len(), 48);
+        seen_by_both.push(all);
+    }
+    for (on_the_fast_path, by_the_dispatcher) in seen_by_both[0].iter().zip(&seen_by_both[1]) {
+        assert_eq!(on_the_fast_path, by_the_dispatcher);
     }
 }
 

@@ -1,5 +1,6 @@
 mod analytics;
 mod authentication;
+mod blocked_hosts;
 mod child_keys;
 mod connections;
 mod edge;
@@ -21,6 +22,8 @@ mod qr;
 mod quotas;
 mod rate_limits;
 mod redirect;
+mod redirect_changes;
+mod redirect_options;
 mod robustness;
 mod root_key;
 mod rotation;

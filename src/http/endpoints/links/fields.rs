@@ -249,7 +249,12 @@ fn target(api: &Api, fields: &mut BodyFields<'_>, name: &str) -> Option<TargetUr
 
 fn parsed_url(api: &Api, fields: &mut BodyFields<'_>, name: &str, text: &str) -> Option<TargetUrl> {
     let parsed = TargetUrl::parse(text, &api.base_url);
-    parsed.map_err(|error| fields.faults.at(pointer(name), error.to_string())).ok()
+    let url = parsed.map_err(|error| fields.faults.at(pointer(name), error.to_string())).ok()?;
+    if api.blocked_hosts.list().has_host_of(url.as_str()) {
+        fields.faults.at(pointer(name), "must not lead to a host that the operator of this service has blocked");
+        return None;
+    }
+    Some(url)
 }
 
 /// The text of `data`, which must be an object.
