@@ -26,7 +26,7 @@ pub use self::export::export;
 pub use self::import::{Checked, Imported, check, fill, import};
 
 /// The format of the file. A release with a newer one reads the older ones too.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Why a file was not written, or not read.
 #[derive(Debug, Error)]
@@ -41,6 +41,8 @@ pub enum TransferError {
     Complete(PathBuf),
     #[error("{} is an export of another store: name another file, or delete it", .0.display())]
     OtherStore(PathBuf),
+    #[error("{} was begun by another release: name another file, or delete it", .0.display())]
+    OtherRelease(PathBuf),
     #[error("{} is incomplete: run the export again, it resumes", .0.display())]
     Incomplete(PathBuf),
     #[error("{}, line {line}: {reason}", path.display())]
@@ -104,7 +106,12 @@ impl Counts {
             RecordV1::Key(_) => &mut self.keys,
             RecordV1::Link(_) => &mut self.links,
             RecordV1::Usage { .. } | RecordV1::Day { .. } | RecordV1::Label { .. } => &mut self.counters,
-            RecordV1::KeyUse { .. } | RecordV1::Cursor { .. } | RecordV1::Name { .. } => &mut self.others,
+            RecordV1::KeyUse { .. }
+            | RecordV1::Cursor { .. }
+            | RecordV1::Name { .. }
+            | RecordV1::KeptName { .. }
+            | RecordV1::Revision { .. }
+            | RecordV1::Deletion { .. } => &mut self.others,
         } += 1;
     }
 }

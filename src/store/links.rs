@@ -73,6 +73,7 @@ pub trait LinkStore: Send + Sync + 'static {
     /// Creates a link and counts it in its owner's month, both or neither. Returns the month's count with this link.
     ///
     /// The link has the id of `link`, except if its slug has the form of an id that was never used: then that is its id.
+    /// Its revision is the first, or goes on from that of the deleted link of this name; that of `link` does not matter.
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
 
     /// Keeps the name of a deleted link for another key: `to`. Returns `false` if a link has the name or it is not kept.
@@ -89,7 +90,8 @@ pub trait LinkStore: Send + Sync + 'static {
     /// link; other nodes get the change within 2 s.
     async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError>;
 
-    /// Deletes a link if it still has this revision. It is never refused because of too many revisions.
+    /// Deletes a link if it still has this revision. The caller sets `updated_at` to now: it is the time of the deletion.
+    /// It is never refused because of too many revisions.
     async fn delete_link(&self, link: Link) -> Result<(), UpdateLinkError>;
 
     /// Removes what is counted of links that were deleted before `before`, some at a time; `false` when none is left.

@@ -17,7 +17,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use thiserror::Error;
 
-pub use self::links::{CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkStore, UpdateLinkError};
+pub use self::links::{
+    CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkStore, MAX_REVISIONS, REVISIONS_KEPT_DAYS,
+    UpdateLinkError,
+};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};

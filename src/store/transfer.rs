@@ -10,7 +10,7 @@ use super::StoreError;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{Dimension, NodeId, Position};
 use crate::domain::key::{ApiKey, KeyId};
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
 
 /// The name of the root key's id.
 pub const ROOT_KEY: &str = "root_key";
@@ -32,6 +32,23 @@ pub enum Record {
         at: Timestamp,
     },
     Link(Link),
+    /// A name that no link has: it is kept for this key, whose next link of that name has a later revision. Without an
+    /// owner, it is the id of a deleted link that had another name, and no link ever has it again.
+    KeptName {
+        name: LinkName,
+        owner: Option<KeyId>,
+        revision: Revision,
+    },
+    /// A link as it was until a change or its deletion, for hits that are not counted yet.
+    Revision {
+        link: Link,
+        replaced_at: Timestamp,
+    },
+    /// A deleted link whose counts are to be removed.
+    Deletion {
+        link: ShortId,
+        at: Timestamp,
+    },
     /// What a key has used in a month.
     Usage {
         metric: Metric,
@@ -85,14 +102,20 @@ pub enum Section {
     Labels,
     Cursors,
     Names,
+    KeptNames,
+    Revisions,
+    Deletions,
 }
 
 impl Section {
     /// In the order of an export. Names come last: a store without a root key is incomplete.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Keys,
         Self::KeyUses,
         Self::Links,
+        Self::KeptNames,
+        Self::Revisions,
+        Self::Deletions,
         Self::LinksCreated,
         Self::HitsServed,
         Self::WebhookDeliveries,

@@ -22,8 +22,12 @@ pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> R
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
     let partial = match partial(path, &file)? {
-        Some(partial) if partial.header.root_key == root_key => partial,
-        Some(_) => return Err(TransferError::OtherStore(path.to_owned())),
+        Some(partial) if partial.header.root_key != root_key => {
+            return Err(TransferError::OtherStore(path.to_owned()));
+        }
+        // Its first line promises records of that format only.
+        Some(partial) if partial.header.format != FORMAT => return Err(TransferError::OtherRelease(path.to_owned())),
+        Some(partial) => partial,
         None => {
             let version = env!("CARGO_PKG_VERSION").to_owned();
             let header = Header { format: FORMAT, id: Uuid::new_v4(), version, at: Time(now), root_key };

@@ -18,8 +18,9 @@ use crate::threads::in_background;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Incremented when an older program would misread what this one writes.
-const LAYOUT: u8 = 1;
+/// Incremented when an older program would misread what this one writes. Since 2, links change and have names: 0.1.0 knows
+/// neither, and refuses the store. What 0.1.0 has written is read as it is.
+const LAYOUT: u8 = 2;
 
 /// Opening replays the journals: the current one, and older ones that are not flushed from memory yet. So memory is
 /// flushed whenever this much was written since the last flush, and an older journal at once. About one journal of this
@@ -84,8 +85,7 @@ impl Opened {
             ));
         }
         let meta = keyspaces::open_meta(&database)?;
-        // Before any keyspace is created.
-        check_layout(&database, &meta)?;
+        check_layout(&meta)?;
         Ok(Self { database, meta, directory: directory.to_owned() })
     }
 
@@ -97,11 +97,13 @@ impl Opened {
 
     /// The engine, for use.
     pub fn into_engine(self) -> Result<(Engine, Gone), StoreError> {
-        let Self { database, meta: _, directory } = self;
+        let Self { database, meta, directory } = self;
         let directory = directory.as_path();
         let (sender, gone) = oneshot::channel();
         // The content of the newest journal is in memory again, and new rows are appended to it.
         let unflushed = AtomicU64::new(newest_journal(directory).unwrap_or_default());
+        // Before any keyspace is created that an older program does not know.
+        write_layout(&database, &meta)?;
         let keyspaces = Keyspaces::open(&database)?;
         let known_links = Arc::new(KnownLinks::open(&database, &keyspaces.meta, &keyspaces.links, directory)?);
         let engine = Engine {
@@ -193,22 +195,28 @@ impl Engine {
     }
 }
 
-/// Refuses a store that a later program has written, and writes the layout version of a new one.
-fn check_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> {
+/// Refuses a store that a later program has written.
+fn check_layout(meta: &Keyspace) -> Result<(), StoreError> {
     let written = meta.get(row_keys::LAYOUT).map_err(|error| engine_error(&error))?;
     match written.as_deref() {
-        Some([..=LAYOUT]) => Ok(()),
+        None | Some([..=LAYOUT]) => Ok(()),
         Some(other) => {
             let layout = row_keys::hex(other);
             let reason = format!("a later version has written it, in layout {layout}; this one knows {LAYOUT:02x}");
             Err(StoreError::Unavailable(reason))
         }
-        None => {
-            let mut batch = durable_batch(database, 1);
-            batch.insert(meta, row_keys::LAYOUT, [LAYOUT]);
-            batch.commit().map_err(|error| engine_error(&error))
-        }
     }
+}
+
+/// Writes the layout version of a new store, or of one that an older program has written.
+fn write_layout(database: &Database, meta: &Keyspace) -> Result<(), StoreError> {
+    let written = meta.get(row_keys::LAYOUT).map_err(|error| engine_error(&error))?;
+    if written.as_deref() == Some(&[LAYOUT]) {
+        return Ok(());
+    }
+    let mut batch = durable_batch(database, 1);
+    batch.insert(meta, row_keys::LAYOUT, [LAYOUT]);
+    batch.commit().map_err(|error| engine_error(&error))
 }
 
 /// The length of the journal that the engine appends to.
@@ -263,6 +271,6 @@ mod tests {
             engine.keyspaces.meta.insert(row_keys::LAYOUT, [written]).unwrap();
         }
         let refused = Engine::open(&path, 1 << 20).err().unwrap().to_string();
-        assert!(refused.contains("a later version has written it, in layout 02; this one knows 01"), "{refused}");
+        assert!(refused.contains("a later version has written it, in layout 03; this one knows 02"), "{refused}");
     }
 }

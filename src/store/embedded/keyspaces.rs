@@ -7,7 +7,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
 use super::database::engine_error;
 use crate::store::StoreError;
-use crate::store::records::{counts, labels};
+use crate::store::records::{counts, labels, link_names};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -42,6 +42,13 @@ keyspaces! {
     meta: "meta", small;
     /// Link by short id.
     links: "links", read_by_id;
+    /// What is known of a name that is not the id of a live link: the id of the link that has it, or for whom it is kept.
+    link_names: link_names::TABLE, looked_up;
+    /// Link as it was, by id and revision.
+    link_revisions: "link_revisions", small;
+    /// Links by expiry and by deletion; earlier revisions by the time when they were replaced. The first byte of the row key
+    /// says which.
+    link_times: "link_times", small;
     /// Key by id; key id by secret hash; what a key sees; what a key has created. The first byte of the row key says
     /// which.
     keys: "keys", small;

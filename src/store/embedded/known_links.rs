@@ -1,13 +1,18 @@
 //! The ids of all links, and what redirects need of them, available without waiting. Neither a request for an unknown
 //! id nor a redirect to a link that is in memory needs a look-up in the engine, or another thread.
 //!
-//! An index in memory has all names, and for each the position of the link's record in a file ([`records`]). An id that
+//! An index in memory has all names, and for each the position of the link's record in a file ([`records`]). A name that
 //! is not in the index does not exist. The kernel decides which parts of the file are in memory: a record in memory is
-//! read at once, and any other link is looked up. Links never change and are never deleted, and so are their records.
+//! read at once, and any other link is looked up.
+//!
+//! Records never change. A change of a link takes away the position of its record before the commit, so that the link is
+//! looked up from then on, and sets that of a new record after the commit, before the change is answered. So nobody
+//! reads an old record after a new one. A deleted link stays in the index, without a record. Kept names, and ids of
+//! links that have another name, are in the index too: so a name that is not in it is free.
 //!
 //! The index is written beside the store at a clean end and read at the next start. After a crash, or when the index
-//! has more than two parts, index and records are rebuilt from the links in the background (`link_index.rs`). Until the
-//! index is complete, no id is reported as absent.
+//! has more than two parts, or when most records were replaced, index and records are rebuilt from the links in the
+//! background (`link_index.rs`). Until the index is complete, no name is reported as absent.
 
 mod index;
 mod index_file;
@@ -16,13 +21,13 @@ mod records;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fjall::{Database, Keyspace};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use self::index::Index;
+use self::index::{Index, LOOK_UP};
 use self::records::DestinationFile;
 use super::database::{durable_batch, engine_error};
 use crate::domain::link::{Destination, LinkName};
@@ -48,13 +53,24 @@ pub struct KnownLinks {
     seed: u64,
     /// New ids go to the last one that is set.
     indices: [OnceLock<Index>; INDICES],
+    /// Held while a name is inserted, so that no name is ever in two indices.
+    insertion: Mutex<()>,
     is_complete: AtomicBool,
     records: DestinationFile,
+    counts: RecordCounts,
 }
 
-/// A new link, whose record is appended once the link is durable.
+/// How many records the file has.
+#[derive(Default)]
+struct RecordCounts {
+    written: AtomicU64,
+    /// Those that no name has any more.
+    replaced: AtomicU64,
+}
+
+/// A link as it is after a commit, whose record is appended once the commit is durable.
 pub struct NewDestination {
-    name: LinkName,
+    pub name: LinkName,
     record: Vec<u8>,
 }
 
@@ -93,10 +109,18 @@ impl KnownLinks {
         let _ = indices[0].set(Index::new(capacity));
         let seed = u64::from_le_bytes(random()?);
         let records = DestinationFile::create(&records_path(directory), random()?);
-        Ok(Self { path: path(directory), seed, indices, is_complete: AtomicBool::new(false), records })
+        Ok(Self {
+            path: path(directory),
+            seed,
+            indices,
+            insertion: Mutex::default(),
+            is_complete: AtomicBool::new(false),
+            records,
+            counts: RecordCounts::default(),
+        })
     }
 
-    /// Whether there is certainly no link with this id.
+    /// Whether there is certainly no link with this name, and never was one.
     pub fn lacks(&self, name: &LinkName) -> bool {
         // A caller that knows of a new id got it from the thread that inserted it, so it sees the insertion.
         self.is_complete() && self.position(name).is_none()
@@ -104,35 +128,67 @@ impl KnownLinks {
 
     /// What a redirect needs of a link, if it is in memory.
     pub fn get(&self, name: &LinkName) -> Option<Destination> {
-        let position = self.position(name).filter(|position| *position > 0)?;
+        let position = self.position(name).filter(|position| *position > LOOK_UP)?;
         self.records.read(name, position)
     }
 
-    /// Adds an id; to be called before its link is committed. Returns what to pass to [`place`](Self::place) after the
+    /// Adds a name; to be called before its link is committed. Returns what to pass to [`place`](Self::place) after the
     /// commit, unless the link is too long for a record.
     pub fn insert(&self, link: &Destination) -> Option<NewDestination> {
         self.insert_name(&link.name);
         destinations::encode(link).map(|record| NewDestination { name: link.name, record })
     }
 
-    /// Adds the records of links that are committed.
+    /// From now on, the link of this name is looked up, until a record of it is placed. To be called before a change of
+    /// the link is committed.
+    pub fn look_up(&self, name: &LinkName) {
+        self.insert_name(name);
+        self.set_position(name, LOOK_UP);
+    }
+
+    /// Adds the records of links that are committed, one of each link. Only the thread that commits calls this, before
+    /// its next commit.
     pub fn place(&self, links: &[NewDestination]) {
+        self.append(links, |name, position| self.set_position(name, position));
+    }
+
+    /// Adds the records of links that were read from the store, except where a commit was faster.
+    pub fn place_stored(&self, links: &[NewDestination]) {
+        self.append(links, |name, position| {
+            let hash = self.hash(name);
+            if !self.indices().any(|index| index.place_first(hash, position)) {
+                self.counts.replaced.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Appends records, and calls `place` with the position of each. If that fails, the links are looked up.
+    fn append(&self, links: &[NewDestination], place: impl Fn(&LinkName, u64)) {
         if links.is_empty() {
             return;
         }
         let records: Vec<u8> = links.iter().flat_map(|link| &link.record).copied().collect();
         let Some(mut position) = self.records.append(&records) else { return };
+        self.counts.written.fetch_add(links.len() as u64, Ordering::Relaxed);
         for link in links {
-            let hash = self.hash(&link.name);
-            self.indices().for_each(|index| index.place(hash, position));
+            place(&link.name, position);
             position += link.record.len() as u64;
         }
     }
 
-    /// Adds a link that was read from the store. `destination` is `None` for a link that is too long for a record.
+    fn set_position(&self, name: &LinkName, position: u64) {
+        let hash = self.hash(name);
+        let before = self.indices().find_map(|index| index.place(hash, position));
+        if before.is_some_and(|before| before > LOOK_UP) {
+            self.counts.replaced.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds a link that was read from the store. `destination` is `None` for a link that is too long for a record. Returns
+    /// what to pass to [`place_stored`](Self::place_stored).
     pub fn insert_stored(&self, name: &LinkName, destination: Option<&Destination>) -> Option<NewDestination> {
         match destination {
-            // A link that was created meanwhile has its record already, or gets it with its commit.
+            // A link that was created or changed meanwhile has its record already, or gets it with its commit.
             Some(link) if self.position(name).is_none() => self.insert(link),
             Some(_) => None,
             None => {
@@ -160,7 +216,7 @@ impl KnownLinks {
     /// Writes the index's file for the next start if that is faster than a rebuild. Returns its stamp: once the store
     /// has it, no link may be created any more.
     pub fn save(&self) -> Result<Option<Stamp>, StoreError> {
-        let is_whole = self.is_complete() && self.records.are_whole();
+        let is_whole = self.is_complete() && self.records.are_whole() && !self.counts.is_mostly_garbage();
         if self.len() < MIN_SAVED_IDS || self.indices().count() > MAX_SAVED_INDICES || !is_whole {
             return Ok(None);
         }
@@ -169,8 +225,11 @@ impl KnownLinks {
         Ok(Some(stamp))
     }
 
-    fn insert_name(&self, name: &LinkName) {
+    /// Adds a name without a record.
+    pub fn insert_name(&self, name: &LinkName) {
         let hash = self.hash(name);
+        // It guards no data, so a panic cannot leave anything half done.
+        let _alone = self.insertion.lock().unwrap_or_else(PoisonError::into_inner);
         if self.indices().any(|index| index.find(hash).is_some()) {
             return;
         }
@@ -197,6 +256,14 @@ impl KnownLinks {
 
     fn hash(&self, name: &LinkName) -> u64 {
         name.words().fold(self.seed, |hash, word| mixed(hash ^ word))
+    }
+}
+
+impl RecordCounts {
+    /// Whether more than half of the records were replaced.
+    fn is_mostly_garbage(&self) -> bool {
+        let [written, replaced] = [&self.written, &self.replaced].map(|count| count.load(Ordering::Relaxed));
+        replaced > written / 2
     }
 }
 

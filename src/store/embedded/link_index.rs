@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use fjall::Readable;
+use fjall::{Guard, Readable};
 
 use super::database::engine_error;
 use super::engine::Engine;
@@ -49,16 +49,22 @@ pub fn save(engine: &Engine) -> Result<(), StoreError> {
 /// A rebuild in the background.
 struct Rebuild {
     engine: Weak<Engine>,
-    /// The last id that was read.
-    last: ShortId,
+    /// The last row that was read.
+    last: RowReached,
     began: Instant,
+}
+
+/// How far a rebuild has read: first the links, then the names.
+enum RowReached {
+    Link(ShortId),
+    Name(Vec<u8>),
 }
 
 impl Rebuild {
     fn run(mut self) {
         while let Some(engine) = self.engine.upgrade() {
-            match read_page(&engine, Some(self.last)) {
-                Ok(Some(id)) => self.last = id,
+            match read_page(&engine, Some(&self.last)) {
+                Ok(Some(last)) => self.last = last,
                 Ok(None) => return self.log_end(&engine),
                 Err(error) => return log_failure(&error),
             }
@@ -79,8 +85,21 @@ fn log_failure(error: &dyn Display) {
     tracing::error!(%error, "store: unknown ids are looked up on disk until the next restart");
 }
 
+/// Adds a page to the index; returns the last row of it, or `None` after the last page.
+fn read_page(engine: &Engine, after: Option<&RowReached>) -> Result<Option<RowReached>, StoreError> {
+    let after = match after {
+        None => None,
+        Some(RowReached::Link(id)) => Some(*id),
+        Some(RowReached::Name(name)) => return read_names(engine, Bound::Excluded(name.as_slice())),
+    };
+    match read_links(engine, after)? {
+        Some(last) => Ok(Some(RowReached::Link(last))),
+        None => read_names(engine, Bound::Unbounded),
+    }
+}
+
 /// Adds a page of links to the index; returns the id of the last one, or `None` after the last page.
-fn read_page(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>, StoreError> {
+fn read_links(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>, StoreError> {
     let known = &engine.known_links;
     let from = after.map_or(Bound::Unbounded, |id| Bound::Excluded(id.0));
     let rows = engine.database.snapshot().range(&engine.keyspaces.links, (from, Bound::Unbounded));
@@ -95,11 +114,34 @@ fn read_page(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>,
             let destination = LinkTable::destination_in(&value);
             let name = destination.as_ref().map_or(LinkName::from(id), |destination| destination.name);
             found.extend(known.insert_stored(&name, destination.as_ref()));
+            // A link with another name: no other link gets its id.
+            if name != LinkName::from(id) {
+                known.insert_name(&id.into());
+            }
         }
     }
-    known.place(&found);
-    if rows_read == PAGE && last.is_some() {
-        return Ok(last);
+    known.place_stored(&found);
+    Ok(last.filter(|_| rows_read == PAGE))
+}
+
+/// Adds a page of names to the index. The names of links are there already, unless the link is too long for one row.
+fn read_names(engine: &Engine, from: Bound<&[u8]>) -> Result<Option<RowReached>, StoreError> {
+    let known = &engine.known_links;
+    let rows = engine.database.snapshot().range::<&[u8], _>(&engine.keyspaces.link_names, (from, Bound::Unbounded));
+    let (mut rows_read, mut last) = (0, None);
+    for row in rows.take(PAGE) {
+        yield_periodically();
+        let key = Guard::key(row).map_err(|e| engine_error(&e))?;
+        rows_read += 1;
+        if let Some(name) = std::str::from_utf8(&key).ok().and_then(LinkName::parse) {
+            known.insert_name(&name);
+        }
+        last = Some(key);
+    }
+    if rows_read == PAGE
+        && let Some(last) = last
+    {
+        return Ok(Some(RowReached::Name(last.to_vec())));
     }
     known.set_complete();
     Ok(None)
@@ -112,7 +154,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::engine::Gone;
-    use super::super::known_links::tests::{destination, finds_all, id, name, reads_without_waiting};
+    use super::super::known_links::tests::{destination, finds_all, name, reads_without_waiting};
     use super::super::known_links::{KnownLinks, MIN_SAVED_IDS, files};
     use super::super::tables::EmbeddedTables;
     use super::*;
@@ -192,7 +234,7 @@ mod tests {
         create(&tables, 1..2);
         let known = &tables.engine.known_links;
         assert!(!known.lacks(&name(1)) && known.get(&name(1)).is_none());
-        assert_eq!(tables.links.get(id(1)).unwrap(), Some(link(1)));
+        assert_eq!(tables.links.get(&name(1)).unwrap(), Some(link(1)));
         save(&tables.engine).unwrap();
     }
 

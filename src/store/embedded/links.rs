@@ -1,26 +1,37 @@
-//! Links by short id.
+//! Links by id and by name.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
-use fjall::{Database, Keyspace};
+use fjall::{Database, Keyspace, Readable, Snapshot};
 
 use super::database::engine_error;
 use super::engine::Engine;
 use super::known_links::KnownLinks;
+use super::link_names::LinkNameTable;
+use super::link_remains::note_deletion;
+use super::link_revisions::LinkRevisionTable;
 use super::overflow::{self, FirstRow};
 use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
-use crate::domain::link::{Destination, Link, ShortId};
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::KeyId;
+use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
-use crate::store::records::links as records;
+use crate::store::records::link_names::NameState;
+use crate::store::records::row_keys::{self, LINK_EXPIRIES};
+use crate::store::records::{corrupt, links as records};
 use crate::store::transfer::Metric;
-use crate::store::{CreateLinkError, StoreError};
+use crate::store::{CreateLinkError, ExpiredLink, StoreError, UpdateLinkError};
 
 /// Links, which are counted in their owner's month when they are created.
 pub struct LinkTable {
     database: Database,
     links: Keyspace,
+    times: Keyspace,
     known: Arc<KnownLinks>,
+    pub names: LinkNameTable,
+    pub revisions: LinkRevisionTable,
     usage: UsageTable,
 }
 
@@ -29,7 +40,10 @@ impl LinkTable {
         Self {
             database: engine.database.clone(),
             links: engine.keyspaces.links.clone(),
+            times: engine.keyspaces.link_times.clone(),
             known: Arc::clone(&engine.known_links),
+            names: LinkNameTable::new(engine),
+            revisions: LinkRevisionTable::new(engine),
             usage: usage.clone(),
         }
     }
@@ -40,10 +54,6 @@ impl LinkTable {
         link: &Link,
         limit: MonthlyLimit,
     ) -> Result<Result<u64, CreateLinkError>, StoreError> {
-        // The index of known links shows for nearly every new id that it is free.
-        if !self.known.lacks(&link.name()) && transaction.row(&self.links, link.id.0)?.is_some() {
-            return Ok(Err(CreateLinkError::NameTaken));
-        }
         let month = link.created_at.month();
         let current = self.usage.used(transaction, link.owner, month, Metric::LinksCreated)?;
         if let Some(limit) = limit
@@ -51,30 +61,187 @@ impl LinkTable {
         {
             return Ok(Err(CreateLinkError::QuotaExceeded { limit, current }));
         }
-        self.insert(transaction, link)?;
+        let Some((id, revision)) = self.settle(transaction, link)? else {
+            return Ok(Err(CreateLinkError::NameTaken));
+        };
+        if (id, revision) == (link.id, link.revision) {
+            self.insert(transaction, link)?;
+        } else {
+            self.insert(transaction, &Link { id, revision, ..link.clone() })?;
+        }
         self.usage.set(transaction, link.owner, month, Metric::LinksCreated, current + 1)?;
         Ok(Ok(current + 1))
     }
 
-    /// Writes a link, and adds it to the known links.
+    /// The id and the first revision of a new link; `None` if its name or its generated id is taken.
+    fn settle(&self, transaction: &Transaction<'_>, link: &Link) -> Result<Option<(ShortId, Revision)>, StoreError> {
+        let generated = |revision| Ok(self.is_free(transaction, link.id)?.then_some((link.id, revision)));
+        let Some(slug) = link.slug else { return generated(Revision::FIRST) };
+        if let Some(id) = slug.as_id()
+            && self.is_free(transaction, id)?
+        {
+            return Ok(Some((id, Revision::FIRST)));
+        }
+        let state = if self.known.lacks(&slug) { None } else { self.names.get(transaction, &slug)? };
+        match state {
+            Some(NameState::Kept { owner, revision }) if owner == link.owner => generated(revision.next()),
+            // It is the id of a link.
+            None if slug.as_id().is_some() => Ok(None),
+            None => generated(Revision::FIRST),
+            Some(NameState::Kept { .. } | NameState::Live(_) | NameState::Used) => Ok(None),
+        }
+    }
+
+    /// Whether an id was never used, neither as an id nor as a name. The index of known links shows it for nearly every
+    /// new id.
+    fn is_free(&self, transaction: &Transaction<'_>, id: ShortId) -> Result<bool, StoreError> {
+        let name = LinkName::from(id);
+        Ok(self.known.lacks(&name)
+            || transaction.row(&self.links, id.0)?.is_none() && self.names.get(transaction, &name)?.is_none())
+    }
+
+    /// Writes a new link, and adds it to the known links.
     pub fn insert(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
-        let row = records::encode(link)?;
+        let (row, name) = (records::encode(link)?, link.name());
+        if name != LinkName::from(link.id) {
+            // No link is ever generated with the id of this one: so the id is known too.
+            self.known.insert_name(&link.id.into());
+            self.names.put(transaction, &name, NameState::Live(link.id))?;
+        }
+        self.put_expiry(transaction, link)?;
         transaction.makes_known(self.known.insert(&Destination::from(link)));
         overflow::insert(transaction, &self.links, &link.id.0, &row)
     }
 
-    /// Writes a link unless there is one with its id; returns that one then.
-    pub fn insert_if_absent(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<Option<Link>, StoreError> {
-        // Nearly all are new, and the index of known links shows it.
-        let existing = if self.known.lacks(&link.name()) { None } else { self.read(transaction, &link.id.0)? };
-        if existing.is_none() {
-            self.insert(transaction, link)?;
-        }
-        Ok(existing)
+    fn put_expiry(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
+        let Some(expires_at) = link.options.expires_at else { return Ok(()) };
+        let row_key = row_keys::link_at(LINK_EXPIRIES, expires_at, link.id);
+        transaction.insert(&self.times, row_key, link.name().as_bytes())
     }
 
-    /// One look-up for all but the longest links.
-    pub fn get(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+    /// Removes the rows of a link as it was before a change.
+    fn remove(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
+        let name = link.name();
+        self.known.look_up(&name);
+        transaction.forgets(&name);
+        if let Some(expires_at) = link.options.expires_at {
+            transaction.remove(&self.times, row_keys::link_at(LINK_EXPIRIES, expires_at, link.id));
+        }
+        overflow::remove(records::TABLE, transaction, &self.links, &link.id.0)
+    }
+
+    pub fn update(
+        &self,
+        transaction: &mut Transaction<'_>,
+        link: &Link,
+    ) -> Result<Result<(), UpdateLinkError>, StoreError> {
+        let before = self.read(transaction, &link.id.0)?;
+        let is_next = |before: &Link| (before.revision.next(), before.name()) == (link.revision, link.name());
+        let Some(before) = before.filter(is_next) else { return Ok(Err(UpdateLinkError::Conflict)) };
+        let (has_webhooks, now) = (!before.webhooks.is_empty(), link.updated_at);
+        if has_webhooks && !self.revisions.has_room(transaction, link.id, now)? {
+            return Ok(Err(UpdateLinkError::TooManyRevisions));
+        }
+        let row = records::encode(link)?;
+        if has_webhooks {
+            self.revisions.put(transaction, &before, now)?;
+        }
+        self.remove(transaction, &before)?;
+        self.put_expiry(transaction, link)?;
+        transaction.makes_known(self.known.insert(&Destination::from(link)));
+        overflow::insert(transaction, &self.links, &link.id.0, &row).map(Ok)
+    }
+
+    /// Deletes a link at the time of its `updated_at`.
+    pub fn delete(
+        &self,
+        transaction: &mut Transaction<'_>,
+        link: &Link,
+    ) -> Result<Result<(), UpdateLinkError>, StoreError> {
+        let before = self.read(transaction, &link.id.0)?;
+        let Some(before) = before.filter(|before| before.revision == link.revision) else {
+            return Ok(Err(UpdateLinkError::Conflict));
+        };
+        let (name, owner, revision) = (before.name(), before.owner, before.revision);
+        if !before.webhooks.is_empty() {
+            self.revisions.put(transaction, &before, link.updated_at)?;
+        }
+        self.remove(transaction, &before)?;
+        self.names.put(transaction, &name, NameState::Kept { owner, revision })?;
+        if name != LinkName::from(link.id) {
+            self.names.put(transaction, &link.id.into(), NameState::Used)?;
+        }
+        note_deletion(transaction, &self.times, link.id, link.updated_at).map(Ok)
+    }
+
+    pub fn keep_name_for(
+        &self,
+        transaction: &mut Transaction<'_>,
+        name: &LinkName,
+        to: KeyId,
+    ) -> Result<bool, StoreError> {
+        let Some(NameState::Kept { revision, .. }) = self.names.get(transaction, name)? else { return Ok(false) };
+        self.names.put(transaction, name, NameState::Kept { owner: to, revision }).map(|()| true)
+    }
+
+    /// Writes a link of an import unless it is there. Returns `false` if another one has its id or its name.
+    pub fn import(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<bool, StoreError> {
+        let name = link.name();
+        // Nearly all are new, and the index of known links shows it.
+        let is_free = |name| self.known.lacks(name);
+        if !is_free(&name) || !is_free(&link.id.into()) {
+            if let Some(existing) = self.read(transaction, &link.id.0)? {
+                return Ok(existing == *link);
+            }
+            let is_link = |name: &LinkName| name.as_id().is_some_and(|id| id != link.id);
+            let names = [name, link.id.into()].map(|name| self.names.get(transaction, &name));
+            for state in names {
+                if state?.is_some() {
+                    return Ok(false);
+                }
+            }
+            if is_link(&name) && self.read(transaction, name.as_bytes())?.is_some() {
+                return Ok(false);
+            }
+        }
+        self.insert(transaction, link).map(|()| true)
+    }
+
+    /// Writes the state of a name of an import unless it is there. Returns `false` if it has another one.
+    pub fn import_name(
+        &self,
+        transaction: &mut Transaction<'_>,
+        name: &LinkName,
+        state: NameState,
+    ) -> Result<bool, StoreError> {
+        if let Some(existing) = self.names.get(transaction, name)? {
+            return Ok(existing == state);
+        }
+        if let Some(id) = name.as_id()
+            && transaction.row(&self.links, id.0)?.is_some()
+        {
+            return Ok(false);
+        }
+        self.known.insert_name(name);
+        self.names.put(transaction, name, state).map(|()| true)
+    }
+
+    /// One look-up for all but the longest links, if the link has its id as its name.
+    pub fn get(&self, name: &LinkName) -> Result<Option<Link>, StoreError> {
+        if let Some(id) = name.as_id()
+            && let Some(link) = self.get_by_id(id)?
+        {
+            // A path that is the id of a link with another name leads nowhere.
+            return Ok(Some(link).filter(|link| link.name() == *name));
+        }
+        match self.names.get_now(name)? {
+            // It may have been deleted meanwhile.
+            Some(NameState::Live(id)) => Ok(self.get_by_id(id)?.filter(|link| link.name() == *name)),
+            _ => Ok(None),
+        }
+    }
+
+    fn get_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let Some(row) = self.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
         match overflow::first_row(records::TABLE, &row)? {
             FirstRow::Whole(value) => records::decode(value).map(Some),
@@ -83,10 +250,43 @@ impl LinkTable {
         }
     }
 
+    /// The link as it was at a revision, if that is kept or current.
+    pub fn at(&self, from: &impl RowReader, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
+        match self.read(from, &id.0)?.filter(|link| link.revision == revision) {
+            Some(current) => Ok(Some(current)),
+            None => self.revisions.get(from, id, revision),
+        }
+    }
+
     /// Reads the link at a row key.
     pub fn read(&self, from: &impl RowReader, key: &[u8]) -> Result<Option<Link>, StoreError> {
         let value = overflow::get(records::TABLE, from, &self.links, key)?;
         value.map(|value| records::decode(&value)).transpose()
+    }
+
+    /// Links that expired before `before`, after `after`.
+    pub fn expired(
+        &self,
+        from: &Snapshot,
+        before: Timestamp,
+        after: Option<ExpiredLink>,
+        limit: usize,
+    ) -> Result<Vec<ExpiredLink>, StoreError> {
+        let all = row_keys::links_before(LINK_EXPIRIES, before);
+        let first = after.map_or(Bound::Included(all.start), |after| {
+            Bound::Excluded(row_keys::link_at(LINK_EXPIRIES, after.expires_at, after.id))
+        });
+        if matches!(&first, Bound::Excluded(first) if *first >= all.end) {
+            return Ok(Vec::new());
+        }
+        let rows = from.range(&self.times, (first, Bound::Excluded(all.end))).take(limit);
+        let expired = rows.map(|row| {
+            let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
+            let (expires_at, id, _) = row_keys::link_at_of(&key)?;
+            let name = std::str::from_utf8(&value).ok().and_then(LinkName::parse);
+            Ok(ExpiredLink { expires_at, id, name: name.ok_or_else(|| corrupt("link_times", &"not a name"))? })
+        });
+        expired.collect()
     }
 
     /// What a redirect needs of the link in a row; `None` if the link takes several rows or can't be read.

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::readers::{LOOK_UP_THREADS, ThreadPool};
 use super::tables::EmbeddedTables;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Link, LinkName};
 use crate::store::StoreError;
 
 /// Waiting look-ups for each reader before another reader is started.
@@ -24,7 +24,7 @@ pub struct LookUps {
 
 #[derive(Default)]
 struct LookUpQueue {
-    waiting: Vec<(ShortId, oneshot::Sender<FoundLink>)>,
+    waiting: Vec<(LinkName, oneshot::Sender<FoundLink>)>,
     readers: usize,
 }
 
@@ -34,11 +34,11 @@ impl LookUps {
     }
 
     /// Looks a link up on a reading thread.
-    pub async fn link(&self, tables: Arc<EmbeddedTables>, id: ShortId) -> FoundLink {
+    pub async fn link(&self, tables: Arc<EmbeddedTables>, name: LinkName) -> FoundLink {
         let (sender, answer) = oneshot::channel();
         let needs_reader = {
             let mut queue = self.queue();
-            queue.waiting.push((id, sender));
+            queue.waiting.push((name, sender));
             let needs_reader = queue.readers < LOOK_UP_THREADS && queue.waiting.len() > queue.readers * FOR_EACH_READER;
             queue.readers += usize::from(needs_reader);
             needs_reader
@@ -85,16 +85,16 @@ struct LookUpReader {
 impl LookUpReader {
     fn read(mut self, tables: &EmbeddedTables) {
         while let Some(share) = self.next() {
-            for (id, caller) in share {
+            for (name, caller) in share {
                 // A cancelled caller needs no answer.
-                let _ = caller.send(tables.links.get(id));
+                let _ = caller.send(tables.links.get(&name));
             }
         }
     }
 
     /// This reader's share of the waiting look-ups, the oldest first. `None` when none waits: the reader has ended
     /// then.
-    fn next(&mut self) -> Option<Vec<(ShortId, oneshot::Sender<FoundLink>)>> {
+    fn next(&mut self) -> Option<Vec<(LinkName, oneshot::Sender<FoundLink>)>> {
         let mut queue = self.look_ups.queue();
         if queue.waiting.is_empty() {
             queue.readers -= 1;
@@ -133,10 +133,10 @@ mod tests {
         let tables = Arc::new(EmbeddedTables::open(&directory.path().join("store")).0);
         let readers = Readers::start().unwrap();
         let look_ups = LookUps::new(readers.look_ups().clone());
-        let id = ShortId::parse("Abc1234").unwrap();
-        let mut first = Box::pin(look_ups.link(Arc::clone(&tables), id));
+        let name = LinkName::parse("Abc1234").unwrap();
+        let mut first = Box::pin(look_ups.link(Arc::clone(&tables), name));
         assert!(futures_util::poll!(&mut first).is_pending());
-        let mut second = Box::pin(look_ups.link(tables, id));
+        let mut second = Box::pin(look_ups.link(tables, name));
         assert!(futures_util::poll!(&mut second).is_pending());
         assert_eq!(look_ups.queue().readers, 1);
         drop(first);

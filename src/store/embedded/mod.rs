@@ -22,6 +22,9 @@ mod keyspaces;
 mod known_links;
 mod labels;
 mod link_index;
+mod link_names;
+mod link_remains;
+mod link_revisions;
 mod links;
 mod look_ups;
 mod lull;
@@ -184,30 +187,29 @@ impl LinkStore for EmbeddedStore {
         self.write(move |tables, transaction| tables.links.create(transaction, &link, limit)).await?
     }
 
-    async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
-        let Some(id) = name.as_id() else { return Ok(None) };
-        let tables = self.with_open(|open| Arc::clone(&open.tables))?;
-        self.look_ups.link(tables, id).await
+    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError> {
+        self.put(move |tables, transaction| tables.links.keep_name_for(transaction, &name, to)).await
     }
 
-    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError> {
-        todo!("{name} {to:?}")
+    async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
+        let tables = self.with_open(|open| Arc::clone(&open.tables))?;
+        self.look_ups.link(tables, name).await
     }
 
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
-        todo!("{id} {revision:?}")
+        self.read(move |tables, snapshot| tables.links.at(snapshot, id, revision)).await
     }
 
     async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError> {
-        todo!("{link:?}")
+        self.write(move |tables, transaction| tables.links.update(transaction, &link)).await?
     }
 
     async fn delete_link(&self, link: Link) -> Result<(), UpdateLinkError> {
-        todo!("{link:?}")
+        self.write(move |tables, transaction| tables.links.delete(transaction, &link)).await?
     }
 
     async fn remove_counts_of_deleted(&self, before: Timestamp) -> Result<bool, StoreError> {
-        todo!("{before}")
+        self.put(move |tables, transaction| tables.link_remains.remove(transaction, before)).await
     }
 
     async fn expired_links(
@@ -216,7 +218,7 @@ impl LinkStore for EmbeddedStore {
         after: Option<ExpiredLink>,
         limit: usize,
     ) -> Result<Vec<ExpiredLink>, StoreError> {
-        todo!("{before} {after:?} {limit}")
+        self.read(move |tables, snapshot| tables.links.expired(snapshot, before, after, limit)).await
     }
 
     fn definitely_absent(&self, name: &LinkName) -> bool {

@@ -49,6 +49,21 @@ pub fn insert(
     Ok(())
 }
 
+/// Removes all rows of a value.
+pub fn remove(
+    table: &'static str,
+    transaction: &mut Transaction<'_>,
+    keyspace: &Keyspace,
+    key: &[u8],
+) -> Result<(), StoreError> {
+    let Some(row) = transaction.row(keyspace, key)? else { return Ok(()) };
+    if let FirstRow::Begin { more, .. } = first_row(table, &row)? {
+        (1..=more).for_each(|number| transaction.remove(keyspace, [key, &[number]].concat()));
+    }
+    transaction.remove(keyspace, key);
+    Ok(())
+}
+
 /// Reads a whole value. `from` is a snapshot or a transaction, so that all rows are of the same time.
 pub fn get(
     table: &'static str,

@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::hits::HitTable;
 use super::key_uses::KeyUseTable;
 use super::keys::KeyTable;
+use super::link_remains::LinkRemains;
 use super::links::LinkTable;
 use super::names::NameTable;
 use super::usage::UsageTable;
@@ -19,6 +20,7 @@ use super::usage::UsageTable;
 pub struct EmbeddedTables {
     pub names: NameTable,
     pub links: LinkTable,
+    pub link_remains: LinkRemains,
     pub usage: UsageTable,
     pub keys: KeyTable,
     pub children: ChildTable,
@@ -39,6 +41,7 @@ impl EmbeddedTables {
         Self {
             names: NameTable::new(&engine),
             links: LinkTable::new(&engine, &usage),
+            link_remains: LinkRemains::new(&engine),
             children: ChildTable::new(&engine, &keys),
             key_uses: KeyUseTable::new(&engine),
             hits: HitTable::new(&engine, &counts, &usage, &deliveries),

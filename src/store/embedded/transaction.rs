@@ -9,6 +9,7 @@ use fjall::{Guard, Keyspace, Readable, Slice, Snapshot};
 use super::database::{durable_batch, engine_error};
 use super::engine::Engine;
 use super::known_links::NewDestination;
+use crate::domain::link::LinkName;
 use crate::store::StoreError;
 use crate::store::records::corrupt;
 
@@ -124,6 +125,11 @@ impl<'a> Transaction<'a> {
     /// Adds the place of a link's record to the known links after the commit.
     pub fn makes_known(&mut self, link: Option<NewDestination>) {
         self.new_links.extend(link);
+    }
+
+    /// A link of this name changes or is deleted: its record before is not added any more.
+    pub fn forgets(&mut self, name: &LinkName) {
+        self.new_links.retain(|link| link.name != *name);
     }
 
     /// The changes are durable once this returns.

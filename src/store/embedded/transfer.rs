@@ -15,8 +15,9 @@ use super::tables::EmbeddedTables;
 use super::transaction::Transaction;
 use crate::domain::hit::{DayCount, LabelCount, NodeId};
 use crate::domain::key::KeyId;
-use crate::domain::link::ShortId;
+use crate::domain::link::{LinkName, Revision, ShortId};
 use crate::store::StoreError;
+use crate::store::records::link_names::{self, NameState};
 use crate::store::records::row_keys::{self, short_id};
 use crate::store::records::{self, corrupt, counters};
 use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
@@ -95,6 +96,9 @@ impl SectionReader<'_> {
             Section::Keys => vec![(&keyspaces.keys, row_keys::KEYS)],
             Section::KeyUses => vec![(&keyspaces.meta, row_keys::KEY_USES)],
             Section::Links => vec![(&keyspaces.links, b"")],
+            Section::KeptNames => vec![(&keyspaces.link_names, b"")],
+            Section::Revisions => vec![(&keyspaces.link_revisions, b"")],
+            Section::Deletions => vec![(&keyspaces.link_times, row_keys::LINK_DELETIONS)],
             Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&keyspaces.usage, b"")],
             Section::Days => vec![(&keyspaces.counts, b""), (&keyspaces.days, b"")],
             Section::Labels => vec![(&keyspaces.counts, b""), (&keyspaces.labels, b"")],
@@ -142,6 +146,15 @@ impl SectionReader<'_> {
             // A longer key is that of an overflow row of a link.
             Section::Links if key.len() != ShortId::LENGTH => Vec::new(),
             Section::Links => self.tables.links.read(self.snapshot, key)?.map(Record::Link).into_iter().collect(),
+            Section::KeptNames => kept_name(key, value)?,
+            Section::Revisions => {
+                let revision = self.tables.links.revisions.read(self.snapshot, key)?;
+                revision.map(|(link, replaced_at)| Record::Revision { link, replaced_at }).into_iter().collect()
+            }
+            Section::Deletions => {
+                let (at, link, _) = row_keys::link_at_of(key)?;
+                vec![Record::Deletion { link, at }]
+            }
             Section::LinksCreated => usage(Metric::LinksCreated, key, value)?,
             Section::HitsServed => usage(Metric::HitsServed, key, value)?,
             Section::WebhookDeliveries => usage(Metric::WebhookDeliveries, key, value)?,
@@ -177,6 +190,18 @@ fn usage(metric: Metric, key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreE
     }
 }
 
+/// The record of a name that no link has.
+fn kept_name(key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreError> {
+    let name = std::str::from_utf8(key).ok().and_then(LinkName::parse);
+    let name = name.ok_or_else(|| corrupt(link_names::TABLE, &"not a name"))?;
+    Ok(match link_names::decode(value)? {
+        NameState::Kept { owner, revision } => vec![Record::KeptName { name, owner: Some(owner), revision }],
+        NameState::Used => vec![Record::KeptName { name, owner: None, revision: Revision::FIRST }],
+        // Its link has it.
+        NameState::Live(_) => Vec::new(),
+    })
+}
+
 fn day_record(DayCount { link, day, devices }: DayCount) -> Record {
     Record::Day { link, day, devices }
 }
@@ -206,9 +231,14 @@ impl RecordWriter<'_, '_> {
             }
             Record::KeyUse { key, at } => tables.key_uses.note(transaction, &[(*key, *at)])?,
             Record::Link(link) => {
-                let existing = tables.links.insert_if_absent(transaction, link)?;
-                same_or_taken(existing.is_none_or(|existing| existing == *link), || format!("link {}", link.id))?;
+                same_or_taken(tables.links.import(transaction, link)?, || format!("link {}", link.name()))?;
             }
+            Record::KeptName { name, owner, revision } => {
+                let state = owner.map_or(NameState::Used, |owner| NameState::Kept { owner, revision: *revision });
+                same_or_taken(tables.links.import_name(transaction, name, state)?, || format!("link {name}"))?;
+            }
+            Record::Revision { link, replaced_at } => tables.links.revisions.put(transaction, link, *replaced_at)?,
+            Record::Deletion { link, at } => tables.link_remains.put(transaction, *link, *at)?,
             Record::Usage { metric, key, month, count } => {
                 tables.usage.set(transaction, *key, *month, *metric, *count)?;
             }

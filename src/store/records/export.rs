@@ -12,6 +12,7 @@ use super::{Base62Id, RecordFault, Time, require};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{NodeId, Position};
 use crate::domain::key::KeyId;
+use crate::domain::link::{LinkName, Revision};
 use crate::store::transfer::{Metric, NAMES, Record, Section};
 
 /// Counts go up to 2^63-1.
@@ -43,6 +44,9 @@ written_enum! {
         Labels,
         Cursors,
         Names,
+        KeptNames,
+        Revisions,
+        Deletions,
     }
 }
 
@@ -84,6 +88,20 @@ pub enum RecordV1<'a> {
         name: Cow<'a, str>,
         value: Cow<'a, [u8]>,
     },
+    /// Since format 2, as all that follow.
+    KeptName {
+        name: Cow<'a, str>,
+        owner: Option<Uuid>,
+        revision: u32,
+    },
+    Revision {
+        link: LinkRecord<'a>,
+        replaced_at: Time,
+    },
+    Deletion {
+        link: Base62Id,
+        at: Time,
+    },
 }
 
 impl<'a> From<&'a Record> for RecordV1<'a> {
@@ -105,6 +123,13 @@ impl<'a> From<&'a Record> for RecordV1<'a> {
             },
             Record::Cursor { writer, counted } => Self::Cursor { writer: writer.0, counted: counted.0 },
             Record::Name { name, value } => Self::Name { name: name.into(), value: value.into() },
+            Record::KeptName { name, owner, revision } => {
+                Self::KeptName { name: name.as_str().into(), owner: owner.map(|owner| owner.0), revision: revision.0 }
+            }
+            Record::Revision { link, replaced_at } => {
+                Self::Revision { link: link.into(), replaced_at: Time(*replaced_at) }
+            }
+            Record::Deletion { link, at } => Self::Deletion { link: Base62Id(*link), at: Time(*at) },
         }
     }
 }
@@ -148,6 +173,15 @@ impl RecordV1<'_> {
                 check_name(&name, &value)?;
                 Record::Name { name: name.into_owned(), value: value.into_owned() }
             }
+            Self::KeptName { name, owner, revision } => Record::KeptName {
+                name: LinkName::parse(&name).ok_or("name: is no name of a link")?,
+                owner: owner.map(KeyId),
+                revision: Revision(revision),
+            },
+            Self::Revision { link, replaced_at } => {
+                Record::Revision { link: link.checked()?, replaced_at: replaced_at.0 }
+            }
+            Self::Deletion { link, at } => Record::Deletion { link: link.0, at: at.0 },
         })
     }
 }

@@ -21,6 +21,7 @@ pub mod destinations;
 pub mod export;
 pub mod keys;
 pub mod labels;
+pub mod link_names;
 pub mod links;
 pub mod row_keys;
 
@@ -117,6 +118,7 @@ mod tests {
             counts::decode(&later).map(drop),
             labels::decode_head(&later).map(drop),
             labels::decode_months(&later).map(drop),
+            link_names::decode(&later).map(drop),
         ];
         for table in tables {
             assert!(table.unwrap_err().to_string().contains("written by a later version: the row has version 9"));

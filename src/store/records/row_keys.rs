@@ -1,13 +1,14 @@
 //! Keys of the embedded store's rows. Numbers in them are big-endian, so that rows sort by them.
 
 use std::fmt::Write;
+use std::ops::{Range, RangeInclusive};
 
 use super::corrupt;
 use super::counts::dimension_number;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{Dimension, NodeId};
 use crate::domain::key::{KeyId, SecretHash};
-use crate::domain::link::ShortId;
+use crate::domain::link::{Revision, ShortId};
 use crate::domain::webhook::DeliveryId;
 use crate::store::StoreError;
 use crate::store::transfer::Metric;
@@ -25,6 +26,12 @@ pub const KEYS: &[u8] = b"k";
 const KEY_SECRETS: &[u8] = b"s";
 const KEY_VIEWS: &[u8] = b"v";
 const KEY_CHILDREN: &[u8] = b"c";
+/// Prefixes of `link_times`: links by the time of their expiry, deleted links by the time of their deletion, earlier
+/// revisions by the time when they were replaced, and the same by link.
+pub const LINK_EXPIRIES: &[u8] = b"e";
+pub const LINK_DELETIONS: &[u8] = b"d";
+pub const REPLACEMENTS: &[u8] = b"r";
+const REVISION_TIMES: &[u8] = b"v";
 /// Bytes of the row key of a view before the key that is seen.
 pub const KEY_VIEW_PREFIX: usize = 17;
 
@@ -81,6 +88,58 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
 pub fn short_id(bytes: &[u8]) -> Result<ShortId, StoreError> {
     let id = std::str::from_utf8(bytes).ok().and_then(ShortId::parse);
     id.ok_or_else(|| corrupt("keys of rows", &"not a short id"))
+}
+
+/// All row keys of a keyspace that begin with a link's id.
+pub fn of_link(link: ShortId) -> Range<Vec<u8>> {
+    let mut end = link.0.to_vec();
+    // The last byte is a letter or a digit.
+    end[ShortId::LENGTH - 1] += 1;
+    link.0.to_vec()..end
+}
+
+/// A row of `link_times` whose prefix is followed by a time and the id of a link.
+pub fn link_at(prefix: &[u8], at: Timestamp, link: ShortId) -> Vec<u8> {
+    [prefix, &at.0.to_be_bytes(), &link.0].concat()
+}
+
+/// All rows of a prefix of `link_times` before a time.
+pub fn links_before(prefix: &[u8], before: Timestamp) -> Range<Vec<u8>> {
+    [prefix, &0_u64.to_be_bytes()].concat()..[prefix, &before.0.to_be_bytes()].concat()
+}
+
+/// The time and the id in a row key of `link_times`, and what follows.
+pub fn link_at_of(row_key: &[u8]) -> Result<(Timestamp, ShortId, &[u8]), StoreError> {
+    let invalid = || corrupt("link_times", &"not a time and an id");
+    let (at, rest) = row_key.get(1..).and_then(<[u8]>::split_first_chunk).ok_or_else(invalid)?;
+    let (link, rest) = rest.split_at_checked(ShortId::LENGTH).ok_or_else(invalid)?;
+    Ok((Timestamp(u64::from_be_bytes(*at)), short_id(link)?, rest))
+}
+
+/// The row of `link_revisions` with an earlier revision of a link.
+pub fn revision(link: ShortId, revision: Revision) -> Vec<u8> {
+    [link.0.as_slice(), &revision.0.to_be_bytes()].concat()
+}
+
+/// That a revision of a link was replaced at a time.
+pub fn replacement(at: Timestamp, link: ShortId, revision: Revision) -> Vec<u8> {
+    [link_at(REPLACEMENTS, at, link).as_slice(), &revision.0.to_be_bytes()].concat()
+}
+
+/// The row of `link_times` that says when a revision of a link was replaced.
+pub fn revision_time(link: ShortId, of: Revision) -> Vec<u8> {
+    [REVISION_TIMES, &revision(link, of)].concat()
+}
+
+/// All rows of `link_times` that say when revisions of a link were replaced.
+pub fn revision_times(link: ShortId) -> RangeInclusive<Vec<u8>> {
+    revision_time(link, Revision(0))..=revision_time(link, Revision(u32::MAX))
+}
+
+/// The revision at the end of a row key.
+pub fn revision_of(bytes: &[u8]) -> Result<Revision, StoreError> {
+    let bytes = bytes.try_into().map_err(|_| corrupt("keys of rows", &"not a revision"))?;
+    Ok(Revision(u32::from_be_bytes(bytes)))
 }
 
 pub fn usage(key: KeyId, month: Month, metric: Metric) -> Vec<u8> {

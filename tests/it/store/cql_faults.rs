@@ -141,8 +141,10 @@ async fn create_link_past_the_quota(run: &Run) {
         ) => {}
         other => panic!("{other:?}: {}", run.name()),
     }
-    eventually("no second link", SOON, async || run.clean.link(short_id(run.n).into()).await.unwrap().is_none().then_some(()))
-        .await;
+    eventually("no second link", SOON, async || {
+        run.clean.link(short_id(run.n).into()).await.unwrap().is_none().then_some(())
+    })
+    .await;
     assert_eq!(run.links_created(owner).await, 1, "{}", run.name());
 }
 

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The lower bits of a slot: the position of the record. The bits above are of the hash and never all zero. So a slot
 /// that is zero is empty.
 const POSITION: u64 = (1 << 40) - 1;
+/// Stands for the position of a record while there is none that may be read: the file begins with other bytes.
+pub const LOOK_UP: u64 = 1;
 
 /// An index with capacity for a number of ids; with more ids, look-ups take longer. Ids are never removed.
 ///
@@ -53,15 +55,20 @@ impl Index {
         }
     }
 
-    /// Sets the position of an id's record, unless it is set already.
-    pub fn place(&self, hash: u64, position: u64) {
+    /// Sets the position of an id's record unless one was set before, also [`LOOK_UP`]. Returns whether it is set now.
+    pub fn place_first(&self, hash: u64, position: u64) -> bool {
         let tag = tag_of(hash);
-        if let Some(slot) = self.slot_of(hash)
-            && position <= POSITION
-        {
-            // If another thread was faster, its record has the same content.
-            let _ = slot.compare_exchange(tag, tag | position, Ordering::Release, Ordering::Relaxed);
-        }
+        position <= POSITION
+            && self.slot_of(hash).is_some_and(|slot| {
+                slot.compare_exchange(tag, tag | position, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
+    }
+
+    /// Sets the position of an id's record, or [`LOOK_UP`]. Returns the position before; `None` for an id that was not
+    /// inserted.
+    pub fn place(&self, hash: u64, position: u64) -> Option<u64> {
+        let position = if position <= POSITION { position } else { LOOK_UP };
+        self.slot_of(hash).map(|slot| slot.swap(tag_of(hash) | position, Ordering::AcqRel) & POSITION)
     }
 
     /// The position of an id's record, 0 if it is not set; `None` for an id that was certainly not inserted.
@@ -137,27 +144,39 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_inserted_is_found_where_it_was_placed_first() {
+    fn all_that_is_inserted_is_found_where_it_was_placed_last() {
         let index = Index::new(1_000);
         (1..=1_000).for_each(|number| index.insert(hash(number)));
         assert!(index.is_full());
-        (1..=500).for_each(|number| index.place(hash(number), number));
-        (1..=500).for_each(|number| index.place(hash(number), 7_000));
+        assert!((1..=500).all(|number| index.place_first(hash(number), number + 1)));
+        assert!(!(1..=500).any(|number| index.place_first(hash(number), 7_000)));
         (1..=500).for_each(|number| index.insert(hash(number)));
         assert_eq!(index.len(), 1_000);
-        assert!((1..=1_000).all(|number| index.find(hash(number)) == Some(if number > 500 { 0 } else { number })));
+        let placed = |number: u64| Some(if number > 500 { 0 } else { number + 1 });
+        assert!((1..=1_000).all(|number| index.find(hash(number)) == placed(number)));
         assert!((1_001..10_000).all(|number| index.find(hash(number)).is_none()));
-        index.place(hash(2_000), 1);
-        assert_eq!(index.find(hash(2_000)), None, "one that was not inserted");
-        index.place(hash(501), POSITION + 1);
-        assert_eq!(index.find(hash(501)), Some(0), "a position out of range");
+        assert!((1..=500).all(|number| index.place(hash(number), 7_000) == placed(number)));
+        assert!((1..=500).all(|number| index.find(hash(number)) == Some(7_000)));
+    }
+
+    #[test]
+    fn no_position_is_set_of_others_or_out_of_range() {
+        let index = Index::new(1_000);
+        index.insert(hash(1));
+        assert!(!index.place_first(hash(2), 3) && index.place(hash(2), 3).is_none());
+        assert_eq!(index.find(hash(2)), None, "one that was not inserted");
+        assert!(!index.place_first(hash(1), POSITION + 1));
+        assert_eq!(index.find(hash(1)), Some(0), "a position out of range");
+        index.place(hash(1), POSITION + 1);
+        assert_eq!(index.find(hash(1)), Some(LOOK_UP));
+        assert!(!index.place_first(hash(1), 3), "it is looked up until its next change");
     }
 
     #[test]
     fn look_ups_in_a_table_that_is_too_full_end() {
         let index = Index::new(4);
         (0..100).for_each(|number| index.insert(hash(number)));
-        (0..100).for_each(|number| index.place(hash(number), 1));
+        assert!((0..100).filter(|number| index.place(hash(*number), 2).is_some()).count() == 6);
         assert!((0..100).filter(|number| index.find(hash(*number)).is_some()).count() == 6);
     }
 

@@ -4,14 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use super::index::{Index, read_u64};
 use super::records::{DestinationFile, Generation};
-use super::{INDICES, KnownLinks, MAX_SAVED_INDICES, Stamp, path, records_path};
+use super::{INDICES, KnownLinks, MAX_SAVED_INDICES, RecordCounts, Stamp, path, records_path};
 
-const MAGIC: [u8; 8] = *b"SP-IDS\x00\x02";
+const MAGIC: [u8; 8] = *b"SP-IDS\x00\x03";
 /// Bytes of one read or write.
 const BUFFER: usize = 1 << 20;
 
@@ -37,6 +37,9 @@ impl KnownLinks {
         out.write_all(&self.seed.to_le_bytes())?;
         out.write_all(&self.records.generation())?;
         out.write_all(&self.records.end().to_le_bytes())?;
+        for count in [&self.counts.written, &self.counts.replaced] {
+            out.write_all(&count.load(Ordering::Relaxed).to_le_bytes())?;
+        }
         out.write_all(&(self.indices().count() as u64).to_le_bytes())?;
         self.indices().try_for_each(|index| index.write(&mut out))?;
         let Checksummed { inner: mut file, sum } = out.into_inner()?;
@@ -60,7 +63,9 @@ impl KnownLinks {
         let seed = read_u64(&mut from)?;
         let mut generation = Generation::default();
         from.read_exact(&mut generation)?;
-        let (end, count) = (read_u64(&mut from)?, read_u64(&mut from)?);
+        let end = read_u64(&mut from)?;
+        let [written, replaced] = [read_u64(&mut from)?, read_u64(&mut from)?].map(AtomicU64::new);
+        let count = read_u64(&mut from)?;
         if !(1..=MAX_SAVED_INDICES as u64).contains(&count) {
             return Err(invalid());
         }
@@ -74,7 +79,15 @@ impl KnownLinks {
             return Err(invalid());
         }
         let records = DestinationFile::up_to(&records_path(directory), generation, end)?;
-        Ok(Self { path, seed, indices, is_complete: AtomicBool::new(true), records })
+        Ok(Self {
+            path,
+            seed,
+            indices,
+            insertion: Mutex::default(),
+            is_complete: AtomicBool::new(true),
+            records,
+            counts: RecordCounts { written, replaced },
+        })
     }
 }
 
@@ -169,6 +182,8 @@ mod tests {
         assert!(!is_invalid(&stamp));
     }
 
+    /// The files are derived from the links: those of an older layout are not read, and are made anew.
+    ///
     /// The fixtures are those of `tests/it/formats`, which says how they are created.
     #[test]
     fn files_of_all_versions_are_read() {
@@ -186,7 +201,12 @@ mod tests {
             for file in fs::read_dir(version.join("index")).unwrap().map(|entry| entry.unwrap()) {
                 fs::copy(file.path(), directory.path().join(file.file_name())).unwrap();
             }
-            let read = KnownLinks::read(&directory.path().join("store"), &STAMP).unwrap();
+            let store = directory.path().join("store");
+            if !fs::read(path(&store)).unwrap().starts_with(&MAGIC) {
+                assert!(KnownLinks::read(&store, &STAMP).is_err());
+                continue;
+            }
+            let read = KnownLinks::read(&store, &STAMP).unwrap();
             assert!(finds_all(&read, 60) && read.lacks(&name(60)));
             versions += 1;
         }

@@ -1,5 +1,5 @@
-//! The file with what redirects need of links: one record for each link, in the order of creation. Records never
-//! change.
+//! The file with what redirects need of links: one record for each link as it was created or changed, in the order of the
+//! commits. Records never change.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
