@@ -92,13 +92,13 @@ pub async fn ids_and_slugs_are_one_name_space(ground: &impl Ground) {
         // The id of a link that has another name.
         assert_taken(&store, link_named(5, owner, short_id(2).as_str())).await;
         assert_taken(&store, Link { owner, ..link(2, owner) }).await;
-        assert_taken(&store, link_named(2, owner, "another")).await;
+        assert_taken(&store, link_named(2, owner, "another_one")).await;
         assert_taken(&store, Link { owner, ..generated.clone() }).await;
         assert_taken(&store, link_named(5, owner, "summer")).await;
         assert_taken(&store, link_named(5, owner, "Summer7")).await;
     }
     // What was refused has taken no name.
-    create(&store, &link_named(5, key_id(2), "another")).await;
+    create(&store, &link_named(5, key_id(2), "another_one")).await;
 }
 
 /// Another link: with another id, and a later revision.
@@ -141,7 +141,7 @@ pub async fn no_id_is_used_again(ground: &impl Ground) {
         for owner in [key_id(1), key_id(2)] {
             for n in [1, 2] {
                 assert_taken(&store, link(n, owner)).await;
-                assert_taken(&store, link_named(n, owner, "another")).await;
+                assert_taken(&store, link_named(n, owner, "another_one")).await;
             }
             // The id of a link that had another name is kept for nobody.
             assert_taken(&store, link_named(3, owner, short_id(2).as_str())).await;
