@@ -14,9 +14,10 @@ macro_rules! statements {
         }
 
         impl Statements {
-            /// Prepares them all, at once.
+            /// Prepares them all, at once. Each future is in memory of its own: together they would be too large for a
+            /// thread's stack.
             pub async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(StatementKind::$kind, $text),)*)?;
+                let ($($name,)*) = futures_util::try_join!($(Box::pin(cql.prepare(StatementKind::$kind, $text)),)*)?;
                 Ok(Self { $($name,)* })
             }
         }
@@ -37,7 +38,7 @@ statements! {
     // Not the row: it blocks a late insert of the same link.
     Lwt drop_link: format!("DELETE {} FROM links WHERE id = ? IF claim = ?", LinkRow::VALUES);
     SettlingRead link_remains: "SELECT owner, kept_for, revision FROM links WHERE id = ?";
-    SettlingRead link_edits: "SELECT revision, edits FROM links WHERE id = ?";
+    SettlingRead link_edits: "SELECT owner, revision, edits FROM links WHERE id = ?";
     Lwt change_link: ChangedLinkRow::update();
     Lwt keep_link_for: "UPDATE links SET kept_for = ? WHERE id = ? IF kept_for = ?";
     Read link_name: "SELECT link, owner, state, revision, claim, since FROM link_names WHERE domain = ? AND name = ?";
