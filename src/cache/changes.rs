@@ -133,7 +133,9 @@ impl Changes {
     pub fn announce_all(&self) {
         let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.generation.load(Ordering::Relaxed) + REMEMBERED as u64 + 1;
-        self.last.iter().for_each(|last| last.store(generation, Ordering::Release));
+        for last in &self.last {
+            last.store(generation, Ordering::Release);
+        }
         self.generation.store(generation, Ordering::Release);
     }
 
@@ -262,7 +264,9 @@ mod tests {
         let changes = Changes::default();
         assert_eq!(forgotten(&changes, 0), Some((0, Vec::new())));
         let names = ["a", "b", "c"].map(name);
-        names.iter().for_each(|name| changes.announce(name));
+        for name in &names {
+            changes.announce(name);
+        }
         let hashes = names.map(|name| changes.hash(&name));
         assert_eq!(forgotten(&changes, 0), Some((3, hashes.to_vec())));
         assert_eq!(forgotten(&changes, 2), Some((3, hashes[2..].to_vec())));

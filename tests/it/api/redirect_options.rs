@@ -22,7 +22,7 @@ fn at(clock: &Clock) -> ServerBuilder {
     changing().clock(clock.clone())
 }
 
-fn link(options: Value) -> Value {
+fn link(options: &Value) -> Value {
     let mut body = json!({"redirect_url": TARGET});
     body.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
     body
@@ -52,7 +52,7 @@ async fn a_link_redirects_with_its_status_and_is_kept_by_browsers_as_long_as_it_
         (307, 86_400, "private, max-age=86400"),
         (308, 1, "private, max-age=1"),
     ] {
-        let id = root.shorten(link(json!({"redirect_status": status, "cache_seconds": seconds}))).await;
+        let id = root.shorten(link(&json!({"redirect_status": status, "cache_seconds": seconds}))).await;
         for _ in 0..2 {
             leads_to(anyone.get(&format!("/{id}")).await, status, TARGET, cache_control);
             leads_to(anyone.head(&format!("/{id}")).await, status, TARGET, cache_control);
@@ -66,7 +66,7 @@ async fn no_browser_keeps_a_redirect_beyond_the_end_of_its_link() {
     let clock = standing();
     let server = at(&clock).start();
     let options = json!({"cache_seconds": 60, "expires_at": "2026-11-21T12:01:30Z"});
-    let id = server.root().shorten(link(options)).await;
+    let id = server.root().shorten(link(&options)).await;
     let path = format!("/{id}");
     for (passed, left) in [(0, 60), (30, 60), (10, 50), (49, 1)] {
         clock.advance(Duration::from_secs(passed));
@@ -84,7 +84,7 @@ async fn from_its_end_on_a_link_leads_to_its_fallback_or_nowhere_and_has_no_hits
     let (root, anyone) = (server.root(), server.anonymous());
     let end = "2026-11-21T12:00:10Z";
     let with_fallback = json!({"expires_at": end, "fallback_url": "https://example.org/over", "redirect_status": 301});
-    let paths = [root.shorten(link(json!({"expires_at": end}))).await, root.shorten(link(with_fallback)).await]
+    let paths = [root.shorten(link(&json!({"expires_at": end}))).await, root.shorten(link(&with_fallback)).await]
         .map(|id| format!("/{id}"));
     clock.advance(Duration::from_millis(9_999));
     leads_to(anyone.get(&paths[0]).await, 302, TARGET, "private, no-store");
@@ -118,8 +118,8 @@ async fn expired_links_without_a_fallback_lead_to_that_of_the_operator() {
     let server = at(&clock).set("SIGNPOST_FALLBACKS__EXPIRED", "https://b\u{fc}cher.example/over").start();
     let root = server.root();
     let end = "2026-11-21T12:00:10Z";
-    let id = root.shorten(link(json!({"expires_at": end}))).await;
-    let own = root.shorten(link(json!({"expires_at": end, "fallback_url": "https://example.org/"}))).await;
+    let id = root.shorten(link(&json!({"expires_at": end}))).await;
+    let own = root.shorten(link(&json!({"expires_at": end, "fallback_url": "https://example.org/"}))).await;
     clock.advance(Duration::from_secs(10));
     let get = async |id: &str| server.anonymous().get(&format!("/{id}")).await;
     leads_to(get(&id).await, 302, "https://xn--bcher-kva.example/over", "no-store");
@@ -138,7 +138,7 @@ async fn before_its_time_a_link_is_unknown() {
             None => at(&clock).start(),
         };
         let begin = if lost.is_none() { begin.clone() } else { json!({"not_before": "2026-11-21T12:00:20Z"}) };
-        let path = format!("/{}", server.root().shorten(link(begin)).await);
+        let path = format!("/{}", server.root().shorten(link(&begin)).await);
         clock.advance(Duration::from_millis(9_999));
         for _ in 0..2 {
             let answer = server.anonymous().get(&path).await;
@@ -159,7 +159,7 @@ async fn before_its_time_a_link_is_unknown() {
 async fn a_link_that_ends_while_it_is_looked_up_is_expired() {
     let (clock, switch) = (standing(), FaultSwitch::default());
     let first = at(&clock).start();
-    let id = first.root().shorten(link(json!({"expires_at": "2026-11-21T12:00:10Z"}))).await;
+    let id = first.root().shorten(link(&json!({"expires_at": "2026-11-21T12:00:10Z"}))).await;
     let around = switch.clone();
     let server =
         at(&clock).wrap_store(|store| Arc::new(FaultyStore::new(store, around))).directory(first.stop()).start();
@@ -178,8 +178,8 @@ async fn browsers_get_a_page_for_links_that_lead_nowhere() {
     let clock = standing();
     let server = at(&clock).start();
     let root = server.root();
-    let expired = root.shorten(link(json!({"expires_at": "2026-11-21T12:00:10Z"}))).await;
-    let blocked = root.shorten(link(json!({"slug": "bad-one", "fallback_url": "https://example.org/"}))).await;
+    let expired = root.shorten(link(&json!({"expires_at": "2026-11-21T12:00:10Z"}))).await;
+    let blocked = root.shorten(link(&json!({"slug": "bad-one", "fallback_url": "https://example.org/"}))).await;
     clock.advance(Duration::from_secs(10));
     root.post(&format!("/links/{blocked}/block"), json!({"reason": "phishing"})).await.expect(200);
     for (name, slug, heading) in
@@ -205,7 +205,7 @@ async fn browsers_get_a_page_for_links_that_lead_nowhere() {
 async fn the_preview_of_a_link_has_its_title_unless_the_link_has_none() {
     let server = changing().start();
     let root = server.root();
-    let name = root.shorten(link(json!({"slug": "Summer_sale-2026", "title": "Summer <sale>"}))).await;
+    let name = root.shorten(link(&json!({"slug": "Summer_sale-2026", "title": "Summer <sale>"}))).await;
     let path = format!("/{name}+");
     let preview = server.anonymous().get(&path).await.expect(200).json();
     let short_url = format!("http://{}/{name}", server.address);
