@@ -391,7 +391,8 @@ impl ChangedLinkRow {
     /// `link` is the link before its deletion, which has the next revision.
     pub fn deleted(link: &Link, before: Option<i64>, edits: Vec<Uuid>) -> Self {
         let revision = Some(i64::from(link.revision.next().0));
-        let row = LinkRow { revision, ..LinkRow::deleted(link.id.as_str()) };
+        let slug = link.slug.map(|slug| slug.to_string());
+        let row = LinkRow { slug, revision, ..LinkRow::deleted(link.id.as_str()) };
         let (kept_for, deleted_at) = (Some(link.owner.0), Some(timestamp(link.updated_at)));
         Self { link: row, edits, kept_for, deleted_at, before, of_owner: link.owner.0 }
     }
