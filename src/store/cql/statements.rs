@@ -14,9 +14,10 @@ macro_rules! statements {
         }
 
         impl Statements {
-            /// Prepares them all, at once.
+            /// Prepares them all, at once. Each future is in memory of its own: together they would be too large for a
+            /// thread's stack.
             pub async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(StatementKind::$kind, $text),)*)?;
+                let ($($name,)*) = futures_util::try_join!($(Box::pin(cql.prepare(StatementKind::$kind, $text)),)*)?;
                 Ok(Self { $($name,)* })
             }
         }

@@ -57,7 +57,7 @@ macro_rules! scans {
 
         impl Scans {
             async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(kind_of($text.as_ref()), $text),)*)?;
+                let ($($name,)*) = futures_util::try_join!($(Box::pin(cql.prepare(kind_of($text.as_ref()), $text)),)*)?;
                 Ok(Self { $($name,)* })
             }
         }

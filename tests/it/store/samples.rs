@@ -6,7 +6,7 @@ use std::time::Duration;
 use signpost::domain::calendar::{Month, Timestamp};
 use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitId, HitStamp, LabelCount, NodeId, Position};
 use signpost::domain::key::{ApiKey, KeyId, ScopeSet, SealedSecret, SecretHash, Tier};
-use signpost::domain::link::{BaseUrl, Link, LinkData, NewLink, Revision, ShortId, TargetUrl};
+use signpost::domain::link::{BaseUrl, Link, LinkData, LinkName, NewLink, Revision, ShortId, TargetUrl};
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, NewDelivery};
 use signpost::store::{Settlement, Store};
 use url::Url;
@@ -54,6 +54,25 @@ pub fn link(n: u32, owner: KeyId) -> Link {
         ..NewLink::to(target("https://example.com/some/where?with=a#fragment"))
     };
     new.made(short_id(n), owner, noon())
+}
+
+pub fn name(text: &str) -> LinkName {
+    LinkName::parse_slug(text).unwrap()
+}
+
+/// A link with a slug.
+pub fn link_named(n: u32, owner: KeyId, slug: &str) -> Link {
+    Link { slug: Some(name(slug)), ..link(n, owner) }
+}
+
+/// A link as its next change, a minute later, gives it to a store.
+pub fn changed(link: &Link) -> Link {
+    Link { revision: link.revision.next(), updated_at: link.updated_at.plus(MINUTE), ..link.clone() }
+}
+
+/// A link as its deletion, two minutes after its creation, gives it to a store.
+pub fn deleted(link: &Link) -> Link {
+    Link { updated_at: link.created_at.plus(2 * MINUTE), ..link.clone() }
 }
 
 /// A link with `bytes` of data.

@@ -7,6 +7,8 @@ pub mod deliveries;
 pub mod delivery_lists;
 pub mod hits;
 pub mod keys;
+pub mod link_changes;
+pub mod link_names;
 pub mod links;
 pub mod survival;
 pub mod windows;
@@ -55,6 +57,24 @@ macro_rules! every_promise {
             links::months_and_keys_are_counted_apart
             links::a_creation_refused_by_the_quota_leaves_nothing
             links::the_first_value_under_a_name_stays
+            link_names::a_link_is_reached_by_its_slug_and_not_by_its_id
+            link_names::of_fifty_creations_of_one_name_at_once_one_wins
+            link_names::a_slug_of_the_form_of_an_unused_id_is_the_id
+            link_names::ids_and_slugs_are_one_name_space
+            link_names::the_name_of_a_deleted_link_is_kept_for_its_key
+            link_names::no_id_is_used_again
+            link_names::a_kept_name_may_be_given_to_another_key
+            link_names::of_creations_of_a_kept_name_at_once_one_wins
+            link_names::a_creation_refused_by_the_quota_takes_no_name
+            link_changes::a_change_of_all_that_can_change_is_read_back
+            link_changes::a_change_is_seen_at_once
+            link_changes::a_change_of_another_revision_is_refused
+            link_changes::of_changes_of_one_revision_at_once_one_wins
+            link_changes::a_deleted_link_is_gone
+            link_changes::earlier_revisions_with_webhooks_are_kept
+            link_changes::a_link_with_webhooks_has_so_many_changes_at_the_most
+            link_changes::expired_links_come_in_the_order_of_their_expiry
+            link_changes::counts_of_deleted_links_are_removed
             keys::a_key_that_is_there_stays_as_it_is
             keys::a_key_is_changed_only_from_its_revision_before
             keys::of_two_changes_at_once_one_is_told_of_the_conflict
