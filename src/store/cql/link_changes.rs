@@ -31,6 +31,8 @@ const APPEND_EVERY: Duration = Duration::from_secs(5);
 /// What an LWT on a link is based on.
 #[derive(DeserializeRow)]
 struct EditsRow {
+    /// `None` once the link is deleted.
+    owner: Option<Uuid>,
     revision: Option<i64>,
     edits: Option<Vec<Uuid>>,
 }
@@ -100,13 +102,10 @@ impl CqlLinks {
         };
         let old = self.read_by_id(link.id).await?.filter(|old| old.revision == before && old.owner == link.owner);
         let old = old.ok_or(UpdateLinkError::Conflict)?;
-        let Some(row) = self.edits_row(link.id).await.map_err(StoreError::from)? else {
-            return Err(UpdateLinkError::Conflict);
-        };
-        // Else the edits are those of another revision.
-        if row.revision.is_some_and(|now| now != i64::from(before.0)) {
-            return Err(UpdateLinkError::Conflict);
-        }
+        let row = self.edits_row(link.id).await.map_err(StoreError::from)?;
+        // Of this revision, or the edits are those of another.
+        let is_of = |row: &EditsRow| row.owner.is_some() && row.revision.is_none_or(|now| now == i64::from(before.0));
+        let row = row.filter(is_of).ok_or(UpdateLinkError::Conflict)?;
         self.keep_revision(&old, change).await?;
         match change {
             Change::Update => self.times.put_expiry(link).await?,
@@ -177,6 +176,9 @@ impl CqlLinks {
         if now.edits().contains(&sent.claim) {
             return Ok(ChangeOutcome::Applied);
         }
+        if now.owner.is_none() {
+            return Ok(ChangeOutcome::Refused);
+        }
         if now.revision == sent.before {
             return Ok(ChangeOutcome::Undecided);
         }
@@ -225,7 +227,7 @@ impl CqlLinks {
     async fn clean_up(&self, old: &Link, link: &Link, change: Change) -> Result<(), StoreError> {
         if change == Change::Delete {
             self.times.drop_expiry(old, old.revision.next()).await?;
-            return self.names.keep(&old.name(), link.id, link.owner, old.revision.next()).await;
+            return self.names.keep(&old.name(), link.id, link.owner, old.revision).await;
         }
         if old.options.expires_at != link.options.expires_at {
             self.times.drop_expiry(old, link.revision).await?;

@@ -205,7 +205,8 @@ impl LinkFeed {
         }
         for (id, name) in links {
             // An LWT that has begun is completed by this read, or will not be.
-            cql.read_one::<(Option<i64>, Option<Vec<Uuid>>)>(&statements.link_edits, (id.as_str(),)).await?;
+            cql.read_one::<(Option<Uuid>, Option<i64>, Option<Vec<Uuid>>)>(&statements.link_edits, (id.as_str(),))
+                .await?;
             self.append(name, id).await?;
             self.report_here(name, id);
         }

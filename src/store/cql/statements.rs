@@ -38,7 +38,7 @@ statements! {
     // Not the row: it blocks a late insert of the same link.
     Lwt drop_link: format!("DELETE {} FROM links WHERE id = ? IF claim = ?", LinkRow::VALUES);
     SettlingRead link_remains: "SELECT owner, slug, kept_for, revision FROM links WHERE id = ?";
-    SettlingRead link_edits: "SELECT revision, edits FROM links WHERE id = ?";
+    SettlingRead link_edits: "SELECT owner, revision, edits FROM links WHERE id = ?";
     Lwt change_link: ChangedLinkRow::update();
     Lwt keep_link_for: "UPDATE links SET kept_for = ? WHERE id = ? IF kept_for = ?";
     Read link_name: "SELECT link, owner, state, revision, claim, since FROM link_names WHERE domain = ? AND name = ?";
