@@ -119,6 +119,7 @@ impl Counts {
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "one line is in memory at a time, and nearly all are records")]
 enum ExportLine<'a> {
     SignpostExport(Header),
     Place(ExportPlace),

@@ -211,7 +211,9 @@ mod tests {
         let changes = Changes::default();
         assert_eq!(forgotten(&changes, 0), Some((0, Vec::new())));
         let names = ["a", "b", "c"].map(name);
-        names.iter().for_each(|name| changes.announce(name));
+        for name in &names {
+            changes.announce(name);
+        }
         let hashes = names.map(|name| changes.hash(&name));
         assert_eq!(forgotten(&changes, 0), Some((3, hashes.to_vec())));
         assert_eq!(forgotten(&changes, 2), Some((3, hashes[2..].to_vec())));

@@ -54,13 +54,12 @@ impl NearLinks {
         if changes.generation() == *seen {
             return;
         }
-        match changes.since(*seen, |hash| slots[slot(hash)] = None) {
-            Some(now) => *seen = now,
-            None => {
-                // In this order: what changes after the generation is read is forgotten the next time.
-                *seen = changes.generation();
-                slots.fill(None);
-            }
+        if let Some(now) = changes.since(*seen, |hash| slots[slot(hash)] = None) {
+            *seen = now;
+        } else {
+            // In this order: what changes after the generation is read is forgotten the next time.
+            *seen = changes.generation();
+            slots.fill(None);
         }
     }
 }

@@ -50,9 +50,10 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_is_dropped_goes_on() {
-        let ((begin, begun), (end, ended)) = (oneshot::channel::<()>(), oneshot::channel());
+        let (begin, may_begin) = oneshot::channel::<()>();
+        let (end, ended) = oneshot::channel();
         let mut work = ToTheEnd::new(async move {
-            begun.await.unwrap();
+            may_begin.await.unwrap();
             end.send(7).unwrap();
         });
         assert!(futures_util::poll!(&mut work).is_pending());

@@ -108,7 +108,7 @@ impl Encoder {
                 canned.write(out, with_body, stamp);
             }
             Answer::Refused(refusal @ (Refusal::Expired | Refusal::Blocked | Refusal::NotLoaded(_))) => {
-                made(refusal).write(out, with_body, stamp)
+                made(refusal).write(out, with_body, stamp);
             }
         }
         if then == AfterAnswer::ClosesAsExpected

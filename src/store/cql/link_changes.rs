@@ -42,6 +42,11 @@ impl EditsRow {
         self.edits.as_deref().unwrap_or_default()
     }
 
+    /// Whether a link that is not deleted has this revision. Links of 0.1.0 have none in their rows.
+    fn is_of(&self, revision: Revision) -> bool {
+        self.owner.is_some() && self.revision.unwrap_or(i64::from(Revision::FIRST.0)) == i64::from(revision.0)
+    }
+
     /// The claims after a change with this claim.
     fn with(&self, claim: Uuid) -> Vec<Uuid> {
         let kept = self.edits().len().saturating_sub(EDITS_KEPT - 1);
@@ -103,9 +108,8 @@ impl CqlLinks {
         let old = self.read_by_id(link.id).await?.filter(|old| old.revision == before && old.owner == link.owner);
         let old = old.ok_or(UpdateLinkError::Conflict)?;
         let row = self.edits_row(link.id).await.map_err(StoreError::from)?;
-        // Of this revision, or the edits are those of another.
-        let is_of = |row: &EditsRow| row.owner.is_some() && row.revision.is_none_or(|now| now == i64::from(before.0));
-        let row = row.filter(is_of).ok_or(UpdateLinkError::Conflict)?;
+        // It may have been changed since it was read above.
+        let row = row.filter(|row| row.is_of(before)).ok_or(UpdateLinkError::Conflict)?;
         self.keep_revision(&old, change).await?;
         match change {
             Change::Update => self.times.put_expiry(link).await?,

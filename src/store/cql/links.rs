@@ -176,6 +176,7 @@ impl CqlLinks {
         match self.make_and_count(&link, limit, is_awaited).await {
             Ok((count, claim)) => self.name_it(&link, &taken, claim).await.map(|()| count),
             Err(error) => {
+                // If it is `NameTaken`, the generated id is taken: the caller draws another one.
                 self.names.free(&taken).await?;
                 Err(error)
             }

@@ -1,5 +1,7 @@
 //! Every statement, prepared once, with its kind.
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, try_join_all};
 use scylla::errors::PrepareError;
 use scylla::statement::prepared::PreparedStatement;
 
@@ -14,11 +16,13 @@ macro_rules! statements {
         }
 
         impl Statements {
-            /// Prepares them all, at once. Each future is in memory of its own: together they would be too large for a
-            /// thread's stack.
+            /// Prepares them all, at once. The futures are in memory of their own: together they would be too large for
+            /// a thread's stack.
             pub async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(Box::pin(cql.prepare(StatementKind::$kind, $text)),)*)?;
-                Ok(Self { $($name,)* })
+                let preparing: Vec<BoxFuture<'_, _>> = vec![$(cql.prepare(StatementKind::$kind, $text).boxed(),)*];
+                let mut prepared = try_join_all(preparing).await?.into_iter();
+                // There are as many as fields.
+                Ok(Self { $($name: prepared.next().ok_or(PrepareError::PreparedStatementIdsMismatch)?,)* })
             }
         }
     };

@@ -82,7 +82,7 @@ async fn a_name_belongs_to_one_link() {
     // A name that is taken uses no quota.
     for client in [&owner, &other] {
         let usage = client.get("/usage").await.expect(200).json();
-        let expected = if std::ptr::eq(client, &owner) { 2 } else { 0 };
+        let expected = if std::ptr::eq(client, &raw const owner) { 2 } else { 0 };
         assert_eq!(usage["usage"]["links_created"]["current"], expected);
     }
     assert_eq!(redirects_to(&server.anonymous(), "summer").await, TARGET);

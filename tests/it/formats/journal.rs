@@ -55,7 +55,7 @@ fn hits<'a>(version: &str, texts: &'a [String; 3]) -> Vec<HitRecord<'a>> {
 /// The places of so many webhooks: none for some, which are the first ones.
 fn places(webhooks: u8) -> &'static [u8] {
     const LAST: [u8; 10] = [0, 2, 3, 5, 8, 13, 21, 34, 55, 199];
-    if webhooks % 2 == 0 { &[] } else { &LAST[LAST.len() - usize::from(webhooks)..] }
+    if webhooks.is_multiple_of(2) { &[] } else { &LAST[LAST.len() - usize::from(webhooks)..] }
 }
 
 fn texts() -> [String; 3] {
