@@ -31,6 +31,11 @@ pub enum OpenError {
     Session(#[from] OpenSessionError),
     #[error("the schema is not what this release needs: {0}")]
     Schema(#[from] PrepareError),
+    #[error(
+        "with scylla.serial_consistency = \"SERIAL\", a keyspace in several datacenters needs scylla.consistency = \"QUORUM\": \
+         else nodes do not see each other's changes of links"
+    )]
+    Consistency,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -51,6 +56,9 @@ pub struct Cluster {
 impl Cluster {
     pub async fn connect(settings: &ScyllaSettings) -> Result<Self, OpenError> {
         let cql = Cql::connect(settings).await?;
+        if !cql.sees_all_writes().await.map_err(StoreError::from)? {
+            return Err(OpenError::Consistency);
+        }
         let statements = Box::pin(Statements::prepare(&cql)).await?;
         Ok(Self {
             cql,

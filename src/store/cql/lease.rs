@@ -8,6 +8,7 @@ use tokio::sync::{Mutex, Notify};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::link_feed::LinkFeed;
 use super::outcome::CqlError;
 use super::queue::{BEAT_EVERY, Hold, Queues, start_of};
 use super::watch::{QueueRow, uptime};
@@ -22,15 +23,16 @@ const BEAT_AGAIN_AFTER: Duration = Duration::from_millis(500);
 pub struct Leases {
     cluster: Arc<Cluster>,
     pub queues: Queues,
+    feed: Arc<LinkFeed>,
     /// Wakes the task that counts doubtful buckets.
     pub doubtful_marked: Arc<Notify>,
     beating: Mutex<()>,
 }
 
 impl Leases {
-    pub fn new(cluster: &Arc<Cluster>, node: NodeId) -> Self {
-        let queues = Queues::new(node.0);
-        Self { cluster: Arc::clone(cluster), queues, doubtful_marked: Arc::default(), beating: Mutex::default() }
+    pub fn new(cluster: &Arc<Cluster>, node: NodeId, feed: &Arc<LinkFeed>) -> Self {
+        let (queues, feed) = (Queues::new(node.0), Arc::clone(feed));
+        Self { cluster: Arc::clone(cluster), queues, feed, doubtful_marked: Arc::default(), beating: Mutex::default() }
     }
 
     /// Opens a queue for this process, and takes over those of earlier processes of the node. They have ended: the
@@ -143,6 +145,10 @@ impl Leases {
     /// after all.
     pub(super) async fn adopt(&self, row: &QueueRow, looked_at: Duration) -> Result<(), StoreError> {
         let is_ours = row.holder == self.cluster.process;
+        if !is_ours && !row.holder.is_nil() {
+            // Also if another node takes the queue over: twice does no harm.
+            self.feed.take_over(row.holder);
+        }
         let values = (self.cluster.process, self.queues.node, row.beat + 1, row.queue, row.holder, row.beat);
         if !is_ours && !self.cluster.cql.lwt(&self.cluster.statements.adopt_queue, values).await? {
             return Ok(());

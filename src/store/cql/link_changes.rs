@@ -3,15 +3,21 @@
 //! In this order: the row for its new expiry, the revision before (for deliveries), an entry in the change feed, the LWT,
 //! another entry, removal of what is not needed any more, the answer. So other nodes watch the link before it changes,
 //! and forget it once it has.
+//!
+//! A change whose outcome is unknown is brought to an end after its caller has got an error, and is in the feed again and
+//! again until then.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use scylla::DeserializeRow;
 use uuid::Uuid;
 
-use super::links::CqlLinks;
+use super::cluster::ASK_AGAIN_AFTER;
+use super::links::{Awaited, CqlLinks};
 use super::outcome::CqlError;
-use crate::domain::link::{Link, Revision, ShortId};
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::store::links::MAX_REVISIONS;
 use crate::store::records::links::{self as records, ChangedLinkRow, LinkRecord, LinkRow};
 use crate::store::records::{RecordFault, corrupt};
@@ -19,11 +25,13 @@ use crate::store::{StoreError, UpdateLinkError};
 
 /// How many claims of its last changes a link has.
 const EDITS_KEPT: usize = 16;
+/// How often a change of unknown outcome is appended to the feed. Other nodes watch a link for 15 s.
+const APPEND_EVERY: Duration = Duration::from_secs(5);
 
 /// What an LWT on a link is based on.
 #[derive(DeserializeRow)]
 struct EditsRow {
-    /// `None` for a deleted link.
+    /// `None` once the link is deleted.
     owner: Option<Uuid>,
     revision: Option<i64>,
     edits: Option<Vec<Uuid>>,
@@ -53,22 +61,46 @@ enum Change {
     Delete,
 }
 
+/// The LWT of a change.
+struct SentChange<'a> {
+    id: ShortId,
+    name: LinkName,
+    row: ChangedLinkRow,
+    /// The revision in the row that it replaces.
+    before: Option<i64>,
+    claim: Uuid,
+    is_awaited: &'a AtomicBool,
+}
+
+/// What an LWT has done.
+enum ChangeOutcome {
+    Applied,
+    /// Another change was applied in its place.
+    Refused,
+    Undecided,
+    /// So many changes were made since then that it can't be told.
+    Forgotten,
+}
+
 impl CqlLinks {
     /// Replaces the revision before. The change completes even if its caller is cancelled.
     pub(super) async fn update(self: &Arc<Self>, link: Link) -> Result<(), UpdateLinkError> {
-        self.feed.check_all_nodes_know_changes()?;
-        let links = Arc::clone(self);
-        self.to_its_end(async move { links.change(&link, Change::Update).await }).await
+        self.change_to_its_end(link, Change::Update).await
     }
 
     /// Deletes a link that has this revision.
     pub(super) async fn delete(self: &Arc<Self>, link: Link) -> Result<(), UpdateLinkError> {
-        self.feed.check_all_nodes_know_changes()?;
-        let links = Arc::clone(self);
-        self.to_its_end(async move { links.change(&link, Change::Delete).await }).await
+        self.change_to_its_end(link, Change::Delete).await
     }
 
-    async fn change(&self, link: &Link, change: Change) -> Result<(), UpdateLinkError> {
+    async fn change_to_its_end(self: &Arc<Self>, link: Link, change: Change) -> Result<(), UpdateLinkError> {
+        self.feed.check_all_nodes_know_changes()?;
+        let (_awaited, is_awaited) = Awaited::new();
+        let links = Arc::clone(self);
+        self.to_its_end(async move { links.change(&link, change, &is_awaited).await }).await
+    }
+
+    async fn change(&self, link: &Link, change: Change, is_awaited: &AtomicBool) -> Result<(), UpdateLinkError> {
         let before = match change {
             Change::Update => Revision(link.revision.0.saturating_sub(1)),
             Change::Delete => link.revision,
@@ -83,46 +115,97 @@ impl CqlLinks {
             Change::Update => self.times.put_expiry(link).await?,
             Change::Delete => self.times.put_deletion(link).await?,
         }
-        let claim = Uuid::new_v4();
+        let (id, name, claim) = (link.id, old.name(), Uuid::new_v4());
         let changed = match change {
             Change::Update => ChangedLinkRow::changed(link, row.revision, row.with(claim))?,
             Change::Delete => ChangedLinkRow::deleted(link, row.revision, row.with(claim)),
         };
-        self.feed.append(old.name(), link.id).await?;
-        let applied = self.apply(link.id, &changed, row.revision, claim).await;
+        self.feed.append(name, id).await?;
+        let sent = SentChange { id, name, row: changed, before: row.revision, claim, is_awaited };
+        let applied = self.apply(&sent).await;
         // Also if it is unknown whether the change was made: other nodes read what is there.
-        self.feed.append(old.name(), link.id).await?;
+        self.append_to_its_end(&sent).await?;
         if !applied? {
             return Err(UpdateLinkError::Conflict);
         }
-        self.clean_up(&old, link, change).await?;
+        // The change is made: what is left behind is skipped by reads, and a name by the row of its deleted link.
+        if let Err(error) = self.clean_up(&old, link, change).await {
+            tracing::debug!(%error, link = %name, "can't remove old rows of a changed link");
+        }
         Ok(())
     }
 
-    /// Sends the LWT until its outcome is known; returns whether the change was made.
-    async fn apply(
-        &self,
-        id: ShortId,
-        changed: &ChangedLinkRow,
-        before: Option<i64>,
-        claim: Uuid,
-    ) -> Result<bool, StoreError> {
-        let attempt = || async { self.cluster.cql.lwt(&self.cluster.statements.change_link, changed).await };
-        let settle = || async {
-            let Some(now) = self.edits_row(id).await? else { return Ok(Some(false)) };
-            if now.edits().contains(&claim) {
-                return Ok(Some(true));
+    /// Sends the LWT until its outcome is known, or the store closes.
+    async fn apply(&self, sent: &SentChange<'_>) -> Result<bool, StoreError> {
+        let (began, mut appended) = (Instant::now(), Instant::now());
+        let mut may_be_applied = false;
+        loop {
+            let error = match self.cluster.cql.lwt(&self.cluster.statements.change_link, &sent.row).await {
+                Ok(true) => return Ok(true),
+                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
+                Err(error @ CqlError::NotApplied(_)) => error,
+                // Refused by the row, which an earlier attempt of ours may have written; or unknown.
+                outcome => {
+                    may_be_applied |= outcome.is_err();
+                    match self.settle(sent).await {
+                        Ok(ChangeOutcome::Applied) => return Ok(true),
+                        Ok(ChangeOutcome::Refused) => return Ok(false),
+                        Ok(ChangeOutcome::Forgotten) => {
+                            return Err(StoreError::Unavailable("the link was changed too often meanwhile".into()));
+                        }
+                        Ok(ChangeOutcome::Undecided) => {
+                            let refused = || CqlError::NotApplied("an LWT was refused without a later change".into());
+                            outcome.err().unwrap_or_else(refused)
+                        }
+                        Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
+                        Err(error) => error,
+                    }
+                }
+            };
+            let is_late = began.elapsed() >= self.cluster.cql.patience();
+            if is_late && (!may_be_applied || self.cluster.check_open().is_err()) {
+                return Err(error.into());
             }
-            if now.revision == before && now.owner.is_some() {
-                return Ok(None);
+            if appended.elapsed() >= APPEND_EVERY {
+                // It stays in the list of those that wait.
+                let _ = self.feed.append(sent.name, sent.id).await;
+                appended = Instant::now();
             }
-            let behind = now.revision.unwrap_or(1) - before.unwrap_or(1);
-            if usize::try_from(behind).is_ok_and(|behind| behind > EDITS_KEPT) {
-                return Err(CqlError::Unknown("the link was changed too often meanwhile".into()));
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+        }
+    }
+
+    async fn settle(&self, sent: &SentChange<'_>) -> Result<ChangeOutcome, CqlError> {
+        let Some(now) = self.edits_row(sent.id).await? else { return Ok(ChangeOutcome::Refused) };
+        if now.edits().contains(&sent.claim) {
+            return Ok(ChangeOutcome::Applied);
+        }
+        if now.owner.is_none() {
+            return Ok(ChangeOutcome::Refused);
+        }
+        if now.revision == sent.before {
+            return Ok(ChangeOutcome::Undecided);
+        }
+        let behind = now.revision.unwrap_or(1) - sent.before.unwrap_or(1);
+        if usize::try_from(behind).is_ok_and(|behind| behind > EDITS_KEPT) {
+            return Ok(ChangeOutcome::Forgotten);
+        }
+        Ok(ChangeOutcome::Refused)
+    }
+
+    /// Appends a change to the feed after its LWT, however long it takes.
+    async fn append_to_its_end(&self, sent: &SentChange<'_>) -> Result<(), StoreError> {
+        while let Err(error) = self.feed.append(sent.name, sent.id).await {
+            if self.cluster.check_open().is_err() {
+                return Err(error);
             }
-            Ok(Some(false))
-        };
-        Ok(self.cluster.cql.settled(attempt, settle).await?)
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
+        }
+        if !sent.is_awaited.load(Ordering::Acquire) {
+            // Its caller was told that the outcome is unknown, and may have read the link meanwhile.
+            self.feed.report_here(sent.name, sent.id);
+        }
+        Ok(())
     }
 
     /// Writes the revision before a change, if its hits fire webhooks.

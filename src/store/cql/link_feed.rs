@@ -4,12 +4,18 @@
 //! A life appends one group after another: the next one is sent when the one before is acknowledged, and what is sent
 //! again keeps its numbers. Readers stop at the first gap. So no entry is passed over. A node begins with the end of each
 //! life's changes that it finds at its start: it has cached nothing before.
+//!
+//! A gap that stays is of entries that have expired: then all that the node knows may be out of date.
+//!
+//! Who takes over the queue of a life that has ended appends the last changes of that life again: an LWT that it had sent
+//! may have been applied after its entry was read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -30,6 +36,8 @@ const RENEW_EVERY: Duration = Duration::from_mins(10);
 const CHECK_EVERY: Duration = Duration::from_secs(3);
 /// A node that has read no changes for so long forgets all links.
 const FORGET_AFTER: Duration = Duration::from_mins(30);
+/// How long a gap in the changes of a life may stay: what was acknowledged is readable at once.
+const GAP_STAYS: Duration = Duration::from_secs(5);
 /// Entries in one group: they are written atomically.
 const GROUP: usize = 100;
 /// Entries that wait to be appended.
@@ -41,14 +49,25 @@ struct WaitingEntry {
     appended: oneshot::Sender<()>,
 }
 
+/// How far the changes of a life are read.
+#[derive(Clone, Copy, Default)]
+struct ReadUpto {
+    /// The number of the last entry that was read.
+    last: i64,
+    /// Since when the next one is missing though there are later ones.
+    gap_since: Option<Duration>,
+}
+
 pub struct LinkFeed {
     cluster: Arc<Cluster>,
     /// The number of the last entry that this life has appended.
     last: AtomicI64,
     waiting: Mutex<Vec<WaitingEntry>>,
     added: Notify,
-    /// By life: the number of the last entry that was read.
-    read: Mutex<HashMap<Uuid, i64>>,
+    /// How far the changes of each other life are read.
+    read: Mutex<HashMap<Uuid, ReadUpto>>,
+    /// Ended lives whose last changes this process appends again.
+    taken_over: Mutex<HashSet<Uuid>>,
     /// When the changes of all lives were last read, by the clock of [`uptime`], in milliseconds.
     complete_at: AtomicI64,
     has_old_nodes: AtomicBool,
@@ -63,15 +82,20 @@ impl LinkFeed {
             waiting: Mutex::default(),
             added: Notify::new(),
             read: Mutex::default(),
+            taken_over: Mutex::default(),
             complete_at: AtomicI64::new(millis(uptime())),
             has_old_nodes: AtomicBool::new(false),
             hook: OnceLock::new(),
         }
     }
 
-    /// Makes this life known and finds the ends of all others. Before that, the node must cache no link.
+    /// Makes this life known. A process that has a queue and is not known counts as one of 0.1.0.
+    pub async fn make_known(&self) -> Result<(), StoreError> {
+        Ok(self.renew().await?)
+    }
+
+    /// Finds the ends of all other lives' changes. Before that, the node must cache no link.
     pub async fn begin(&self) -> Result<(), StoreError> {
-        self.renew().await?;
         self.check_levels().await?;
         self.find_ends().await
     }
@@ -115,10 +139,10 @@ impl LinkFeed {
         }
     }
 
-    /// Appends what waits, one group after another.
+    /// Appends what waits, one group after another. It ends with the store: changes that are under way while it closes
+    /// are appended too.
     pub(super) async fn append_loop(feed: Weak<Self>) {
-        loop {
-            let Some(feed) = feed.upgrade().filter(|feed| feed.cluster.check_open().is_ok()) else { return };
+        while let Some(feed) = feed.upgrade() {
             let group: Vec<WaitingEntry> = {
                 let mut waiting = feed.waiting.lock().unwrap_or_else(PoisonError::into_inner);
                 let count = waiting.len().min(GROUP);
@@ -126,9 +150,9 @@ impl LinkFeed {
             };
             if group.is_empty() {
                 let _ = tokio::time::timeout(READ_EVERY, feed.added.notified()).await;
-                continue;
+            } else {
+                feed.append_group(group).await;
             }
-            feed.append_group(group).await;
         }
     }
 
@@ -140,24 +164,53 @@ impl LinkFeed {
             let row = |(seq, entry): (i64, &WaitingEntry)| (life, seq, entry.name.to_string(), entry.id.to_string());
             (first..).zip(&group).map(row).collect::<Vec<_>>()
         };
-        loop {
-            match self.cluster.cql.write_partition(&self.cluster.statements.put_link_change, rows()).await {
-                Ok(()) => break,
-                Err(error) if self.cluster.check_open().is_err() => {
-                    tracing::debug!(%error, "changes of links are not in the change feed");
-                    return;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "can't append to the change feed: retrying");
-                    tokio::time::sleep(ASK_AGAIN_AFTER).await;
-                }
-            }
+        while let Err(error) = self.cluster.cql.write_partition(&self.cluster.statements.put_link_change, rows()).await
+        {
+            tracing::debug!(%error, "can't append to the change feed: retrying");
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
         }
         self.last.fetch_add(i64::try_from(group.len()).unwrap_or(0), Ordering::AcqRel);
         for entry in group {
             // A caller that was cancelled needs no answer.
             let _ = entry.appended.send(());
         }
+    }
+
+    /// Appends the last changes of a life that has ended, once.
+    pub fn take_over(self: &Arc<Self>, life: Uuid) {
+        if !self.taken_over.lock().unwrap_or_else(PoisonError::into_inner).insert(life) {
+            return;
+        }
+        let feed = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some(feed) = feed.upgrade().filter(|feed| feed.cluster.check_open().is_ok()) {
+                match feed.append_again(life).await {
+                    Ok(()) => return,
+                    Err(error) => tracing::debug!(%error, "can't append the changes of an ended life: retrying"),
+                }
+                drop(feed);
+                tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            }
+        });
+    }
+
+    async fn append_again(&self, life: Uuid) -> Result<(), StoreError> {
+        let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
+        let rows: Vec<(Option<String>, Option<String>)> = cql.read(&statements.recent_link_changes, (life,)).await?;
+        let mut links = HashMap::new();
+        for (name, link) in rows {
+            if let Some((name, id)) = entry_of(name, link)? {
+                links.insert(id, name);
+            }
+        }
+        for (id, name) in links {
+            // An LWT that has begun is completed by this read, or will not be.
+            cql.read_one::<(Option<Uuid>, Option<i64>, Option<Vec<Uuid>>)>(&statements.link_edits, (id.as_str(),))
+                .await?;
+            self.append(name, id).await?;
+            self.report_here(name, id);
+        }
+        Ok(())
     }
 
     /// Reads the changes of other lives.
@@ -187,51 +240,74 @@ impl LinkFeed {
             self.report(LinkChange::Unknown);
         } else {
             let lives = self.lives().await?;
-            for (life, _) in &lives {
-                self.read_life(*life).await?;
-            }
-            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            read.retain(|life, _| lives.iter().any(|(there, _)| there == life));
+            // One life that can't be read does not keep others from being read.
+            let read = join_all(lives.iter().map(|(life, noted)| self.read_life(*life, *noted, now))).await;
+            self.read_upto().retain(|life, _| lives.iter().any(|(there, _)| there == life));
+            read.into_iter().collect::<Result<Vec<()>, _>>()?;
         }
         self.complete_at.store(millis(now), Ordering::Release);
         Ok(())
     }
 
-    async fn read_life(&self, life: Uuid) -> Result<(), StoreError> {
+    /// Reads the changes of a life, of which `noted` had been made when its row was written.
+    async fn read_life(&self, life: Uuid, noted: i64, now: Duration) -> Result<(), StoreError> {
         loop {
-            let last = *self.read.lock().unwrap_or_else(PoisonError::into_inner).entry(life).or_insert(0);
+            let ReadUpto { last, gap_since } = *self.read_upto().entry(life).or_default();
             let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
             let rows: Vec<(i64, Option<String>, Option<String>)> =
                 cql.read(&statements.link_changes, (life, last)).await?;
-            let mut next = last;
+            let (mut next, mut highest) = (last, noted);
             for (seq, name, link) in rows {
+                highest = highest.max(seq);
                 if seq != next + 1 {
                     break;
                 }
                 next = seq;
-                let name = name.as_deref().and_then(LinkName::parse);
-                let id = link.as_deref().map(|link| short_id("link_changes", link)).transpose()?;
-                if let (Some(name), Some(id)) = (name, id) {
+                if let Some((name, id)) = entry_of(name, link)? {
                     self.report(LinkChange::Link { name, id });
                 }
             }
-            if next == last {
+            if next > last {
+                self.read_upto().insert(life, ReadUpto { last: next, gap_since: None });
+                continue;
+            }
+            if highest <= last {
                 return Ok(());
             }
-            self.read.lock().unwrap_or_else(PoisonError::into_inner).insert(life, next);
+            let since = gap_since.unwrap_or(now);
+            if now.saturating_sub(since) < GAP_STAYS {
+                self.read_upto().insert(life, ReadUpto { last, gap_since: Some(since) });
+                return Err(StoreError::Unavailable("an entry of the change feed is missing".into()));
+            }
+            tracing::warn!(%life, last, "entries of the change feed are missing: all cached links are forgotten");
+            let end = self.end_of(life, highest).await?;
+            self.read_upto().insert(life, ReadUpto { last: end, gap_since: None });
+            self.report(LinkChange::Unknown);
+            return Ok(());
         }
+    }
+
+    fn read_upto(&self) -> MutexGuard<'_, HashMap<Uuid, ReadUpto>> {
+        // Nothing panics while this lock is held.
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds the end of each life's changes.
     async fn find_ends(&self) -> Result<(), StoreError> {
-        let mut ends = HashMap::new();
-        for (life, noted) in self.lives().await? {
-            let statement = &self.cluster.statements.last_link_change;
-            let last = self.cluster.cql.read_one::<(i64,)>(statement, (life,)).await?;
-            ends.insert(life, last.map_or(noted, |(seq,)| seq.max(noted)));
-        }
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+        let ends = self.lives().await?.into_iter().map(|(life, noted)| async move {
+            let last = self.end_of(life, noted).await?;
+            Ok::<_, StoreError>((life, ReadUpto { last, gap_since: None }))
+        });
+        let ends = try_join_all(ends).await?.into_iter().collect();
+        *self.read_upto() = ends;
         Ok(())
+    }
+
+    /// The number of a life's last entry, at least `noted`.
+    async fn end_of(&self, life: Uuid, noted: i64) -> Result<i64, CqlError> {
+        let statement = &self.cluster.statements.last_link_change;
+        let last = self.cluster.cql.read_one::<(i64,)>(statement, (life,)).await?;
+        Ok(last.map_or(noted, |(seq,)| seq.max(noted)))
     }
 
     /// The other lives, with the numbers of their last changes when they were noted.
@@ -263,11 +339,22 @@ impl LinkFeed {
         Ok(())
     }
 
+    /// Reports a change of this node that the caller was not told of.
+    pub fn report_here(&self, name: LinkName, id: ShortId) {
+        self.report(LinkChange::Link { name, id });
+    }
+
     fn report(&self, change: LinkChange) {
         if let Some(hook) = self.hook.get() {
             hook(change);
         }
     }
+}
+
+/// The link of an entry; `None` for one that a later release has written.
+fn entry_of(name: Option<String>, link: Option<String>) -> Result<Option<(LinkName, ShortId)>, StoreError> {
+    let id = link.map(|link| short_id("link_changes", &link)).transpose()?;
+    Ok(name.and_then(|name| LinkName::parse(&name)).zip(id))
 }
 
 fn millis(time: Duration) -> i64 {

@@ -11,6 +11,7 @@ use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::link_remains::{NameKeeper, RemainsRow};
 use super::outcome::CqlError;
 use super::session::Pause;
 use crate::domain::calendar::Timestamp;
@@ -25,8 +26,8 @@ const DOMAIN: i8 = 0;
 const TABLE: &str = "link_names";
 
 const PENDING: i8 = 0;
-const LIVE: i8 = 1;
-pub(super) const KEPT: i8 = 2;
+pub const LIVE: i8 = 1;
+const KEPT: i8 = 2;
 
 /// How long a creation may have a name without a link. Its creator is gone then.
 const PENDING_FOR: Duration = Duration::from_secs(30);
@@ -50,14 +51,9 @@ impl NameRow {
         }
     }
 
-    /// Whether no link has the name, and for whom it is kept.
-    pub fn kept_for(&self) -> Option<KeyId> {
-        self.owner.filter(|_| self.state == Some(KEPT)).map(KeyId)
-    }
-
-    /// The revision of the deleted link that had the name.
-    fn last_revision(&self) -> Option<Revision> {
-        self.revision.and_then(|revision| u32::try_from(revision).ok()).map(Revision)
+    /// For whom the name is kept if no link has it. A creation that has taken a kept name leaves it as it was.
+    pub fn keeper(&self) -> Option<NameKeeper> {
+        NameKeeper::of(self.owner, self.revision).filter(|_| self.state != Some(LIVE))
     }
 }
 
@@ -68,8 +64,8 @@ pub struct TakenName {
     claim: Uuid,
     /// The first revision of the link that gets the name.
     pub revision: Revision,
-    /// For whom the name was kept before, and after which revision.
-    kept: Option<(KeyId, Revision)>,
+    /// For whom the name was kept before.
+    kept: Option<NameKeeper>,
 }
 
 pub struct CqlLinkNames {
@@ -86,46 +82,62 @@ impl CqlLinkNames {
     }
 
     /// Takes a name for a link of `owner` that is created now; `None` if another link has it or it is kept for another key.
-    /// `kept` is for whom the name is kept by the row of a deleted link that had it as its id, and after which revision.
+    /// `kept` is for whom the name is kept by the row of a deleted link that had it as its id.
     pub async fn take(
         &self,
         name: LinkName,
         owner: KeyId,
         now: Timestamp,
-        kept: Option<(KeyId, Revision)>,
+        kept: Option<NameKeeper>,
     ) -> Result<Option<TakenName>, StoreError> {
         let claim = Uuid::new_v4();
         let mut pause = Pause::within(self.cluster.cql.patience());
         loop {
             let row = self.read_settled(&name).await?;
-            let before = match &row {
-                None if kept.is_some_and(|(keeper, _)| keeper != owner) => return Ok(None),
+            let keeper = match &row {
                 None => kept,
-                Some(row) if row.state == Some(LIVE) => return Ok(None),
-                Some(row) if row.state == Some(KEPT) => {
-                    let (Some(keeper), Some(last)) = (row.kept_for(), row.last_revision()) else {
-                        return Err(corrupt(TABLE, &"a kept name without its keeper"));
-                    };
-                    if keeper != owner {
-                        return Ok(None);
-                    }
-                    Some((keeper, last))
-                }
+                Some(row) if row.state == Some(LIVE) => match self.keeper_by_remains(row, &name).await? {
+                    None => return Ok(None),
+                    keeper => keeper,
+                },
                 // Another creation has it: soon it is settled, or its creator is gone.
-                Some(row) if !is_abandoned(row, now) => {
+                Some(row) if row.state == Some(PENDING) && !is_abandoned(row, now) => {
                     if pause.wait().await.is_break() {
                         return Err(StoreError::Unavailable("another creation of this name is under way".into()));
                     }
                     continue;
                 }
-                Some(row) => row.last_revision().and_then(|last| Some((KeyId(row.owner?), last))),
+                Some(row) if row.state == Some(KEPT) && row.keeper().is_none() => {
+                    return Err(corrupt(TABLE, &"a kept name without its keeper"));
+                }
+                Some(row) => row.keeper(),
             };
-            let last = before.map(|(_, last)| i64::from(last.0));
+            if keeper.is_some_and(|keeper| keeper.owner != owner) {
+                return Ok(None);
+            }
+            let last = keeper.map(|keeper| i64::from(keeper.last.0));
             if self.claim(&name, owner, now, claim, last, row.as_ref()).await? {
-                let revision = before.map_or(Revision::FIRST, |(_, last)| last.next());
-                return Ok(Some(TakenName { name, owner, claim, revision, kept: before }));
+                let revision = keeper.map_or(Revision::FIRST, |keeper| keeper.last.next());
+                return Ok(Some(TakenName { name, owner, claim, revision, kept: keeper }));
             }
         }
+    }
+
+    /// For whom a name is kept whose link is deleted, though its row does not tell it yet: whoever deleted the link
+    /// stopped in between. `None` if the link has the name.
+    async fn keeper_by_remains(&self, row: &NameRow, name: &LinkName) -> Result<Option<NameKeeper>, StoreError> {
+        let Some(id) = row.live()? else { return Ok(None) };
+        Ok(RemainsRow::read(&self.cluster, id).await?.and_then(|remains| remains.keeper(id, name)))
+    }
+
+    /// Whether a link has its name. Not so if its creation was not brought to an end, or was overtaken.
+    pub async fn leads_to(&self, link: &Link) -> Result<bool, StoreError> {
+        let name = link.name();
+        if name == LinkName::from(link.id) {
+            return Ok(true);
+        }
+        let row = self.read(&name).await?;
+        Ok(row.map(|row| row.live()).transpose()?.flatten() == Some(link.id))
     }
 
     /// Returns whether the name is ours now.
@@ -172,9 +184,9 @@ impl CqlLinkNames {
         let done = match taken.kept {
             // After its claim is gone, the statement changes nothing more.
             None => self.cluster.until_closed(|| cql.lwt(&statements.free_link_name, (DOMAIN, name, claim))).await,
-            Some((keeper, last)) => {
+            Some(NameKeeper { owner, last }) => {
                 let next = Uuid::new_v4();
-                let values = (None::<&str>, keeper.0, KEPT, i64::from(last.0), next, DOMAIN, name, claim);
+                let values = (None::<&str>, owner.0, KEPT, i64::from(last.0), next, DOMAIN, name, claim);
                 self.cluster.until_closed(|| cql.lwt(&statements.set_link_name, values)).await
             }
         };
@@ -201,13 +213,13 @@ impl CqlLinkNames {
     /// Keeps a name for another key; `false` if it is not kept.
     pub async fn keep_for(&self, name: &LinkName, to: KeyId) -> Result<bool, StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
-        let row = self.read_settled(name).await?;
-        let Some((row, last)) = row.filter(|row| row.kept_for().is_some()).and_then(|row| {
-            let last = row.last_revision()?;
-            Some((row, last))
-        }) else {
-            return Ok(false);
+        let Some(row) = self.read_settled(name).await? else { return Ok(false) };
+        let keeper = match row.state {
+            Some(KEPT) => row.keeper(),
+            Some(LIVE) => self.keeper_by_remains(&row, name).await?,
+            _ => None,
         };
+        let Some(NameKeeper { last, .. }) = keeper else { return Ok(false) };
         let next = Uuid::new_v4();
         let values = (None::<&str>, to.0, KEPT, i64::from(last.0), next, DOMAIN, name.as_str(), row.claim);
         let attempt = || cql.lwt(&statements.set_link_name, values);

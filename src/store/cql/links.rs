@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use scylla::DeserializeRow;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -16,6 +15,7 @@ use super::cluster::Cluster;
 use super::link_feed::LinkFeed;
 use super::link_names::{CqlLinkNames, TakenName};
 use super::link_quota::{CountedLink, LinkQuotas};
+use super::link_remains::{NameKeeper, RemainsRow};
 use super::link_times::LinkTimesTable;
 use super::outcome::CqlError;
 use crate::domain::key::KeyId;
@@ -38,21 +38,21 @@ pub struct CqlLinks {
     under_way: Arc<Semaphore>,
 }
 
-/// Whether a caller waits for a creation.
-struct Awaited(Arc<AtomicBool>);
+/// A caller that waits for a creation or a change.
+pub(super) struct Awaited(Arc<AtomicBool>);
+
+impl Awaited {
+    /// Also returns what tells the work whether the caller still waits.
+    pub fn new() -> (Self, Arc<AtomicBool>) {
+        let is_awaited = Arc::new(AtomicBool::new(true));
+        (Self(Arc::clone(&is_awaited)), is_awaited)
+    }
+}
 
 impl Drop for Awaited {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
-}
-
-/// What the row of a deleted link tells.
-#[derive(DeserializeRow)]
-struct RemainsRow {
-    owner: Option<Uuid>,
-    kept_for: Option<Uuid>,
-    revision: Option<i64>,
 }
 
 impl CqlLinks {
@@ -102,24 +102,30 @@ impl CqlLinks {
         if link.slug.is_some() || link.options != LinkOptions::default() {
             self.feed.check_all_nodes_know_changes()?;
         }
-        let is_awaited = Arc::new(AtomicBool::new(true));
-        let _awaited = Awaited(Arc::clone(&is_awaited));
+        let link = Link { revision: Revision::FIRST, ..link };
+        let (_awaited, is_awaited) = Awaited::new();
         let store = Arc::clone(self);
         self.to_its_end(async move {
-            match link.slug {
-                None => store.make_and_count(&link, limit, &is_awaited).await,
-                Some(slug) => store.make_with_slug(link, slug, limit, &is_awaited).await,
+            let made = match link.slug {
+                None => store.make_and_count(&link, limit, &is_awaited).await.map(|(count, _)| count),
+                Some(slug) => Box::pin(store.make_with_slug(link.clone(), slug, limit, &is_awaited)).await,
+            };
+            if !is_awaited.load(Ordering::Acquire) {
+                // Its caller may have looked the name up meanwhile.
+                store.feed.report_here(link.name(), link.id);
             }
+            made
         })
         .await
     }
 
+    /// Returns the month's count with the link, and the claim in its row.
     async fn make_and_count(
         &self,
         link: &Link,
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
-    ) -> Result<u64, CreateLinkError> {
+    ) -> Result<(u64, Uuid), CreateLinkError> {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
         let place = self.quotas.enter(&quota, limit).await?;
@@ -131,7 +137,7 @@ impl CqlLinks {
             return Err(CreateLinkError::NameTaken);
         }
         match self.quotas.count(&quota, limit, is_awaited).await? {
-            CountedLink::As(count) => Ok(count),
+            CountedLink::As(count) => Ok((count, claim)),
             CountedLink::Abandoned => {
                 self.remove_link(link.id, claim).await?;
                 Err(StoreError::Unavailable("its caller was cancelled".into()).into())
@@ -151,34 +157,24 @@ impl CqlLinks {
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
     ) -> Result<u64, CreateLinkError> {
-        let kept = match slug.as_id() {
-            None => None,
-            Some(id) => {
-                // The row of the id settles who has the name, if there never was a link with it.
-                let with_own_id = Link { id, ..link.clone() };
-                match self.make_and_count(&with_own_id, limit, is_awaited).await {
-                    Err(CreateLinkError::NameTaken) => {}
-                    done => {
-                        if done.is_ok() {
-                            self.feed.append(slug, id).await?;
-                        }
-                        return done;
-                    }
-                }
-                match self.remains(id).await? {
-                    Some(RemainsRow { owner: None, kept_for, revision }) => {
-                        let last = revision.and_then(|revision| u32::try_from(revision).ok()).map(Revision);
-                        kept_for.map(KeyId).zip(last)
-                    }
-                    _ => return Err(CreateLinkError::NameTaken),
+        let mut kept = None;
+        if let Some(id) = slug.as_id() {
+            // The row of the id settles who has the name, if there never was a link with it.
+            let with_own_id = Link { id, ..link.clone() };
+            match self.make_and_count(&with_own_id, limit, is_awaited).await {
+                Err(CreateLinkError::NameTaken) => kept = self.kept_by_id(id, &slug).await?,
+                made => {
+                    let (count, _) = made?;
+                    self.feed.append(slug, id).await?;
+                    return Ok(count);
                 }
             }
-        };
+        }
         let taken = self.names.take(slug, link.owner, link.created_at, kept).await?;
         let taken = taken.ok_or(CreateLinkError::NameTaken)?;
         let link = Link { revision: taken.revision, ..link };
         match self.make_and_count(&link, limit, is_awaited).await {
-            Ok(count) => self.name_it(&link, &taken).await.map(|()| count),
+            Ok((count, claim)) => self.name_it(&link, &taken, claim).await.map(|()| count),
             Err(error) => {
                 // If it is `NameTaken`, the generated id is taken: the caller draws another one.
                 self.names.free(&taken).await?;
@@ -187,9 +183,28 @@ impl CqlLinks {
         }
     }
 
+    /// For whom the row of an id that was used before keeps it as a name. A link that was given up keeps it for nobody:
+    /// any key can have it then.
+    async fn kept_by_id(&self, id: ShortId, name: &LinkName) -> Result<Option<NameKeeper>, CreateLinkError> {
+        match RemainsRow::read(&self.cluster, id).await.map_err(StoreError::from)? {
+            Some(remains) if remains.is_of_deleted() => {
+                let keeper = remains.keeper(id, name);
+                // The id of a link that had another name is never the name of a link; if it is a name, this has a row.
+                if keeper.is_none() && self.names.read(name).await.map_err(StoreError::from)?.is_none() {
+                    return Err(CreateLinkError::NameTaken);
+                }
+                Ok(keeper)
+            }
+            Some(RemainsRow { owner: None, .. }) => Ok(None),
+            _ => Err(CreateLinkError::NameTaken),
+        }
+    }
+
     /// Sets the name of a link that is created and counted.
-    async fn name_it(&self, link: &Link, taken: &TakenName) -> Result<(), CreateLinkError> {
+    async fn name_it(&self, link: &Link, taken: &TakenName, claim: Uuid) -> Result<(), CreateLinkError> {
         if !self.names.set_live(taken, link.id).await? {
+            // No client knows it. It stays counted: a month's count never falls.
+            self.remove_link(link.id, claim).await?;
             return Err(StoreError::Unavailable("another creation has taken over the name".into()).into());
         }
         self.feed.append(taken.name, link.id).await?;
@@ -216,11 +231,6 @@ impl CqlLinks {
         let row =
             self.cluster.cql.read_one::<(Option<Uuid>,)>(&self.cluster.statements.link_claim, (id.as_str(),)).await?;
         Ok(row.and_then(|(claim,)| claim))
-    }
-
-    async fn remains(&self, id: ShortId) -> Result<Option<RemainsRow>, StoreError> {
-        let statement = &self.cluster.statements.link_remains;
-        Ok(self.cluster.cql.read_one::<RemainsRow>(statement, (id.as_str(),)).await?)
     }
 
     /// The link with this name. One read, if the link has its id as its name.
@@ -255,15 +265,13 @@ impl CqlLinks {
         if self.names.read(name).await?.is_some() {
             return Ok(false);
         }
-        let Some(RemainsRow { owner: None, kept_for: Some(from), .. }) = self.remains(id).await? else {
-            return Ok(false);
-        };
-        let attempt = || self.cluster.cql.lwt(&self.cluster.statements.keep_link_for, (to.0, id.as_str(), from));
+        let Some(remains) = RemainsRow::read(&self.cluster, id).await? else { return Ok(false) };
+        let Some(NameKeeper { owner: from, .. }) = remains.keeper(id, name) else { return Ok(false) };
+        let attempt = || self.cluster.cql.lwt(&self.cluster.statements.keep_link_for, (to.0, id.as_str(), from.0));
         let settle = || async {
-            let statement = &self.cluster.statements.link_remains;
-            let row = self.cluster.cql.read_one::<RemainsRow>(statement, (id.as_str(),)).await?;
-            let keeper = row.and_then(|row| row.kept_for);
-            Ok((keeper != Some(from)).then_some(keeper == Some(to.0)))
+            let remains = RemainsRow::read(&self.cluster, id).await?;
+            let keeper = remains.and_then(|remains| remains.keeper(id, name)).map(|keeper| keeper.owner);
+            Ok((keeper != Some(from)).then_some(keeper == Some(to)))
         };
         Ok(self.cluster.cql.settled(attempt, settle).await?)
     }

@@ -7,6 +7,7 @@
 mod adoption;
 mod children;
 mod cluster;
+mod datacenters;
 mod deliveries;
 mod delivery_lists;
 mod delivery_quota;
@@ -23,6 +24,7 @@ mod link_changes;
 mod link_feed;
 mod link_names;
 mod link_quota;
+mod link_remains;
 mod link_times;
 mod links;
 mod lwt_quota;
@@ -126,9 +128,9 @@ impl Lifecycle for ScyllaStore {
 
     async fn close(&self) {
         let was_closed = self.tables.cluster.close();
-        let ended = tokio::time::timeout(CLOSE_PATIENCE, self.tables.links.end()).await;
-        if ended.is_err() {
-            tracing::warn!("some link creations were aborted; none of them was answered");
+        let have_ended = tokio::time::timeout(CLOSE_PATIENCE, self.tables.links.end()).await.is_ok();
+        if !have_ended {
+            tracing::warn!("some creations and changes of links were aborted; none of them was answered");
         }
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
@@ -136,7 +138,8 @@ impl Lifecycle for ScyllaStore {
             // It was aborted, or had ended.
             let _ = task.await;
         }
-        if !was_closed {
+        // Who takes over the queue of a process that did not release it also reports the changes that it has begun.
+        if !was_closed && have_ended {
             let released = tokio::time::timeout(CLOSE_PATIENCE, self.tables.leases.release_queues()).await;
             if !matches!(released, Ok(Ok(()))) {
                 tracing::warn!("can't release this node's webhook queue; another node takes it over soon");

@@ -41,7 +41,7 @@ statements! {
     Lwt create_link: NewLinkRow::insert();
     // Not the row: it blocks a late insert of the same link.
     Lwt drop_link: format!("DELETE {} FROM links WHERE id = ? IF claim = ?", LinkRow::VALUES);
-    SettlingRead link_remains: "SELECT owner, kept_for, revision FROM links WHERE id = ?";
+    SettlingRead link_remains: "SELECT owner, slug, kept_for, revision FROM links WHERE id = ?";
     SettlingRead link_edits: "SELECT owner, revision, edits FROM links WHERE id = ?";
     Lwt change_link: ChangedLinkRow::update();
     Lwt keep_link_for: "UPDATE links SET kept_for = ? WHERE id = ? IF kept_for = ?";
@@ -66,6 +66,7 @@ statements! {
                            WHERE kind = ? AND day = ? AND part = ? AND at = ? AND link = ?";
     Write put_link_time_day: "INSERT INTO link_time_days (kind, day) VALUES (?, ?)";
     Read link_time_days: "SELECT day FROM link_time_days WHERE kind = ? AND day >= ? AND day <= ?";
+    Write drop_link_time_day: "DELETE FROM link_time_days USING TIMESTAMP ? WHERE kind = ? AND day = ?";
     Read link_times: "SELECT at, link, name FROM link_times WHERE kind = ? AND day = ? AND part = ? \
                       AND (at, link) > (?, ?) AND (at, link) < (?, ?) LIMIT ?";
     Read months_of_link: "SELECT month FROM link_months WHERE link = ?";
@@ -76,6 +77,7 @@ statements! {
     Write put_life: "INSERT INTO lives (bucket, life, level, seq) VALUES (0, ?, ?, ?)";
     Write put_link_change: "INSERT INTO link_changes (life, seq, name, link) VALUES (?, ?, ?, ?)";
     Read link_changes: "SELECT seq, name, link FROM link_changes WHERE life = ? AND seq > ? LIMIT 1000";
+    Read recent_link_changes: "SELECT name, link FROM link_changes WHERE life = ? ORDER BY seq DESC LIMIT 1000";
     Read last_link_change: "SELECT seq FROM link_changes WHERE life = ? ORDER BY seq DESC LIMIT 1";
     Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";

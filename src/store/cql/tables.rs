@@ -37,7 +37,7 @@ impl CqlTables {
         let cluster = Arc::new(Cluster::connect(settings).await?);
         let names = Arc::new(CqlNames::new(&cluster));
         let link_feed = Arc::new(LinkFeed::new(&cluster));
-        let leases = Arc::new(Leases::new(&cluster, node));
+        let leases = Arc::new(Leases::new(&cluster, node, &link_feed));
         let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases));
         Ok(Self {
             links: Arc::new(CqlLinks::new(&cluster, &link_feed)),
@@ -56,6 +56,7 @@ impl CqlTables {
     /// Prepares the queues before the first request; may be called again after a failure.
     pub async fn begin(&self) -> Result<(), StoreError> {
         self.deliveries.read_first_kept_day().await?;
+        self.link_feed.make_known().await?;
         self.leases.begin_queues().await?;
         self.link_feed.begin().await
     }

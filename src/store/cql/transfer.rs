@@ -76,7 +76,7 @@ scans! {
     keys: "SELECT token(id), record FROM keys WHERE token(id) > ? LIMIT ?";
     key_uses: "SELECT token(key), key, used_at FROM key_uses WHERE token(key) > ? LIMIT ?";
     links: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT ?", LinkRow::COLUMNS);
-    remains: "SELECT token(id), id, owner, kept_for, revision FROM links WHERE token(id) > ? LIMIT ?";
+    remains: "SELECT token(id), id, owner, slug, kept_for, revision FROM links WHERE token(id) > ? LIMIT ?";
     kept_for: "SELECT kept_for, revision FROM links WHERE id = ?";
     put_remains: "INSERT INTO links (id, kept_for, revision, deleted_at) VALUES (?, ?, ?, ?) IF NOT EXISTS";
     names: "SELECT token(domain, name), name, state, owner, revision FROM link_names WHERE token(domain, name) > ? LIMIT ?";

@@ -6,7 +6,7 @@ use super::corrupt;
 use super::counts::{dimension_from_number, dimension_number};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::Dimension;
-use crate::domain::link::ShortId;
+use crate::domain::link::{Revision, ShortId};
 use crate::domain::rate_limit::RateLimitId;
 use crate::store::StoreError;
 
@@ -18,6 +18,11 @@ pub fn bigint(number: u64) -> i64 {
 /// A number that was written by [`bigint`]; a column that was never written is 0.
 pub fn number(column: Option<i64>) -> u64 {
     column.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+}
+
+/// `None` if the column was never written, or is no revision.
+pub fn revision_from(column: Option<i64>) -> Option<Revision> {
+    column.and_then(|number| u32::try_from(number).ok()).map(Revision)
 }
 
 pub fn day(day: Day) -> i32 {

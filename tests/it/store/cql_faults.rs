@@ -6,6 +6,7 @@
 //! to what it would have come to without the fault. That is looked up through another store, which nothing disturbs.
 
 mod child_keys;
+mod links;
 mod run;
 mod wire;
 
@@ -27,6 +28,10 @@ use signpost::store::{
 use self::child_keys::{
     create_child, create_child_in_the_place_of_an_expired_one, create_child_past_the_quota, extend_child,
     stop_key_creation,
+};
+use self::links::{
+    create_link_with_own_id, create_link_with_slug, create_link_with_slug_past_the_quota, delete_link, update_link,
+    update_link_that_another_follows,
 };
 use self::run::{LATE, Run, with_every_fault};
 use super::samples::{
@@ -55,6 +60,12 @@ under_every_fault! {
     a_link_that_nobody_waits_for_is_not_made: create_link_that_nobody_waits_for;
     a_link_past_the_quota_is_not_made: create_link_past_the_quota;
     a_link_whose_id_is_taken_is_not_counted: create_link_with_a_taken_id;
+    a_link_gets_its_name_or_is_not_made: create_link_with_slug;
+    a_link_gets_its_name_as_its_id_or_is_not_made: create_link_with_own_id;
+    a_link_with_a_name_past_the_quota_leaves_the_name_free: create_link_with_slug_past_the_quota;
+    a_link_is_changed_once: update_link;
+    a_change_that_another_follows_is_no_conflict: update_link_that_another_follows;
+    a_link_is_deleted_and_its_name_kept: delete_link;
     // Keys.
     a_key_is_made_once: create_key;
     a_key_is_changed_once: update_key;

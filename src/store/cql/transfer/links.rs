@@ -1,9 +1,13 @@
 //! What is stored of links beside the links themselves: names, earlier revisions, deletions.
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use ring::digest::{SHA256, digest};
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
+use super::super::cluster::AT_ONCE;
+use super::super::link_names::LIVE;
+use super::super::link_remains::NameKeeper;
 use super::{Placed, ScyllaTransfer, next_place};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
@@ -14,8 +18,8 @@ use crate::store::records::links::{self, LinkRecord, LinkRow, NewLinkRow};
 use crate::store::records::{RecordFault, corrupt};
 use crate::store::transfer::{Page, Record, SinkError};
 
-/// A row of `links` as far as it tells of a deleted link.
-type RemainsRow = (i64, String, Option<Uuid>, Option<Uuid>, Option<i64>);
+/// What a row of `links` tells of a deleted link: token, id, owner, slug, the key that its name is kept for, revision.
+type DeletedRow = (i64, String, Option<Uuid>, Option<String>, Option<Uuid>, Option<i64>);
 
 impl ScyllaTransfer {
     pub(super) async fn put_link(&self, link: &Link) -> Result<(), SinkError> {
@@ -32,10 +36,27 @@ impl ScyllaTransfer {
             return Err(SinkError::Taken(format!("link {}", link.id)));
         }
         let name = link.name();
-        if name != LinkName::from(link.id) && !tables.names.import_live(&name, link, claim).await? {
-            return Err(SinkError::Taken(format!("name {name}")));
+        if name == LinkName::from(link.id) {
+            return Ok(());
         }
-        Ok(())
+        if let Some(id) = name.as_id() {
+            // There was a link with this id: a name without its row would be looked for in vain.
+            self.put_remains(id, None, Revision::FIRST).await?;
+        }
+        let is_named = tables.names.import_live(&name, link, claim).await?;
+        if is_named { Ok(()) } else { Err(SinkError::Taken(format!("name {name}"))) }
+    }
+
+    /// Writes what is left of a deleted link; `false` if its row says something else.
+    async fn put_remains(&self, id: ShortId, keeper: Option<KeyId>, last: Revision) -> Result<bool, StoreError> {
+        let (cluster, keeper, last) = (&self.tables.cluster, keeper.map(|keeper| keeper.0), i64::from(last.0));
+        let values = (id.as_str(), keeper, last, timestamp(Timestamp(0)));
+        let attempt = || cluster.cql.lwt(&self.scans.put_remains, values);
+        let settle = || async {
+            let row = cluster.cql.read_one::<(Option<Uuid>, Option<i64>)>(&self.scans.kept_for, (id.as_str(),));
+            Ok(row.await?.map(|there| there == (keeper, Some(last))))
+        };
+        Ok(cluster.cql.settled(attempt, settle).await?)
     }
 
     /// A name that is kept. If it has the form of an id, the row of the link with that id keeps it.
@@ -45,19 +66,9 @@ impl ScyllaTransfer {
         owner: Option<KeyId>,
         revision: Revision,
     ) -> Result<(), SinkError> {
-        let (cluster, tables) = (&self.tables.cluster, &self.tables.links);
         let is_kept = match (name.as_id(), owner) {
-            (Some(id), owner) => {
-                let owner = owner.map(|owner| owner.0);
-                let values = (id.as_str(), owner, i64::from(revision.0), timestamp(Timestamp(0)));
-                let attempt = || cluster.cql.lwt(&self.scans.put_remains, values);
-                let settle = || async {
-                    let row = cluster.cql.read_one::<(Option<Uuid>, Option<i64>)>(&self.scans.kept_for, (id.as_str(),));
-                    Ok(row.await?.map(|there| there == (owner, Some(i64::from(revision.0)))))
-                };
-                cluster.cql.settled(attempt, settle).await.map_err(StoreError::from)?
-            }
-            (None, Some(owner)) => tables.names.import_kept(&name, owner, revision).await?,
+            (Some(id), owner) => self.put_remains(id, owner, revision).await?,
+            (None, Some(owner)) => self.tables.links.names.import_kept(&name, owner, revision).await?,
             // Only ids are never used again.
             (None, None) => true,
         };
@@ -79,8 +90,14 @@ impl ScyllaTransfer {
         let rows: Vec<Placed<LinkRow>> = self.scan(&self.scans.links, from).await?;
         let next = next_place(rows.len(), rows.last().map(|row| row.token));
         let links = rows.into_iter().filter_map(|placed| placed.row.into_link().transpose());
-        let records = links.map(|link| link.map(Record::Link));
-        Ok(Page { records: records.collect::<Result<_, _>>()?, next })
+        // A creation that was interrupted or overtaken leaves a link that does not have its name.
+        let named = |link: Result<Link, StoreError>| async move {
+            let link = link?;
+            let has_name = self.tables.links.names.leads_to(&link).await?;
+            Ok::<_, StoreError>(has_name.then_some(Record::Link(link)))
+        };
+        let records: Vec<_> = stream::iter(links).map(named).buffered(AT_ONCE).try_collect().await?;
+        Ok(Page { records: records.into_iter().flatten().collect(), next })
     }
 
     /// First the names that rows of deleted links keep, then those that have rows of their own. A place in the second
@@ -92,31 +109,43 @@ impl ScyllaTransfer {
             page.next = page.next.map(|token| format!("{OWN_ROWS}{token}"));
             return Ok(page);
         }
-        let rows: Vec<RemainsRow> = self.scan(&self.scans.remains, from).await?;
+        let rows: Vec<DeletedRow> = self.scan(&self.scans.remains, from).await?;
         let next = next_place(rows.len(), rows.last().map(|row| row.0));
-        let mut records = Vec::new();
-        for (_, id, owner, kept_for, revision) in rows {
-            let Some(kept_for) = kept_for.filter(|_| owner.is_none()) else { continue };
-            let name = LinkName::from(short_id("links", &id)?);
-            // A link may have been made again with this name.
-            if self.tables.links.names.read(&name).await?.is_none() {
-                records.push(kept_name(name, kept_for, revision)?);
-            }
+        let deleted = rows.into_iter().filter(|(_, _, owner, _, _, revision)| owner.is_none() && revision.is_some());
+        let records = stream::iter(deleted).map(|row| self.names_of_deleted(row)).buffered(AT_ONCE);
+        let records: Vec<Vec<Record>> = records.try_collect().await?;
+        let next = Some(next.unwrap_or_else(|| OWN_ROWS.to_owned()));
+        Ok(Page { records: records.into_iter().flatten().collect(), next })
+    }
+
+    /// What the row of a deleted link tells of its id, and of its name.
+    async fn names_of_deleted(&self, row: DeletedRow) -> Result<Vec<Record>, StoreError> {
+        let (_, id, _, slug, kept_for, revision) = row;
+        let (id, names) = (short_id("links", &id)?, &self.tables.links.names);
+        let (of_id, keeper) = (LinkName::from(id), NameKeeper::of(kept_for, revision));
+        let used = Record::KeptName { name: of_id, owner: None, revision: Revision::FIRST };
+        let slug = slug.as_deref().and_then(LinkName::parse).filter(|slug| *slug != of_id);
+        if let Some(slug) = slug {
+            // Its deletion may have been interrupted before the name's own row told of it.
+            let is_live = names.read(&slug).await?.map(|row| row.live()).transpose()?.flatten() == Some(id);
+            let kept = keeper.filter(|_| is_live).map(|keeper| kept_name(slug, keeper));
+            return Ok(std::iter::once(used).chain(kept).collect());
         }
-        Ok(Page { records, next: Some(next.unwrap_or_else(|| OWN_ROWS.to_owned())) })
+        // If a link was made again with this name, the name has its own row.
+        let has_row = names.read(&of_id).await?.is_some();
+        let only = || keeper.map_or(used, |keeper| kept_name(of_id, keeper));
+        Ok(if has_row { Vec::new() } else { vec![only()] })
     }
 
     async fn own_names_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
         type NameRow = (i64, String, Option<i8>, Option<Uuid>, Option<i64>);
         let rows: Vec<NameRow> = self.scan(&self.scans.names, from).await?;
         let next = next_place(rows.len(), rows.last().map(|row| row.0));
-        let kept = rows.into_iter().filter_map(|(_, name, state, owner, revision)| {
-            let owner = owner.filter(|_| state == Some(super::super::link_names::KEPT))?;
-            Some((name, owner, revision))
-        });
-        let records = kept.map(|(name, owner, revision)| {
-            let name = LinkName::parse(&name).ok_or_else(|| corrupt("link_names", &"not a name"))?;
-            kept_name(name, owner, revision)
+        let kept = rows.into_iter().filter(|(_, _, state, ..)| *state != Some(LIVE));
+        let records = kept.filter_map(|(_, name, _, owner, revision)| {
+            let keeper = NameKeeper::of(owner, revision)?;
+            let name = LinkName::parse(&name).ok_or_else(|| corrupt("link_names", &"not a name"));
+            Some(name.map(|name| kept_name(name, keeper)))
         });
         Ok(Page { records: records.collect::<Result<_, _>>()?, next })
     }
@@ -156,8 +185,6 @@ impl ScyllaTransfer {
     }
 }
 
-fn kept_name(name: LinkName, owner: Uuid, revision: Option<i64>) -> Result<Record, StoreError> {
-    let revision = revision.and_then(|revision| u32::try_from(revision).ok());
-    let revision = Revision(revision.ok_or_else(|| corrupt("link_names", &"a kept name without a revision"))?);
-    Ok(Record::KeptName { name, owner: Some(KeyId(owner)), revision })
+fn kept_name(name: LinkName, keeper: NameKeeper) -> Record {
+    Record::KeptName { name, owner: Some(keeper.owner), revision: keeper.last }
 }

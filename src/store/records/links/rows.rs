@@ -180,10 +180,11 @@ impl ChangedLinkRow {
         Ok(Self { link: link.try_into()?, edits, kept_for: None, deleted_at: None, before, of_owner })
     }
 
-    /// `link` is the link before its deletion. Its revision stays: a link that gets its name has the next one.
+    /// `link` is the link before its deletion. Its revision stays: the next link of its name goes on from it.
     pub fn deleted(link: &Link, before: Option<i64>, edits: Vec<Uuid>) -> Self {
         let revision = Some(i64::from(link.revision.0));
-        let row = LinkRow { revision, ..LinkRow::deleted(link.id.as_str()) };
+        let slug = link.slug.map(|slug| slug.to_string());
+        let row = LinkRow { slug, revision, ..LinkRow::deleted(link.id.as_str()) };
         let (kept_for, deleted_at) = (Some(link.owner.0), Some(timestamp(link.updated_at)));
         Self { link: row, edits, kept_for, deleted_at, before, of_owner: link.owner.0 }
     }
