@@ -1,6 +1,7 @@
 //! The composition root: builds every part, binds, runs and drains. The only module that uses all parts.
 
 mod around_store;
+mod blocked_hosts;
 mod build;
 mod cluster;
 mod files;
@@ -39,6 +40,7 @@ use crate::journal::JournalError;
 use crate::journal::upkeep::UpkeepHandle;
 use crate::readiness::Readiness;
 use crate::service::authentication::AuthenticationService;
+use crate::service::link_upkeep::LinkUpkeep;
 use crate::service::root_key::RootKeyError;
 use crate::store::cql::OpenError;
 use crate::store::cql::migrate::MigrateError;
@@ -152,6 +154,7 @@ struct Parts {
     store: Arc<dyn Store>,
     authentication: Arc<AuthenticationService>,
     shards: Arc<KeyShards>,
+    link_upkeep: LinkUpkeep,
     counter: Supervisor<HitCounter>,
     webhooks: Arc<WebhookPool>,
     journal: UpkeepHandle,
@@ -161,6 +164,8 @@ struct Parts {
     api: Arc<Api>,
     clock: Clock,
     traces: Option<Arc<Traces>>,
+    /// The file with the list of blocked hosts.
+    blocked_hosts: Option<PathBuf>,
 }
 
 /// The `OpenAPI` document of a service with these settings, as JSON.
@@ -229,6 +234,7 @@ impl App {
             store,
             authentication,
             shards,
+            link_upkeep,
             counter,
             webhooks,
             journal,
@@ -238,12 +244,18 @@ impl App {
             api,
             clock,
             traces,
+            blocked_hosts,
         } = self.parts;
-        let chores = [
+        let mut chores = vec![
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
             tokio::spawn(drop_old_deliveries(store.clone(), clock)),
+            tokio::spawn(link_upkeep.run()),
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
         ];
+        if let Some(path) = blocked_hosts {
+            let of_links = Arc::clone(&api);
+            chores.push(blocked_hosts::watch(path, api.blocked_hosts.clone(), move || of_links.redirects.forget_all()));
+        }
         readiness.set_serving(true);
         let (version, base_url) = (env!("CARGO_PKG_VERSION"), &self.base_url);
         tracing::info!(version, address = %self.address, admin = %self.admin_address, %base_url, "serving");

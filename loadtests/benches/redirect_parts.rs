@@ -26,17 +26,16 @@ use actix_http::{RequestHead, StatusCode};
 use metrics::{Key, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use signpost::app::App;
-use signpost::cache::near::NearLinks;
 use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::domain::hit::{NodeId, Position};
-use signpost::domain::link::ShortId;
+use signpost::domain::link::LinkName;
 use signpost::http::Api;
 use signpost::http::fast_path::encode::{AfterAnswer, CannedError, DateText};
 use signpost::http::fast_path::{Next, Responder};
 use signpost::http::pages::ErrorAnswer;
 use signpost::http::problem::{Problem, ProblemKind};
-use signpost::http::redirect::{Resolved, resolve, short_id_of};
+use signpost::http::redirect::{Resolved, link_name_of, resolve};
 use signpost::http::request_id::request_id;
 use signpost::journal::record::HitRecord;
 use signpost::journal::{self, Journal, JournalSettings};
@@ -170,7 +169,7 @@ fn parts() {
     row("clock", |_| |_| consume(clock.now()), || ());
 
     let head = head("/AbCdEf1");
-    row("short id of the path", |_| |_| consume(short_id_of(&head)), || ());
+    row("short id of the path", |_| |_| consume(link_name_of(&head)), || ());
 
     let limiter = ClientLimiter::new(1_000_000, 524_288, 42);
     row(
@@ -202,6 +201,7 @@ fn parts() {
         route: 0,
         tracked: true,
         webhooks: 0,
+        webhook_places: &[],
         ch_ua_mobile: None,
         owner: node.0.into_bytes(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -238,13 +238,13 @@ fn whole() {
             std::thread::sleep(Duration::from_millis(50));
         }
     };
-    row("cache look-up", |_| |_| consume(api.redirects.cached(link).unwrap()), || ());
+    row("cache look-up", |_| |_| consume(api.redirects.cached(&link).unwrap()), || ());
     row(
         "near look-up",
         |_| {
-            let mut near = NearLinks::default();
-            near.put(&api.redirects.cached(link).unwrap().unwrap());
-            move |_| assert!(black_box(near.get(black_box(link))).is_some())
+            let mut near = api.redirects.near_links();
+            near.put(&api.redirects.cached(&link).unwrap().unwrap());
+            move |_| assert!(black_box(near.get(black_box(&link))).is_some())
         },
         || (),
     );
@@ -276,7 +276,7 @@ fn whole() {
             move |_| {
                 request.peer_addr = Some(SocketAddr::new(next_client(), 40_000));
                 let id = request_id(&request.headers);
-                let short_id = short_id_of(&request).unwrap();
+                let short_id = link_name_of(&request).unwrap();
                 let Resolved::Answered(answer) = resolve(api, &request, short_id) else { panic!("not in cache") };
                 assert_eq!(answer.status(), StatusCode::FOUND);
                 consume((id, answer));
@@ -334,7 +334,7 @@ fn serve(directory: &Path) -> Served {
     (api, address, stop, thread)
 }
 
-fn make_link(address: SocketAddr) -> ShortId {
+fn make_link(address: SocketAddr) -> LinkName {
     let body = r#"{"redirect_url":"https://example.com/a/page?with=query"}"#;
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
@@ -347,7 +347,7 @@ fn make_link(address: SocketAddr) -> ShortId {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let id = answer.split("\"short_id\":\"").nth(1).and_then(|rest| rest.split('"').next());
-    ShortId::parse(id.unwrap_or_else(|| panic!("{answer}"))).unwrap()
+    LinkName::parse(id.unwrap_or_else(|| panic!("{answer}"))).unwrap()
 }
 
 fn unread_bytes(api: &Api) -> u64 {

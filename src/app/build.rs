@@ -10,12 +10,13 @@ use super::around_store::guarded_and_metered;
 use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
 use super::listeners::{Listeners, OperatorServer, serve_public};
 use super::opening::{self, OpenedNode};
-use super::{App, Parts, ShowSecrets, StartError, meters, pages, refused};
+use super::{App, Parts, ShowSecrets, StartError, blocked_hosts, meters, pages, refused};
 use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
 use crate::actors::supervisor::{RestartHook, Supervisor};
 use crate::actors::wake::DispatcherWake;
+use crate::cache::freshness::Freshness;
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -23,6 +24,7 @@ use crate::counting::aggregator::HitAggregator;
 use crate::counting::enrich::Enricher;
 use crate::counting::places::PlaceDatabase;
 use crate::dns::{Resolver, ResolverSettings};
+use crate::domain::blocked_hosts::BlockedHosts;
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
@@ -44,6 +46,7 @@ use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
 use crate::service::keys::KeyService;
+use crate::service::link_upkeep::LinkUpkeep;
 use crate::service::links::LinkService;
 use crate::service::redirects::RedirectService;
 use crate::service::root_key;
@@ -91,7 +94,11 @@ pub(super) async fn build(
     let wake = DispatcherWake::default();
     let webhooks = WebhookDelivery::start(config, &core, &wake)?;
     let counting = HitCounting::start(config, &core, journal, wake).await?;
-    let api = Arc::new(build_api(config, &core, &shards, &counting, readiness.clone())?);
+    let blocked_hosts = blocked_hosts::open(config)?;
+    let cache = build_cache(config, &core.store, &blocked_hosts);
+    let expiry = config.links.delete_expired_after;
+    let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), expiry);
+    let api = Arc::new(build_api(config, &core, &shards, &counting, cache, blocked_hosts, readiness.clone())?);
 
     admin.set_store(core.store.clone());
     let parts = Parts {
@@ -101,6 +108,7 @@ pub(super) async fn build(
         store: core.store,
         authentication: Arc::clone(&api.authentication),
         shards,
+        link_upkeep,
         counter: counting.counter,
         webhooks: Arc::new(webhooks.pool),
         journal: counting.upkeep,
@@ -108,6 +116,7 @@ pub(super) async fn build(
         api,
         clock: core.clock,
         traces: core.traces,
+        blocked_hosts: config.abuse.blocked_hosts.clone(),
     };
     Ok(App { parts, address, admin_address, base_url: core.base_url.as_str().to_owned() })
 }
@@ -258,15 +267,17 @@ fn build_api(
     core: &NodeCore,
     shards: &Arc<KeyShards>,
     counting: &HitCounting,
+    cache: Arc<LinkCache>,
+    blocked_hosts: BlockedHosts,
     readiness: Readiness,
 ) -> Result<Api, StartError> {
     let NodeCore { store, plans, clock, .. } = core;
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
-    let cache = Arc::new(LinkCache::new(store.clone(), cache_settings(config)));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
     let root_is_chosen = config.secrets.root_key.is_some();
     let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
     Ok(Api {
+        blocked_hosts,
         shards: Arc::clone(shards),
         rates: rates(config),
         links: LinkService::new(store.clone(), Arc::clone(&cache), Arc::clone(shards), *plans, clock.clone()),
@@ -280,7 +291,7 @@ fn build_api(
         ),
         analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone()),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
-        webhook_statuses: WebhookStatusService::new(store.clone(), store.clone(), clock.clone()),
+        webhook_statuses: WebhookStatusService::new(store.clone(), clock.clone()),
         redirects: RedirectService::new(cache, redirect_limiter(config)?, writer, notifier, clock.clone()),
         authentication,
         client_limits: client_limits(config)?,
@@ -300,12 +311,23 @@ fn build_api(
     })
 }
 
-fn cache_settings(config: &Config) -> LinkCacheSettings {
-    LinkCacheSettings {
+/// The shared cache of links, which follows changes on other nodes.
+fn build_cache(config: &Config, store: &Arc<dyn Store>, blocked_hosts: &BlockedHosts) -> Arc<LinkCache> {
+    let settings = LinkCacheSettings {
         capacity: config.cache.links,
         found_for: config.cache.links_ttl,
         missing_for: config.cache.missing_ttl,
-    }
+        is_shared: store.is_shared(),
+        clock: Freshness::default(),
+    };
+    let cache = Arc::new(LinkCache::new(store.clone(), blocked_hosts.clone(), settings));
+    let follows = Arc::downgrade(&cache);
+    store.on_link_change(Box::new(move |change| {
+        if let Some(cache) = follows.upgrade() {
+            cache.note_change(change);
+        }
+    }));
+    cache
 }
 
 pub(super) fn open_places(config: &Config) -> Result<Option<Arc<PlaceDatabase>>, StartError> {

@@ -73,5 +73,6 @@ pub(super) fn fallbacks(config: &Config, base_url: &BaseUrl) -> Result<Fallbacks
     Ok(Fallbacks {
         root: location("fallbacks.root", &config.fallbacks.root)?,
         not_found: location("fallbacks.not_found", &config.fallbacks.not_found)?,
+        expired: location("fallbacks.expired", &config.fallbacks.expired)?,
     })
 }

@@ -1,131 +1,182 @@
-//! The cache of redirect look-ups in front of the store: links, ids without a link, and one load at a time for each id.
+//! The cache of redirect look-ups in front of the store: links, names without a link, and one load at a time for each
+//! name.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::http::HeaderValue;
 use foldhash::quality::RandomState;
 use moka::Expiry;
 use moka::sync::Cache;
-use tokio::sync::OnceCell;
 
-use crate::domain::key::KeyId;
-use crate::domain::link::{Destination, ShortId};
-use crate::store::{LinkStore, StoreError};
-
-/// What a redirect needs of a link.
-#[derive(Clone, Debug)]
-pub struct CachedLink {
-    pub id: ShortId,
-    pub owner: KeyId,
-    /// The link's revision.
-    pub revision: u32,
-    pub tracked: bool,
-    /// How many webhooks a hit fires.
-    pub webhooks: u8,
-    /// The `Location` header, built once for each load and shared by all answers.
-    pub location: HeaderValue,
-}
-
-impl CachedLink {
-    /// The weight of an entry: 1, plus 1 for every 256 bytes of its target.
-    fn weight(&self) -> u32 {
-        u32::try_from(1 + self.location.len() / 256).unwrap_or(u32::MAX)
-    }
-
-    /// Whether the target has less than 256 bytes.
-    pub(super) fn is_short(&self) -> bool {
-        self.weight() == 1
-    }
-}
-
-impl TryFrom<Destination> for CachedLink {
-    type Error = StoreError;
-
-    fn try_from(link: Destination) -> Result<Self, StoreError> {
-        let Destination { id, owner, revision, tracked, webhooks, target, .. } = link;
-        let location = HeaderValue::try_from(target)
-            .map_err(|error| StoreError::Corrupt { table: "links", reason: error.to_string() })?;
-        Ok(Self { id, owner, revision: revision.0, tracked, webhooks: webhooks.count(), location })
-    }
-}
+use super::changes::{Changes, Keep};
+use super::freshness::Freshness;
+use super::link::{CachedLink, Entry};
+use super::loads::{Loaded, Loads};
+use crate::domain::blocked_hosts::BlockedHosts;
+use crate::domain::link::{Destination, Link, LinkName};
+use crate::store::{LinkChange, LinkStore, StoreError};
 
 /// One of this many links that the store returned from memory is inserted into the cache.
 const INSERT_ONE_IN: u64 = 8;
 
-/// A link; `None` if the id has no link.
-pub type Entry = Option<Arc<CachedLink>>;
-type Load = Arc<OnceCell<Result<Entry, Arc<StoreError>>>>;
+/// How long a link is kept that another node is about to change, in milliseconds.
+const KEPT_BRIEFLY: u64 = 500;
 
-/// How long entries are valid. Links never change, so the bound matters only for ids of which another node makes a link
-/// later.
-#[derive(Clone, Copy, Debug)]
+/// How often a link is loaded again that changes while it is loaded.
+const MAX_LOADS: usize = 100;
+
+/// How long entries are valid.
+#[derive(Clone, Debug)]
 pub struct LinkCacheSettings {
     /// The largest number of entries; a target adds one more for every 256 bytes.
     pub capacity: u64,
+    /// How long a link may be answered from memory while the store can't be reached.
     pub found_for: Duration,
     pub missing_for: Duration,
+    /// Whether other nodes change links, too.
+    pub is_shared: bool,
+    pub clock: Freshness,
+}
+
+/// What a name leads to, and until when that is valid.
+#[derive(Clone)]
+struct CacheEntry {
+    entry: Entry,
+    valid_until: Option<u64>,
 }
 
 /// The cache of redirect look-ups.
 ///
-/// Its hashes have a random key, and clients can't measure a look-up in nanoseconds, so that no client can choose ids
+/// Its hashes have a random key, and clients can't measure a look-up in nanoseconds, so that no client can choose names
 /// that share a slot. The hashes of the standard library took 2 % of a redirect that is not in the cache.
 pub struct LinkCache {
-    entries: Cache<ShortId, Entry, RandomState>,
-    /// Loads in progress. The lock is held for operations on the map only, never across a load.
-    loads: Mutex<HashMap<ShortId, Load, RandomState>>,
+    entries: Cache<LinkName, CacheEntry, RandomState>,
+    loads: Loads,
+    changes: Arc<Changes>,
     /// How many links the store returned from memory.
     peeked: AtomicU64,
     store: Arc<dyn LinkStore>,
+    blocked: BlockedHosts,
+    settings: LinkCacheSettings,
 }
 
 impl LinkCache {
-    pub fn new(store: Arc<dyn LinkStore>, settings: LinkCacheSettings) -> Self {
+    pub fn new(store: Arc<dyn LinkStore>, blocked: BlockedHosts, settings: LinkCacheSettings) -> Self {
         let entries = Cache::builder()
             .max_capacity(settings.capacity)
-            .weigher(|_, entry: &Entry| entry.as_ref().map_or(1, |link| link.weight()))
-            .expire_after(EntryExpiry(settings))
+            .weigher(|_, kept: &CacheEntry| kept.entry.as_ref().map_or(1, |link| link.weight()))
+            .expire_after(EntryExpiry { found_for: settings.found_for, missing_for: settings.missing_for })
             .build_with_hasher(RandomState::default());
-        Self { entries, loads: Mutex::default(), peeked: AtomicU64::new(0), store }
+        Self {
+            entries,
+            loads: Loads::default(),
+            changes: Arc::default(),
+            peeked: AtomicU64::new(0),
+            store,
+            blocked,
+            settings,
+        }
     }
 
-    /// The entry of `id`, without a call of the store; the outer `None` is an id that is not cached.
+    /// The entry of `name`, without a call of the store; the outer `None` is a name that is not cached.
     ///
-    /// An id that is known to be absent takes no entry, so that a flood of such ids replaces no other entry.
-    pub fn get(&self, id: ShortId) -> Option<Entry> {
-        if self.store.definitely_absent(&id.into()) { Some(None) } else { self.entries.get(&id) }
+    /// A name that is known to be absent takes no entry, so that a flood of such names replaces no other entry.
+    pub fn get(&self, name: &LinkName) -> Option<Entry> {
+        if self.store.definitely_absent(name) {
+            return Some(None);
+        }
+        let CacheEntry { entry, valid_until } = self.entries.get(name)?;
+        valid_until.is_none_or(|end| self.settings.clock.now() < end).then_some(entry)
     }
 
     /// A link that the store has in memory.
     ///
     /// One in eight is inserted: popular links soon are in the cache, and all others, which the store returns again,
     /// don't cost an insertion and an eviction.
-    pub fn take_known(&self, id: ShortId) -> Option<Arc<CachedLink>> {
+    pub fn take_known(&self, name: &LinkName) -> Option<Arc<CachedLink>> {
+        let generation = self.changes.generation();
         // `load` returns an error for a link that can't be answered.
-        let link = CachedLink::try_from(self.store.peek(&id.into())?).ok().map(Arc::new)?;
-        if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN) {
-            self.insert(Arc::clone(&link));
+        let link = self.cached(self.store.peek(name)?).ok().map(Arc::new)?;
+        if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN) && self.changes.is_settled(name) {
+            self.entries.insert(*name, CacheEntry { valid_until: link.valid_until, entry: Some(Arc::clone(&link)) });
+            // It may have changed after it was looked up.
+            if self.changes.generation() != generation {
+                self.entries.invalidate(name);
+            }
         }
         Some(link)
     }
 
-    /// Asks the store, once for all concurrent callers.
+    /// Asks the store, once for all concurrent callers. What a caller gets is never older than its call, nor older than what
+    /// another caller got before.
     ///
     /// # Errors
     /// The error of the store, for all callers.
-    pub async fn load(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
-        let load = Arc::clone(self.loads().entry(id).or_default());
-        // If this caller is dropped, the others still hold the load.
-        let shared = SharedLoad { cache: self, id, load };
-        shared.load.get_or_init(|| self.ask_store(id)).await.clone()
+    pub async fn load(&self, name: &LinkName) -> Loaded {
+        for _ in 0..MAX_LOADS {
+            // If this caller is dropped, the others still hold the load.
+            let shared = self.loads.join(*name);
+            let loaded = shared.load.result.get_or_init(|| self.ask_store(name)).await.clone();
+            let keep = match &loaded {
+                Ok(entry) => {
+                    let revision = entry.as_ref().map(|link| link.revision);
+                    self.changes.keep(name, revision, &self.settings.clock)
+                }
+                Err(_) => return loaded,
+            };
+            if shared.load.is_outdated() || keep == Keep::Outdated {
+                // The next load must not be this one.
+                self.loads.outdate(name);
+                continue;
+            }
+            let Ok(entry) = loaded else { continue };
+            let entry = self.kept(name, entry, keep);
+            if shared.load.is_outdated() {
+                self.entries.invalidate(name);
+                continue;
+            }
+            return Ok(entry);
+        }
+        Err(Arc::new(StoreError::Unavailable("the link changes all the time".into())))
     }
 
-    /// Inserts a link that was just created.
-    pub fn insert(&self, link: Arc<CachedLink>) {
-        self.entries.insert(link.id, Some(link));
+    /// Inserts a link with a new id that was just created.
+    pub fn insert(&self, link: &Link) -> Result<(), StoreError> {
+        let (name, link) = (link.name(), Arc::new(self.cached(Destination::from(link))?));
+        if self.changes.is_settled(&name) {
+            self.entries.insert(name, CacheEntry { valid_until: link.valid_until, entry: Some(link) });
+        }
+        Ok(())
+    }
+
+    /// Begins a change of this name. Call it before the store is told.
+    pub fn changing(self: &Arc<Self>, name: LinkName) -> ChangingLink {
+        self.changes.begin(name);
+        self.forget(&name);
+        ChangingLink { cache: Arc::clone(self), name }
+    }
+
+    /// Notes a change on another node.
+    pub fn note_change(&self, change: LinkChange) {
+        match change {
+            LinkChange::Link { name, id } => {
+                let of_id = LinkName::from(id);
+                for name in [Some(name), Some(of_id).filter(|of_id| *of_id != name)].into_iter().flatten() {
+                    self.changes.watch(name, &self.settings.clock);
+                    self.forget(&name);
+                }
+            }
+            LinkChange::Unknown => self.forget_all(),
+        }
+    }
+
+    /// Forgets everything, in all caches.
+    pub fn forget_all(&self) {
+        self.changes.announce_all();
+        self.loads.outdate_all();
+        self.entries.invalidate_all();
+        self.changes.announce_all();
     }
 
     /// The number of entries.
@@ -138,53 +189,105 @@ impl LinkCache {
         self.len() == 0
     }
 
-    async fn ask_store(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
-        let link = self.store.link(id.into()).await.map_err(Arc::new)?;
-        let entry = link
-            .map(|link| CachedLink::try_from(Destination::from(&link)))
-            .transpose()
-            .map_err(Arc::new)?
-            .map(Arc::new);
-        self.entries.insert(id, entry.clone());
-        Ok(entry)
+    pub(super) fn changes(&self) -> &Arc<Changes> {
+        &self.changes
     }
 
-    fn loads(&self) -> std::sync::MutexGuard<'_, HashMap<ShortId, Load, RandomState>> {
-        // No code panics while it holds this lock.
-        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn clock(&self) -> &Freshness {
+        &self.settings.clock
     }
-}
 
-/// A load in progress. Its drop removes it from the map, so that later callers find the entry or ask again.
-struct SharedLoad<'a> {
-    cache: &'a LinkCache,
-    id: ShortId,
-    load: Load,
-}
+    /// Forgets what was looked up for a name, in all caches.
+    ///
+    /// The change is announced first: a look-up in the store's memory that began before sees it after its insertion, or its
+    /// insertion is before the removal of the entry. It is announced again last: a worker may have looked the old entry up
+    /// meanwhile.
+    fn forget(&self, name: &LinkName) {
+        self.changes.announce(name);
+        self.loads.outdate(name);
+        self.entries.invalidate(name);
+        self.changes.announce(name);
+    }
 
-impl Drop for SharedLoad<'_> {
-    fn drop(&mut self) {
-        let mut loads = self.cache.loads();
-        if loads.get(&self.id).is_some_and(|current| Arc::ptr_eq(current, &self.load)) {
-            loads.remove(&self.id);
+    async fn ask_store(&self, name: &LinkName) -> Loaded {
+        let link = self.store.link(*name).await.map_err(Arc::new)?;
+        let cached = link.map(|link| self.cached(Destination::from(&link))).transpose().map_err(Arc::new)?;
+        Ok(cached.map(Arc::new))
+    }
+
+    fn cached(&self, link: Destination) -> Result<CachedLink, StoreError> {
+        let mut link = CachedLink::new(link, &self.blocked.list())?;
+        if self.settings.is_shared {
+            link.valid_until = Some(self.settings.clock.now() + millis(self.settings.found_for));
         }
+        Ok(link)
+    }
+
+    /// Inserts what was loaded as far as it may be kept, and returns it.
+    fn kept(&self, name: &LinkName, mut entry: Entry, keep: Keep) -> Entry {
+        let mut valid_until = entry.as_ref().and_then(|link| link.valid_until);
+        if keep != Keep::Settled {
+            let end = self.settings.clock.now() + KEPT_BRIEFLY;
+            valid_until = Some(end);
+            entry = entry.map(|link| Arc::new(link.kept_until(end)));
+        } else if entry.is_none() && self.settings.is_shared {
+            valid_until = Some(self.settings.clock.now() + millis(self.settings.missing_for));
+        }
+        if keep != Keep::No {
+            self.entries.insert(*name, CacheEntry { entry: entry.clone(), valid_until });
+        }
+        entry
     }
 }
 
-struct EntryExpiry(LinkCacheSettings);
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A change of a link on this node. While it exists, nothing that is loaded for the link's name is kept. Its drop forgets
+/// what was looked up before the change.
+pub struct ChangingLink {
+    cache: Arc<LinkCache>,
+    name: LinkName,
+}
+
+impl ChangingLink {
+    /// The change is in the store, or will not be. Call it before the request is answered.
+    pub fn done(self) {
+        drop(self);
+    }
+}
+
+impl Drop for ChangingLink {
+    fn drop(&mut self) {
+        self.cache.forget(&self.name);
+        self.cache.changes.end(&self.name);
+    }
+}
+
+struct EntryExpiry {
+    found_for: Duration,
+    missing_for: Duration,
+}
 
 impl EntryExpiry {
-    fn of(&self, entry: &Entry) -> Duration {
-        if entry.is_some() { self.0.found_for } else { self.0.missing_for }
+    fn of(&self, kept: &CacheEntry) -> Duration {
+        if kept.entry.is_some() { self.found_for } else { self.missing_for }
     }
 }
 
-impl Expiry<ShortId, Entry> for EntryExpiry {
-    fn expire_after_create(&self, _: &ShortId, entry: &Entry, _: Instant) -> Option<Duration> {
-        Some(self.of(entry))
+impl Expiry<LinkName, CacheEntry> for EntryExpiry {
+    fn expire_after_create(&self, _: &LinkName, kept: &CacheEntry, _: Instant) -> Option<Duration> {
+        Some(self.of(kept))
     }
 
-    fn expire_after_update(&self, _: &ShortId, entry: &Entry, _: Instant, _: Option<Duration>) -> Option<Duration> {
-        Some(self.of(entry))
+    fn expire_after_update(
+        &self,
+        _: &LinkName,
+        kept: &CacheEntry,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(self.of(kept))
     }
 }

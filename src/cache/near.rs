@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use super::links::CachedLink;
-use crate::domain::link::ShortId;
+use super::changes::Changes;
+use super::freshness::Freshness;
+use super::link::CachedLink;
+use super::links::LinkCache;
+use crate::domain::link::LinkName;
 
 /// One link for each slot: about the links that a worker redirects to within seconds. The table takes 100 KB, plus the
 /// links.
@@ -12,79 +15,58 @@ const SLOTS: usize = 4_096;
 /// The worker cache. The shared cache records every use in memory that all workers write; here a look-up writes nothing
 /// and takes 2 ns instead of 104 (`cargo bench -p loadtests --bench redirect_parts`, 2026-11-23).
 ///
-/// Links never change, so no entry can be out of date. The id of a link determines its slot, and the last link with
-/// that slot is kept.
+/// A keyed hash of the name determines its slot, and the last link with that slot is kept. Before each look-up, the links
+/// that have changed are forgotten.
 pub struct NearLinks {
     slots: Box<[Option<Arc<CachedLink>>]>,
-}
-
-impl Default for NearLinks {
-    fn default() -> Self {
-        Self { slots: vec![None; SLOTS].into() }
-    }
+    /// The generation of changes up to which links were forgotten.
+    seen: u64,
+    changes: Arc<Changes>,
+    clock: Freshness,
 }
 
 impl NearLinks {
-    pub fn get(&self, id: ShortId) -> Option<&CachedLink> {
-        self.slots[slot(id)].as_deref().filter(|link| link.id == id)
+    /// The cache of one worker in front of `shared`.
+    pub fn new(shared: &LinkCache) -> Self {
+        let (changes, clock) = (Arc::clone(shared.changes()), shared.clock().clone());
+        Self { slots: vec![None; SLOTS].into(), seen: changes.generation(), changes, clock }
     }
 
-    /// Keeps a link, unless its target is long.
+    pub fn get(&mut self, name: &LinkName) -> Option<&CachedLink> {
+        self.forget_changed();
+        let link = self.slots[slot(self.changes.hash(name))].as_deref()?;
+        // Only links of a store that other nodes change too have an end.
+        let is_valid = link.name == *name && link.valid_until.is_none_or(|end| self.clock.now() < end);
+        is_valid.then_some(link)
+    }
+
+    /// Keeps a link that was looked up in the caches after the last [`get`](Self::get) of its name.
     pub fn put(&mut self, link: &Arc<CachedLink>) {
-        if link.is_short() {
-            self.slots[slot(link.id)] = Some(Arc::clone(link));
+        // A link that changes meanwhile, or that was looked up before a change, may be out of date already.
+        let is_settled = link.may_be_near() && self.changes.is_settled(&link.name);
+        if is_settled && self.changes.generation() == self.seen {
+            self.slots[slot(self.changes.hash(&link.name))] = Some(Arc::clone(link));
+        }
+    }
+
+    fn forget_changed(&mut self) {
+        let Self { slots, seen, changes, .. } = self;
+        if changes.generation() == *seen {
+            return;
+        }
+        match changes.since(*seen, |hash| slots[slot(hash)] = None) {
+            Some(now) => *seen = now,
+            None => {
+                // In this order: what changes after the generation is read is forgotten the next time.
+                *seen = changes.generation();
+                slots.fill(None);
+            }
         }
     }
 }
 
-/// Ids are random, so that any mixing is good enough.
-fn slot(id: ShortId) -> usize {
-    let mut bytes = [0; 8];
-    bytes[..id.0.len()].copy_from_slice(&id.0);
-    let bits = u64::from_le_bytes(bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn slot(hash: u64) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "below SLOTS")]
-    let slot = (bits >> (u64::BITS - SLOTS.ilog2())) as usize;
+    let slot = (hash >> (u64::BITS - SLOTS.ilog2())) as usize;
     slot
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-    use crate::domain::key::KeyId;
-
-    fn link(id: &str, target: &str) -> Arc<CachedLink> {
-        Arc::new(CachedLink {
-            id: ShortId::parse(id).unwrap(),
-            owner: KeyId(uuid::Uuid::nil()),
-            revision: 1,
-            tracked: true,
-            webhooks: 0,
-            location: HeaderValue::try_from(target).unwrap(),
-        })
-    }
-
-    #[test]
-    fn a_link_is_found_until_another_takes_its_slot() {
-        let mut near = NearLinks::default();
-        let mut others = (0..u32::MAX).map(|number| format!("{number:07}"));
-        let first = link("0000000", "https://example.com/first");
-        let rival = others.find(|id| *id != "0000000" && slot(ShortId::parse(id).unwrap()) == slot(first.id)).unwrap();
-        near.put(&first);
-        let rival = link(&rival, "https://example.com/second");
-        assert_eq!(near.get(first.id).unwrap().location, first.location);
-        assert!(near.get(rival.id).is_none());
-        near.put(&rival);
-        assert!(near.get(first.id).is_none());
-        assert_eq!(near.get(rival.id).unwrap().location, rival.location);
-    }
-
-    #[test]
-    fn long_targets_are_left_to_the_shared_cache() {
-        let mut near = NearLinks::default();
-        let long = link("0000000", &format!("https://example.com/{}", "x".repeat(300)));
-        near.put(&long);
-        assert!(near.get(long.id).is_none());
-    }
 }

@@ -3,6 +3,7 @@
 //! `defaults.toml` names and documents every setting. An unknown name, or a value that its section refuses, is a
 //! one-line error with the setting and its origin.
 
+mod abuse;
 mod admin;
 mod cache;
 mod effective;
@@ -12,6 +13,7 @@ mod http;
 mod journal;
 mod layers;
 mod limits;
+mod links;
 mod log;
 mod pages;
 mod read;
@@ -35,6 +37,7 @@ use std::{
 
 use self::layers::LayeredSettings;
 pub use self::{
+    abuse::AbuseConfig,
     admin::AdminConfig,
     cache::CacheConfig,
     error::{ConfigError, Origin, SettingError},
@@ -43,6 +46,7 @@ pub use self::{
     journal::JournalConfig,
     layers::{DEFAULTS, Setting, SettingValue},
     limits::LimitsConfig,
+    links::LinksConfig,
     log::{LogConfig, LogFormat, LogLevel},
     pages::{FallbacksConfig, PagesConfig, RedirectConfig},
     renamed::RenamedSetting,
@@ -70,6 +74,8 @@ pub struct Config {
     pub fallbacks: FallbacksConfig,
     /// Pages in the place of the service's own.
     pub pages: PagesConfig,
+    /// What links may not lead to.
+    pub abuse: AbuseConfig,
     /// The operator's listener.
     pub admin: AdminConfig,
     /// Where links, keys and counts are stored.
@@ -80,6 +86,8 @@ pub struct Config {
     pub journal: JournalConfig,
     /// Caches in front of the store.
     pub cache: CacheConfig,
+    /// What becomes of links.
+    pub links: LinksConfig,
     /// Limits of requests by client.
     pub limits: LimitsConfig,
     /// Limits and quotas of the keys of each tier.
@@ -142,11 +150,13 @@ impl Config {
             redirect: RedirectConfig::read(&mut settings)?,
             fallbacks: FallbacksConfig::read(&mut settings)?,
             pages: PagesConfig::read(&mut settings, directory)?,
+            abuse: AbuseConfig::read(&mut settings, directory)?,
             admin: AdminConfig::read(&mut settings)?,
             store: StoreConfig::read(&mut settings)?,
             scylla: ScyllaConfig::read(&mut settings, directory)?,
             journal: JournalConfig::read(&mut settings)?,
             cache: CacheConfig::read(&mut settings)?,
+            links: LinksConfig::read(&mut settings)?,
             limits: LimitsConfig::read(&mut settings)?,
             tiers: TiersConfig::read(&mut settings)?,
             webhooks: WebhooksConfig::read(&mut settings)?,

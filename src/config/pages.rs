@@ -25,12 +25,18 @@ pub struct FallbacksConfig {
     pub root: Option<String>,
     /// `GET /{short_id}` of unknown links.
     pub not_found: Option<String>,
+    /// `GET /{short_id}` of expired links that have no fallback of their own.
+    pub expired: Option<String>,
 }
 
 impl FallbacksConfig {
     pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
         let mut url = |name| settings.optional(name, "a URL", |text| Some(text.to_owned()));
-        Ok(Self { root: url("fallbacks.root")?, not_found: url("fallbacks.not_found")? })
+        Ok(Self {
+            root: url("fallbacks.root")?,
+            not_found: url("fallbacks.not_found")?,
+            expired: url("fallbacks.expired")?,
+        })
     }
 }
 

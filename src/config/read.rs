@@ -132,6 +132,22 @@ impl LayeredSettings {
         self.parsed(name, &expected, |text| parse_duration(text, &range))
     }
 
+    /// A duration within `range`, or the word `never`, which is `None`.
+    pub(super) fn duration_or_never(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<Duration>,
+    ) -> Result<Option<Duration>, SettingError> {
+        let expected = format!("\"never\" or {}", duration_expected(&range));
+        self.parsed(
+            name,
+            &expected,
+            |text| {
+                if text == "never" { Some(None) } else { parse_duration(text, &range).map(Some) }
+            },
+        )
+    }
+
     /// A list of durations, each within `range`.
     pub(super) fn durations(
         &mut self,

@@ -10,7 +10,7 @@ use super::enrich::Enricher;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{DayCount, Dimension, HitBatch, HitStamp, LabelCount, NodeId, Position, ServedCount};
 use crate::domain::key::KeyId;
-use crate::domain::link::ShortId;
+use crate::domain::link::{Revision, ShortId};
 use crate::domain::webhook::{DeliveryId, NewDelivery};
 use crate::journal::record::{HitRecord, hit_id};
 
@@ -116,8 +116,9 @@ impl HitAggregator {
         }
         if hit.webhooks > 0 {
             let stamp = HitStamp { id: hit_id(self.node, position, hit.at_ms), at };
-            let delivery = |url_index| NewDelivery { id: DeliveryId { link, hit: stamp, url_index }, owner };
-            self.deliveries.extend((0..hit.webhooks).map(delivery));
+            let revision = Revision(hit.revision);
+            let delivery = |url_index| NewDelivery { id: DeliveryId { link, hit: stamp, url_index }, owner, revision };
+            self.deliveries.extend(hit.fired_webhooks().map(delivery));
         }
     }
 
@@ -167,5 +168,41 @@ impl HitAggregator {
         });
         batch.served.sort_unstable_by_key(|row| (row.key, row.month));
         batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::domain::referrer::OwnHost;
+
+    const HIT: HitRecord<'static> = HitRecord {
+        at_ms: 1_795_000_000_000,
+        short_id: *b"a1B2c3D",
+        revision: 1,
+        route: 0,
+        tracked: true,
+        webhooks: 2,
+        webhook_places: &[],
+        ch_ua_mobile: None,
+        owner: [7; 16],
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        user_agent: b"",
+        referer: b"",
+    };
+
+    #[test]
+    fn deliveries_go_to_the_places_of_the_hit_and_keep_its_revision() {
+        let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None);
+        let mut aggregator = HitAggregator::new(NodeId(uuid::Uuid::from_bytes([3; 16])), enricher);
+        aggregator.add(Position(100), &HIT);
+        aggregator.add(Position(200), &HitRecord { revision: 5, webhook_places: &[1, 199], ..HIT });
+        aggregator.add(Position(300), &HitRecord { revision: 6, webhooks: 0, ..HIT });
+        let deliveries = aggregator.take(Position(0), Position(300)).deliveries;
+        let of: Vec<_> = deliveries.iter().map(|new| (new.id.url_index, new.revision)).collect();
+        assert_eq!(of, [(0, Revision(1)), (1, Revision(1)), (1, Revision(5)), (199, Revision(5))]);
+        assert!(deliveries.iter().all(|new| new.owner == KeyId(uuid::Uuid::from_bytes([7; 16]))));
     }
 }

@@ -1,6 +1,7 @@
 //! Short links and their texts, each parsed once when it is received.
 
 mod data;
+mod merge;
 mod name;
 mod options;
 mod state;
@@ -90,6 +91,7 @@ pub struct Revision(pub u32);
 impl Revision {
     pub const FIRST: Self = Self(1);
 
+    #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

@@ -3,6 +3,7 @@
 
 pub mod analytics;
 pub mod base62;
+pub mod blocked_hosts;
 pub mod calendar;
 pub mod device;
 pub mod guard;

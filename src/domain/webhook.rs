@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::calendar::{Day, Timestamp};
 use super::hit::{HitId, HitStamp};
 use super::key::KeyId;
-use super::link::ShortId;
+use super::link::{Revision, ShortId};
 
 /// How long deliveries are kept for the status endpoint.
 pub const RETENTION_DAYS: u32 = 30;
 
-/// The id of a delivery: the hit, and the index of the URL in the link's list.
+/// The id of a delivery: the hit, and the place of the URL among all that the link ever had.
 ///
 /// It is the same for every attempt and after every crash. Sorted by link, newest hit first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +56,8 @@ pub struct NewDelivery {
     pub id: DeliveryId,
     /// The key whose quota counts the delivery and whose secret signs it.
     pub owner: KeyId,
+    /// The revision of the link that the hit met: the delivery tells of the link as it was then.
+    pub revision: Revision,
 }
 
 /// The status of a delivery.
@@ -86,6 +88,8 @@ impl DeliveryStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryState {
     pub owner: KeyId,
+    /// The revision of the link that the hit met.
+    pub revision: Revision,
     pub status: DeliveryStatus,
     /// Attempts made so far.
     pub attempts: u32,
@@ -100,9 +104,10 @@ pub struct DeliveryState {
 
 impl DeliveryState {
     /// A new delivery, due at once.
-    pub fn new(owner: KeyId, created_at: Timestamp) -> Self {
+    pub fn new(owner: KeyId, revision: Revision, created_at: Timestamp) -> Self {
         Self {
             owner,
+            revision,
             status: DeliveryStatus::Pending,
             attempts: 0,
             counted: false,

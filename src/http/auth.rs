@@ -101,7 +101,7 @@ pub async fn pass(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     // The app adds it before routing.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
-    let has_body = matches!(*request.method(), Method::POST | Method::PATCH);
+    let has_body = matches!(*request.method(), Method::POST | Method::PATCH | Method::PUT);
     let answer_by = AnswerBy::new(if has_body { api.request_timeout } else { Duration::ZERO });
     request.extensions_mut().insert(answer_by.clone());
     let passed = answer_by.hold(let_through(counted, access, api, request, next)).await;

@@ -217,18 +217,31 @@ impl<'a> BodyFields<'a> {
         items
     }
 
+    /// Removes a field that no request may have, and reports it.
+    pub fn refuse(&mut self, name: &str, fault: &'static str) {
+        if self.presence(name) != Presence::Absent {
+            self.members.retain(|(field, _)| field != name);
+            self.faults.at(pointer(name), fault);
+        }
+    }
+
     /// Checks that no fields remain: these are unknown.
     ///
     /// # Errors
     /// The `validation` problem with all errors.
-    pub fn finish(mut self) -> Result<(), Problem> {
+    pub fn finish(self) -> Result<(), Problem> {
+        self.into_faults().into_result()
+    }
+
+    /// All errors. Fields that remain are unknown.
+    pub fn into_faults(mut self) -> FieldErrors {
         for (name, _) in &self.members {
             if self.faults.is_full() {
                 break;
             }
             self.faults.at(pointer(name), "unknown field");
         }
-        self.faults.into_result()
+        self.faults
     }
 }
 

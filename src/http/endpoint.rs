@@ -17,6 +17,7 @@ use crate::domain::rate_limit::RateLimit;
 pub const GET: &[Method] = &[Method::GET, Method::HEAD];
 pub const POST: &[Method] = &[Method::POST];
 pub const DELETE: &[Method] = &[Method::DELETE];
+pub const PUT: &[Method] = &[Method::PUT];
 /// The body is a JSON Merge Patch: see `merge_patch.rs`.
 pub const PATCH: &[Method] = &[Method::PATCH];
 

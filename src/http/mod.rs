@@ -7,6 +7,7 @@ pub mod auth;
 pub mod body;
 pub mod client;
 pub mod client_limits;
+mod conditions;
 pub mod edge;
 pub mod endpoint;
 pub mod endpoints;
@@ -45,6 +46,7 @@ use self::report::Reporting;
 use self::unauthorized::UnauthorizedLimit;
 use crate::actors::key_shard::KeyShards;
 use crate::clock::Clock;
+use crate::domain::blocked_hosts::BlockedHosts;
 use crate::domain::guard::AddressGuard;
 use crate::domain::link::BaseUrl;
 use crate::domain::rate_limit::Rates;
@@ -60,6 +62,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// What handlers use; one for all workers.
 pub struct Api {
+    /// The hosts that no link leads to.
+    pub blocked_hosts: BlockedHosts,
     pub authentication: Arc<AuthenticationService>,
     pub shards: Arc<KeyShards>,
     pub rates: Rates,

@@ -1,5 +1,7 @@
 //! Error answers: `application/problem+json` (RFC 9457). The only module that turns errors into HTTP.
 
+mod kinds;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +9,14 @@ use std::time::Duration;
 
 use actix_web::body::BoxBody;
 use actix_web::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpResponse, ResponseError};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+pub use self::kinds::ProblemKind;
 pub use super::field_errors::{FieldError, FieldErrors, MAX_FAULTS};
 use super::resolve::Refusal;
 use crate::actors::supervisor::AskError;
@@ -22,7 +25,7 @@ use crate::limits::client::RetryAfter;
 use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
 use crate::service::keys::KeyError;
-use crate::service::links::CreateError;
+use crate::service::links::{ChangeError, CreateError};
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;
 
@@ -31,92 +34,7 @@ const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// `Retry-After` of 503, in seconds.
 const UNAVAILABLE_SECONDS: u32 = 2;
-
-/// The kinds of problems. Clients distinguish them by `type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProblemKind {
-    MalformedBody,
-    Unauthorized,
-    Forbidden,
-    ScopeMissing,
-    NotOwner,
-    UntrackedLink,
-    LinkQuotaExceeded,
-    KeyQuotaExceeded,
-    NotFound,
-    MethodNotAllowed,
-    RequestTimeout,
-    PayloadTooLarge,
-    UnsupportedMediaType,
-    Validation,
-    RateLimited,
-    HeadersTooLarge,
-    Internal,
-    Unavailable,
-}
-
-impl ProblemKind {
-    pub const ALL: [Self; 18] = [
-        Self::MalformedBody,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::ScopeMissing,
-        Self::NotOwner,
-        Self::UntrackedLink,
-        Self::LinkQuotaExceeded,
-        Self::KeyQuotaExceeded,
-        Self::NotFound,
-        Self::MethodNotAllowed,
-        Self::RequestTimeout,
-        Self::PayloadTooLarge,
-        Self::UnsupportedMediaType,
-        Self::Validation,
-        Self::RateLimited,
-        Self::HeadersTooLarge,
-        Self::Internal,
-        Self::Unavailable,
-    ];
-
-    /// Slug, status and title.
-    fn row(self) -> (&'static str, StatusCode, &'static str) {
-        match self {
-            Self::MalformedBody => ("malformed-body", StatusCode::BAD_REQUEST, "Malformed body"),
-            Self::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "Unauthorized"),
-            Self::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "Forbidden"),
-            Self::ScopeMissing => ("scope-missing", StatusCode::FORBIDDEN, "Scope missing"),
-            Self::NotOwner => ("not-owner", StatusCode::FORBIDDEN, "Not the owner"),
-            Self::UntrackedLink => ("untracked-link", StatusCode::FORBIDDEN, "Untracked link"),
-            Self::LinkQuotaExceeded => ("link-quota-exceeded", StatusCode::FORBIDDEN, "Link quota exceeded"),
-            Self::KeyQuotaExceeded => ("key-quota-exceeded", StatusCode::FORBIDDEN, "Key quota exceeded"),
-            Self::NotFound => ("not-found", StatusCode::NOT_FOUND, "Not found"),
-            Self::MethodNotAllowed => ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
-            Self::RequestTimeout => ("request-timeout", StatusCode::REQUEST_TIMEOUT, "Request timeout"),
-            Self::PayloadTooLarge => ("payload-too-large", StatusCode::PAYLOAD_TOO_LARGE, "Payload too large"),
-            Self::UnsupportedMediaType => {
-                ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported media type")
-            }
-            Self::Validation => ("validation", StatusCode::UNPROCESSABLE_ENTITY, "Validation failed"),
-            Self::RateLimited => ("rate-limited", StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
-            Self::HeadersTooLarge => {
-                ("headers-too-large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "Header fields too large")
-            }
-            Self::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
-            Self::Unavailable => ("unavailable", StatusCode::SERVICE_UNAVAILABLE, "Unavailable"),
-        }
-    }
-
-    pub fn slug(self) -> &'static str {
-        self.row().0
-    }
-
-    pub fn status(self) -> StatusCode {
-        self.row().1
-    }
-
-    pub fn title(self) -> &'static str {
-        self.row().2
-    }
-}
+const A_DAY_SECONDS: u32 = 86_400;
 
 impl FieldErrors {
     /// # Errors
@@ -196,6 +114,31 @@ impl Problem {
         Self::new(ProblemKind::NotFound, "Unknown short id.")
     }
 
+    /// The link is over, and leads nowhere else.
+    pub fn link_expired() -> Self {
+        Self::new(ProblemKind::LinkExpired, "This link has expired.")
+    }
+
+    /// The operator of the service has blocked the link.
+    pub fn link_blocked() -> Self {
+        Self::new(ProblemKind::LinkBlocked, "This link is blocked.")
+    }
+
+    /// The name is another link's, or is kept for another key. Which of these is not told.
+    pub fn slug_taken() -> Self {
+        Self::new(ProblemKind::SlugTaken, "This name is taken; choose another one.")
+    }
+
+    /// A condition of the request does not hold. `current` is the `ETag` of the link, if there is one.
+    pub fn precondition_failed(current: Option<HeaderValue>) -> Self {
+        let detail = "The link is not in the state that If-Match or If-None-Match of the request asks for.";
+        let problem = Self::new(ProblemKind::PreconditionFailed, detail);
+        match current {
+            Some(current) => problem.with_header(ETAG, current),
+            None => problem,
+        }
+    }
+
     pub fn no_such_page() -> Self {
         Self::new(ProblemKind::NotFound, "Unknown path. See GET /docs.")
     }
@@ -233,6 +176,13 @@ impl Problem {
     pub fn rate_limited(retry_after_seconds: u32) -> Self {
         let detail = format!("The rate limit is reached; retry after {retry_after_seconds} s.");
         Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(retry_after_seconds))
+    }
+
+    /// The link has webhooks and was changed too often in the last 33 days.
+    pub fn too_many_revisions() -> Self {
+        let detail =
+            "A link with webhooks can be changed 1,000 times in 33 days, which this one has been; retry tomorrow.";
+        Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(A_DAY_SECONDS))
     }
 
     pub fn unavailable() -> Self {
@@ -378,8 +328,21 @@ impl From<CreateError> for Problem {
                     .with("limit", limit.into())
                     .with("current", current.into())
             }
+            CreateError::SlugTaken => Self::slug_taken(),
             CreateError::NoRandomness => Self::internal(),
             CreateError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ChangeError<Self>> for Problem {
+    fn from(error: ChangeError<Self>) -> Self {
+        match error {
+            ChangeError::Access(error) => error.into(),
+            ChangeError::Refused(problem) => problem,
+            ChangeError::TooManyRevisions => Self::too_many_revisions(),
+            ChangeError::Create(error) => error.into(),
+            ChangeError::Store(error) => error.into(),
         }
     }
 }
@@ -416,6 +379,8 @@ impl From<Refusal<'_>> for Problem {
     fn from(refusal: Refusal<'_>) -> Self {
         match refusal {
             Refusal::NoSuchLink => Self::no_such_link(),
+            Refusal::Expired => Self::link_expired(),
+            Refusal::Blocked => Self::link_blocked(),
             Refusal::Limited(retry_after) => retry_after.into(),
             Refusal::NotLoaded(error) => error.into(),
         }

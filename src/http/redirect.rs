@@ -11,14 +11,14 @@ use super::accept::prefers_html;
 use super::answer_fields::AnswerFields;
 use super::problem::Problem;
 use super::resolve::{AdmittedRequest, Answer, NO_STORE, RedirectAnswer, admit, look_up};
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 
-/// The short id that a `GET` or `HEAD` is for, by its path alone; `None` leaves the request to the routes.
-pub fn short_id_of(head: &RequestHead) -> Option<ShortId> {
+/// The name of the link that a `GET` or `HEAD` is for, by its path alone; `None` leaves the request to the routes.
+pub fn link_name_of(head: &RequestHead) -> Option<LinkName> {
     if head.method != Method::GET && head.method != Method::HEAD {
         return None;
     }
-    ShortId::parse(head.uri.path().strip_prefix('/')?)
+    LinkName::parse(head.uri.path().strip_prefix('/')?)
 }
 
 /// Marks an answer of the routes that the metrics of redirects have.
@@ -33,16 +33,16 @@ pub enum Resolved {
 }
 
 /// Answers from what is in memory.
-pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
+pub fn resolve(api: &Api, head: &RequestHead, name: LinkName) -> Resolved {
     let client = api.client_address(head);
-    let request = match AdmittedRequest::admit(api, id, head.method == Method::GET, client) {
+    let request = match AdmittedRequest::admit(api, name, head.method == Method::GET, client) {
         Ok(request) => request,
         Err(retry_after) => {
             api.notices.see_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
             return Resolved::Answered(error(api, head, &retry_after.into()));
         }
     };
-    match look_up(api, id) {
+    match look_up(api, &name) {
         Some((entry, by)) => {
             let answer = request.answer(api, AnswerFields::of(&head.headers), entry.as_deref(), by);
             Resolved::Answered(response_of(api, head, &request, answer))
@@ -52,9 +52,10 @@ pub fn resolve(api: &Api, head: &RequestHead, id: ShortId) -> Resolved {
 }
 
 /// Answers by way of the store.
-pub async fn load(api: &Api, head: &RequestHead, request: AdmittedRequest) -> Response<BoxBody> {
-    let loaded = api.redirects.load(request.id).await;
-    response_of(api, head, &request, request.answer_loaded(api, AnswerFields::of(&head.headers), &loaded))
+pub async fn load(api: &Api, head: &RequestHead, mut request: AdmittedRequest) -> Response<BoxBody> {
+    let loaded = api.redirects.load(&request.name).await;
+    let answer = request.answer_loaded(api, AnswerFields::of(&head.headers), &loaded);
+    response_of(api, head, &request, answer)
 }
 
 /// A problem, or a page in its place for those that prefer HTML.
@@ -74,7 +75,7 @@ fn response_of(api: &Api, head: &RequestHead, request: &AdmittedRequest, answer:
     }
     let headers = response.headers_mut();
     headers.insert(LOCATION, location.clone());
-    headers.insert(CACHE_CONTROL, cache_control.clone());
+    headers.insert(CACHE_CONTROL, cache_control.into_owned());
     response
 }
 
@@ -83,8 +84,8 @@ fn response_of(api: &Api, head: &RequestHead, request: &AdmittedRequest, answer:
 /// They count against the client's limit like every other look-up.
 pub async fn by_route(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> HttpResponse {
     let head = request.head();
-    let mut response = if let Some(id) = ShortId::parse(&path) {
-        match resolve(&api, head, id) {
+    let mut response = if let Some(name) = LinkName::parse(&path) {
+        match resolve(&api, head, name) {
             Resolved::Answered(response) => response,
             Resolved::NotCached(request) => load(&api, head, request).await,
         }

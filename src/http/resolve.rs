@@ -3,6 +3,7 @@
 //! The fast path parses a head itself and writes bytes; behind the dispatcher the head is actix's, and so is the response.
 //! Both admit the request, look the link up, and render the [`Answer`] that is made here.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,22 +12,21 @@ use actix_web::http::header::HeaderValue;
 
 use super::Api;
 use super::answer_fields::AnswerFields;
-use crate::cache::links::{CachedLink, Entry};
+use crate::cache::link::{CachedLink, Entry, Lead};
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::Position;
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 use crate::limits::client::RetryAfter;
 use crate::service::redirects::Visit;
 use crate::store::StoreError;
-use crate::telemetry::metrics::requests::LookUp;
+use crate::telemetry::metrics::requests::{LookUp, RefusedLink};
 
 pub static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-static PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
 
 /// A `GET` or `HEAD` for a short link that its client's limit has admitted.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmittedRequest {
-    pub id: ShortId,
+    pub name: LinkName,
     /// `HEAD` is answered like `GET`, without a body, and is no hit.
     pub is_get: bool,
     client: IpAddr,
@@ -39,9 +39,9 @@ impl AdmittedRequest {
     ///
     /// # Errors
     /// When the client is over its limit.
-    pub fn admit(api: &Api, id: ShortId, is_get: bool, client: IpAddr) -> Result<Self, RetryAfter> {
+    pub fn admit(api: &Api, name: LinkName, is_get: bool, client: IpAddr) -> Result<Self, RetryAfter> {
         let at = admit(api, client)?;
-        Ok(Self { id, is_get, client, at })
+        Ok(Self { name, is_get, client, at })
     }
 
     /// Counts what was found, records the hit, and returns the answer. Where the answer does not go out after all, the hit counts
@@ -53,28 +53,39 @@ impl AdmittedRequest {
         link: Option<&'a CachedLink>,
         by: LookUp,
     ) -> Answer<'a> {
-        let Some(link) = link else {
-            let fallback = api.fallbacks.not_found.as_ref();
-            api.metrics.redirects.unknown(by, fallback.is_some());
-            return fallback.map_or(Answer::Refused(Refusal::NoSuchLink), Answer::to_fallback);
-        };
+        let Some(link) = link else { return no_link(api, by) };
+        match link.lead(self.at) {
+            Lead::Target => {}
+            Lead::Nowhere => return no_link(api, by),
+            Lead::Expired(own) => {
+                let fallback = own.or(api.fallbacks.expired.as_ref());
+                api.metrics.redirects.refused(RefusedLink::Expired, by, fallback.is_some());
+                return fallback.map_or(Answer::Refused(Refusal::Expired), Answer::to_fallback);
+            }
+            Lead::Blocked => {
+                api.metrics.redirects.refused(RefusedLink::Blocked, by, false);
+                return Answer::Refused(Refusal::Blocked);
+            }
+        }
         let recorded = if self.is_get { api.redirects.record(link, &self.visit(fields), self.at) } else { None };
         api.metrics.redirects.found(by);
         Answer::Redirect(RedirectAnswer {
-            status: StatusCode::FOUND,
+            status: link.status,
             location: &link.location,
-            cache_control: &PRIVATE_NO_STORE,
+            cache_control: link.cache_control(self.at),
             recorded,
         })
     }
 
-    /// As [`answer`](Self::answer), with the result of [`RedirectService::load`](crate::service::redirects::RedirectService::load).
+    /// As [`answer`](Self::answer) at the time of this call, with the result of [`RedirectService::load`](crate::service::redirects::RedirectService::load).
     pub fn answer_loaded<'a>(
-        &self,
+        &mut self,
         api: &'a Api,
         fields: AnswerFields<'_>,
         loaded: &'a Result<Entry, Arc<StoreError>>,
     ) -> Answer<'a> {
+        // The load may have taken a while, in which the link has expired.
+        self.at = self.at.max(api.clock.now());
         match loaded {
             Ok(entry) => self.answer(api, fields, entry.as_deref(), LookUp::Store),
             Err(error) => {
@@ -100,7 +111,7 @@ pub enum Answer<'a> {
 impl<'a> Answer<'a> {
     /// To where unknown links lead. It is no hit.
     fn to_fallback(location: &'a HeaderValue) -> Self {
-        let (status, cache_control) = (StatusCode::FOUND, &NO_STORE);
+        let (status, cache_control) = (StatusCode::FOUND, Cow::Borrowed(&NO_STORE));
         Self::Redirect(RedirectAnswer { status, location, cache_control, recorded: None })
     }
 }
@@ -110,7 +121,7 @@ impl<'a> Answer<'a> {
 pub struct RedirectAnswer<'a> {
     pub status: StatusCode,
     pub location: &'a HeaderValue,
-    pub cache_control: &'static HeaderValue,
+    pub cache_control: Cow<'a, HeaderValue>,
     /// Where the journal has the hit.
     pub recorded: Option<Position>,
 }
@@ -119,6 +130,8 @@ pub struct RedirectAnswer<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Refusal<'a> {
     NoSuchLink,
+    Expired,
+    Blocked,
     Limited(RetryAfter),
     NotLoaded(&'a StoreError),
 }
@@ -132,7 +145,14 @@ pub fn admit(api: &Api, client: IpAddr) -> Result<Timestamp, RetryAfter> {
 }
 
 /// Looks a link up without waiting: in memory, and in what the store has at hand. `None`: the store has to be asked.
-pub fn look_up(api: &Api, id: ShortId) -> Option<(Entry, LookUp)> {
-    let cached = api.redirects.cached(id).map(|entry| (entry, LookUp::Memory));
-    cached.or_else(|| api.redirects.known(id).map(|entry| (entry, LookUp::Store)))
+pub fn look_up(api: &Api, name: &LinkName) -> Option<(Entry, LookUp)> {
+    let cached = api.redirects.cached(name).map(|entry| (entry, LookUp::Memory));
+    cached.or_else(|| api.redirects.known(name).map(|entry| (entry, LookUp::Store)))
+}
+
+/// The answer where there is no link, or none yet.
+fn no_link(api: &Api, by: LookUp) -> Answer<'_> {
+    let fallback = api.fallbacks.not_found.as_ref();
+    api.metrics.redirects.unknown(by, fallback.is_some());
+    fallback.map_or(Answer::Refused(Refusal::NoSuchLink), Answer::to_fallback)
 }

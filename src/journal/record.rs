@@ -36,6 +36,11 @@ const MOBILE: u8 = 1 << 2;
 const IPV6: u8 = 1 << 3;
 const V1_FLAGS: u8 = TRACKED | MOBILE_SENT | MOBILE | IPV6;
 
+/// The type of the field with the places of the webhooks that the hit fires.
+const WEBHOOK_PLACES: u8 = 9;
+/// The type and the length of a field.
+const FIELD_HEAD_BYTES: usize = 2;
+
 /// The revision of every link of 0.1.0, which could not be changed.
 const V1_REVISION: u32 = 1;
 
@@ -55,6 +60,9 @@ pub struct HitRecord<'a> {
     pub tracked: bool,
     /// How many webhooks the hit fires.
     pub webhooks: u8,
+    /// The places of these webhooks among all that the link ever had, one a webhook; empty where they are the first
+    /// ones, as they are for every link whose webhooks were never changed.
+    pub webhook_places: &'a [u8],
     /// The value of `Sec-CH-UA-Mobile`, if the client sent it.
     pub ch_ua_mobile: Option<bool>,
     /// The id of the API key that created the link.
@@ -74,6 +82,8 @@ pub enum DecodeError {
     Length,
     #[error("the record's fields do not end where the record ends")]
     Fields,
+    #[error("the record has places of another number of webhooks")]
+    WebhookPlaces,
     #[error("the record has unknown flags")]
     Flags,
 }
@@ -81,19 +91,31 @@ pub enum DecodeError {
 impl<'a> HitRecord<'a> {
     /// The encoded length in bytes.
     pub fn encoded_len(&self) -> u16 {
-        let len = FIXED_BYTES + truncated(self.user_agent).len() + truncated(self.referer).len();
+        let texts = truncated(self.user_agent).len() + truncated(self.referer).len();
+        let len = FIXED_BYTES + texts + self.extension_len();
         // Can't fail: MAX_RECORD_BYTES is far below 65,536.
         u16::try_from(len).unwrap_or(u16::MAX)
+    }
+
+    fn extension_len(&self) -> usize {
+        if self.webhook_places.is_empty() { 0 } else { FIELD_HEAD_BYTES + self.webhook_places.len() }
+    }
+
+    /// The places of the webhooks that the hit fires.
+    pub fn fired_webhooks(&self) -> impl Iterator<Item = u8> {
+        let first = if self.webhook_places.is_empty() { self.webhooks } else { 0 };
+        self.webhook_places.iter().copied().chain(0..first)
     }
 
     /// Writes the record to `out`, in layout 2.
     ///
     /// # Panics
-    /// If `out` is not exactly [`Self::encoded_len`] bytes long.
+    /// If `out` is not exactly [`Self::encoded_len`] bytes long, or if there are places, but not one for each webhook.
     pub fn encode(&self, out: &mut [u8]) {
         let user_agent = truncated(self.user_agent);
         let referer = truncated(self.referer);
-        assert_eq!(out.len(), FIXED_BYTES + user_agent.len() + referer.len());
+        assert_eq!(out.len(), FIXED_BYTES + user_agent.len() + referer.len() + self.extension_len());
+        assert!(self.webhook_places.is_empty() || self.webhook_places.len() == usize::from(self.webhooks));
         let mut flags = 0;
         flags |= if self.tracked { TRACKED } else { 0 };
         flags |= match self.ch_ua_mobile {
@@ -123,9 +145,15 @@ impl<'a> HitRecord<'a> {
         fixed[52] = self.webhooks;
         fixed[53..57].copy_from_slice(&self.revision.to_le_bytes());
         fixed[57..59].copy_from_slice(&self.route.to_le_bytes());
-        let (first, second) = texts.split_at_mut(user_agent.len());
+        let (first, behind) = texts.split_at_mut(user_agent.len());
+        let (second, extension) = behind.split_at_mut(referer.len());
         first.copy_from_slice(user_agent);
         second.copy_from_slice(referer);
+        if let [kind, len, places @ ..] = extension {
+            *kind = WEBHOOK_PLACES;
+            *len = self.webhooks;
+            places.copy_from_slice(self.webhook_places);
+        }
     }
 
     /// Decodes a record of a segment with this layout. It never panics, whatever the bytes are.
@@ -153,10 +181,14 @@ impl<'a> HitRecord<'a> {
         }
         let (user_agent, behind) = texts.split_at(user_agent_len);
         let (referer, extension) = behind.split_at(referer_len);
-        match layout {
-            RecordLayout::V1 if extension.is_empty() => {}
+        let webhooks = fixed[52];
+        let webhook_places = match layout {
+            RecordLayout::V1 if extension.is_empty() => &[],
             RecordLayout::V1 => return Err(DecodeError::Length),
-            RecordLayout::V2 => skip_fields(extension)?,
+            RecordLayout::V2 => webhook_places(extension)?,
+        };
+        if !webhook_places.is_empty() && webhook_places.len() != usize::from(webhooks) {
+            return Err(DecodeError::WebhookPlaces);
         }
         let octets: [u8; 16] = array_at(fixed, 32);
         let address = if flags & IPV6 == 0 {
@@ -170,7 +202,8 @@ impl<'a> HitRecord<'a> {
             revision,
             route,
             tracked: flags & TRACKED != 0,
-            webhooks: fixed[52],
+            webhooks,
+            webhook_places,
             ch_ua_mobile: (flags & MOBILE_SENT != 0).then_some(flags & MOBILE != 0),
             owner: array_at(fixed, 16),
             address,
@@ -180,15 +213,21 @@ impl<'a> HitRecord<'a> {
     }
 }
 
-/// Goes past all fields of an extension, each of which has a byte for its type and a byte for its value's length.
-fn skip_fields(mut fields: &[u8]) -> Result<(), DecodeError> {
+/// The value of the field with the webhooks' places. It goes past all other fields of an extension, each of which has a
+/// byte for its type and a byte for its value's length.
+fn webhook_places(mut fields: &[u8]) -> Result<&[u8], DecodeError> {
     if fields.len() > MAX_EXTENSION_BYTES {
         return Err(DecodeError::Length);
     }
-    while let [_, len, behind @ ..] = fields {
-        fields = behind.get(usize::from(*len)..).ok_or(DecodeError::Fields)?;
+    let mut places: &[u8] = &[];
+    while let [kind, len, behind @ ..] = fields {
+        let (value, next) = behind.split_at_checked(usize::from(*len)).ok_or(DecodeError::Fields)?;
+        if *kind == WEBHOOK_PLACES {
+            places = value;
+        }
+        fields = next;
     }
-    if fields.is_empty() { Ok(()) } else { Err(DecodeError::Fields) }
+    if fields.is_empty() { Ok(places) } else { Err(DecodeError::Fields) }
 }
 
 /// The id of the hit whose record ends at `position` of `node`'s journal: a UUID v7 whose random bits are a digest of

@@ -8,7 +8,7 @@ use super::{AccessError, owned_link};
 use crate::clock::Clock;
 use crate::domain::analytics::{self, Analytics, Summary};
 use crate::domain::key::ApiKey;
-use crate::domain::link::ShortId;
+use crate::domain::link::{Link, LinkName};
 use crate::store::{CountStore, LinkStore, StoreError};
 
 /// Why analytics can't be read.
@@ -39,20 +39,24 @@ impl AnalyticsService {
         Self { links, counts, clock }
     }
 
-    pub async fn full(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<Analytics, AnalyticsError> {
-        let id = self.tracked(caller, id).await?;
-        let hits = self.counts.link_hits(id, true).await?;
+    pub async fn full(&self, caller: &ApiKey, name: Option<LinkName>) -> Result<Analytics, AnalyticsError> {
+        let link = self.tracked(caller, name).await?;
+        let hits = self.counts.link_hits(link.id, true).await?;
         Ok(analytics::analyze(hits, self.clock.now().day()))
     }
 
-    pub async fn summary(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<(ShortId, Summary), AnalyticsError> {
-        let id = self.tracked(caller, id).await?;
-        let hits = self.counts.link_hits(id, false).await?;
-        Ok((id, analytics::summarize(&hits, self.clock.now().day())))
+    pub async fn summary(
+        &self,
+        caller: &ApiKey,
+        name: Option<LinkName>,
+    ) -> Result<(LinkName, Summary), AnalyticsError> {
+        let link = self.tracked(caller, name).await?;
+        let hits = self.counts.link_hits(link.id, false).await?;
+        Ok((link.name(), analytics::summarize(&hits, self.clock.now().day())))
     }
 
-    async fn tracked(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<ShortId, AnalyticsError> {
-        let link = owned_link(&*self.links, caller, id).await?;
-        if link.tracked { Ok(link.id) } else { Err(AnalyticsError::Untracked) }
+    async fn tracked(&self, caller: &ApiKey, name: Option<LinkName>) -> Result<Link, AnalyticsError> {
+        let link = owned_link(&*self.links, caller, name).await?;
+        if link.tracked { Ok(link) } else { Err(AnalyticsError::Untracked) }
     }
 }

@@ -1,17 +1,21 @@
-//! Creation and reading of short links.
+//! Creation, reading and change of short links.
+
+mod changes;
 
 use std::sync::Arc;
 
 use ring::rand::SystemRandom;
 use thiserror::Error;
 
+pub use self::changes::{ChangeError, Changed, Put, PutLink};
+use super::to_the_end::ToTheEnd;
 use super::{AccessError, owned_link};
 use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
-use crate::cache::links::{CachedLink, LinkCache};
+use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::ApiKey;
-use crate::domain::link::{Destination, Link, NewLink, ShortId};
+use crate::domain::link::{Link, LinkName, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, LinkStore, StoreError};
@@ -22,6 +26,9 @@ pub enum CreateError {
     /// The key's monthly quota is used up.
     #[error("monthly link creation limit reached")]
     QuotaExceeded { limit: u64, current: u64 },
+    /// The name that the link was to have is another link's, or is kept for another key.
+    #[error("the name is taken")]
+    SlugTaken,
     #[error("the operating system's random generator failed")]
     NoRandomness,
     #[error(transparent)]
@@ -39,8 +46,11 @@ pub struct CreatedLink {
 /// Attempts to generate a short id that is not taken: of 62^7 ids, a second attempt is rare, and ten indicate an
 /// error.
 const ID_DRAWS: usize = 10;
+/// The same for a link with a slug: the second attempt tells whether the slug is taken, or the first id was.
+const ID_DRAWS_OF_SLUGS: usize = 2;
 
-/// Creates and reads links.
+/// Creates, reads and changes links.
+#[derive(Clone)]
 pub struct LinkService {
     store: Arc<dyn LinkStore>,
     cache: Arc<LinkCache>,
@@ -65,25 +75,49 @@ impl LinkService {
     /// that count has reached the quota, the store is not asked: the count of a month never decreases.
     pub async fn create(
         &self,
-        caller: &ApiKey,
+        caller: &Arc<ApiKey>,
         new: NewLink,
         known_created: Option<u64>,
     ) -> Result<CreatedLink, CreateError> {
-        let now = self.clock.now();
         let limit = self.plans.of(caller).links_per_month;
         if let (Some(limit), Some(current)) = (limit, known_created)
             && current >= limit
         {
             return Err(CreateError::QuotaExceeded { limit, current });
         }
-        for _ in 0..ID_DRAWS {
+        if let Some(name) = new.slug {
+            let (service, caller) = (self.clone(), Arc::clone(caller));
+            return ToTheEnd::new(async move { service.create_named(&caller, &new, name).await }).await;
+        }
+        let created = self.draw_id(caller, &new, ID_DRAWS).await?;
+        let created = created.ok_or_else(|| StoreError::Unavailable("every generated short id was taken".into()))?;
+        self.cache.insert(&created.link)?;
+        Ok(created)
+    }
+
+    /// Creates a link with a slug. It is not inserted into the cache: the store settles its id and its revision.
+    async fn create_named(&self, caller: &ApiKey, new: &NewLink, name: LinkName) -> Result<CreatedLink, CreateError> {
+        let changing = self.cache.changing(name);
+        let mut created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await?;
+        // The root key gets a name that is kept for another key, too.
+        if created.is_none() && caller.is_root && self.store.keep_name_for(name, caller.id).await? {
+            created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await?;
+        }
+        changing.done();
+        created.ok_or(CreateError::SlugTaken)
+    }
+
+    /// Creates a link with one of `draws` generated ids; `None` if all of them, or its name, are taken.
+    async fn draw_id(&self, caller: &ApiKey, new: &NewLink, draws: usize) -> Result<Option<CreatedLink>, CreateError> {
+        let now = self.clock.now();
+        let limit = self.plans.of(caller).links_per_month;
+        for _ in 0..draws {
             let id = ShortId::generate(&self.random).map_err(|_| CreateError::NoRandomness)?;
             let link = new.made(id, caller.id, now);
             match self.store.create_link(link.clone(), limit).await {
                 Ok(links_created) => {
                     self.note_created(caller, now, links_created);
-                    self.cache.insert(Arc::new(CachedLink::try_from(Destination::from(&link))?));
-                    return Ok(CreatedLink { link, links_created, limit });
+                    return Ok(Some(CreatedLink { link, links_created, limit }));
                 }
                 Err(CreateLinkError::NameTaken) => {}
                 Err(CreateLinkError::QuotaExceeded { limit, current }) => {
@@ -93,15 +127,20 @@ impl LinkService {
                 Err(CreateLinkError::Store(error)) => return Err(error.into()),
             }
         }
-        Err(StoreError::Unavailable("every generated short id was taken".into()).into())
+        Ok(None)
     }
 
     fn note_created(&self, caller: &ApiKey, now: Timestamp, current: u64) {
         self.shards.note_links_created(NoteLinksCreated { key: caller.id, month: now.month(), current, now });
     }
 
+    /// A link, whoever asks.
+    pub async fn find(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
+        self.store.link(name).await
+    }
+
     /// A link of `caller`. The root key may read all links.
-    pub async fn get(&self, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
-        owned_link(&*self.store, caller, id).await
+    pub async fn get(&self, caller: &ApiKey, name: Option<LinkName>) -> Result<Link, AccessError> {
+        owned_link(&*self.store, caller, name).await
     }
 }

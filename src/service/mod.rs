@@ -3,16 +3,18 @@
 pub mod analytics;
 pub mod authentication;
 pub mod keys;
+pub mod link_upkeep;
 pub mod links;
 pub mod redirects;
 pub mod root_key;
+mod to_the_end;
 pub mod usage;
 pub mod webhook_status;
 
 use thiserror::Error;
 
 use crate::domain::key::ApiKey;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Link, LinkName};
 use crate::store::{LinkStore, StoreError};
 
 /// Why a caller may not see a link.
@@ -27,9 +29,9 @@ pub enum AccessError {
 }
 
 /// The link, if it exists and `caller` owns it or is the root key.
-async fn owned_link(store: &dyn LinkStore, caller: &ApiKey, id: Option<ShortId>) -> Result<Link, AccessError> {
-    // Text that is not a valid id matches no link, so the store is not asked.
-    let id = id.ok_or(AccessError::NotFound)?;
-    let link = store.link(id.into()).await?.ok_or(AccessError::NotFound)?;
+async fn owned_link(store: &dyn LinkStore, caller: &ApiKey, name: Option<LinkName>) -> Result<Link, AccessError> {
+    // No link has text as its name that is not a valid name, so the store is not asked.
+    let name = name.ok_or(AccessError::NotFound)?;
+    let link = store.link(name).await?.ok_or(AccessError::NotFound)?;
     if caller.is_root || link.owner == caller.id { Ok(link) } else { Err(AccessError::NotOwner) }
 }

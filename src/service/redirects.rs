@@ -4,11 +4,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::cache::links::{CachedLink, Entry, LinkCache};
+use crate::cache::link::{CachedLink, Entry};
+use crate::cache::links::LinkCache;
+use crate::cache::near::NearLinks;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, Position};
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 use crate::journal::JournalWriter;
 use crate::journal::notifier::Notifier;
 use crate::journal::record::HitRecord;
@@ -57,22 +59,32 @@ impl RedirectService {
         Ok(now)
     }
 
+    /// Forgets all links that are in memory.
+    pub fn forget_all(&self) {
+        self.cache.forget_all();
+    }
+
     /// The cached entry; `None` if nothing is cached.
-    pub fn cached(&self, id: ShortId) -> Option<Entry> {
-        self.cache.get(id)
+    pub fn cached(&self, name: &LinkName) -> Option<Entry> {
+        self.cache.get(name)
+    }
+
+    /// The cache of a worker in front of the shared one.
+    pub fn near_links(&self) -> NearLinks {
+        NearLinks::new(&self.cache)
     }
 
     /// What the store can answer from memory.
-    pub fn known(&self, id: ShortId) -> Option<Entry> {
-        self.cache.take_known(id).map(Some)
+    pub fn known(&self, name: &LinkName) -> Option<Entry> {
+        self.cache.take_known(name).map(Some)
     }
 
     /// Loads the link from the store into the cache.
     ///
     /// # Errors
     /// The error of the store.
-    pub async fn load(&self, id: ShortId) -> Result<Entry, Arc<StoreError>> {
-        self.cache.load(id).await
+    pub async fn load(&self, name: &LinkName) -> Result<Entry, Arc<StoreError>> {
+        self.cache.load(name).await
     }
 
     /// Appends a hit to the journal, where it survives the end of this process, and returns its position. If the
@@ -84,7 +96,8 @@ impl RedirectService {
             revision: link.revision,
             route: 0,
             tracked: link.tracked,
-            webhooks: link.webhooks,
+            webhooks: link.webhooks.count(),
+            webhook_places: link.webhooks.places().unwrap_or_default(),
             ch_ua_mobile: visit.ch_ua_mobile,
             owner: link.owner.0.into_bytes(),
             address: visit.client,
@@ -93,7 +106,7 @@ impl RedirectService {
         };
         // The journal counts and logs refused hits.
         let position = self.journal.append(&hit).ok();
-        if link.webhooks > 0 {
+        if !link.webhooks.is_empty() {
             self.notifier.notify();
         }
         position

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{AccessError, owned_link};
 use crate::clock::Clock;
-use crate::domain::key::ApiKey;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::Link;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary, first_kept_day};
-use crate::store::{DeliveryQuery, DeliveryStore, LinkStore};
+use crate::store::{DeliveryQuery, DeliveryStore, StoreError};
 
 /// Which deliveries to list.
 #[derive(Clone, Copy, Debug)]
@@ -32,23 +30,17 @@ pub struct WebhookStatus {
 
 /// Reads the state of webhooks.
 pub struct WebhookStatusService {
-    links: Arc<dyn LinkStore>,
     deliveries: Arc<dyn DeliveryStore>,
     clock: Clock,
 }
 
 impl WebhookStatusService {
-    pub fn new(links: Arc<dyn LinkStore>, deliveries: Arc<dyn DeliveryStore>, clock: Clock) -> Self {
-        Self { links, deliveries, clock }
+    pub fn new(deliveries: Arc<dyn DeliveryStore>, clock: Clock) -> Self {
+        Self { deliveries, clock }
     }
 
-    pub async fn of(
-        &self,
-        caller: &ApiKey,
-        id: Option<ShortId>,
-        query: StatusQuery,
-    ) -> Result<WebhookStatus, AccessError> {
-        let link = owned_link(&*self.links, caller, id).await?;
+    /// The state of the webhooks of a link.
+    pub async fn of(&self, link: Link, query: StatusQuery) -> Result<WebhookStatus, StoreError> {
         let since = first_kept_day(self.clock.now());
         let StatusQuery { status, after, limit } = query;
         let query = DeliveryQuery { link: link.id, status, after, since, limit: limit + 1 };

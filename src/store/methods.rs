@@ -86,7 +86,7 @@ macro_rules! store_methods {
             }
             DeliveryStore {
                 reads {
-                    due_deliveries(now: Timestamp, after: Option<DueDelivery>, limit: usize) -> Result<Vec<DueDelivery>, StoreError>;
+                    due_deliveries(now: Timestamp, after: Option<DuePlace>, limit: usize) -> Result<Vec<DueDelivery>, StoreError>;
                     pending_deliveries() -> Result<u64, StoreError>;
                     delivery_states(ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
                     delivery_summaries(link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;

@@ -24,7 +24,7 @@ pub use self::links::{
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
-use crate::domain::link::ShortId;
+use crate::domain::link::{Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
@@ -88,6 +88,21 @@ impl From<UpdateKeyError> for ExtendKeyError {
 /// A pending delivery that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueDelivery {
+    pub due_at: Timestamp,
+    pub id: DeliveryId,
+    /// The revision of the link that the hit met.
+    pub revision: Revision,
+}
+
+impl DueDelivery {
+    pub fn place(&self) -> DuePlace {
+        DuePlace { due_at: self.due_at, id: self.id }
+    }
+}
+
+/// The place of a delivery in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DuePlace {
     pub due_at: Timestamp,
     pub id: DeliveryId,
 }
@@ -265,7 +280,7 @@ pub trait DeliveryStore: Send + Sync + 'static {
     async fn due_deliveries(
         &self,
         now: Timestamp,
-        after: Option<DueDelivery>,
+        after: Option<DuePlace>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError>;
 

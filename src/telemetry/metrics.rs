@@ -5,6 +5,7 @@ pub mod actors;
 pub mod catalogue;
 mod histogram;
 pub mod hits;
+pub mod link_changes;
 pub mod requests;
 pub mod store;
 pub mod traces;
@@ -22,6 +23,7 @@ use self::catalogue::{
     WEBHOOK_DELIVERY_DELAY, WEBHOOK_FIRST_ATTEMPT_DELAY,
 };
 use self::hits::CountingMeters;
+use self::link_changes::LinkChangeMeters;
 use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RequestMeters};
 use self::store::OperationMeters;
 use self::traces::TraceMeters;
@@ -39,6 +41,7 @@ pub struct Metrics {
     pub redirects: Arc<RedirectMeters>,
     pub requests: Arc<RequestMeters>,
     pub refusals: RefusalMeters,
+    pub link_changes: LinkChangeMeters,
     pub counting: CountingMeters,
     pub webhooks: WebhookMeters,
     pub traces: TraceMeters,
@@ -64,13 +67,14 @@ impl Metrics {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let process = metrics_process::Collector::default();
-        let (requests, refusals, counting, webhooks, traces) = with_local_recorder(&recorder, || {
+        let (requests, refusals, link_changes, counting, webhooks, traces) = with_local_recorder(&recorder, || {
             catalogue::describe();
             process.describe();
             metrics::gauge!(BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
             (
                 RequestMeters::register(routes),
                 RefusalMeters::register(client_limits),
+                LinkChangeMeters::register(),
                 CountingMeters::register(),
                 WebhookMeters::register(),
                 TraceMeters::register(),
@@ -82,6 +86,7 @@ impl Metrics {
             redirects: Arc::default(),
             requests: Arc::new(requests),
             refusals,
+            link_changes,
             counting,
             webhooks,
             traces,
@@ -153,6 +158,8 @@ impl Metrics {
         let outcome = |outcome, sum| self.count_of(&REDIRECTS, &[("outcome", outcome)], redirects(sum));
         outcome("found", RedirectMeters::all_found);
         outcome("not_found", RedirectMeters::all_unknown);
+        outcome("expired", RedirectMeters::all_expired);
+        outcome("blocked", RedirectMeters::all_blocked);
         outcome("limited", RedirectMeters::all_limited);
         outcome("unavailable", RedirectMeters::all_unavailable);
         outcome("failed", RedirectMeters::all_failed);

@@ -13,7 +13,7 @@ use super::scheduler::{Flow, FreedCapacity, NoCapacity};
 use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::store::{DeliveryStore, DueDelivery, QuotaClaim, StoreError};
+use crate::store::{DeliveryStore, DueDelivery, DuePlace, QuotaClaim, StoreError};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 use crate::telemetry::outage_log::OutageLog;
 
@@ -83,7 +83,7 @@ pub struct Poller {
 #[derive(Default)]
 struct StrandedScan {
     /// The delivery behind which the next page begins; `None` for the first page.
-    after: Option<DueDelivery>,
+    after: Option<DuePlace>,
     /// When to read the next page; `None` for at once.
     next_look: Option<Instant>,
     /// Whether any was found since the first page.
@@ -267,7 +267,7 @@ impl Poller {
                     (is_at_end, next_step) = (true, NextStep::Wait(PAUSE.min(pause)));
                     break 'pages;
                 }
-                let flow = self.parts.preparation.flow(due.id).await?;
+                let flow = self.parts.preparation.flow(&due).await?;
                 if self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
                     if self.refusals.expects(&flow, now.month()) {
                         // A full list does not stop the scan: the key is barred until the list is empty again.
@@ -314,14 +314,14 @@ impl Poller {
         self.stranded.found_any |= !page.is_empty();
         let is_last = page.len() < LONGEST_PAGE;
         for due in page {
-            let flow = self.parts.preparation.flow(due.id).await?;
+            let flow = self.parts.preparation.flow(&due).await?;
             match self.parts.in_flight.take(&due, &flow) {
                 Ok(()) => taken.push(TakenDelivery { due: due.clone(), flow }),
                 Err(NotTaken::AlreadyTaken | NotTaken::NoCapacity(NoCapacity::Flow | NoCapacity::Key)) => {}
                 // The next round goes on from here.
                 Err(NotTaken::NoCapacity(NoCapacity::All)) => return Ok(()),
             }
-            self.stranded.after = Some(due);
+            self.stranded.after = Some(due.place());
         }
         if is_last {
             let pause = if self.stranded.found_any { PAUSE } else { LOOK_FOR_STRANDED_EVERY };

@@ -14,7 +14,7 @@ use super::sender::SignedRequest;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SealedSecret};
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Link, Revision, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::signature::WebhookSecret;
@@ -22,9 +22,9 @@ use crate::domain::vault::Vault;
 use crate::domain::webhook::{DeliveryId, DeliveryState};
 use crate::domain::webhook_event::hit_event_body;
 use crate::domain::webhook_url::WebhookUrl;
-use crate::store::{KeyStore, LinkStore, Store, StoreError};
+use crate::store::{DueDelivery, KeyStore, LinkStore, Store, StoreError};
 
-/// The size of the cache of links, in bytes. Links never change.
+/// The size of the cache of links, in bytes. A link at a revision never changes.
 const LINK_CACHE_BYTES: u64 = 32 * 1024 * 1024;
 /// How long secrets may be used after they were read: the owner may rotate them while a delivery waits.
 const SECRETS_TRUSTED: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub enum PrepareError {
     Unsendable(&'static str),
 }
 
-/// A link with its parsed webhook URLs.
+/// A link at a revision, with its parsed webhook URLs.
 struct CachedWebhookLink {
     link: Link,
     /// By the place of the webhook; `None` for a URL that this release can't parse.
@@ -111,7 +111,7 @@ pub struct Preparation {
     vault: Arc<Vault>,
     plans: Plans,
     clock: Clock,
-    links: Cache<ShortId, Arc<CachedWebhookLink>>,
+    links: Cache<(ShortId, Revision), Arc<CachedWebhookLink>>,
 }
 
 impl Preparation {
@@ -124,9 +124,9 @@ impl Preparation {
     }
 
     /// The flow of a delivery: its key and receiver.
-    pub async fn flow(&self, id: DeliveryId) -> Result<Flow, StoreError> {
-        let link = self.link(id.link).await?;
-        let flow = link.as_deref().and_then(|link| link.flow(id));
+    pub async fn flow(&self, due: &DueDelivery) -> Result<Flow, StoreError> {
+        let link = self.link(due.id.link, due.revision).await?;
+        let flow = link.as_deref().and_then(|link| link.flow(due.id));
         Ok(flow.unwrap_or_else(Flow::nowhere))
     }
 
@@ -137,7 +137,7 @@ impl Preparation {
         state: &DeliveryState,
         owners: &mut Owners,
     ) -> Result<Draft, PrepareError> {
-        let link = self.link(id.link).await?.ok_or(PrepareError::Unsendable("link not found"))?;
+        let link = self.link(id.link, state.revision).await?.ok_or(PrepareError::Unsendable("link not found"))?;
         if let Entry::Vacant(unread) = owners.0.entry(state.owner) {
             unread.insert(self.owner(state.owner).await?);
         }
@@ -189,18 +189,20 @@ impl Preparation {
         WebhookSecret::parse(&text).ok()
     }
 
-    async fn link(&self, id: ShortId) -> Result<Option<Arc<CachedWebhookLink>>, StoreError> {
-        if let Some(link) = self.links.get(&id).await {
+    /// The link as it was when the hit met it. After a change or a deletion the store keeps that for long enough.
+    async fn link(&self, id: ShortId, revision: Revision) -> Result<Option<Arc<CachedWebhookLink>>, StoreError> {
+        let key = (id, revision);
+        if let Some(link) = self.links.get(&key).await {
             return Ok(Some(link));
         }
-        let Some(link) = readable(self.link_store.link(id.into()).await)? else { return Ok(None) };
+        let Some(link) = readable(self.link_store.link_at(id, revision).await)? else { return Ok(None) };
         let parse = |url: &String| {
             let url = WebhookUrl::parse_stored(url).ok()?;
             let host = host_of(&url);
             Some((url, host))
         };
         let link = Arc::new(CachedWebhookLink { urls: link.webhooks.all().iter().map(parse).collect(), link });
-        self.links.insert(id, Arc::clone(&link)).await;
+        self.links.insert(key, Arc::clone(&link)).await;
         Ok(Some(link))
     }
 }

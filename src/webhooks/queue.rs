@@ -14,7 +14,7 @@ use crate::domain::hit::{HitId, HitStamp};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::DeliveryId;
-use crate::store::DueDelivery;
+use crate::store::{DueDelivery, DuePlace};
 
 /// A position in the queue: behind a delivery, or the head of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,15 +35,15 @@ impl QueuePlace {
         Self(time.0.checked_sub(1).map(|earlier| (Timestamp(earlier), last.to_bytes())))
     }
 
-    fn as_due(&self) -> Option<DueDelivery> {
+    fn as_due(&self) -> Option<DuePlace> {
         let (due_at, id) = self.0?;
         // The bytes are those of a delivery, by the two functions above.
-        Some(DueDelivery { due_at, id: DeliveryId::from_bytes(&id)? })
+        Some(DuePlace { due_at, id: DeliveryId::from_bytes(&id)? })
     }
 }
 
 /// The position behind all deliveries that are due at `time` or earlier, in the form of [`QueueScan::next_page`].
-pub fn behind_all_until(time: Timestamp) -> Option<DueDelivery> {
+pub fn behind_all_until(time: Timestamp) -> Option<DuePlace> {
     QueuePlace::before(Timestamp(time.0.saturating_add(1))).as_due()
 }
 
@@ -118,7 +118,7 @@ impl QueueScan {
     }
 
     /// The position from which to read the next page.
-    pub fn next_page(&mut self) -> Option<DueDelivery> {
+    pub fn next_page(&mut self) -> Option<DuePlace> {
         // Between the two positions nothing has changed.
         self.at = self.at.max(self.goal);
         self.at.as_due()

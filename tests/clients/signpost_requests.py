@@ -22,9 +22,14 @@ URL = st.builds(
 )
 schemathesis.openapi.format("uri", URL)
 
-# The only times that are sent are ends of keys.
+# Most times that are sent are ends, of keys and of links.
 FUTURE = st.datetimes(datetime.datetime(2100, 1, 1), datetime.datetime(9998, 12, 31))
 schemathesis.openapi.format("date-time", FUTURE.map(lambda time: time.isoformat(timespec="milliseconds") + "Z"))
+
+
+# As in `src/domain/reserved.rs`, as far as they have the form of a name.
+RESERVED = """api-keys docs links shorten usage admin analytics api assets console exports favicon health hits imports login
+metrics robots sitemap static well-known""".split()
 
 
 def is_public(url: str) -> bool:
@@ -44,9 +49,16 @@ def filter_case(context, case) -> bool:
         # White space alone is no name; and to Python, `$` stands before a last line break too.
         name = str(body.get("name") or "x")
         return ends_some_day and not name.isspace() and not name.endswith("\n")
-    if case.operation.path == "/shorten":
+    if case.operation.path in ("/shorten", "/links/{short_id}"):
+        begin, end = body.get("not_before"), body.get("expires_at")
+        ends_later = not isinstance(end, str) or (end > "2100" and not (isinstance(begin, str) and begin >= end))
+        tags = [str(tag) for tag in body.get("tags") or []]
+        # `$` stands before a last line break too.
+        are_tags = len({tag.lower() for tag in tags}) == len(tags) and not any(tag.endswith("\n") for tag in tags)
+        is_name = not any(str(name).lower() in RESERVED for name in [body.get("slug"), case.path_parameters.get("short_id")])
         # Links to this very service are refused too.
-        return all(is_public(url) for url in [body.get("redirect_url") or "", *(body.get("webhooks") or [])])
+        urls = [body.get("redirect_url") or "", body.get("fallback_url") or "", *(body.get("webhooks") or [])]
+        return ends_later and are_tags and is_name and all(is_public(url) for url in urls)
     return True
 
 

@@ -95,6 +95,7 @@ fn the_defaults_are_the_documented_numbers() {
     assert_eq!(config.log.format, LogFormat::Text);
     assert!(!config.log.requests);
     assert_eq!(config.geo.database, None);
+    assert_eq!(config.links.delete_expired_after, None);
 
     let number = |limit: Option<std::num::NonZeroU32>| limit.map(std::num::NonZeroU32::get);
     assert_eq!(number(config.limits.redirect_per_minute), Some(100));

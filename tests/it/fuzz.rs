@@ -126,6 +126,7 @@ const HIT: HitRecord<'static> = HitRecord {
     route: 0,
     tracked: true,
     webhooks: 2,
+    webhook_places: &[],
     ch_ua_mobile: Some(false),
     owner: [7; 16],
     address: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
@@ -139,7 +140,7 @@ fn records() -> [Vec<u8>; 3] {
     HIT.encode(&mut layout_2);
     let mut layout_1 = layout_2.clone();
     layout_1.drain(53..59);
-    let fields = [layout_2.as_slice(), &[1, 5], b"de-de", &[2, 4], b"news", &[200, 0]].concat();
+    let fields = [layout_2.as_slice(), &[1, 5], b"de-de", &[2, 4], b"news", &[9, 2, 1, 4], &[200, 0]].concat();
     [layout_1, layout_2, fields]
 }
 

@@ -15,6 +15,7 @@ mod hits;
 mod http;
 mod layering;
 mod limits;
+mod link_upkeep;
 mod log_events;
 mod memory;
 mod notices;

@@ -199,6 +199,7 @@ fn feed(writer: &JournalWriter, load: Load) -> Duration {
                 route: 0,
                 tracked: true,
                 webhooks: 0,
+                webhook_places: &[],
                 ch_ua_mobile: None,
                 owner: OWNER,
                 address: IpAddr::V4(Ipv4Addr::from((drawn >> 16) as u32)),

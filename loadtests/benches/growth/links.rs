@@ -36,7 +36,22 @@ pub struct Step {
     resident: f64,
     /// Of uncached redirects, in order.
     redirects: Vec<Duration>,
+    /// The same once some of the links were edited.
+    edited: Option<Edited>,
 }
+
+/// What was seen after one link in [`EDITED_ONE_IN`] was edited once.
+pub struct Edited {
+    editing: Duration,
+    disk: u64,
+    start_clean: Duration,
+    start_killed: Duration,
+    resident_started: f64,
+    redirects: Vec<Duration>,
+}
+
+/// Of so many links, one is edited.
+const EDITED_ONE_IN: u64 = 5;
 
 impl Step {
     fn redirect(&self, part: f64) -> f64 {
@@ -68,7 +83,7 @@ fn started(program: &Program, home: &Path) -> (Server, Duration) {
 
 /// Fills a store with `links` links and looks at it. `asked` links are redirected, and `made` ones created, so that a
 /// `kill -9` leaves as much to recover as it can.
-pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64) -> Step {
+pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64, edits: bool) -> Step {
     let home = home.join(format!("links-{links}"));
     fs::create_dir_all(&home).unwrap();
     let began = Instant::now();
@@ -93,10 +108,55 @@ pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64) -
     drop(server);
     let (server, start_killed) = started(program, &home);
     drop(server);
+    let edited = edits.then(|| after_edits(program, &home, links, asked));
     fs::remove_dir_all(&home).unwrap();
-    let step = Step { links, filled, disk, start_clean, start_killed, resident_started, resident, redirects };
+    let step = Step { links, filled, disk, start_clean, start_killed, resident_started, resident, redirects, edited };
     eprintln!("{links} links: {:?}", step.figures());
     step
+}
+
+/// Edits some of the links, and looks at the store as before.
+fn after_edits(program: &Program, home: &Path, links: u64, asked: u64) -> Edited {
+    let (server, _) = started(program, home);
+    let began = Instant::now();
+    edit(server.address, links);
+    let editing = began.elapsed();
+    server.rest().unwrap();
+    drop(server);
+    let disk = measure::disk_bytes(&home.join("data"));
+    let (server, start_clean) = started(program, home);
+    server.rest().unwrap();
+    let resident_started = server.resident_mib("VmRSS");
+    let mut redirects = redirect(server.address, links, asked);
+    redirects.sort_unstable();
+    let pid = the_child();
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    drop(server);
+    let (server, start_killed) = started(program, home);
+    drop(server);
+    Edited { editing, disk, start_clean, start_killed, resident_started, redirects }
+}
+
+/// Gives one link in [`EDITED_ONE_IN`] a target of the same length.
+fn edit(address: SocketAddr, links: u64) {
+    std::thread::scope(|scope| {
+        for editor in 0..CREATORS {
+            scope.spawn(move || {
+                let mut connection = Connection::open(address);
+                for index in (editor * EDITED_ONE_IN..links).step_by((CREATORS * EDITED_ONE_IN) as usize) {
+                    let target = seed::target(index).replace("autumn", "winter");
+                    let body = format!("{{\"redirect_url\":\"{target}\"}}");
+                    let request = format!(
+                        "PATCH /links/{} HTTP/1.1\r\nHost: signpost\r\nX-API-Key: {ROOT_KEY}\r\nContent-Type: \
+                         application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                        seed::id(index),
+                        body.len()
+                    );
+                    assert_eq!(connection.status(&request), 200);
+                }
+            });
+        }
+    });
 }
 
 /// The process that this one has started: there is one at a time.
@@ -185,6 +245,29 @@ pub fn report(steps: &[Step]) -> String {
     for (at, (name, unit, _)) in steps[0].figures().into_iter().enumerate() {
         text += &row(format!("{name}, {unit}"), of_each(&|step| format!("{:.0}", step.figures()[at].2)));
     }
+    if steps.iter().any(|step| step.edited.is_some()) {
+        text += &report_edits(steps);
+    }
+    text
+}
+
+fn report_edits(steps: &[Step]) -> String {
+    let mut text = format!("\nAfter one link in {EDITED_ONE_IN} was edited once:\n\n");
+    text += "| links | editing, s | bytes on disk a link | start after a clean stop, ms | start after kill -9, ms | resident after the \
+             start, MiB | uncached redirect, p99, µs |\n|---|---|---|---|---|---|---|\n";
+    for step in steps {
+        let Some(edited) = &step.edited else { continue };
+        let cells = [
+            edited.editing.as_secs_f64(),
+            edited.disk as f64 / step.links as f64,
+            edited.start_clean.as_secs_f64() * 1e3,
+            edited.start_killed.as_secs_f64() * 1e3,
+            edited.resident_started,
+            quantile(&edited.redirects, 0.99).as_secs_f64() * 1e6,
+        ];
+        let cells = cells.map(|cell| format!("{cell:.0}")).join(" | ");
+        writeln!(text, "| {} | {cells} |", step.links).unwrap();
+    }
     text
 }
 
@@ -206,6 +289,18 @@ pub fn bounds(steps: &[Step]) -> String {
     if most.links > fewest.links {
         let what = format!("uncached redirect, p99: {} links × {} links", most.links, fewest.links);
         rows.push((what, most.redirect(0.99) / fewest.redirect(0.99), 1.25));
+    }
+    for (step, edited) in steps.iter().filter_map(|step| Some((step, step.edited.as_ref()?))) {
+        let p99 = quantile(&edited.redirects, 0.99).as_secs_f64() * 1e6;
+        let ratios = [
+            ("start after a clean stop", edited.start_clean.as_secs_f64() / step.start_clean.as_secs_f64()),
+            ("start after kill -9", edited.start_killed.as_secs_f64() / step.start_killed.as_secs_f64()),
+            ("resident after the start", edited.resident_started / step.resident_started),
+            ("uncached redirect, p99", p99 / step.redirect(0.99)),
+        ];
+        rows.extend(
+            ratios.map(|(what, ratio)| (format!("{what}: {} links, after × before edits", step.links), ratio, 1.2)),
+        );
     }
     let mut text = "\n| | at most | figure | |\n|---|---|---|---|\n".to_owned();
     for (what, figure, bound) in rows {

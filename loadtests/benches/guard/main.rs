@@ -204,6 +204,7 @@ fn tally(hits: usize) -> (HitAggregator, Vec<HitRecord<'static>>) {
             route: 0,
             tracked: true,
             webhooks: u8::from(n % 10 == 0),
+            webhook_places: &[],
             ch_ua_mobile: [None, Some(true), Some(false)][n % 3],
             owner: Uuid::from_u64_pair(0x0194_0000_0000_7000, n as u64 % 5).into_bytes(),
             address: IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(n).unwrap())),

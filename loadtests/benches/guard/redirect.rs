@@ -19,7 +19,7 @@ use signpost::clock::Clock;
 use signpost::config::Config;
 use signpost::http::Api;
 use signpost::http::fast_path::{Begun, FastPathConnection, FastPathWorker, Next, Responder, Timeouts};
-use signpost::http::redirect::{Resolved, resolve, short_id_of};
+use signpost::http::redirect::{Resolved, link_name_of, resolve};
 use signpost::http::request_id::request_id;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
@@ -291,7 +291,7 @@ impl Drop for Redirects {
 /// All that has to follow when the edge service's way changes.
 fn by_edge(api: &Api, request: &RequestHead) -> (HeaderValue, Response<BoxBody>) {
     let id = request_id(&request.headers);
-    let short_id = short_id_of(request).unwrap();
+    let short_id = link_name_of(request).unwrap();
     let Resolved::Answered(answer) = resolve(api, request, short_id) else { panic!("not in cache") };
     (id, answer)
 }

@@ -25,19 +25,7 @@ impl LinkData {
     /// # Errors
     /// If more than 10,240 bytes remain.
     pub fn from_json_object(json: &str) -> Result<Self, DataTooLarge> {
-        let mut compact = String::with_capacity(json.len().min(Self::MAX_BYTES + 1));
-        let (mut in_string, mut escaped) = (false, false);
-        for c in json.chars() {
-            if in_string {
-                in_string = escaped || c != '"';
-                escaped = !escaped && c == '\\';
-            } else if matches!(c, ' ' | '\t' | '\n' | '\r') {
-                continue;
-            } else {
-                in_string = c == '"';
-            }
-            compact.push(c);
-        }
+        let compact = compacted(json);
         if compact.len() > Self::MAX_BYTES { Err(DataTooLarge) } else { Ok(Self(compact)) }
     }
 
@@ -63,6 +51,24 @@ impl LinkData {
     pub fn as_json(&self) -> &str {
         &self.0
     }
+}
+
+/// The JSON text without insignificant white space.
+pub(super) fn compacted(json: &str) -> String {
+    let mut compact = String::with_capacity(json.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for c in json.chars() {
+        if in_string {
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else if matches!(c, ' ' | '\t' | '\n' | '\r') {
+            continue;
+        } else {
+            in_string = c == '"';
+        }
+        compact.push(c);
+    }
+    compact
 }
 
 /// The default is an empty object.

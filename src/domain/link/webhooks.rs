@@ -78,7 +78,7 @@ impl LinkWebhooks {
 
     /// Whether hits fire the URLs of the first places, in their order, and the link has had no others.
     pub fn is_unchanged(&self) -> bool {
-        self.active.len() == self.urls.len() && self.fired().places().is_none()
+        self.active.iter().copied().eq((0..=u8::MAX).take(self.urls.len()))
     }
 
     pub fn fired(&self) -> FiredWebhooks {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_url_keeps_its_place() {
         let webhooks = LinkWebhooks::from(urls(&["a", "b"]));
-        assert!(webhooks.is_unchanged());
+        assert!(webhooks.is_unchanged() && !webhooks.changed_to(urls(&["b", "a"])).unwrap().is_unchanged());
         let changed = webhooks.changed_to(urls(&["c", "b"])).unwrap();
         assert_eq!((changed.all(), changed.places()), (&urls(&["a", "b", "c"])[..], &[2, 1][..]));
         assert_eq!(changed.active().collect::<Vec<_>>(), ["https://c.example/", "https://b.example/"]);

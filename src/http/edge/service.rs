@@ -123,11 +123,11 @@ where
             }
             return Answered::Now(EdgeResponse::Bare(answer).finished(&self.api, id));
         }
-        let Some(short_id) = redirect::short_id_of(request.head()) else {
+        let Some(name) = redirect::link_name_of(request.head()) else {
             return Answered::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
         };
         let began = Instant::now();
-        let resolve = AssertUnwindSafe(|| redirect::resolve(&self.api, request.head(), short_id));
+        let resolve = AssertUnwindSafe(|| redirect::resolve(&self.api, request.head(), name));
         let answer = match catch_unwind(resolve) {
             Ok(Resolved::Answered(answer)) => answer,
             Ok(Resolved::NotCached(admitted)) => {

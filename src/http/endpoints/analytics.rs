@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::domain::analytics::{Analytics, Labelled};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::Scope;
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
@@ -78,8 +78,8 @@ pub struct AnalyticsRecord {
 /// Lightweight analytics of a link.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AnalyticsSummary {
-    /// The link.
-    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
+    /// The name of the link, as in paths.
+    #[schema(pattern = "^[0-9A-Za-z_]([0-9A-Za-z_-]{0,62}[0-9A-Za-z_])?$")]
     pub short_id: String,
     /// All hits of the link.
     pub total_hits: u64,
@@ -145,7 +145,7 @@ pub async fn full(
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
     Query::of(&request).finish()?;
-    let analytics = api.analytics.full(&caller.key, ShortId::parse(&path)).await?;
+    let analytics = api.analytics.full(&caller.key, LinkName::parse(&path)).await?;
     Ok(web::Json(AnalyticsRecord::from(analytics)))
 }
 
@@ -208,9 +208,9 @@ pub async fn summary(
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
     Query::of(&request).finish()?;
-    let (id, summary) = api.analytics.summary(&caller.key, ShortId::parse(&path)).await?;
+    let (name, summary) = api.analytics.summary(&caller.key, LinkName::parse(&path)).await?;
     Ok(web::Json(AnalyticsSummary {
-        short_id: id.to_string(),
+        short_id: name.to_string(),
         total_hits: summary.total_hits,
         last_7_days: summary.last_7_days,
         last_30_days: summary.last_30_days,

@@ -21,6 +21,11 @@ use crate::domain::rate_limit::RateLimit;
 pub static ENDPOINTS: &[&Endpoint] = &[
     &links::CREATE,
     &links::GET,
+    &links::change::CHANGE,
+    &links::replacement::PUT,
+    &links::removal::DELETE,
+    &links::block::BLOCK,
+    &links::block::UNBLOCK,
     &redirect::FOLLOW,
     &preview::GET,
     &qr::GET,

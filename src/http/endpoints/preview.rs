@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 
 use super::links::LINKS;
 use super::qr::rendered;
-use crate::domain::link::ShortId;
+use crate::cache::link::Lead;
+use crate::domain::link::LinkName;
 use crate::domain::qr::{Colour, Light, QrFormat, QrOptions, Scale};
 use crate::http::Api;
 use crate::http::accept::prefers_html;
@@ -26,7 +27,7 @@ use crate::http::resolve::NO_STORE;
 #[schema(as = Preview)]
 pub struct PreviewRecord<'a> {
     /// Id of the link.
-    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
+    #[schema(pattern = "^[0-9A-Za-z_-]{1,64}$")]
     short_id: &'a str,
     /// The short link.
     #[schema(format = "uri")]
@@ -94,19 +95,34 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
         api.notices.see_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
         return Err(retry_after.into());
     }
-    let id = ShortId::parse(name).ok_or_else(Problem::no_such_link)?;
-    let known = match api.redirects.cached(id) {
+    let name = LinkName::parse(name).ok_or_else(Problem::no_such_link)?;
+    let known = match api.redirects.cached(&name) {
         Some(entry) => entry,
-        None => api.redirects.load(id).await?,
+        None => api.redirects.load(&name).await?,
     };
-    let link = known.ok_or_else(Problem::no_such_link)?;
-    let target = link.location.to_str().map_err(|_| Problem::internal())?;
-    let short_url = api.base_url.short_url(id);
+    let cached = known.ok_or_else(Problem::no_such_link)?;
+    match cached.lead(api.clock.now()) {
+        Lead::Target => {}
+        Lead::Nowhere => return Err(Problem::no_such_link()),
+        Lead::Expired(_) => return Err(Problem::link_expired()),
+        Lead::Blocked => return Err(Problem::link_blocked()),
+    }
+    // Redirects need neither the title nor whether there is a preview.
+    let link = api.links.find(name).await?.filter(|link| link.options.preview).ok_or_else(Problem::no_such_link)?;
+    let target = link.target.as_str();
+    let title = link.options.title.as_deref();
+    let short_url = api.base_url.short_url(name);
     let mut response = if prefers_html(&head.headers) {
         let qr = qr_code(&short_url)?;
-        api.pages.preview(&Values { title: &short_url, target, short_url: &short_url, qr: &qr, ..Values::default() })
+        api.pages.preview(&Values {
+            title: title.unwrap_or(&short_url),
+            target,
+            short_url: &short_url,
+            qr: &qr,
+            ..Values::default()
+        })
     } else {
-        let record = PreviewRecord { short_id: id.as_str(), short_url: &short_url, redirect_url: target, title: None };
+        let record = PreviewRecord { short_id: name.as_str(), short_url: &short_url, redirect_url: target, title };
         let mut response = HttpResponse::Ok().json(record);
         response.headers_mut().insert(CACHE_CONTROL, NO_STORE.clone());
         if api.pages.noindex {

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use utoipa::IntoParams;
 
 use super::links::LINKS;
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 use crate::domain::qr::{self, QrImage, QrOptions, QrParameters};
 use crate::http::Api;
 use crate::http::endpoint::{
@@ -88,15 +88,15 @@ The image may be cached for a day. If `If-None-Match` has its `ETag`, the answer
 
 pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>) -> Result<HttpResponse, Problem> {
     let options = options(&request)?;
-    let id = ShortId::parse(&path).ok_or_else(Problem::no_such_link)?;
-    let known = match api.redirects.cached(id) {
+    let name = LinkName::parse(&path).ok_or_else(Problem::no_such_link)?;
+    let known = match api.redirects.cached(&name) {
         Some(entry) => entry,
-        None => api.redirects.load(id).await?,
+        None => api.redirects.load(&name).await?,
     };
     if known.is_none() {
         return Err(Problem::no_such_link());
     }
-    let content = api.base_url.short_url(id);
+    let content = api.base_url.short_url(name);
     let etag = qr::etag(&content, &options);
     let mut response = if is_known_to_client(&request, &etag) {
         HttpResponse::NotModified().finish()

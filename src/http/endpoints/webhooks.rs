@@ -10,14 +10,14 @@ use uuid::Uuid;
 
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::Scope;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::{Link, LinkName};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
 use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem, shape};
 use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
-use crate::http::problem::{Problem, ProblemKind};
+use crate::http::problem::{FieldErrors, Problem, ProblemKind};
 use crate::http::query::Query;
 use crate::http::times;
 use crate::service::webhook_status::StatusQuery;
@@ -35,8 +35,8 @@ const DEFAULT_PAGE: usize = 50;
 /// The state of the webhooks of a link.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WebhookStatusRecord {
-    /// The link.
-    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
+    /// The name of the link, as in paths.
+    #[schema(pattern = "^[0-9A-Za-z_]([0-9A-Za-z_-]{0,62}[0-9A-Za-z_])?$")]
     pub short_id: String,
     /// In the order of the link's webhooks. Counts are of the last 30 days.
     pub webhooks: Vec<WebhookSummary>,
@@ -202,17 +202,21 @@ pub async fn status(
 ) -> Result<impl Responder, Problem> {
     let mut query = Query::of(&request);
     let limit = query.page_limit(DEFAULT_PAGE);
-    let link = ShortId::parse(&path);
+    let cursor_fault = "must be a next_cursor of this list";
     let after = query.parse("cursor", |text| {
-        let after = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| DeliveryId::from_bytes(&bytes));
-        // The cursor of another link would start this link's list from the beginning.
-        after.filter(|after| link.is_none_or(|link| link == after.link)).ok_or("must be a next_cursor of this list")
+        URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| DeliveryId::from_bytes(&bytes)).ok_or(cursor_fault)
     });
     let parse = |text: &str| DeliveryStatus::parse(text).ok_or("must be pending, delivered or failed");
     let status = query.parse("status", parse);
     query.finish()?;
-    let query = StatusQuery { status, after, limit };
-    let found = api.webhook_statuses.of(&caller.key, link, query).await?;
+    let link = api.links.get(&caller.key, LinkName::parse(&path)).await?;
+    if after.is_some_and(|after| after.link != link.id) {
+        // The cursor of another link would start this link's list from the beginning.
+        let mut faults = FieldErrors::default();
+        faults.parameter("cursor", cursor_fault);
+        faults.into_result()?;
+    }
+    let found = api.webhook_statuses.of(link, StatusQuery { status, after, limit }).await?;
     Ok(web::Json(WebhookStatusRecord {
         short_id: found.link.name().to_string(),
         webhooks: found

@@ -9,7 +9,7 @@ use actix_web::http::header::HttpDate;
 use foldhash::quality::RandomState;
 
 use crate::domain::calendar::Timestamp;
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 use crate::http::pages::{ErrorAnswer, Pages};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::request_id::new_id;
@@ -50,7 +50,7 @@ impl<'a> AnswerStamp<'a> {
 /// What an answer depends on besides what was found.
 #[derive(Clone, Copy)]
 pub struct Asked {
-    pub id: ShortId,
+    pub name: LinkName,
     /// `HEAD` is answered without.
     pub with_body: bool,
     /// Looked at for errors alone.
@@ -93,10 +93,10 @@ impl Encoder {
     /// Writes an answer that is given `at` this time.
     pub fn write(&mut self, answer: &Answer<'_>, asked: Asked, at: Timestamp, request_id: &[u8], then: AfterAnswer) {
         let Self { pages, out, date, not_found, limited } = self;
-        let Asked { id, with_body, prefers_html } = asked;
+        let Asked { name, with_body, prefers_html } = asked;
         let stamp = date.stamp(at, request_id, then);
         let begin = out.len();
-        let made = |refusal: Refusal<'_>| canned(pages, &refusal.into(), prefers_html, id.as_str());
+        let made = |refusal: Refusal<'_>| canned(pages, &refusal.into(), prefers_html, name.as_str());
         match *answer {
             Answer::Redirect(ref redirect) => write_redirect(out, redirect, pages.noindex, stamp),
             Answer::Refused(refusal @ Refusal::NoSuchLink) => match &not_found[usize::from(prefers_html)] {
@@ -107,7 +107,9 @@ impl Encoder {
                 let canned = limited.entry((seconds, prefers_html)).or_insert_with(|| made(refusal));
                 canned.write(out, with_body, stamp);
             }
-            Answer::Refused(refusal @ Refusal::NotLoaded(_)) => made(refusal).write(out, with_body, stamp),
+            Answer::Refused(refusal @ (Refusal::Expired | Refusal::Blocked | Refusal::NotLoaded(_))) => {
+                made(refusal).write(out, with_body, stamp)
+            }
         }
         if then == AfterAnswer::ClosesAsExpected
             && let Some(minor_version) = out.get_mut(begin + "HTTP/1.".len())

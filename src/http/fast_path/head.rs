@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Request, Status};
 
 use super::encode::AfterAnswer;
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 use crate::http::answer_fields::AnswerFields;
 use crate::http::fields::is_host;
 
@@ -22,7 +22,7 @@ pub fn room<'b>() -> Room<'b> {
 
 /// The head of a `GET` or `HEAD` for a short link, without a body.
 pub struct Head<'r, 'b> {
-    pub id: ShortId,
+    pub name: LinkName,
     pub is_get: bool,
     /// What the client asks for. Proxies that use a connection for each request send HTTP/1.0.
     pub then: AfterAnswer,
@@ -51,8 +51,9 @@ impl<'r, 'b> Head<'r, 'b> {
             "HEAD" => false,
             _ => return None,
         };
-        let (id, query) = request.path?.strip_prefix('/')?.split_at_checked(ShortId::LENGTH)?;
-        let id = ShortId::parse(id)?;
+        let path = request.path?.strip_prefix('/')?;
+        let (name, query) = path.split_at_checked(name_length(path.as_bytes()))?;
+        let name = LinkName::parse(name)?;
         // A redirect ignores its query, whatever it is made of. A fragment is never sent.
         let is_query = query.is_empty() || query.starts_with('?') && !query.contains('#');
         if !is_query {
@@ -66,7 +67,7 @@ impl<'r, 'b> Head<'r, 'b> {
             _ if closes => AfterAnswer::Closes,
             _ => AfterAnswer::GoesOn,
         };
-        Some(Self { id, is_get, then, request_id, answer_fields, fields, length })
+        Some(Self { name, is_get, then, request_id, answer_fields, fields, length })
     }
 }
 
@@ -78,7 +79,13 @@ pub fn is_fast(bytes: &[u8]) -> bool {
 /// Whether they may begin with such a head: most that are the dispatcher's do not, and are left to it unread.
 fn begins_like_fast(bytes: &[u8]) -> bool {
     let path = bytes.strip_prefix(b"GET /").or_else(|| bytes.strip_prefix(b"HEAD /"));
-    path.is_some_and(|path| matches!(path.get(ShortId::LENGTH), Some(b' ' | b'?')))
+    path.is_some_and(|path| matches!(path.get(name_length(path)), Some(b' ' | b'?')))
+}
+
+/// How many bytes of the path may be a link's name: no other path has one segment of such letters alone.
+fn name_length(path: &[u8]) -> usize {
+    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    path.iter().take(LinkName::MAX_BYTES).take_while(|byte| is_of_name(byte)).count()
 }
 
 /// What the fields of a plain head say.
@@ -146,7 +153,7 @@ mod tests {
     fn parse(bytes: &[u8]) -> Option<(String, bool, AfterAnswer, usize)> {
         let mut room = room();
         let head = Head::parse(bytes, &mut room)?;
-        Some((String::from_utf8_lossy(&head.id.0).into_owned(), head.is_get, head.then, head.length))
+        Some((head.name.to_string(), head.is_get, head.then, head.length))
     }
 
     #[test]
@@ -170,6 +177,14 @@ mod tests {
     }
 
     #[test]
+    fn names_have_1_to_64_characters() {
+        for name in ["a", "_", "summer-sale_2026", &"x".repeat(64)] {
+            let head = format!("GET /{name}?a HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(parse(head.as_bytes()), Some((name.to_owned(), true, AfterAnswer::GoesOn, head.len())));
+        }
+    }
+
+    #[test]
     fn of_each_field_the_first_line_is_taken() {
         let head =
             b"GET /Abc1234 HTTP/1.1\r\nuser-agent: a\r\nREFERER: \r\nReferer: b\r\nX-Request-ID: c\r\nHost: a\r\n\
@@ -187,8 +202,9 @@ mod tests {
     fn all_others_are_left_to_the_dispatcher() {
         let kept = b"GET /Abc1234 HTTP/1.0\r\nHost: a\r\nConnection: Keep-Alive\r\n\r\n";
         assert_eq!(parse(kept), None);
+        let long = format!("GET /{} HTTP/1.1", "x".repeat(65));
         for line in
-            ["GET /Abc1234 HTTP/2.0", "POST /Abc1234 HTTP/1.1", "GET /Abc123 HTTP/1.1", "GET /Abc12345 HTTP/1.1"]
+            ["GET /Abc1234 HTTP/2.0", "POST /Abc1234 HTTP/1.1", "GET /Abc1234+ HTTP/1.1", "GET /-a HTTP/1.1", &long]
         {
             assert_eq!(parse(format!("{line}\r\nHost: a\r\n\r\n").as_bytes()), None, "{line}");
         }

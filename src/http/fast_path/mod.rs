@@ -41,7 +41,7 @@ use self::responder::PendingRequest;
 pub use self::responder::{Next, Responder};
 use super::Api;
 use super::stall::Stall;
-use crate::cache::links::Entry;
+use crate::cache::link::Entry;
 use crate::store::StoreError;
 use crate::threads::yield_to_background;
 
@@ -255,7 +255,7 @@ impl FastPathConnection {
 
     /// The same for a request whose link was waited for.
     fn poll_answering_loaded(&mut self, context: &mut Context<'_>, loaded: std::thread::Result<Loaded>) -> Poll<Next> {
-        let ConnectionState::Loading { pending, rest, .. } =
+        let ConnectionState::Loading { mut pending, rest, .. } =
             std::mem::replace(&mut self.state, ConnectionState::Reading)
         else {
             return Poll::Ready(Next::Read);
@@ -263,7 +263,7 @@ impl FastPathConnection {
         let worker = Rc::clone(&self.worker);
         let responder = &mut worker.shared.borrow_mut().responder;
         let next = loaded
-            .and_then(|loaded| catch_unwind(AssertUnwindSafe(|| responder.answer_loaded(&pending, &loaded, rest))))
+            .and_then(|loaded| catch_unwind(AssertUnwindSafe(|| responder.answer_loaded(&mut pending, &loaded, rest))))
             .unwrap_or_else(|_| responder.answer_after_failed_load(&pending));
         self.poll_sending(context, responder, next)
     }
@@ -349,8 +349,8 @@ impl Future for FastPathConnection {
                 Next::Read => ConnectionState::Reading,
                 Next::Continue(unread) => ConnectionState::Unread(unread),
                 Next::Load { pending, rest } => {
-                    let (api, id, span) = (Arc::clone(&self.worker.api), pending.id(), pending.span());
-                    let load = async move { api.redirects.load(id).await }.instrument(span);
+                    let (api, name, span) = (Arc::clone(&self.worker.api), pending.name(), pending.span());
+                    let load = async move { api.redirects.load(&name).await }.instrument(span);
                     ConnectionState::Loading { load: Box::pin(AssertUnwindSafe(load).catch_unwind()), pending, rest }
                 }
                 Next::HandOver(unread) => return Poll::Ready(FastPathExit::ForDispatcher(unread)),

@@ -9,9 +9,9 @@ use tracing::Span;
 
 use super::encode::{AfterAnswer, Asked, Encoder};
 use super::head::{Head, room};
-use crate::cache::links::Entry;
+use crate::cache::link::Entry;
 use crate::cache::near::NearLinks;
-use crate::domain::link::ShortId;
+use crate::domain::link::LinkName;
 use crate::http::Api;
 use crate::http::accept::PreferenceMemo;
 use crate::http::answer_fields::OwnedAnswerFields;
@@ -55,8 +55,8 @@ pub struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub fn id(&self) -> ShortId {
-        self.request.id
+    pub fn name(&self) -> LinkName {
+        self.request.name
     }
 
     pub fn span(&self) -> Span {
@@ -80,11 +80,11 @@ pub struct Responder {
 
 impl Responder {
     pub fn new(api: Arc<Api>, closes_always: bool) -> Self {
-        let encoder = Encoder::new(Arc::clone(&api.pages));
+        let (encoder, near) = (Encoder::new(Arc::clone(&api.pages)), api.redirects.near_links());
         Self {
             api,
             closes_always,
-            near: NearLinks::default(),
+            near,
             accept: PreferenceMemo::default(),
             encoder,
             done: (0, 0),
@@ -137,16 +137,17 @@ impl Responder {
     /// Answers a request whose link is loaded now; `rest` came behind it.
     pub fn answer_loaded(
         &mut self,
-        pending: &PendingRequest,
+        pending: &mut PendingRequest,
         loaded: &Result<Entry, Arc<StoreError>>,
         rest: Vec<u8>,
     ) -> Next {
         self.encoder.clear();
+        let span = pending.span();
         let PendingRequest { request, fields, request_id, prefers_html, then, began } = pending;
-        let asked = Asked { id: request.id, with_body: request.is_get, prefers_html: *prefers_html };
+        let asked = Asked { name: request.name, with_body: request.is_get, prefers_html: *prefers_html };
         let then = self.then(*then);
         let Self { api, encoder, .. } = self;
-        pending.span().in_scope(|| {
+        span.in_scope(|| {
             let answer = request.answer_loaded(api, fields.as_fields(), loaded);
             encoder.write(&answer, asked, request.at, request_id.as_bytes(), then);
         });
@@ -195,7 +196,7 @@ impl Responder {
         then: AfterAnswer,
     ) -> Result<(), Box<PendingRequest>> {
         let Self { api, near, accept, encoder, began, .. } = self;
-        let asked = |prefers_html| Asked { id: head.id, with_body: head.is_get, prefers_html };
+        let asked = |prefers_html| Asked { name: head.name, with_body: head.is_get, prefers_html };
         let made;
         let request_id = if is_request_id(head.request_id) {
             head.request_id
@@ -204,7 +205,7 @@ impl Responder {
             &made
         };
         let client = client_address(peer, head.fields, &api.trusted_proxies);
-        let request = match AdmittedRequest::admit(api, head.id, head.is_get, client) {
+        let request = match AdmittedRequest::admit(api, head.name, head.is_get, client) {
             Ok(request) => request,
             Err(retry_after) => {
                 api.notices.see_refused(peer, head.fields, &api.trusted_proxies);
@@ -215,10 +216,10 @@ impl Responder {
             }
         };
         let entry;
-        let (link, by) = if let Some(link) = near.get(request.id) {
+        let (link, by) = if let Some(link) = near.get(&request.name) {
             (Some(link), LookUp::Memory)
         } else {
-            let Some((told, by)) = look_up(api, request.id) else {
+            let Some((told, by)) = look_up(api, &request.name) else {
                 return Err(Box::new(PendingRequest {
                     request,
                     fields: head.answer_fields.into(),

@@ -181,15 +181,25 @@ fn flatten(document: &mut Value) {
     for schema in document["components"]["schemas"].as_object_mut().into_iter().flat_map(Map::values_mut) {
         let Some(parts) = schema.as_object_mut().and_then(|schema| schema.remove("allOf")) else { continue };
         let (mut properties, mut required) = (Map::new(), Vec::new());
-        for part in parts.as_array().into_iter().flatten() {
+        let mut parts: Vec<&Value> = parts.as_array().into_iter().flatten().collect();
+        // Parts with a name are first. The own fields, which utoipa puts last, stand before unnamed parts.
+        let own = parts.pop();
+        let named = parts.iter().filter(|part| part["$ref"].is_string()).count();
+        parts.splice(named..named, own);
+        for part in parts {
             let name = part["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
             let part = name.map_or(part, |name| &schemas[name]);
             properties.extend(part["properties"].as_object().cloned().unwrap_or_default());
             required.extend(part["required"].as_array().cloned().unwrap_or_default());
+            if part["additionalProperties"] == false {
+                schema["additionalProperties"] = false.into();
+            }
         }
         schema["type"] = "object".into();
         schema["properties"] = properties.into();
-        schema["required"] = required.into();
+        if !required.is_empty() {
+            schema["required"] = required.into();
+        }
     }
 }
 

@@ -41,7 +41,7 @@ Send the key as `X-API-Key`, or as `Authorization: Bearer`; if both are sent, `X
 A key has a tier, `Free` or `Pro`, which sets its limits, and scopes, which are its permissions:
 
 {scopes}
-The root key is the operator's. It has every scope, sees every link and key, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` creates, lists, changes, rotates and revokes the keys below it: those that it created, those that they created, and so on, at most 16 levels below the root key. Each key has its own rate limits and quotas, so the number of live keys (neither revoked nor expired) that a key has created is limited. `created_by` of a key is the `key_id` of its creator; it is `null` only for the root key. If a key is revoked, the keys below it remain valid, unless the request has `descendants=revoke`. A change of a key does not change the keys below it either. Every key reads its own record with `GET /api-keys/self`.
+The root key is the operator's. It has every scope, sees and changes every link and key, blocks links, and has no rate limit, no quota and no `X-Usage` headers. A key with `keys:manage` creates, lists, changes, rotates and revokes the keys below it: those that it created, those that they created, and so on, at most 16 levels below the root key. Each key has its own rate limits and quotas, so the number of live keys (neither revoked nor expired) that a key has created is limited. `created_by` of a key is the `key_id` of its creator; it is `null` only for the root key. If a key is revoked, the keys below it remain valid, unless the request has `descendants=revoke`. A change of a key does not change the keys below it either. Every key reads its own record with `GET /api-keys/self`.
 
 ## Requests and answers
 
@@ -51,6 +51,8 @@ The root key is the operator's. It has every scope, sees every link and key, and
 - Every path with `GET` also has `HEAD`, with the same head and no body. A `HEAD` of a short link is not a hit.
 - Redirects, pages and errors have `X-Robots-Tag: noindex`, unless the operator has turned it off.
 - Answers to requests with a key must not be cached: `Cache-Control: no-store`.
+- `{{short_id}}` in a path is the name of a link: its `slug`, or its generated id. Case matters. A link keeps its name until it is deleted.
+- The `ETag` of a link is its `revision`. Send it as `If-Match` with `PATCH`, `PUT` or `DELETE`, and the request is refused (412) if the link has changed since it was read. Tags are compared strongly; one that is weak or malformed matches nothing.
 - Lists have pages: send `next_cursor` as `cursor` for the next page, until it is `null`.
 
 ## Errors
@@ -58,7 +60,7 @@ The root key is the operator's. It has every scope, sees every link and key, and
 Every error is a problem document (RFC 9457) of type `application/problem+json`, except that browsers get a page where a short link or its preview can't be answered. A problem has `type` for programs, `title`, `status`, and a `detail` that says what to do. `errors` of `validation` lists at most the first {MAX_FAULTS} errors; long names are cut and end with `…`. No problem document is larger than 32 KiB. `type` is `urn:problem-type:signpost:` and one of these slugs:
 
 {errors}
-Requests are checked in this order: key (401), scope (403), rate limit (429), existence (404), ownership and the rest (403).
+Requests are checked in this order: key (401), scope (403), rate limit (429), body (415, 413, 400), existence (404), owner (403), conditions (412), fields and parameters (422), quotas (403), names (409). A `GET` with a wrong query is answered 422 before anything is looked for.
 
 ## Limits
 
@@ -70,9 +72,9 @@ A request that is refused because of its key, its scope or the rate limit does n
 Quotas by calendar month in UTC, and of keys:
 
 {quotas}
-Links above the quota are refused with 403. A creation that is answered 503 has created no link and used no quota. The exception is a store that did not confirm the outcome in time (the answer then comes after 10 to 25 s): the link may exist, and then it is counted. Webhook deliveries above the quota are not sent, and recorded as failed with the error `quota exceeded`. Hits are never limited: an existing link always redirects.
+Links above the quota are refused with 403. A creation that is answered 503 has created no link and used no quota. The exception is a store that did not confirm the outcome in time (the answer then comes after 10 to 25 s): the link may exist, and then it is counted. Webhook deliveries above the quota are not sent, and recorded as failed with the error `quota exceeded`. Hits are never limited: quotas and limits of keys do not stop redirects.
 
-Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link of 2,048 bytes each; analytics cover 30 days in `daily` and 10 entries in each top list.
+Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link at once of 2,048 bytes each, and 200 different ones in its life; a link with webhooks can be changed 1,000 times in 33 days, then the answer is 429; analytics cover 30 days in `daily` and 10 entries in each top list.
 "#,
         scopes = scopes(),
         errors = problems::table(),
@@ -85,7 +87,7 @@ Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a lin
 /// The permission of a scope.
 fn purpose(scope: Scope) -> &'static str {
     match scope {
-        Scope::LinksWrite => "create links",
+        Scope::LinksWrite => "create links, and change and delete those that the key has created",
         Scope::LinksRead => "read the links that the key has created",
         Scope::AnalyticsRead => "read their analytics",
         Scope::UsageRead => "read the key's own usage",

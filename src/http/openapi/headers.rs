@@ -65,14 +65,15 @@ const HEADERS: [HeaderRow; 15] = [
     ),
     (
         "ETag",
-        true,
-        "Identifies this content, for `If-None-Match`.",
+        false,
+        "Identifies this content: of an image, for `If-None-Match`; of a link, its `revision`, for `If-Match`. Absent \
+         from an answer 412 if there is no link.",
         || json!({"type": "string", "pattern": "^\"[^\"]+\"$", "examples": ["\"3b1f9c0e7a52\""]}),
     ),
     (
         "Location",
         true,
-        "Target of the redirect.",
+        "Target of the redirect; of a link that was created by `PUT`, where its record is.",
         || json!({"type": "string", "format": "uri", "examples": ["https://example.com/summer?ref=mail"]}),
     ),
     ("Content-Security-Policy", true, "What the page may load: only its inline content.", || json!({"type": "string"})),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use actix_web::http::Method;
+use actix_web::http::header::HeaderValue;
 use serde_json::{Value, json};
 
 use super::headers;
@@ -37,6 +38,15 @@ fn meaning(kind: ProblemKind) -> &'static str {
         ProblemKind::NotFound => "The link, key or path does not exist, or the key may not see it.",
         ProblemKind::MethodNotAllowed => "The path does not support this method; `Allow` lists the supported ones.",
         ProblemKind::RequestTimeout => "The request took too long to arrive.",
+        ProblemKind::SlugTaken => {
+            "The name is taken: another link has it, or it is kept for another key that had a link of this name."
+        }
+        ProblemKind::LinkExpired => "The link is over: its `expires_at` has passed.",
+        ProblemKind::LinkBlocked => "The operator of the service has blocked the link.",
+        ProblemKind::PreconditionFailed => {
+            "The link is not in the state that `If-Match` or `If-None-Match` asks for. If there is a link, `ETag` is that of its \
+             current state: read the link, then decide whether to send the request again."
+        }
         ProblemKind::PayloadTooLarge => "The body has more than 65,536 bytes.",
         ProblemKind::UnsupportedMediaType => {
             "The `Content-Type` is not JSON: send `application/json`, `application/*+json`, or no type. A `PATCH` takes only \
@@ -67,6 +77,10 @@ fn usual(kind: ProblemKind, path: &str, scope: Option<Scope>) -> Problem {
         ProblemKind::UntrackedLink => AnalyticsError::Untracked.into(),
         ProblemKind::LinkQuotaExceeded => CreateError::QuotaExceeded { limit: 100, current: 100 }.into(),
         ProblemKind::KeyQuotaExceeded => KeyError::QuotaExceeded { limit: 10, current: 10 }.into(),
+        ProblemKind::SlugTaken => Problem::slug_taken(),
+        ProblemKind::LinkExpired => Problem::link_expired(),
+        ProblemKind::LinkBlocked => Problem::link_blocked(),
+        ProblemKind::PreconditionFailed => Problem::precondition_failed(Some(HeaderValue::from_static("\"4\""))),
         ProblemKind::NotFound if path.contains("{key_id}") => KeyError::NotFound.into(),
         ProblemKind::NotFound if path.contains("{short_id}") => Problem::no_such_link(),
         ProblemKind::NotFound => Problem::no_such_page(),
@@ -156,6 +170,7 @@ fn response(kinds: &[ProblemKind], example: impl Fn(ProblemKind) -> Problem) -> 
             ProblemKind::Unauthorized => headers::add(&mut response, "WWW-Authenticate"),
             ProblemKind::RateLimited | ProblemKind::Unavailable => headers::add(&mut response, "Retry-After"),
             ProblemKind::MethodNotAllowed => headers::add(&mut response, "Allow"),
+            ProblemKind::PreconditionFailed => headers::add(&mut response, "ETag"),
             ProblemKind::LinkQuotaExceeded => {
                 headers::add(&mut response, "X-Usage-Links-Created");
                 headers::add(&mut response, "X-Usage-Links-Limit");

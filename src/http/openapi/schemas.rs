@@ -7,6 +7,7 @@ use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use crate::domain::key::{Scope, Tier};
+use crate::domain::link::LinkState;
 use crate::domain::qr::QrFormat;
 use crate::domain::webhook::DeliveryStatus;
 use crate::service::keys::Descendants;
@@ -16,8 +17,8 @@ use crate::service::keys::Descendants;
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "it describes a path that is taken apart by hand")]
 pub struct ShortIdPath {
-    /// Id of the link.
-    #[param(pattern = "^[0-9A-Za-z]{7}$", example = "aB3xY9z")]
+    /// Name of the link: its slug, or the generated `short_id`.
+    #[param(pattern = "^[0-9A-Za-z_]([0-9A-Za-z_-]{0,62}[0-9A-Za-z_])?$", example = "aB3xY9z")]
     short_id: String,
 }
 
@@ -37,6 +38,27 @@ pub struct KeyIdPath {
 #[expect(dead_code, reason = "it describes a header that is taken apart by hand")]
 pub struct Revalidation {
     /// `ETag` of a cached copy. If it is current, the answer is 304.
+    #[param(rename = "If-None-Match", nullable = false)]
+    if_none_match: Option<String>,
+}
+
+/// The condition of a change of a link.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it describes headers that are taken apart by hand")]
+pub struct IfUnchanged {
+    /// `ETag` of the link that was read: the request is refused with 412 if the link has changed since. `*`: any state of a
+    /// link that exists. A weak or malformed tag matches none.
+    #[param(rename = "If-Match", nullable = false)]
+    if_match: Option<String>,
+}
+
+/// The condition of a creation under a given name.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it describes headers that are taken apart by hand")]
+pub struct IfAbsent {
+    /// `*`: only create the link; the request is refused with 412 if there is one.
     #[param(rename = "If-None-Match", nullable = false)]
     if_none_match: Option<String>,
 }
@@ -76,6 +98,7 @@ words!(
     "The status of a delivery; `failed` is final.",
     DeliveryStatus::ALL.map(DeliveryStatus::name)
 );
+words!(LinkStateName, "LinkState", "The state of a link.", LinkState::ALL.map(LinkState::name));
 words!(
     ImageFormat,
     "ImageFormat",
@@ -116,8 +139,8 @@ pub struct HitEvent {
     /// Always `hit`.
     #[schema(pattern = "^hit$")]
     event: String,
-    /// The link.
-    #[schema(pattern = "^[0-9A-Za-z]{7}$")]
+    /// The name of the link.
+    #[schema(pattern = "^[0-9A-Za-z_]([0-9A-Za-z_-]{0,62}[0-9A-Za-z_])?$")]
     short_id: String,
     /// Target of the redirect.
     #[schema(format = "uri")]
@@ -163,7 +186,7 @@ pub struct ProblemDocument {
     current: Option<u64>,
 }
 
-/// An error in a request: in its body, with a `pointer`, or in its query, with a `parameter`.
+/// An error in a request: in its body, with a `pointer`, or in its path or query, with a `parameter`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a part of a body that is written by hand")]
 #[schema(as = Fault)]
@@ -171,7 +194,7 @@ pub struct FaultSchema {
     /// JSON Pointer into the body. For a missing field, the pointer that it would have.
     #[schema(nullable = false)]
     pointer: Option<String>,
-    /// Name of the query parameter.
+    /// Name of the parameter of the path or query.
     #[schema(nullable = false)]
     parameter: Option<String>,
     /// What is wrong.

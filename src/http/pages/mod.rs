@@ -33,6 +33,8 @@ pub struct Fallbacks {
     pub root: Option<HeaderValue>,
     /// `GET /{short_id}` of unknown links.
     pub not_found: Option<HeaderValue>,
+    /// `GET /{short_id}` of expired links that have no fallback of their own.
+    pub expired: Option<HeaderValue>,
 }
 
 /// The pages that an operator can replace.
@@ -118,6 +120,8 @@ impl Pages {
     fn error_page(&self, problem: &Problem, name: &str) -> ErrorAnswer {
         let template = match problem.kind() {
             ProblemKind::NotFound => &self.not_found,
+            ProblemKind::LinkExpired => &self.gone,
+            ProblemKind::LinkBlocked => &self.blocked,
             ProblemKind::RateLimited => &self.limited,
             ProblemKind::Unavailable => &self.unavailable,
             _ => &self.failed,

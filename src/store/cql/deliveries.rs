@@ -114,7 +114,7 @@ impl Deliveries {
         let _others_may_too = self.changing.read().await;
         let queue = self.leases.queues.own()?;
         let mut new: Vec<(DeliveryId, DeliveryState)> =
-            deliveries.iter().map(|new| (new.id, DeliveryState::new(new.owner, new.id.hit.at))).collect();
+            deliveries.iter().map(|new| (new.id, DeliveryState::new(new.owner, new.revision, new.id.hit.at))).collect();
         let mut due: Vec<(Timestamp, DeliveryId)> = new.iter().map(|(id, state)| (state.created_at, *id)).collect();
         if is_replay {
             let there = self.read_rows(new.iter().map(|(id, _)| *id).collect()).await?;

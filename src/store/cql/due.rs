@@ -6,7 +6,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
 use crate::store::records::columns::bigint;
 use crate::store::records::corrupt;
-use crate::store::{DueDelivery, StoreError};
+use crate::store::{DueDelivery, DuePlace, StoreError};
 use uuid::Uuid;
 
 const DUE: &str = "due";
@@ -16,7 +16,7 @@ pub const LONGEST_PAGE: usize = 1_000;
 
 /// A page of a bucket, in order.
 pub struct DuePage {
-    pub due: Vec<DueDelivery>,
+    pub due: Vec<DuePlace>,
     /// The place of the last one.
     pub last: Option<BucketPlace>,
     /// Whether it is the last page.
@@ -36,7 +36,7 @@ impl Deliveries {
     pub(super) async fn read_due(
         &self,
         now: Timestamp,
-        after: Option<DueDelivery>,
+        after: Option<DuePlace>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         // Nothing is begun unless it is certain that no other process works on the queue.
@@ -53,7 +53,7 @@ impl Deliveries {
             last_bucket = Some(bucket.number);
             let begin = after.max(bucket.dead_upto);
             found.extend(self.pending_of_bucket(bucket, begin, now, limit).await?);
-            found.sort_by_key(place_of);
+            found.sort_by_key(|due| place_of(&due.place()));
             found.dedup();
         }
         found.truncate(limit);
@@ -109,14 +109,14 @@ impl Deliveries {
         let is_last = rows.len() < limit;
         let due = rows.into_iter().map(|(due_at, id)| {
             let id = DeliveryId::from_bytes(&id).ok_or_else(|| corrupt(DUE, &"not a delivery"))?;
-            Ok(DueDelivery { due_at: Timestamp(u64::try_from(due_at).unwrap_or(0)), id })
+            Ok(DuePlace { due_at: Timestamp(u64::try_from(due_at).unwrap_or(0)), id })
         });
         let due = due.collect::<Result<Vec<_>, StoreError>>()?;
         Ok(DuePage { last: due.last().map(place_of), due, is_last })
     }
 
     /// Those whose state has the same due time.
-    pub(super) async fn still_pending(&self, due: &[DueDelivery]) -> Result<Pending, StoreError> {
+    pub(super) async fn still_pending(&self, due: &[DuePlace]) -> Result<Pending, StoreError> {
         let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
         let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, state) in due.iter().zip(states) {
@@ -125,7 +125,9 @@ impl Deliveries {
                     dead += usize::from(is_begin);
                     continue;
                 }
-                Some(state) if state.next_attempt_at == Some(due.due_at) => pending.push(due.clone()),
+                Some(state) if state.next_attempt_at == Some(due.due_at) => {
+                    pending.push(DueDelivery { due_at: due.due_at, id: due.id, revision: state.revision });
+                }
                 // Missing, or due at another time: this due time may be older than its state, or newer.
                 _ => is_open = true,
             }
@@ -135,6 +137,6 @@ impl Deliveries {
     }
 }
 
-fn place_of(due: &DueDelivery) -> BucketPlace {
+fn place_of(due: &DuePlace) -> BucketPlace {
     (bigint(due.due_at.0), due.id.to_bytes())
 }

@@ -8,26 +8,34 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use scylla::DeserializeRow;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::link_feed::LinkFeed;
+use super::link_names::{CqlLinkNames, TakenName};
 use super::link_quota::{CountedLink, LinkQuotas};
+use super::link_times::LinkTimesTable;
 use super::outcome::CqlError;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::key::KeyId;
+use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::links::{LinkRow, NewLinkRow};
 use crate::store::{CreateLinkError, StoreError};
 
-/// Concurrent creations of links.
-const MOST_CREATIONS: u32 = 1_024;
+/// Concurrent creations and changes of links.
+const MOST_UNDER_WAY: u32 = 1_024;
 
 /// Links, and the month's count of each key's.
 pub struct CqlLinks {
-    cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<Cluster>,
     /// The monthly counts.
     pub quotas: LinkQuotas,
-    creations: Arc<Semaphore>,
+    pub(super) names: CqlLinkNames,
+    pub(super) feed: Arc<LinkFeed>,
+    pub(super) times: LinkTimesTable,
+    under_way: Arc<Semaphore>,
 }
 
 /// Whether a caller waits for a creation.
@@ -39,39 +47,71 @@ impl Drop for Awaited {
     }
 }
 
+/// What the row of a deleted link tells.
+#[derive(DeserializeRow)]
+struct RemainsRow {
+    owner: Option<Uuid>,
+    kept_for: Option<Uuid>,
+    revision: Option<i64>,
+}
+
 impl CqlLinks {
-    pub fn new(cluster: &Arc<Cluster>) -> Self {
-        let creations = Arc::new(Semaphore::new(MOST_CREATIONS as usize));
-        Self { cluster: Arc::clone(cluster), quotas: LinkQuotas::new(cluster), creations }
+    pub fn new(cluster: &Arc<Cluster>, feed: &Arc<LinkFeed>) -> Self {
+        Self {
+            cluster: Arc::clone(cluster),
+            quotas: LinkQuotas::new(cluster),
+            names: CqlLinkNames::new(cluster),
+            feed: Arc::clone(feed),
+            times: LinkTimesTable::new(cluster),
+            under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
+        }
     }
 
-    /// Waits until no creation is under way.
+    /// Waits until no creation or change is under way.
     pub(super) async fn end(&self) {
         // The semaphore is never closed.
-        let _ = self.creations.acquire_many(MOST_CREATIONS).await;
+        let _ = self.under_way.acquire_many(MOST_UNDER_WAY).await;
+    }
+
+    /// Does `work` to its end even if its caller is cancelled; gives up waiting for it after the cluster's patience.
+    pub(super) async fn to_its_end<R, E, F>(&self, work: F) -> Result<R, E>
+    where
+        R: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+        F: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let unavailable = |reason: &str| StoreError::Unavailable(reason.into());
+        // While the cluster is unreachable, these are used up, and then nothing begins.
+        let under_way = Arc::clone(&self.under_way).try_acquire_owned();
+        let under_way = under_way.map_err(|_| unavailable("too many creations and changes are under way"))?;
+        let work = Box::pin(work);
+        let working = tokio::spawn(async move {
+            let done = work.await;
+            drop(under_way);
+            done
+        });
+        match tokio::time::timeout(self.cluster.cql.patience(), working).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(panicked)) => Err(unavailable(&panicked.to_string()).into()),
+            Err(_) => Err(unavailable("the cluster did not settle it in time").into()),
+        }
     }
 
     /// Creates a link. The creation completes or is undone even if its caller is cancelled.
     pub(super) async fn make_link(self: &Arc<Self>, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
-        let unavailable = |reason: &str| StoreError::Unavailable(reason.into());
-        // While the cluster is unreachable, these are used up, and then no creation begins.
-        let under_way = Arc::clone(&self.creations).try_acquire_owned();
-        let under_way = under_way.map_err(|_| unavailable("too many creations are under way"))?;
-        let is_awaited = Arc::new(AtomicBool::new(true));
-        let awaited = Awaited(Arc::clone(&is_awaited));
-        let store = Arc::clone(self);
-        let making = tokio::spawn(async move {
-            let made = store.make_and_count(&link, limit, &is_awaited).await;
-            drop(under_way);
-            made
-        });
-        let made = tokio::time::timeout(self.cluster.cql.patience(), making).await;
-        drop(awaited);
-        match made {
-            Ok(Ok(made)) => made,
-            Ok(Err(panicked)) => Err(unavailable(&panicked.to_string()).into()),
-            Err(_) => Err(unavailable("the cluster did not settle it in time").into()),
+        if link.slug.is_some() || link.options != LinkOptions::default() {
+            self.feed.check_all_nodes_know_changes()?;
         }
+        let is_awaited = Arc::new(AtomicBool::new(true));
+        let _awaited = Awaited(Arc::clone(&is_awaited));
+        let store = Arc::clone(self);
+        self.to_its_end(async move {
+            match link.slug {
+                None => store.make_and_count(&link, limit, &is_awaited).await,
+                Some(slug) => store.make_with_slug(link, slug, limit, &is_awaited).await,
+            }
+        })
+        .await
     }
 
     async fn make_and_count(
@@ -86,6 +126,7 @@ impl CqlLinks {
         let _place = place.map_err(exceeded)?;
         let claim = Uuid::new_v4();
         let row = NewLinkRow::new(link, claim)?;
+        self.times.put_expiry(link).await?;
         if !self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await? {
             return Err(CreateLinkError::NameTaken);
         }
@@ -100,6 +141,61 @@ impl CqlLinks {
                 Err(exceeded(current))
             }
         }
+    }
+
+    /// Creates a link with a chosen name.
+    async fn make_with_slug(
+        &self,
+        link: Link,
+        slug: LinkName,
+        limit: MonthlyLimit,
+        is_awaited: &Arc<AtomicBool>,
+    ) -> Result<u64, CreateLinkError> {
+        let kept = match slug.as_id() {
+            None => None,
+            Some(id) => {
+                // The row of the id settles who has the name, if there never was a link with it.
+                let with_own_id = Link { id, ..link.clone() };
+                match self.make_and_count(&with_own_id, limit, is_awaited).await {
+                    Err(CreateLinkError::NameTaken) => {}
+                    done => {
+                        if done.is_ok() {
+                            self.feed.append(slug, id).await?;
+                        }
+                        return done;
+                    }
+                }
+                match self.remains(id).await? {
+                    Some(RemainsRow { owner: None, kept_for, revision }) => {
+                        let last = revision.and_then(|revision| u32::try_from(revision).ok()).map(Revision);
+                        kept_for.map(KeyId).zip(last)
+                    }
+                    _ => return Err(CreateLinkError::NameTaken),
+                }
+            }
+        };
+        let taken = self.names.take(slug, link.owner, link.created_at, kept).await?;
+        let taken = taken.ok_or(CreateLinkError::NameTaken)?;
+        let link = Link { revision: taken.revision, ..link };
+        match self.make_and_count(&link, limit, is_awaited).await {
+            Ok(count) => self.name_it(&link, &taken).await.map(|()| count),
+            Err(error) => {
+                self.names.free(&taken).await?;
+                // The generated id is taken, not the name.
+                let is_id = matches!(error, CreateLinkError::NameTaken);
+                let again = || StoreError::Unavailable("the generated id is taken".into()).into();
+                Err(if is_id { again() } else { error })
+            }
+        }
+    }
+
+    /// Sets the name of a link that is created and counted.
+    async fn name_it(&self, link: &Link, taken: &TakenName) -> Result<(), CreateLinkError> {
+        if !self.names.set_live(taken, link.id).await? {
+            return Err(StoreError::Unavailable("another creation has taken over the name".into()).into());
+        }
+        self.feed.append(taken.name, link.id).await?;
+        Ok(())
     }
 
     /// Returns whether the id was free and the link has it now.
@@ -124,8 +220,53 @@ impl CqlLinks {
         Ok(row.and_then(|(claim,)| claim))
     }
 
-    pub(super) async fn read_link(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+    async fn remains(&self, id: ShortId) -> Result<Option<RemainsRow>, StoreError> {
+        let statement = &self.cluster.statements.link_remains;
+        Ok(self.cluster.cql.read_one::<RemainsRow>(statement, (id.as_str(),)).await?)
+    }
+
+    /// The link with this name. One read, if the link has its id as its name.
+    pub(super) async fn read_link(&self, name: &LinkName) -> Result<Option<Link>, StoreError> {
+        if let Some(id) = name.as_id() {
+            let statement = &self.cluster.statements.link;
+            let Some(row) = self.cluster.cql.read_one::<LinkRow>(statement, (id.as_str(),)).await? else {
+                return Ok(None);
+            };
+            if let Some(link) = row.into_link()? {
+                // A path that is the id of a link with another name leads nowhere.
+                return Ok(Some(link).filter(|link| link.name() == *name));
+            }
+        }
+        let Some(id) = self.names.read(name).await?.map(|row| row.live()).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        Ok(self.read_by_id(id).await?.filter(|link| link.name() == *name))
+    }
+
+    pub(super) async fn read_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let row = self.cluster.cql.read_one::<LinkRow>(&self.cluster.statements.link, (id.as_str(),)).await?;
         row.map_or(Ok(None), LinkRow::into_link)
+    }
+
+    /// Keeps the name of a deleted link for another key.
+    pub(super) async fn keep_name_for(&self, name: &LinkName, to: KeyId) -> Result<bool, StoreError> {
+        if self.names.keep_for(name, to).await? {
+            return Ok(true);
+        }
+        let Some(id) = name.as_id() else { return Ok(false) };
+        if self.names.read(name).await?.is_some() {
+            return Ok(false);
+        }
+        let Some(RemainsRow { owner: None, kept_for: Some(from), .. }) = self.remains(id).await? else {
+            return Ok(false);
+        };
+        let attempt = || self.cluster.cql.lwt(&self.cluster.statements.keep_link_for, (to.0, id.as_str(), from));
+        let settle = || async {
+            let statement = &self.cluster.statements.link_remains;
+            let row = self.cluster.cql.read_one::<RemainsRow>(statement, (id.as_str(),)).await?;
+            let keeper = row.and_then(|row| row.kept_for);
+            Ok((keeper != Some(from)).then_some(keeper == Some(to.0)))
+        };
+        Ok(self.cluster.cql.settled(attempt, settle).await?)
     }
 }

@@ -19,7 +19,11 @@ mod in_use;
 mod keys;
 mod labels;
 mod lease;
+mod link_changes;
+mod link_feed;
+mod link_names;
 mod link_quota;
+mod link_times;
 mod links;
 mod lwt_quota;
 pub mod migrate;
@@ -50,8 +54,8 @@ use self::tables::CqlTables;
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError,
-    UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, QuotaClaim, Settlement,
+    SharedNode, StoreError, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -171,28 +175,27 @@ impl LinkStore for ScyllaStore {
     }
 
     async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
-        let Some(id) = name.as_id() else { return Ok(None) };
-        self.open_tables()?.links.read_link(id).await
+        self.open_tables()?.links.read_link(&name).await
     }
 
     async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError> {
-        todo!("{name} {to:?}")
+        self.open_tables()?.links.keep_name_for(&name, to).await
     }
 
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
-        todo!("{id} {revision:?}")
+        self.open_tables()?.links.read_at(id, revision).await
     }
 
     async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError> {
-        todo!("{link:?}")
+        self.open_tables()?.links.update(link).await
     }
 
     async fn delete_link(&self, link: Link) -> Result<(), UpdateLinkError> {
-        todo!("{link:?}")
+        self.open_tables()?.links.delete(link).await
     }
 
     async fn remove_counts_of_deleted(&self, before: Timestamp) -> Result<bool, StoreError> {
-        todo!("{before}")
+        self.open_tables()?.links.times.remove_counts(before).await
     }
 
     async fn expired_links(
@@ -201,7 +204,15 @@ impl LinkStore for ScyllaStore {
         after: Option<ExpiredLink>,
         limit: usize,
     ) -> Result<Vec<ExpiredLink>, StoreError> {
-        todo!("{before} {after:?} {limit}")
+        self.open_tables()?.links.times.expired(before, after, limit).await
+    }
+
+    fn on_link_change(&self, hook: LinkChangeHook) {
+        self.tables.link_feed.set_hook(hook);
+    }
+
+    fn link_changes_age(&self) -> Option<Duration> {
+        Some(self.tables.link_feed.age())
     }
 }
 
@@ -272,7 +283,7 @@ impl DeliveryStore for ScyllaStore {
     async fn due_deliveries(
         &self,
         now: Timestamp,
-        after: Option<DueDelivery>,
+        after: Option<DuePlace>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         self.open_tables()?.deliveries.read_due(now, after, limit).await

@@ -4,7 +4,7 @@ use scylla::errors::PrepareError;
 use scylla::statement::prepared::PreparedStatement;
 
 use super::session::{Cql, StatementKind};
-use crate::store::records::links::{LinkRow, NewLinkRow};
+use crate::store::records::links::{ChangedLinkRow, LinkRow, NewLinkRow};
 
 macro_rules! statements {
     ($($kind:ident $name:ident: $text:expr;)*) => {
@@ -36,6 +36,42 @@ statements! {
     Lwt create_link: NewLinkRow::insert();
     // Not the row: it blocks a late insert of the same link.
     Lwt drop_link: format!("DELETE {} FROM links WHERE id = ? IF claim = ?", LinkRow::VALUES);
+    SettlingRead link_remains: "SELECT owner, kept_for, revision FROM links WHERE id = ?";
+    SettlingRead link_edits: "SELECT revision, edits FROM links WHERE id = ?";
+    Lwt change_link: ChangedLinkRow::update();
+    Lwt keep_link_for: "UPDATE links SET kept_for = ? WHERE id = ? IF kept_for = ?";
+    Read link_name: "SELECT link, owner, state, revision, claim, since FROM link_names WHERE domain = ? AND name = ?";
+    SettlingRead link_name_settled: "SELECT link, owner, state, revision, claim, since FROM link_names WHERE domain = ? AND name = ?";
+    Lwt take_link_name: "INSERT INTO link_names (domain, name, owner, state, revision, claim, since) VALUES (?, ?, ?, ?, ?, ?, ?) \
+                         IF NOT EXISTS";
+    Lwt retake_link_name: "UPDATE link_names SET owner = ?, state = ?, revision = ?, claim = ?, since = ? \
+                           WHERE domain = ? AND name = ? IF claim = ?";
+    Lwt set_link_name: "UPDATE link_names SET link = ?, owner = ?, state = ?, revision = ?, claim = ? \
+                        WHERE domain = ? AND name = ? IF claim = ?";
+    Lwt import_link_name: "INSERT INTO link_names (domain, name, link, owner, state, revision, claim) VALUES (?, ?, ?, ?, ?, ?, ?) \
+                           IF NOT EXISTS";
+    Lwt free_link_name: "DELETE FROM link_names WHERE domain = ? AND name = ? IF claim = ?";
+    Read link_revision: "SELECT record FROM link_revisions WHERE link = ? AND revision = ?";
+    Read count_link_revisions: "SELECT COUNT(*) FROM link_revisions WHERE link = ?";
+    // Idempotent: a revision never changes.
+    Write put_link_revision: "INSERT INTO link_revisions (link, revision, record) VALUES (?, ?, ?)";
+    // Idempotent and independent of the order: the link's revision is the timestamp.
+    Write put_link_time: "INSERT INTO link_times (kind, day, part, at, link, name) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
+    Write drop_link_time: "DELETE FROM link_times USING TIMESTAMP ? \
+                           WHERE kind = ? AND day = ? AND part = ? AND at = ? AND link = ?";
+    Write put_link_time_day: "INSERT INTO link_time_days (kind, day) VALUES (?, ?)";
+    Read link_time_days: "SELECT day FROM link_time_days WHERE kind = ? AND day >= ? AND day <= ?";
+    Read link_times: "SELECT at, link, name FROM link_times WHERE kind = ? AND day = ? AND part = ? \
+                      AND (at, link) > (?, ?) AND (at, link) < (?, ?) LIMIT ?";
+    Read months_of_link: "SELECT month FROM link_months WHERE link = ?";
+    Write drop_labels_of_link: "DELETE FROM link_labels USING TIMESTAMP ? WHERE link = ? AND month = ?";
+    Write drop_months_of_link: "DELETE FROM link_months USING TIMESTAMP ? WHERE link = ?";
+    Write drop_days_of_link: "DELETE FROM link_days USING TIMESTAMP ? WHERE link = ?";
+    Read lives: "SELECT life, level, seq FROM lives WHERE bucket = 0";
+    Write put_life: "INSERT INTO lives (bucket, life, level, seq) VALUES (0, ?, ?, ?)";
+    Write put_link_change: "INSERT INTO link_changes (life, seq, name, link) VALUES (?, ?, ?, ?)";
+    Read link_changes: "SELECT seq, name, link FROM link_changes WHERE life = ? AND seq > ? LIMIT 1000";
+    Read last_link_change: "SELECT seq FROM link_changes WHERE life = ? ORDER BY seq DESC LIMIT 1";
     Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";
     Lwt claim_links: "UPDATE link_quotas SET used = ?, claim = ? WHERE owner = ? AND month = ? AND process = ? IF used = ?";

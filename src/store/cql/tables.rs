@@ -10,6 +10,7 @@ use super::delivery_quota::DeliveryQuotas;
 use super::hits::Hits;
 use super::keys::CqlKeys;
 use super::lease::Leases;
+use super::link_feed::LinkFeed;
 use super::links::CqlLinks;
 use super::names::CqlNames;
 use super::session::ScyllaSettings;
@@ -22,6 +23,7 @@ pub struct CqlTables {
     pub cluster: Arc<Cluster>,
     pub names: Arc<CqlNames>,
     pub links: Arc<CqlLinks>,
+    pub link_feed: Arc<LinkFeed>,
     pub keys: CqlKeys,
     pub hits: Hits,
     pub leases: Arc<Leases>,
@@ -34,10 +36,12 @@ impl CqlTables {
     pub async fn connect(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
         let cluster = Arc::new(Cluster::connect(settings).await?);
         let names = Arc::new(CqlNames::new(&cluster));
+        let link_feed = Arc::new(LinkFeed::new(&cluster));
         let leases = Arc::new(Leases::new(&cluster, node));
         let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases));
         Ok(Self {
-            links: Arc::new(CqlLinks::new(&cluster)),
+            links: Arc::new(CqlLinks::new(&cluster, &link_feed)),
+            link_feed,
             keys: CqlKeys::new(&cluster),
             hits: Hits::new(&cluster, &deliveries),
             delivery_quotas: DeliveryQuotas::new(&cluster, &deliveries),
@@ -52,7 +56,8 @@ impl CqlTables {
     /// Prepares the queues before the first request; may be called again after a failure.
     pub async fn begin(&self) -> Result<(), StoreError> {
         self.deliveries.read_first_kept_day().await?;
-        self.leases.begin_queues().await
+        self.leases.begin_queues().await?;
+        self.link_feed.begin().await
     }
 
     /// Starts the tasks that run while the store is open: renew leases, take over queues, count buckets, reconnect.
@@ -62,6 +67,8 @@ impl CqlTables {
             forever(&self.leases, Leases::heartbeat_loop),
             forever(&self.deliveries, Deliveries::adoption_loop),
             forever(&self.deliveries, Deliveries::recount_loop),
+            forever(&self.link_feed, LinkFeed::append_loop),
+            forever(&self.link_feed, LinkFeed::read_loop),
             forever(&self.cluster, Cluster::reconnect_loop),
         ]
     }

@@ -2,9 +2,10 @@
 //!
 //! Tables are read in the order of their partitions' tokens, the only order that a cluster has. A place is a token.
 
+mod links;
+
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use ring::digest::{SHA256, digest};
 use scylla::deserialize::row::{ColumnIterator, DeserializeRow};
 use scylla::deserialize::value::DeserializeValue;
 use scylla::deserialize::{DeserializationError, TypeCheckError};
@@ -21,14 +22,14 @@ use super::tables::CqlTables;
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::hit::{NodeId, Position};
 use crate::domain::key::KeyId;
-use crate::domain::link::{Link, ShortId};
+use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::store::records::columns::{
     bigint, day as day_column, dimension as dimension_column, dimension_from, month as month_column, month_from,
     number, short_id, timestamp_from,
 };
-use crate::store::records::links::{LinkRow, NewLinkRow};
-use crate::store::records::{corrupt, keys, links};
+use crate::store::records::links::LinkRow;
+use crate::store::records::{corrupt, keys};
 use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
 /// Partitions read for one page.
@@ -56,17 +57,30 @@ macro_rules! scans {
 
         impl Scans {
             async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(StatementKind::Read, $text),)*)?;
+                let ($($name,)*) = futures_util::try_join!($(cql.prepare(kind_of($text.as_ref()), $text),)*)?;
                 Ok(Self { $($name,)* })
             }
         }
     };
 }
 
+/// What is written here is written if it is not there.
+fn kind_of(text: &str) -> StatementKind {
+    if text.starts_with("INSERT") { StatementKind::Lwt } else { StatementKind::Read }
+}
+
 scans! {
     keys: "SELECT token(id), record FROM keys WHERE token(id) > ? LIMIT ?";
     key_uses: "SELECT token(key), key, used_at FROM key_uses WHERE token(key) > ? LIMIT ?";
     links: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT ?", LinkRow::COLUMNS);
+    remains: "SELECT token(id), id, owner, kept_for, revision FROM links WHERE token(id) > ? LIMIT ?";
+    kept_for: "SELECT kept_for, revision FROM links WHERE id = ?";
+    put_remains: "INSERT INTO links (id, kept_for, revision, deleted_at) VALUES (?, ?, ?, ?) IF NOT EXISTS";
+    names: "SELECT token(domain, name), name, state, owner, revision FROM link_names WHERE token(domain, name) > ? LIMIT ?";
+    revised: "SELECT DISTINCT token(link), link FROM link_revisions WHERE token(link) > ? LIMIT ?";
+    revisions: "SELECT record, WRITETIME(record) FROM link_revisions WHERE link = ?";
+    time_parts: "SELECT DISTINCT kind, day, part FROM link_times";
+    times: "SELECT at, link FROM link_times WHERE kind = ? AND day = ? AND part = ?";
     links_created: "SELECT DISTINCT token(owner, month), owner, month, used FROM link_quotas \
                     WHERE token(owner, month) > ? LIMIT ?";
     deliveries: "SELECT DISTINCT token(owner, month), owner, month, used FROM delivery_quotas \
@@ -193,29 +207,14 @@ impl ScyllaTransfer {
                 }
                 Ok(())
             }
-            // To be replaced: the tables of names and revisions are to be written here.
-            Record::KeptName { .. } | Record::Revision { .. } | Record::Deletion { .. } => {
-                Err(StoreError::Unavailable("kept names and revisions are not supported yet".into()).into())
-            }
+            Record::KeptName { name, owner, revision } => self.put_kept_name(name, owner, revision).await,
+            Record::Revision { link, replaced_at: _ } => self.put_revision(&link).await,
+            Record::Deletion { link, at } => self.put_deletion(link, at).await,
             Record::Name { name, value } => {
                 let kept = tables.names.put_name(&name, value.clone()).await?;
                 if kept == value { Ok(()) } else { Err(SinkError::Taken(name)) }
             }
         }
-    }
-
-    async fn put_link(&self, link: &Link) -> Result<(), SinkError> {
-        // The same at every attempt, so that an attempt whose answer was lost is recognized.
-        let hash = digest(&SHA256, links::to_json(link)?.as_bytes());
-        let mut claim = [0; 16];
-        claim.copy_from_slice(&hash.as_ref()[..16]);
-        let claim = uuid::Builder::from_custom_bytes(claim).into_uuid();
-        let row = NewLinkRow::new(link, claim)?;
-        let is_ours = self.tables.links.insert_link(link, &row, claim).await.map_err(StoreError::from)?;
-        if is_ours || self.tables.links.read_link(link.id).await?.is_some_and(|there| there == *link) {
-            return Ok(());
-        }
-        Err(SinkError::Taken(format!("link {}", link.id)))
     }
 }
 
@@ -270,14 +269,6 @@ impl ScyllaTransfer {
         let rows: Vec<(i64, Uuid, Option<CqlTimestamp>)> = self.scan(&self.scans.key_uses, from).await?;
         let at = |column: Option<CqlTimestamp>| column.map_or(Timestamp(0), timestamp_from);
         page(rows, |row| row.0, |row| Ok(Record::KeyUse { key: KeyId(row.1), at: at(row.2) }))
-    }
-
-    async fn links_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<Placed<LinkRow>> = self.scan(&self.scans.links, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.token));
-        let links = rows.into_iter().filter_map(|placed| placed.row.into_link().transpose());
-        let records = links.map(|link| link.map(Record::Link));
-        Ok(Page { records: records.collect::<Result<_, _>>()?, next })
     }
 
     /// Counts that have a quota, and so a column.
@@ -352,8 +343,9 @@ impl ExportSource for ScyllaTransfer {
             Section::Days => self.days_page(from).await,
             Section::Labels => self.labels_page(from).await,
             Section::Cursors => self.cursors_page(from).await,
-            // To be replaced: the tables of names and revisions are to be read here.
-            Section::KeptNames | Section::Revisions | Section::Deletions => Ok(Page::default()),
+            Section::KeptNames => self.kept_names_page(from).await,
+            Section::Revisions => self.revisions_page(from).await,
+            Section::Deletions => Ok(Page { records: self.deletions().await?, next: None }),
             Section::Names => Ok(Page { records: self.names().await?, next: None }),
         }
     }

@@ -15,9 +15,7 @@ use crate::domain::key::KeyId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use crate::store::records::{corrupt, deliveries as records, row_keys};
 use crate::store::transfer::Metric;
-use crate::store::{DueDelivery, QuotaClaim, Settlement, StoreError};
-
-const DUE: &str = "due";
+use crate::store::{DueDelivery, DuePlace, QuotaClaim, Settlement, StoreError};
 
 /// Rows that one step of the retention removes: keeps its transaction short.
 const REMOVAL_STEP: usize = 2_000;
@@ -52,7 +50,7 @@ impl DeliveryTable {
                 continue;
             }
             sums.add_pending(transaction, id)?;
-            self.write(transaction, id, &DeliveryState::new(delivery.owner, id.hit.at))?;
+            self.write(transaction, id, &DeliveryState::new(delivery.owner, delivery.revision, id.hit.at))?;
         }
         sums.write(transaction)
     }
@@ -62,7 +60,7 @@ impl DeliveryTable {
         &self,
         from: &Snapshot,
         now: Timestamp,
-        after: Option<&DueDelivery>,
+        after: Option<&DuePlace>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         let first = after.map_or_else(Vec::new, |after| [row_keys::due(after.due_at, after.id), vec![0]].concat());
@@ -71,11 +69,12 @@ impl DeliveryTable {
             return Ok(Vec::new());
         }
         let parse = |row: Guard| {
-            let key = row.key().map_err(|e| engine_error(&e))?;
-            let parsed = key.split_first_chunk::<8>().and_then(|(due_at, id)| {
-                Some(DueDelivery { due_at: Timestamp(u64::from_be_bytes(*due_at)), id: DeliveryId::from_bytes(id)? })
-            });
-            parsed.ok_or_else(|| corrupt(DUE, &"not a due time and a delivery"))
+            let (key, row) = row.into_inner().map_err(|e| engine_error(&e))?;
+            let place = key
+                .split_first_chunk::<8>()
+                .and_then(|(due_at, id)| Some((Timestamp(u64::from_be_bytes(*due_at)), DeliveryId::from_bytes(id)?)));
+            let (due_at, id) = place.ok_or_else(|| corrupt(records::DUE_TABLE, &"not a due time and a delivery"))?;
+            Ok(DueDelivery { due_at, id, revision: records::decode_due(&row)? })
         };
         from.range(&self.due, first..end).take(limit).map(parse).collect()
     }
@@ -219,7 +218,7 @@ impl DeliveryTable {
         state: &DeliveryState,
     ) -> Result<(), StoreError> {
         if let Some(due_at) = state.next_attempt_at {
-            transaction.insert(&self.due, row_keys::due(due_at, id), [])?;
+            transaction.insert(&self.due, row_keys::due(due_at, id), records::encode_due(state.revision))?;
         }
         if state.status == DeliveryStatus::Failed {
             transaction.insert(&self.failed, id.to_bytes(), [])?;

@@ -55,7 +55,7 @@ use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
-    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, ExpiredLink,
+    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink,
     ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
     UpdateLinkError,
 };
@@ -294,7 +294,7 @@ impl DeliveryStore for EmbeddedStore {
     async fn due_deliveries(
         &self,
         now: Timestamp,
-        after: Option<DueDelivery>,
+        after: Option<DuePlace>,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
         self.read(move |tables, snapshot| tables.deliveries.due(snapshot, now, after.as_ref(), limit)).await

@@ -6,22 +6,26 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Time, split_version, unknown_version};
+use super::links::first_revision;
+use super::{Time, corrupt, split_version, unknown_version};
 use crate::domain::key::KeyId;
+use crate::domain::link::Revision;
 use crate::domain::webhook::{DeliveryState, DeliveryStatus, UrlSummary};
 use crate::store::StoreError;
 
 pub const TABLE: &str = "deliveries";
+pub const DUE_TABLE: &str = "due";
 pub const DAYS_TABLE: &str = "delivery days";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const DAY_VERSION: u8 = 1;
 
 written_enum! {
     StatusV1 for DeliveryStatus { Pending, Delivered, Failed }
 }
 
-/// The state of a delivery, in rows and in the column `state`.
-#[derive(Serialize, Deserialize)]
+/// The state of a delivery in rows, as 0.1.0 wrote it.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(Serialize))]
 struct DeliveryV1<'a> {
     owner: Uuid,
     status: StatusV1,
@@ -34,10 +38,27 @@ struct DeliveryV1<'a> {
     next_attempt_at: Option<Time>,
 }
 
-impl<'a> From<&'a DeliveryState> for DeliveryV1<'a> {
+/// The state of a delivery, in rows and in the column `state`. In JSON the revision may be missing: 0.1.0 wrote none.
+#[derive(Serialize, Deserialize)]
+struct DeliveryV2<'a> {
+    owner: Uuid,
+    status: StatusV1,
+    attempts: u32,
+    counted: bool,
+    response_status: Option<u16>,
+    error: Option<Cow<'a, str>>,
+    created_at: Time,
+    updated_at: Time,
+    next_attempt_at: Option<Time>,
+    #[serde(default = "first_revision")]
+    revision: u32,
+}
+
+impl<'a> From<&'a DeliveryState> for DeliveryV2<'a> {
     fn from(state: &'a DeliveryState) -> Self {
         let DeliveryState {
             owner,
+            revision,
             status,
             attempts,
             counted,
@@ -57,13 +78,14 @@ impl<'a> From<&'a DeliveryState> for DeliveryV1<'a> {
             created_at: Time(*created_at),
             updated_at: Time(*updated_at),
             next_attempt_at: next_attempt_at.map(Time),
+            revision: revision.0,
         }
     }
 }
 
-impl From<DeliveryV1<'_>> for DeliveryState {
-    fn from(record: DeliveryV1<'_>) -> Self {
-        let DeliveryV1 {
+impl From<DeliveryV2<'_>> for DeliveryState {
+    fn from(record: DeliveryV2<'_>) -> Self {
+        let DeliveryV2 {
             owner,
             status,
             attempts,
@@ -73,9 +95,11 @@ impl From<DeliveryV1<'_>> for DeliveryState {
             created_at,
             updated_at,
             next_attempt_at,
+            revision,
         } = record;
         Self {
             owner: KeyId(owner),
+            revision: Revision(revision),
             status: status.into(),
             attempts,
             counted,
@@ -88,26 +112,67 @@ impl From<DeliveryV1<'_>> for DeliveryState {
     }
 }
 
+impl<'a> From<DeliveryV1<'a>> for DeliveryV2<'a> {
+    fn from(record: DeliveryV1<'a>) -> Self {
+        let DeliveryV1 {
+            owner,
+            status,
+            attempts,
+            counted,
+            response_status,
+            error,
+            created_at,
+            updated_at,
+            next_attempt_at,
+        } = record;
+        Self {
+            owner,
+            status,
+            attempts,
+            counted,
+            response_status,
+            error,
+            created_at,
+            updated_at,
+            next_attempt_at,
+            revision: first_revision(),
+        }
+    }
+}
+
 pub fn encode(state: &DeliveryState) -> Result<Vec<u8>, StoreError> {
-    super::encode(TABLE, VERSION, &DeliveryV1::from(state))
+    super::encode(TABLE, VERSION, &DeliveryV2::from(state))
 }
 
 pub fn decode(row: &[u8]) -> Result<DeliveryState, StoreError> {
     match split_version(TABLE, row)? {
-        (VERSION, record) => super::decode::<DeliveryV1<'_>>(TABLE, record).map(DeliveryState::from),
+        (1, record) => super::decode::<DeliveryV1<'_>>(TABLE, record).map(|first| DeliveryV2::from(first).into()),
+        (VERSION, record) => super::decode::<DeliveryV2<'_>>(TABLE, record).map(DeliveryState::from),
         (later, _) => Err(unknown_version(TABLE, later, VERSION)),
     }
 }
 
 /// The column `state`.
 pub fn to_json(state: &DeliveryState) -> Result<String, StoreError> {
-    super::to_json(TABLE, &DeliveryV1::from(state))
+    super::to_json(TABLE, &DeliveryV2::from(state))
 }
 
 /// The state of a row on the cluster, which has a column of its own for `counted`.
 pub fn from_columns(state: &str, counted: Option<bool>) -> Result<DeliveryState, StoreError> {
-    let state = super::from_json::<DeliveryV1<'_>>(TABLE, state).map(DeliveryState::from)?;
+    let state = super::from_json::<DeliveryV2<'_>>(TABLE, state).map(DeliveryState::from)?;
     Ok(DeliveryState { counted: counted.unwrap_or(false), ..state })
+}
+
+/// The row of a due time: empty for the first revision, as 0.1.0 wrote all of them, else the revision.
+pub fn encode_due(revision: Revision) -> Vec<u8> {
+    if revision == Revision::FIRST { Vec::new() } else { revision.0.to_be_bytes().to_vec() }
+}
+
+pub fn decode_due(row: &[u8]) -> Result<Revision, StoreError> {
+    match row {
+        [] => Ok(Revision::FIRST),
+        row => row.try_into().map(u32::from_be_bytes).map(Revision).map_err(|_| corrupt(DUE_TABLE, &"not a revision")),
+    }
 }
 
 /// Deliveries of a link's day to one URL.
@@ -188,4 +253,49 @@ pub fn sums_to_json(sums: &ProcessSumsV1) -> Result<String, StoreError> {
 
 pub fn sums_from_json(sums: &str) -> Result<ProcessSumsV1, StoreError> {
     super::from_json(TABLE, sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::calendar::Timestamp;
+    use crate::domain::webhook::AttemptOutcome;
+
+    const AT: Timestamp = Timestamp(1_795_000_000_000);
+
+    fn state(revision: Revision) -> DeliveryState {
+        let mut state = DeliveryState::new(KeyId(Uuid::from_u128(7)), revision, AT);
+        let outcome = AttemptOutcome::Failed { response_status: Some(503), error: "http 503".into(), retry_in: None };
+        state.settle(&outcome, Timestamp(AT.0 + 5));
+        state
+    }
+
+    #[test]
+    fn a_delivery_keeps_its_revision_in_rows_and_columns() {
+        for revision in [Revision::FIRST, Revision(2), Revision(u32::MAX)] {
+            let state = state(revision);
+            assert_eq!(decode(&encode(&state).unwrap()).unwrap(), state);
+            assert_eq!(from_columns(&to_json(&state).unwrap(), None).unwrap(), state);
+            assert_eq!(decode_due(&encode_due(revision)).unwrap(), revision);
+        }
+        assert!(encode_due(Revision::FIRST).is_empty() && decode_due(&[1]).is_err());
+    }
+
+    #[test]
+    fn deliveries_of_0_1_0_are_of_the_first_revision() {
+        let state = state(Revision::FIRST);
+        let first = DeliveryV1 {
+            owner: state.owner.0,
+            status: StatusV1::Failed,
+            attempts: 1,
+            counted: false,
+            response_status: Some(503),
+            error: Some("http 503".into()),
+            created_at: Time(AT),
+            updated_at: Time(state.updated_at),
+            next_attempt_at: None,
+        };
+        assert_eq!(decode(&super::super::encode(TABLE, 1, &first).unwrap()).unwrap(), state);
+        assert_eq!(from_columns(&super::super::to_json(TABLE, &first).unwrap(), None).unwrap(), state);
+    }
 }

@@ -67,7 +67,8 @@ pub struct LinkV2<'a> {
     revision: u32,
 }
 
-fn first_revision() -> u32 {
+/// The revision of what 0.1.0 wrote: its links could not be changed.
+pub(super) fn first_revision() -> u32 {
     Revision::FIRST.0
 }
 
@@ -221,18 +222,19 @@ pub fn to_json(link: &Link) -> Result<String, StoreError> {
 
 /// Defines a row, and the names of its columns for the statements that read and write it.
 macro_rules! row {
-    ($(#[$attribute:meta])* $name:ident { $key:ident: $key_type:ty, $($column:ident: $type:ty),+ $(,)? }) => {
+    ($(#[$attribute:meta])* $name:ident { $key:ident: $key_type:ty, $first:ident: $first_type:ty, $($column:ident: $type:ty),+ $(,)? }) => {
         $(#[$attribute])*
         pub struct $name {
             $key: $key_type,
+            $first: $first_type,
             $($column: $type,)+
         }
 
         impl $name {
             /// Its columns but for the key, separated by commas.
-            pub const VALUES: &str = concat!(stringify!($($column),+));
+            pub const VALUES: &str = concat!(stringify!($first) $(, ", ", stringify!($column))+);
             /// All its columns.
-            pub const COLUMNS: &str = concat!(stringify!($key), ", ", stringify!($($column),+));
+            pub const COLUMNS: &str = concat!(stringify!($key), ", ", stringify!($first) $(, ", ", stringify!($column))+);
         }
     };
 }
@@ -338,6 +340,63 @@ impl LinkRow {
     }
 }
 
+impl LinkRow {
+    /// What is left of a link's row after its deletion.
+    fn deleted(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            owner: None,
+            created_at: None,
+            target: None,
+            data: None,
+            webhooks: None,
+            tracked: None,
+            slug: None,
+            active_webhooks: None,
+            options: None,
+            block_reason: None,
+            updated_at: None,
+            revision: None,
+        }
+    }
+}
+
+/// A changed or deleted link's row, with what it was before.
+#[derive(SerializeRow)]
+pub struct ChangedLinkRow {
+    #[scylla(flatten)]
+    link: LinkRow,
+    edits: Vec<Uuid>,
+    kept_for: Option<Uuid>,
+    deleted_at: Option<CqlTimestamp>,
+    /// `None` for a link of 0.1.0, which has no revision in its row.
+    before: Option<i64>,
+    of_owner: Uuid,
+}
+
+impl ChangedLinkRow {
+    /// The statement that writes it if the row is as it was.
+    pub fn update() -> String {
+        let columns = LinkRow::VALUES.split(", ").chain(["edits", "kept_for", "deleted_at"]);
+        let assignments: Vec<String> = columns.map(|column| format!("{column} = :{column}")).collect();
+        let assignments = assignments.join(", ");
+        format!("UPDATE {TABLE} SET {assignments} WHERE id = :id IF revision = :before AND owner = :of_owner")
+    }
+
+    pub fn changed(link: &Link, before: Option<i64>, edits: Vec<Uuid>) -> Result<Self, StoreError> {
+        let of_owner = link.owner.0;
+        Ok(Self { link: link.try_into()?, edits, kept_for: None, deleted_at: None, before, of_owner })
+    }
+
+    /// `link` is the link before its deletion, which has the next revision.
+    pub fn deleted(link: &Link, before: Option<i64>, edits: Vec<Uuid>) -> Self {
+        let revision = Some(i64::from(link.revision.next().0));
+        let row = LinkRow { revision, ..LinkRow::deleted(link.id.as_str()) };
+        let (kept_for, deleted_at) = (Some(link.owner.0), Some(timestamp(link.updated_at)));
+        Self { link: row, edits, kept_for, deleted_at, before, of_owner: link.owner.0 }
+    }
+}
+
 /// A new link's row, with the claim of the request that creates it.
 #[derive(SerializeRow)]
 pub struct NewLinkRow {
@@ -418,7 +477,7 @@ mod tests {
     #[test]
     fn what_0_1_0_wrote_is_read() {
         let v1 = (Base62Id(link().id), "https://example.com/a", "{\"a\":1}", ["https://example.com/hook"].as_slice());
-        let row = super::super::encode(TABLE, 1, &(v1.0, v1.1, v1.2, v1.3, true, Uuid::from_u128(7), 5)).unwrap();
+        let row = super::super::encode(TABLE, 1, &(v1.0, v1.1, v1.2, v1.3, true, Uuid::from_u128(7), 5_u64)).unwrap();
         assert_eq!(decode(&row).unwrap(), link());
         let json = r#"{"id":"aB3xYz9","target":"https://example.com/a","data":"{\"a\":1}","webhooks":["https://example.com/hook"],"tracked":true,"owner":"00000000-0000-0000-0000-000000000007","created_at":"1970-01-01T00:00:00.005Z"}"#;
         assert_eq!(serde_json::from_str::<LinkRecord<'_>>(json).unwrap().checked().unwrap(), link());

@@ -54,7 +54,7 @@ metrics! {
         "1 while requests are served, 0 while the process starts or drains."
 
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
-        "Look-ups of short ids: found (redirected), not_found (404, or 302 to fallbacks.not_found), limited (429), unavailable (503), failed (500)."
+        "Look-ups of short ids: found (redirected), not_found (404, or 302 to fallbacks.not_found), expired (410, or 302 to a fallback), blocked (410), limited (429), unavailable (503), failed (500)."
     REDIRECTS_DISPATCHED: Counter "signpost_redirects_dispatched_total" []
         "Look-ups of short ids that were answered behind the HTTP dispatcher and not on the fast path, which takes less CPU: the request's head came in pieces or is unusual, or requests are logged or traced."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]
@@ -72,6 +72,9 @@ metrics! {
         "Requests answered 429, by limit: of an IP address (redirect with previews, qr, unauthorized: too many 401s) or of an API key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
         "Requests and deliveries refused because a quota is used up: links and webhook_deliveries of the month, and live keys."
+
+    LINK_CHANGES: Counter "signpost_link_changes_total" ["outcome"]
+        "Requests with PATCH, PUT or DELETE of links and to block and unblock them, by outcome: created, changed, unchanged (the link was as requested), deleted, conflict (412), refused (other 4xx after the rate limit), failed (5xx)."
 
     HITS_APPENDED: Counter "signpost_journal_hits_appended_total" []
         "Hits written to the journal."

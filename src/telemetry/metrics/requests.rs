@@ -16,6 +16,13 @@ pub enum LookUp {
     Store,
 }
 
+/// Why a link that exists was not followed to its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedLink {
+    Expired,
+    Blocked,
+}
+
 /// Counts redirects by outcome. Each takes one atomic add, when the answer is created.
 #[derive(Debug, Default)]
 pub struct RedirectMeters(PerThread<ThreadRedirects>);
@@ -30,6 +37,12 @@ struct ThreadRedirects {
     /// Unknown ones that were redirected nevertheless.
     fallbacks_in_memory: AtomicU64,
     fallbacks_in_store: AtomicU64,
+    expired_in_memory: AtomicU64,
+    expired_in_store: AtomicU64,
+    /// Expired ones that were redirected to a fallback.
+    expired_to_fallback: AtomicU64,
+    blocked_in_memory: AtomicU64,
+    blocked_in_store: AtomicU64,
     limited: AtomicU64,
     limited_previews: AtomicU64,
     unavailable: AtomicU64,
@@ -56,6 +69,20 @@ impl RedirectMeters {
             (LookUp::Memory, true) => &own.fallbacks_in_memory,
             (LookUp::Store, true) => &own.fallbacks_in_store,
         });
+    }
+
+    /// The link leads nowhere. `has_fallback`: the request was redirected nevertheless.
+    pub fn refused(&self, why: RefusedLink, by: LookUp, has_fallback: bool) {
+        let own = self.0.own();
+        count(match (why, by) {
+            (RefusedLink::Expired, LookUp::Memory) => &own.expired_in_memory,
+            (RefusedLink::Expired, LookUp::Store) => &own.expired_in_store,
+            (RefusedLink::Blocked, LookUp::Memory) => &own.blocked_in_memory,
+            (RefusedLink::Blocked, LookUp::Store) => &own.blocked_in_store,
+        });
+        if has_fallback {
+            count(&own.expired_to_fallback);
+        }
     }
 
     pub fn limited(&self) {
@@ -96,11 +123,19 @@ impl RedirectMeters {
     }
 
     pub(super) fn all_found(&self) -> u64 {
-        self.hits() + self.sum(|it| &it.found_in_store)
+        self.sum(|it| &it.found_in_memory) + self.sum(|it| &it.found_in_store)
     }
 
     pub(super) fn all_unknown(&self) -> u64 {
         self.negatives() + self.unknown_to_store()
+    }
+
+    pub(super) fn all_expired(&self) -> u64 {
+        self.sum(|it| &it.expired_in_memory) + self.sum(|it| &it.expired_in_store)
+    }
+
+    pub(super) fn all_blocked(&self) -> u64 {
+        self.sum(|it| &it.blocked_in_memory) + self.sum(|it| &it.blocked_in_store)
     }
 
     pub(super) fn all_limited(&self) -> u64 {
@@ -125,7 +160,11 @@ impl RedirectMeters {
     }
 
     pub(super) fn hits(&self) -> u64 {
-        self.sum(|it| &it.found_in_memory)
+        self.sum(|it| &it.found_in_memory) + self.refused_in_memory()
+    }
+
+    fn refused_in_memory(&self) -> u64 {
+        self.sum(|it| &it.expired_in_memory) + self.sum(|it| &it.blocked_in_memory)
     }
 
     pub(super) fn negatives(&self) -> u64 {
@@ -133,7 +172,8 @@ impl RedirectMeters {
     }
 
     pub(super) fn misses(&self) -> u64 {
-        self.sum(|it| &it.found_in_store) + self.unknown_to_store() + self.all_unavailable()
+        let refused = self.sum(|it| &it.expired_in_store) + self.sum(|it| &it.blocked_in_store);
+        self.sum(|it| &it.found_in_store) + self.unknown_to_store() + refused + self.all_unavailable()
     }
 
     fn unknown_to_store(&self) -> u64 {
@@ -152,10 +192,11 @@ impl RedirectMeters {
     /// Answers with a status of the class at this index of [`CLASSES`].
     pub(super) fn of_class(&self, class: usize) -> u64 {
         match CLASSES[class] {
-            "3xx" => self.all_found() + self.fallbacks(),
+            "3xx" => self.all_found() + self.fallbacks() + self.sum(|it| &it.expired_to_fallback),
             "4xx" => {
                 let unknown = self.sum(|it| &it.unknown_in_memory) + self.sum(|it| &it.unknown_in_store);
-                unknown + self.all_limited()
+                let expired = self.all_expired() - self.sum(|it| &it.expired_to_fallback);
+                unknown + expired + self.all_blocked() + self.all_limited()
             }
             "5xx" => self.all_unavailable() + self.all_failed(),
             _ => 0,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::*;
 use crate::domain::hit::{HitBatch, HitId, HitStamp, NodeId, Position};
 use crate::domain::key::{ApiKey, KeyId, ScopeSet, SecretHash, Tier};
-use crate::domain::link::{BaseUrl, NewLink, ShortId, TargetUrl};
+use crate::domain::link::{BaseUrl, NewLink, Revision, ShortId, TargetUrl};
 use crate::domain::plan::{Plan, Plans};
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::Vault;
@@ -80,8 +80,12 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
     let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
     let (over_quota, refused_link) = new_link(&*store, &vault, 1, Tier::Free).await;
     let (other, sent_link) = new_link(&*store, &vault, 2, Tier::Pro).await;
-    let refused = (0..OVER_QUOTA).map(|number| NewDelivery { id: delivery(refused_link, number), owner: over_quota });
-    let last = NewDelivery { id: delivery(sent_link, OVER_QUOTA), owner: other };
+    let refused = (0..OVER_QUOTA).map(|number| NewDelivery {
+        id: delivery(refused_link, number),
+        owner: over_quota,
+        revision: Revision::FIRST,
+    });
+    let last = NewDelivery { id: delivery(sent_link, OVER_QUOTA), owner: other, revision: Revision::FIRST };
     enqueue(&*store, refused.chain(iter::once(last)).collect()).await;
 
     let clock = Clock::standing_at(NOW);

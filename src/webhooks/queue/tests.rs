@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
+use crate::domain::link::Revision;
 
 /// The largest numbers of attempts in flight of one flow, of one key, and of all.
 const PER_FLOW: usize = 2;
@@ -92,7 +93,11 @@ impl QueueModel {
                     is_at_end = false;
                     break 'pages;
                 }
-                let due = DueDelivery { due_at: place.0, id: DeliveryId::from_bytes(&place.1).unwrap() };
+                let due = DueDelivery {
+                    due_at: place.0,
+                    id: DeliveryId::from_bytes(&place.1).unwrap(),
+                    revision: Revision::FIRST,
+                };
                 let flow = self.queue[&place].clone();
                 let is_under_way = self.under_way.iter().any(|(other, _)| *other == place);
                 if !is_under_way && self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
@@ -136,7 +141,8 @@ impl QueueModel {
         let under_way = |place: &QueueKey| self.under_way.iter().any(|(other, _)| other == place);
         let waiting: Vec<_> = self.queue.iter().filter(|(place, _)| !under_way(place)).collect();
         let Some((place, flow)) = waiting.get(which % waiting.len().max(1)) else { return };
-        let due = DueDelivery { due_at: place.0, id: DeliveryId::from_bytes(&place.1).unwrap() };
+        let due =
+            DueDelivery { due_at: place.0, id: DeliveryId::from_bytes(&place.1).unwrap(), revision: Revision::FIRST };
         let flow = (*flow).clone();
         self.scan.passed_over_at(&due, &flow);
         self.scan.recall_flow(&flow);

@@ -215,6 +215,17 @@ async fn examples_of_bodies_are_taken_by_the_service() {
     for body in examples("/shorten") {
         root.post("/shorten", body).await.expect(200);
     }
+    let link = root.any_link().await;
+    for (path, method) in [
+        ("/links/{short_id}", Method::PATCH),
+        ("/links/{short_id}", Method::PUT),
+        ("/links/{short_id}/block", Method::POST),
+    ] {
+        for body in examples_of(path, &method.as_str().to_lowercase()) {
+            let path = path.replace("{short_id}", &link);
+            root.send(method.clone(), &path, &[], Some(body.to_string().into())).await.expect(200);
+        }
+    }
     for body in examples("/api-keys") {
         root.post("/api-keys", body).await.expect(201);
     }

@@ -141,6 +141,7 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("scylla.username", "signpost", "has no password: SIGNPOST_SCYLLA_PASSWORD is not set"),
         ("journal.segment_bytes", "65537", "65537 is not a multiple of 65536"),
         ("cache.keys_ttl", "5s", "\"5s\" is not a duration from \"1ms\" to \"4s\""),
+        ("links.delete_expired_after", "11y", "\"11y\" is not \"never\" or a duration from \"0s\" to \"10years\""),
         ("limits.redirect_per_minute", "-5", "-5 is not between 0 and 1000000"),
         ("tiers.free.links_per_month", "-1", "-1 is neither a count from 0 up nor \"unlimited\""),
         ("tiers.free.links_per_month", "lots", "\"lots\" is neither a count from 0 up nor \"unlimited\""),

@@ -1,5 +1,6 @@
 //! A master key that is lost, or not the one of a store: said before anything is changed, with what to restore.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,18 @@ impl Ground {
     }
 }
 
+/// Whether files are as they were, except that the engine has cut off the end of its journal: what a kill left of a
+/// write that it interrupted, and whose success nobody was told of. The engine does so when it is opened, and it has to
+/// be opened to read which master key the store has.
+fn are_unchanged(directory: &Path, before: &BTreeMap<PathBuf, Vec<u8>>) -> bool {
+    let after = contents(directory);
+    let is_unchanged = |(path, bytes): (&PathBuf, &Vec<u8>)| {
+        let is_of_the_engine = path.strip_prefix(directory).is_ok_and(|path| path.starts_with("store"));
+        after.get(path).is_some_and(|now| now == bytes || is_of_the_engine && bytes.starts_with(now))
+    };
+    after.len() == before.len() && before.iter().all(is_unchanged)
+}
+
 fn visited(process: &Process) -> String {
     let mut connection = process.connect().unwrap();
     let body = r#"{"redirect_url":"https://example.com/","webhooks":["http://127.0.0.1:9/"]}"#;
@@ -91,7 +104,7 @@ fn a_start_without_the_master_key_of_its_store_makes_no_other() {
         let ended = ground.program().run();
         ended.refused(&["data/master.key is not there", "data/store", "Restore", "SIGNPOST_MASTER_KEY"]);
         assert_eq!(entries(&data), all);
-        assert!(contents(&data) == before, "it was changed");
+        assert!(are_unchanged(&data, &before), "it was changed");
     }
     // Either way of giving it back.
     let setting = String::from_utf8(key.clone()).unwrap();
@@ -110,7 +123,7 @@ fn a_start_with_another_master_key_says_which_one_to_restore_and_changes_nothing
     let (data, file) = (ground.path("data"), ground.path("data/master.key"));
     let right = fs::read_to_string(&file).unwrap();
     let (all, before) = (entries(&data), contents(&data));
-    let is_unchanged = || entries(&data) == all && contents(&data) == before;
+    let is_unchanged = || entries(&data) == all && are_unchanged(&data, &before);
 
     let ended = ground.program().set("SIGNPOST_MASTER_KEY", &another_key()).run();
     ended.refused(&[

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use signpost::store::Store;
 
-use super::{sample, to_write, versions};
+use super::{sample, to_write, version_of, versions};
 use crate::store::samples::node;
 use crate::support::keyspaces::Keyspace;
 
@@ -38,7 +38,7 @@ async fn rows_of_all_versions_are_read() {
         let keyspace = keyspace().await;
         keyspace.migrate().await;
         let session = keyspace.session().await;
-        for line in fs::read_to_string(fixture).unwrap().lines() {
+        for line in fs::read_to_string(&fixture).unwrap().lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             let table = line["table"].as_str().unwrap();
             // A column that has nothing stays without a tombstone.
@@ -47,8 +47,9 @@ async fn rows_of_all_versions_are_read() {
             let row: serde_json::Map<_, _> = row.map(|(name, value)| (name.clone(), value.clone())).collect();
             session.query_unpaged(statement, (Value::Object(row).to_string(),)).await.unwrap();
         }
-        let store: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
-        sample::check(&store).await;
+        let (store, version): (Arc<dyn Store>, _) =
+            (Arc::new(keyspace.open_store(node(1)).await), version_of(&fixture));
+        sample::check(&store, version).await;
         store.close().await;
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use signpost::store::Store;
 use signpost::store::embedded::EmbeddedStore;
 
-use super::{THIS, all, keep, restore, sample, to_write, versions};
+use super::{THIS, all, keep, restore, sample, to_write, version_of, versions};
 
 const NAME: &str = "embedded";
 
@@ -32,8 +32,8 @@ async fn stores_of_all_versions_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store");
         restore(&fixture, &path);
-        let store = open(&path);
-        sample::check(&store).await;
+        let (store, version) = (open(&path), version_of(&fixture));
+        sample::check(&store, version).await;
         sample::go_on(&store).await;
         store.close().await;
     }

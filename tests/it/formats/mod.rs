@@ -38,6 +38,11 @@ fn versions(name: &str) -> Vec<PathBuf> {
     paths
 }
 
+/// The version of a fixture.
+fn version_of(fixture: &Path) -> &str {
+    fixture.parent().unwrap().file_name().unwrap().to_str().unwrap()
+}
+
 /// Where this version's fixture of this name is to be written, where that is asked for.
 fn to_write(name: &str) -> Option<PathBuf> {
     std::env::var_os("SIGNPOST_WRITE_FORMATS")?;

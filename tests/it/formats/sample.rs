@@ -9,14 +9,15 @@ use std::time::Duration;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::key::{ApiKey, Retiring, Scope, SealedSecret, Tier};
-use signpost::domain::link::{Link, LinkData, LinkWebhooks};
+use signpost::domain::link::{Link, LinkData, LinkOptions, LinkWebhooks, Revision};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
-use signpost::store::{DeliveryQuery, QuotaClaim, Store};
+use signpost::store::{CreateLinkError, DeliveryQuery, ExpiredLink, QuotaClaim, Store};
 
+use super::THIS;
 use crate::store::samples::{
-    DAY, batch, day, delivered, delivery, failed, key, key_id, label, link, longest_link, month, never_sent, node,
-    noon, secret, settlement, short_id, target,
+    DAY, batch, changed, day, deleted, delivered, delivery, failed, key, key_id, label, link, link_named, longest_link,
+    month, name, never_sent, node, noon, secret, settlement, short_id, target,
 };
 
 const LINKS: u32 = 30;
@@ -47,6 +48,51 @@ fn links() -> impl Iterator<Item = Link> {
     some.chain([plain, longest_link(LINKS + 2)])
 }
 
+/// A link with a slug that has expired, before and after a change.
+fn changed_link() -> [Link; 2] {
+    let first = link_named(101, key_id(4), "summer");
+    let options = LinkOptions {
+        title: Some("Summer".into()),
+        tags: vec!["a".into(), "b".into()],
+        expires_at: Some(later(90)),
+        fallback: Some(target("https://example.com/over")),
+        ..LinkOptions::default()
+    };
+    let webhooks = first.webhooks.changed_to(vec!["https://hooks.example.com/c".into()]).unwrap();
+    let second = Link { webhooks, options, target: target("https://example.com/sale"), ..changed(&first) };
+    [first, second]
+}
+
+/// Since 0.2.0, links change: one does, one is deleted, one is deleted and another one has its name.
+async fn change_links(store: &Arc<dyn Store>) {
+    let [first, second] = changed_link();
+    store.create_link(first, None).await.unwrap();
+    store.update_link(second).await.unwrap();
+    for gone in [link(102, key_id(4)), link_named(103, key_id(4), "winter")] {
+        store.create_link(gone.clone(), None).await.unwrap();
+        store.delete_link(deleted(&gone)).await.unwrap();
+    }
+    store.create_link(link_named(104, key_id(4), "winter"), None).await.unwrap();
+}
+
+async fn check_changed_links(store: &Arc<dyn Store>) {
+    let [first, second] = changed_link();
+    assert_eq!(store.link(name("summer")).await.unwrap().as_ref(), Some(&second));
+    assert_eq!(store.link_at(first.id, first.revision).await.unwrap(), Some(first));
+    let expired = ExpiredLink { expires_at: later(90), id: second.id, name: second.name() };
+    assert_eq!(store.expired_links(later(91), None, 10).await.unwrap(), [expired]);
+    let gone = link(102, key_id(4));
+    assert_eq!(store.link(gone.name()).await.unwrap(), None);
+    assert_eq!(store.link_at(gone.id, gone.revision).await.unwrap(), Some(gone));
+    let again = Link { revision: Revision(2), ..link_named(104, key_id(4), "winter") };
+    assert_eq!(store.link(name("winter")).await.unwrap(), Some(again));
+    let taken = [link_named(105, key_id(2), "summer"), link(103, key_id(4)), link_named(105, key_id(2), "0000102")];
+    for taken in taken {
+        let refused = store.create_link(taken, None).await;
+        assert!(matches!(refused, Err(CreateLinkError::NameTaken)), "{refused:?}");
+    }
+}
+
 /// As they are after all changes: root, a key that it made, one that this made, one that was rotated, one that is revoked.
 fn keys() -> [ApiKey; 5] {
     let root = ApiKey { name: "root".into(), tier: Tier::Pro, is_root: true, ..key(1, &[]) };
@@ -71,13 +117,14 @@ fn keys() -> [ApiKey; 5] {
     [root, ApiKey { tier: Tier::Pro, ..key(2, &[key_id(1)]) }, child, rotated, revoked]
 }
 
-/// What became of deliveries of links from 1 on: the first two are of one hit.
-fn deliveries() -> [(NewDelivery, DeliveryState); 7] {
-    let state = |owner, at| DeliveryState::new(key_id(owner), at);
+/// What became of deliveries of links from 1 on: the first two are of one hit. Before 0.2.0, links could not be changed;
+/// since then, the last two of link 5 are of hits that met it at other revisions.
+fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
     let made = |n, seconds, url| {
-        let owner = 2 + n % 2;
-        let new = NewDelivery { id: delivery(n, later(seconds), url), owner: key_id(owner) };
-        (new, state(owner, later(seconds)))
+        let owner = key_id(2 + n % 2);
+        let revision = if version == "0.1.0" || n < 5 { Revision::FIRST } else { Revision(seconds) };
+        let at = later(seconds.into());
+        (NewDelivery { id: delivery(n, at, url), owner, revision }, DeliveryState::new(owner, revision, at))
     };
     let sent = |(new, state), change: &dyn Fn(&mut DeliveryState)| {
         let mut state = DeliveryState { counted: true, ..state };
@@ -122,6 +169,7 @@ pub async fn fill(store: &Arc<dyn Store>) {
     for link in links() {
         store.create_link(link, Some(1_000)).await.unwrap();
     }
+    change_links(store).await;
 
     let november = month("2026-11");
     let first = HitBatch {
@@ -140,7 +188,7 @@ pub async fn fill(store: &Arc<dyn Store>) {
             ServedCount { key: key_id(2), month: november, count: 4_000_000_000_000 },
             ServedCount { key: key_id(2), month: month("2026-10"), count: 17 },
         ],
-        deliveries: deliveries().map(|(new, _)| new).to_vec(),
+        deliveries: deliveries(THIS).map(|(new, _)| new).to_vec(),
         ..batch(0, 50)
     };
     store.apply_hits(Arc::new(first)).await.unwrap();
@@ -154,11 +202,11 @@ pub async fn fill(store: &Arc<dyn Store>) {
     };
     store.apply_hits(Arc::new(second)).await.unwrap();
 
-    let claims = deliveries().into_iter().filter(|(_, state)| state.counted).map(|(new, _)| new.id);
+    let claims = deliveries(THIS).into_iter().filter(|(_, state)| state.counted).map(|(new, _)| new.id);
     let claims: Vec<_> = claims.map(|id| QuotaClaim { id, month: november, limit: Some(100) }).collect();
     let counted = claims.len();
     assert_eq!(store.claim_delivery_quota(claims).await.unwrap(), vec![true; counted]);
-    let id = |index: usize| deliveries()[index].0.id;
+    let id = |index: usize| deliveries(THIS)[index].0.id;
     for settled in [
         vec![
             settlement(id(0), 1, delivered(), later(10)),
@@ -176,16 +224,20 @@ fn number_of(key: &ApiKey) -> u32 {
     (1..=5).find(|n| key_id(*n) == key.id).unwrap()
 }
 
-pub async fn check(store: &Arc<dyn Store>) {
+/// `version` is that of the fixture.
+pub async fn check(store: &Arc<dyn Store>, version: &str) {
     assert_eq!(store.put_if_absent("root_key", Vec::new()).await.unwrap(), key_id(1).0.as_bytes());
     assert_eq!(store.put_if_absent("master_key_check", Vec::new()).await.unwrap(), [9; 44]);
     for link in links() {
         assert_eq!(store.link(link.id.into()).await.unwrap().as_ref(), Some(&link));
     }
     assert_eq!(store.link(short_id(LINKS + 3).into()).await.unwrap(), None);
+    if version != "0.1.0" {
+        check_changed_links(store).await;
+    }
     check_keys(store).await;
     check_counts(store).await;
-    check_deliveries(store).await;
+    check_deliveries(store, version).await;
 }
 
 async fn check_keys(store: &Arc<dyn Store>) {
@@ -242,14 +294,18 @@ async fn check_counts(store: &Arc<dyn Store>) {
     assert_eq!(cities, &first);
 }
 
-async fn check_deliveries(store: &Arc<dyn Store>) {
-    for (new, state) in deliveries() {
+async fn check_deliveries(store: &Arc<dyn Store>, version: &str) {
+    for (new, state) in deliveries(version) {
         assert_eq!(store.delivery_states(vec![new.id]).await.unwrap(), [Some(state)]);
     }
     assert_eq!(store.pending_deliveries().await.unwrap(), 4);
     let due = store.due_deliveries(later(3_600), None, 100).await.unwrap();
+    assert!(
+        due.iter()
+            .all(|due| deliveries(version).iter().any(|(new, _)| (new.id, new.revision) == (due.id, due.revision)))
+    );
     let due: Vec<_> = due.iter().map(|due| (due.due_at, due.id)).collect();
-    let id = |index: usize| deliveries()[index].0.id;
+    let id = |index: usize| deliveries(THIS)[index].0.id;
     assert_eq!(due, [(later(4), id(4)), (later(5), id(5)), (later(6), id(6)), (later(16), id(1))]);
 
     let since = noon().minus(DAY).day();
@@ -286,7 +342,7 @@ pub async fn go_on(store: &Arc<dyn Store>) {
     let last = async |n| store.link_hits(short_id(n), false).await.unwrap().days.pop();
     assert_eq!(last(BUSY).await, Some((noon().day(), [u64::from(BUSY) + 1, 1, 0])));
     assert_eq!(last(3).await, Some((noon().day(), [4, 1, 0])));
-    let id = deliveries()[1].0.id;
+    let id = deliveries(THIS)[1].0.id;
     store.settle_deliveries(vec![settlement(id, 2, delivered(), later(30))]).await.unwrap();
     assert_eq!(store.pending_deliveries().await.unwrap(), 3);
     let made = store.create_link(link(LINKS + 3, key_id(2)), Some(16)).await.unwrap();

@@ -42,6 +42,7 @@ fn hit(owner: u8, number: u64) -> HitRecord<'static> {
         route: 0,
         tracked: true,
         webhooks: owner % 11,
+        webhook_places: &[],
         ch_ua_mobile: None,
         owner: [owner; 16],
         address: [192, 0, 2, owner].into(),

@@ -17,6 +17,7 @@ use futures_util::future::join_all;
 use signpost::clock::Clock;
 use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
 use signpost::domain::key::ApiKey;
+use signpost::domain::link::Revision;
 use signpost::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
 use signpost::domain::window::WindowLog;
 use signpost::store::{
@@ -227,7 +228,11 @@ async fn note_key_use(run: &Run) {
 /// A batch of this run's own node: 6 hits of one link, with two deliveries.
 fn hits(run: &Run, from: u64, upto: u64) -> Arc<HitBatch> {
     let minute = noon().plus(MINUTE * u32::try_from(from).unwrap());
-    let deliveries = [0, 1].map(|url| NewDelivery { id: delivery(run.n, minute, url), owner: key_id(run.n) });
+    let deliveries = [0, 1].map(|url| NewDelivery {
+        id: delivery(run.n, minute, url),
+        owner: key_id(run.n),
+        revision: Revision::FIRST,
+    });
     Arc::new(HitBatch {
         writer: node(1_000_000 + run.n),
         days: vec![day(run.n, noon(), [1, 2, 3])],
@@ -270,9 +275,9 @@ async fn due_once(run: &Run, now: signpost::domain::calendar::Timestamp, count: 
 async fn due(run: &Run, now: signpost::domain::calendar::Timestamp) -> Vec<DueDelivery> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let some = run.done(async || run.store.due_deliveries(now, after.clone(), 100).await).await;
+        let some = run.done(async || run.store.due_deliveries(now, after, 100).await).await;
         let Some(last) = some.last() else { break };
-        after = Some(last.clone());
+        after = Some(last.place());
         all.extend(some.into_iter().filter(|due| due.id.link == short_id(run.n)));
     }
     all
@@ -327,7 +332,7 @@ async fn settle_deliveries(run: &Run) {
     let states = run.clean.delivery_states(vec![first, second]).await.unwrap();
     let seen: Vec<_> = states.into_iter().flatten().map(|state| (state.status, state.attempts)).collect();
     assert_eq!(seen, [(DeliveryStatus::Delivered, 1), (DeliveryStatus::Pending, 1)], "{}", run.name());
-    let retried = DueDelivery { due_at: noon().plus(MINUTE * 2), id: second };
+    let retried = DueDelivery { due_at: noon().plus(MINUTE * 2), id: second, revision: Revision::FIRST };
     assert_eq!(due_once(run, noon().plus(MINUTE * 60), 1).await, [retried], "{}", run.name());
     let summaries = run.clean.delivery_summaries(short_id(run.n), noon().day()).await.unwrap();
     let counts: Vec<_> = summaries.iter().map(|(_, url)| (url.delivered, url.pending, url.failed)).collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitCursor, Position, ServedCount};
+use signpost::domain::link::Revision;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Store};
 
@@ -100,8 +101,10 @@ impl Model {
         }
         for place in deliveries {
             let id = all[place];
-            batch.deliveries.push(NewDelivery { id, owner: key_id(1) });
-            self.deliveries.entry(id.to_bytes()).or_insert_with(|| (id, DeliveryState::new(key_id(1), id.hit.at)));
+            batch.deliveries.push(NewDelivery { id, owner: key_id(1), revision: Revision::FIRST });
+            self.deliveries
+                .entry(id.to_bytes())
+                .or_insert_with(|| (id, DeliveryState::new(key_id(1), Revision::FIRST, id.hit.at)));
         }
         self.cursor += 1;
         self.last = Some(batch.clone());
@@ -129,7 +132,7 @@ impl Model {
         let due_at = |(id, state): &(DeliveryId, DeliveryState)| Some((state.next_attempt_at?, *id));
         let mut due: Vec<_> = self.deliveries.values().filter_map(due_at).filter(|(at, _)| *at <= now).collect();
         due.sort_by_key(|(at, id)| (*at, id.to_bytes()));
-        due.into_iter().map(|(due_at, id)| DueDelivery { due_at, id }).collect()
+        due.into_iter().map(|(due_at, id)| DueDelivery { due_at, id, revision: Revision::FIRST }).collect()
     }
 
     fn list(&self, link: u32, status: Option<DeliveryStatus>) -> Vec<(DeliveryId, DeliveryState)> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use signpost::domain::calendar::{Month, Timestamp};
 use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitId, HitStamp, LabelCount, NodeId, Position};
 use signpost::domain::key::{ApiKey, KeyId, ScopeSet, SealedSecret, SecretHash, Tier};
-use signpost::domain::link::{BaseUrl, Link, LinkData, LinkName, NewLink, ShortId, TargetUrl};
+use signpost::domain::link::{BaseUrl, Link, LinkData, LinkName, NewLink, Revision, ShortId, TargetUrl};
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, NewDelivery};
 use signpost::store::{Settlement, Store};
 use url::Url;
@@ -147,7 +147,8 @@ pub fn delivery(n: u32, at: Timestamp, url_index: u8) -> DeliveryId {
 /// Enqueues deliveries of key 1, as what comes next in the first node's journal.
 pub async fn enqueue(store: &Arc<dyn Store>, ids: impl IntoIterator<Item = DeliveryId>) {
     let from = store.hit_cursor(node(1)).await.unwrap().counted;
-    let deliveries = ids.into_iter().map(|id| NewDelivery { id, owner: key_id(1) }).collect();
+    let deliveries =
+        ids.into_iter().map(|id| NewDelivery { id, owner: key_id(1), revision: Revision::FIRST }).collect();
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(from.0, from.0 + 1) })).await.unwrap();
 }
 

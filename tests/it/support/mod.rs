@@ -7,6 +7,7 @@ pub mod collector;
 pub mod files;
 pub mod keys;
 pub mod keyspaces;
+pub mod links;
 pub mod name_server;
 pub mod picture;
 pub mod process;

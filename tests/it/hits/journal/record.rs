@@ -9,6 +9,8 @@ use signpost::journal::record::{DecodeError, HitRecord, MAX_EXTENSION_BYTES, MAX
 /// What precedes the texts in layout 1; layout 2 has [`ADDED`] more bytes there.
 const V1_FIXED: usize = 53;
 const ADDED: usize = 6;
+/// The type of the field with the places of the webhooks.
+const PLACES: u8 = 9;
 
 fn encoded(hit: &HitRecord<'_>) -> Vec<u8> {
     let mut bytes = vec![0xEE; usize::from(hit.encoded_len())];
@@ -38,7 +40,7 @@ prop_compose! {
         owner: [u8; 16], address: IpAddr,
     ) -> HitRecord<'static> {
         HitRecord {
-            at_ms, short_id, revision, route, tracked, webhooks, ch_ua_mobile, owner, address,
+            at_ms, short_id, revision, route, tracked, webhooks, webhook_places: &[], ch_ua_mobile, owner, address,
             user_agent: b"Mozilla/5.0", referer: b"https://example.com/",
         }
     }
@@ -50,8 +52,11 @@ proptest! {
         hit in hits(),
         user_agent in prop::collection::vec(any::<u8>(), 0..700),
         referer in prop::collection::vec(any::<u8>(), 0..700),
+        places in prop::option::of(prop::collection::vec(any::<u8>(), 1..=255)),
     ) {
-        let written = HitRecord { user_agent: &user_agent, referer: &referer, ..hit };
+        let webhooks = places.as_ref().map_or(hit.webhooks, |places| u8::try_from(places.len()).unwrap());
+        let webhook_places = places.as_deref().unwrap_or_default();
+        let written = HitRecord { user_agent: &user_agent, referer: &referer, webhooks, webhook_places, ..hit };
         let kept = HitRecord {
             user_agent: &user_agent[..user_agent.len().min(MAX_HEADER_BYTES)],
             referer: &referer[..referer.len().min(MAX_HEADER_BYTES)],
@@ -60,8 +65,8 @@ proptest! {
         let bytes = encoded(&written);
         prop_assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Ok(kept));
         // Links of 0.1.0 could not be changed, and had one target.
-        let first = HitRecord { revision: 1, route: 0, ..kept };
-        let bytes = in_layout_1(&bytes);
+        let first = HitRecord { revision: 1, route: 0, webhook_places: &[], ..kept };
+        let bytes = in_layout_1(&encoded(&HitRecord { webhook_places: &[], ..written }));
         prop_assert_eq!(HitRecord::decode(RecordLayout::V1, &bytes), Ok(first));
     }
 
@@ -85,12 +90,14 @@ proptest! {
             let again = encoded(&hit);
             prop_assert_eq!(HitRecord::decode(RecordLayout::V2, &again), Ok(hit));
             let again = if is_v1 { in_layout_1(&again) } else { again };
-            prop_assert_eq!(again.len() + extension.len(), bytes.len());
+            let kept = if hit.webhook_places.is_empty() { 0 } else { 2 + hit.webhook_places.len() };
+            prop_assert_eq!(again.len() + extension.len(), bytes.len() + kept);
         }
     }
 
     #[test]
     fn fields_of_unknown_types_are_skipped(hit in hits(), fields in fields()) {
+        let fields: Vec<_> = fields.into_iter().filter(|(kind, _)| *kind != PLACES).collect();
         let extension = extension(&fields);
         prop_assert!(extension.len() <= MAX_EXTENSION_BYTES);
         let bytes = [encoded(&hit), extension].concat();
@@ -119,6 +126,7 @@ const HIT: HitRecord<'static> = HitRecord {
     route: 0,
     tracked: true,
     webhooks: 1,
+    webhook_places: &[],
     ch_ua_mobile: None,
     owner: [7; 16],
     address: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
@@ -138,10 +146,10 @@ fn an_extension_ends_with_a_field_and_has_a_bound() {
     for cut in [[1].as_slice(), &[1, 1], &[1, 2, b'd'], &[1, 2, b'd', b'e', 2], &[1, 255]] {
         assert_eq!(with(cut), Err(DecodeError::Fields), "{cut:?}");
     }
-    let longest = [[9, 254].as_slice(), &[0; 254]].concat().repeat(4);
+    let longest = [[200, 254].as_slice(), &[0; 254]].concat().repeat(4);
     assert_eq!(longest.len(), MAX_EXTENSION_BYTES);
     assert_eq!(with(&longest), Ok(()));
-    assert_eq!(with(&[longest, vec![9, 0]].concat()), Err(DecodeError::Length));
+    assert_eq!(with(&[longest, vec![200, 0]].concat()), Err(DecodeError::Length));
 }
 
 #[test]
@@ -152,4 +160,31 @@ fn a_record_is_not_read_in_the_other_layout() {
         HitRecord::decode(RecordLayout::V1, &[in_layout_1(&bytes), vec![200, 0]].concat()),
         Err(DecodeError::Length)
     );
+}
+
+#[test]
+fn webhooks_at_other_places_than_the_first_are_written_behind_the_texts() {
+    let hit = HitRecord { webhooks: 3, webhook_places: &[1, 4, 199], ..HIT };
+    let bytes = encoded(&hit);
+    let plain = encoded(&HitRecord { webhook_places: &[], ..hit });
+    assert_eq!(bytes, [plain.as_slice(), &[PLACES, 3, 1, 4, 199]].concat());
+    assert_eq!(hit.fired_webhooks().collect::<Vec<_>>(), [1, 4, 199]);
+    // Others come before and behind.
+    let among = [plain.as_slice(), &[1, 2], b"de", &[PLACES, 3, 1, 4, 199], &[200, 0]].concat();
+    assert_eq!(HitRecord::decode(RecordLayout::V2, &among), Ok(hit));
+    let first = HitRecord::decode(RecordLayout::V2, &plain).unwrap();
+    assert_eq!(first.fired_webhooks().collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
+fn places_of_another_number_of_webhooks_are_refused() {
+    let with = |webhooks, extension: &[u8]| {
+        let bytes = [encoded(&HitRecord { webhooks, ..HIT }), extension.to_vec()].concat();
+        HitRecord::decode(RecordLayout::V2, &bytes).map(|hit| hit.webhook_places.len())
+    };
+    assert_eq!(with(2, &[PLACES, 2, 4, 5]), Ok(2));
+    assert_eq!(with(2, &[PLACES, 0]), Ok(0));
+    for (webhooks, extension) in [(1, [PLACES, 2, 4, 5].as_slice()), (3, &[PLACES, 2, 4, 5]), (0, &[PLACES, 1, 0])] {
+        assert_eq!(with(webhooks, extension), Err(DecodeError::WebhookPlaces), "{webhooks}");
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::HitBatch;
+use signpost::domain::link::Revision;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
 use signpost::store::{DueDelivery, QuotaClaim, Store};
 
@@ -41,15 +42,15 @@ async fn deliveries_used(store: &Arc<dyn Store>, key: u32) -> u64 {
 pub async fn a_batch_enqueues_its_deliveries_once(ground: &impl Ground) {
     let store = ground.open().await;
     let (first, second, unknown) = (delivery(1, noon(), 0), delivery(1, noon(), 1), delivery(2, noon(), 0));
-    let deliveries = [first, second].map(|id| NewDelivery { id, owner: key_id(7) }).to_vec();
+    let deliveries = [first, second].map(|id| NewDelivery { id, owner: key_id(7), revision: Revision(9) }).to_vec();
     let batch = Arc::new(HitBatch { deliveries, ..batch(0, 1) });
     for _ in 0..2 {
         store.apply_hits(Arc::clone(&batch)).await.unwrap();
     }
-    let new = DeliveryState::new(key_id(7), noon());
+    let new = DeliveryState::new(key_id(7), Revision(9), noon());
     let states = store.delivery_states(vec![second, unknown, first]).await.unwrap();
     assert_eq!(states, [Some(new.clone()), None, Some(new)]);
-    let at_noon = |id| DueDelivery { due_at: noon(), id };
+    let at_noon = |id| DueDelivery { due_at: noon(), id, revision: Revision(9) };
     let mut due_now = due(&store, noon()).await;
     due_now.sort_by_key(|due| due.id.url_index);
     assert_eq!(due_now, [at_noon(first), at_noon(second)]);
@@ -64,32 +65,34 @@ pub async fn due_deliveries_come_by_time_and_go_on_after_a_cursor(ground: &impl 
     // The links' order is not the times' order.
     let ids = [(9, 0), (3, 1), (5, 2), (1, 3), (7, 4)].map(|(link, minutes)| delivery(link, at(minutes), 0));
     enqueue(&store, ids.into_iter().rev()).await;
-    let expected: Vec<_> = ids.iter().map(|id| DueDelivery { due_at: id.hit.at, id: *id }).collect();
+    let expected: Vec<_> =
+        ids.iter().map(|id| DueDelivery { due_at: id.hit.at, id: *id, revision: Revision::FIRST }).collect();
     assert_eq!(due(&store, at(10)).await, expected);
     assert_eq!(due(&store, at(2)).await, expected[..3], "due at that very moment, and nothing later");
     assert_eq!(due(&store, Timestamp(noon().0 - 1)).await, []);
 
     let first = store.due_deliveries(at(10), None, 2).await.unwrap();
-    let second = store.due_deliveries(at(10), Some(first[1].clone()), 2).await.unwrap();
-    let third = store.due_deliveries(at(10), Some(second[1].clone()), 2).await.unwrap();
+    let second = store.due_deliveries(at(10), Some(first[1].place()), 2).await.unwrap();
+    let third = store.due_deliveries(at(10), Some(second[1].place()), 2).await.unwrap();
     assert_eq!([first, second, third].concat(), expected);
-    assert_eq!(store.due_deliveries(at(10), Some(expected[4].clone()), 2).await.unwrap(), []);
-    assert_eq!(store.due_deliveries(at(1), Some(expected[3].clone()), 2).await.unwrap(), [], "a cursor past now");
+    assert_eq!(store.due_deliveries(at(10), Some(expected[4].place()), 2).await.unwrap(), []);
+    assert_eq!(store.due_deliveries(at(1), Some(expected[3].place()), 2).await.unwrap(), [], "a cursor past now");
 }
 
 pub async fn a_retry_moves_the_due_time(ground: &impl Ground) {
     let store = ground.open().await;
     let id = delivery(1, noon(), 0);
-    enqueue(&store, [id]).await;
+    let deliveries = vec![NewDelivery { id, owner: key_id(1), revision: Revision(3) }];
+    store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(0, 1) })).await.unwrap();
     let retry = failed(Some(Duration::from_secs(1)));
     let (tried, retried) = (Timestamp(noon().0 + 250), Timestamp(noon().0 + 1_250));
     settle(&store, id, 1, retry, tried).await;
     assert_eq!(due(&store, Timestamp(retried.0 - 1)).await, []);
     let store = reopened(ground, store).await;
-    assert_eq!(due(&store, retried).await, [DueDelivery { due_at: retried, id }]);
+    assert_eq!(due(&store, retried).await, [DueDelivery { due_at: retried, id, revision: Revision(3) }]);
     let now = state(&store, id).await;
     assert_eq!((now.status, now.attempts, now.next_attempt_at), (DeliveryStatus::Pending, 1, Some(retried)));
-    assert_eq!((now.updated_at, now.created_at), (tried, noon()));
+    assert_eq!((now.updated_at, now.created_at, now.revision), (tried, noon(), Revision(3)));
     assert_eq!((now.response_status, now.error.as_deref()), (Some(500), Some("http 500")));
     settle(&store, id, 2, delivered(), noon().plus(MINUTE)).await;
     assert_eq!(due(&store, noon().plus(MINUTE * 60)).await, []);
@@ -201,7 +204,8 @@ pub async fn deliveries_are_counted_by_owner_and_month(ground: &impl Ground) {
     let store = ground.open().await;
     let ids = [1, 2, 3].map(|n| delivery(n, noon(), 0));
     let owners = [key_id(1), key_id(1), key_id(2)];
-    let deliveries = ids.into_iter().zip(owners).map(|(id, owner)| NewDelivery { id, owner }).collect();
+    let deliveries =
+        ids.into_iter().zip(owners).map(|(id, owner)| NewDelivery { id, owner, revision: Revision::FIRST }).collect();
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(0, 1) })).await.unwrap();
     let (this, next) = (noon().month(), month("2026-12"));
     let claims = ids.into_iter().zip([this, next, this]);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, MAX_LABELS, OTHER_LABEL, Position, ServedCount};
+use signpost::domain::link::Revision;
 use signpost::domain::webhook::NewDelivery;
 use signpost::store::Store;
 
@@ -20,7 +21,7 @@ fn full(from: u64, upto: u64) -> HitBatch {
         days: vec![day(1, noon(), [3, 2, 1])],
         labels: vec![label(1, noon().month(), Dimension::Country, "US", 6)],
         served: vec![served(1, "2026-11", 6)],
-        deliveries: vec![NewDelivery { id: delivery(1, noon(), 0), owner: key_id(1) }],
+        deliveries: vec![NewDelivery { id: delivery(1, noon(), 0), owner: key_id(1), revision: Revision::FIRST }],
         ..batch(from, upto)
     }
 }
@@ -86,7 +87,7 @@ pub async fn a_batch_that_does_not_begin_at_the_cursor_changes_nothing(ground: &
 pub async fn writers_have_cursors_of_their_own_and_their_counts_add_up(ground: &impl Ground) {
     let store = ground.open().await;
     store.apply_hits(Arc::new(full(0, 10))).await.unwrap();
-    let deliveries = vec![NewDelivery { id: delivery(1, noon(), 1), owner: key_id(1) }];
+    let deliveries = vec![NewDelivery { id: delivery(1, noon(), 1), owner: key_id(1), revision: Revision::FIRST }];
     let other = HitBatch { writer: node(2), deliveries, ..full(0, 7) };
     store.apply_hits(Arc::new(other.clone())).await.unwrap();
     store.apply_hits(Arc::new(other)).await.unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use signpost::domain::calendar::Day;
 use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
 use signpost::domain::key::{ApiKey, Tier};
+use signpost::domain::link::Revision;
 use signpost::domain::webhook::NewDelivery;
 use signpost::store::{DeliveryQuery, QuotaClaim, Store};
 
@@ -48,7 +49,7 @@ pub async fn all_that_was_answered_is_there_after_opening_again(ground: &impl Gr
         days: vec![day(1, noon(), [1, 2, 3])],
         labels: vec![label(1, noon().month(), Dimension::City, "Jena, Thuringia, DE", 6)],
         served: vec![ServedCount { key: key_id(1), month: noon().month(), count: 6 }],
-        deliveries: ids.map(|id| NewDelivery { id, owner: key_id(1) }).to_vec(),
+        deliveries: ids.map(|id| NewDelivery { id, owner: key_id(1), revision: Revision::FIRST }).to_vec(),
         ..batch(0, 10)
     };
     store.apply_hits(Arc::new(hits)).await.unwrap();

@@ -1,0 +1,153 @@
+//! A link as redirects need it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ::http::{HeaderValue, StatusCode};
+
+use crate::domain::blocked_hosts::HostList;
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::KeyId;
+use crate::domain::link::{Destination, FiredWebhooks, LinkName, LinkTimes, ShortId, TimeState};
+use crate::store::StoreError;
+
+static PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
+
+/// What a redirect needs of a link, with headers that are made once for each load and shared by all answers.
+#[derive(Clone, Debug)]
+pub struct CachedLink {
+    pub id: ShortId,
+    pub name: LinkName,
+    pub owner: KeyId,
+    /// The link's revision.
+    pub revision: u32,
+    pub tracked: bool,
+    /// Which webhooks a hit fires.
+    pub webhooks: FiredWebhooks,
+    /// The `Location` header.
+    pub location: HeaderValue,
+    pub status: StatusCode,
+    cache_control: HeaderValue,
+    cache_seconds: u32,
+    /// `None` if it leads to its target at any time, as nearly all links do.
+    limits: Option<Box<Limits>>,
+    /// By the clock of [`Freshness`](super::freshness::Freshness): from then on the link has to be loaded again. `None`: it is valid
+    /// until it changes.
+    pub(super) valid_until: Option<u64>,
+    /// Whether workers may keep it in their own caches.
+    pub(super) is_settled: bool,
+}
+
+/// When and whether a link leads to its target.
+#[derive(Clone, Debug)]
+struct Limits {
+    times: LinkTimes,
+    fallback: Option<HeaderValue>,
+    is_fallback_blocked: bool,
+    is_blocked: bool,
+}
+
+/// Where a link leads at an instant.
+#[derive(Clone, Copy, Debug)]
+pub enum Lead<'a> {
+    Target,
+    /// It is not yet active: visitors are answered as if there were no link.
+    Nowhere,
+    /// It is expired: to its own fallback, if it has one.
+    Expired(Option<&'a HeaderValue>),
+    Blocked,
+}
+
+impl CachedLink {
+    /// The link for redirects, where `blocked` has the hosts that no link leads to.
+    pub fn new(link: Destination, blocked: &HostList) -> Result<Self, StoreError> {
+        let Destination {
+            id,
+            name,
+            owner,
+            revision,
+            tracked,
+            webhooks,
+            target,
+            times,
+            fallback,
+            status,
+            cache_seconds,
+            is_blocked,
+        } = link;
+        let unreadable =
+            |error: &dyn std::fmt::Display| StoreError::Corrupt { table: "links", reason: error.to_string() };
+        let header = |text: String| HeaderValue::try_from(text).map_err(|error| unreadable(&error));
+        let is_blocked = is_blocked || blocked.has_host_of(&target);
+        let is_fallback_blocked = fallback.as_deref().is_some_and(|url| blocked.has_host_of(url));
+        let has_limits = is_blocked || fallback.is_some() || times != LinkTimes::default();
+        let fallback = fallback.map(header).transpose()?;
+        let limits = has_limits.then(|| Box::new(Limits { times, fallback, is_fallback_blocked, is_blocked }));
+        Ok(Self {
+            id,
+            name,
+            owner,
+            revision: revision.0,
+            tracked,
+            webhooks,
+            location: header(target)?,
+            status: StatusCode::from_u16(status.code()).map_err(|error| unreadable(&error))?,
+            cache_control: match cache_seconds {
+                0 => PRIVATE_NO_STORE.clone(),
+                seconds => header(format!("private, max-age={seconds}"))?,
+            },
+            cache_seconds,
+            limits,
+            valid_until: None,
+            is_settled: true,
+        })
+    }
+
+    /// Where the link leads at this instant.
+    pub fn lead(&self, at: Timestamp) -> Lead<'_> {
+        let Some(limits) = &self.limits else { return Lead::Target };
+        if limits.is_blocked {
+            return Lead::Blocked;
+        }
+        match limits.times.at(at) {
+            TimeState::Active => Lead::Target,
+            TimeState::Scheduled => Lead::Nowhere,
+            TimeState::Expired if limits.is_fallback_blocked => Lead::Blocked,
+            TimeState::Expired => Lead::Expired(limits.fallback.as_ref()),
+        }
+    }
+
+    /// The `Cache-Control` header of a redirect at this instant: no cache keeps it beyond the link's end.
+    pub fn cache_control(&self, at: Timestamp) -> Cow<'_, HeaderValue> {
+        let end = self.limits.as_ref().and_then(|limits| limits.times.expires_at).filter(|_| self.cache_seconds > 0);
+        let left = end.map(|end| end.0.saturating_sub(at.0) / 1000);
+        match left {
+            Some(left) if left < u64::from(self.cache_seconds) => {
+                let text = format!("private, max-age={left}");
+                Cow::Owned(HeaderValue::try_from(text).unwrap_or_else(|_| PRIVATE_NO_STORE.clone()))
+            }
+            _ => Cow::Borrowed(&self.cache_control),
+        }
+    }
+
+    /// The link as it is kept for a moment, because another node is about to change it.
+    pub(super) fn kept_until(&self, end: u64) -> Self {
+        Self { valid_until: Some(end), is_settled: false, ..self.clone() }
+    }
+
+    /// The weight of an entry: 1, plus 1 for every 256 bytes of its targets.
+    pub(super) fn weight(&self) -> u32 {
+        let fallback = self.limits.as_ref().and_then(|limits| limits.fallback.as_ref());
+        let bytes = self.location.len() + fallback.map_or(0, HeaderValue::len);
+        u32::try_from(1 + bytes / 256).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a worker may keep it in its own cache: its targets have less than 256 bytes, and no other node is about to
+    /// change it.
+    pub(super) fn may_be_near(&self) -> bool {
+        self.is_settled && self.weight() == 1
+    }
+}
+
+/// A link; `None` if the name has no link.
+pub type Entry = Option<Arc<CachedLink>>;

@@ -1,0 +1,258 @@
+//! Names of links that are not the id of their link: slugs, and names that were made again after a deletion.
+//!
+//! A creation takes the name first (`pending`), then writes the link and counts it, and then sets the name to its link
+//! (`live`). A creator that was overtaken finds its claim gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scylla::DeserializeRow;
+use scylla::value::CqlTimestamp;
+use uuid::Uuid;
+
+use super::cluster::Cluster;
+use super::outcome::CqlError;
+use super::session::Pause;
+use crate::domain::calendar::Timestamp;
+use crate::domain::key::KeyId;
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
+use crate::store::StoreError;
+use crate::store::records::columns::{short_id, timestamp, timestamp_from};
+use crate::store::records::corrupt;
+
+/// All names are of one domain.
+const DOMAIN: i8 = 0;
+const TABLE: &str = "link_names";
+
+const PENDING: i8 = 0;
+const LIVE: i8 = 1;
+pub(super) const KEPT: i8 = 2;
+
+/// How long a creation may have a name without a link. Its creator is gone then.
+const PENDING_FOR: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, DeserializeRow)]
+pub struct NameRow {
+    pub link: Option<String>,
+    owner: Option<Uuid>,
+    state: Option<i8>,
+    revision: Option<i64>,
+    claim: Option<Uuid>,
+    since: Option<CqlTimestamp>,
+}
+
+impl NameRow {
+    /// The link that has the name.
+    pub fn live(&self) -> Result<Option<ShortId>, StoreError> {
+        match &self.link {
+            Some(link) if self.state == Some(LIVE) => short_id(TABLE, link).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether no link has the name, and for whom it is kept.
+    pub fn kept_for(&self) -> Option<KeyId> {
+        self.owner.filter(|_| self.state == Some(KEPT)).map(KeyId)
+    }
+
+    /// The revision of the deleted link that had the name.
+    fn last_revision(&self) -> Option<Revision> {
+        self.revision.and_then(|revision| u32::try_from(revision).ok()).map(Revision)
+    }
+}
+
+/// A name that a creation has taken.
+pub struct TakenName {
+    pub name: LinkName,
+    pub owner: KeyId,
+    claim: Uuid,
+    /// The first revision of the link that gets the name.
+    pub revision: Revision,
+    /// For whom the name was kept before, and after which revision.
+    kept: Option<(KeyId, Revision)>,
+}
+
+pub struct CqlLinkNames {
+    cluster: Arc<Cluster>,
+}
+
+impl CqlLinkNames {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster) }
+    }
+
+    pub async fn read(&self, name: &LinkName) -> Result<Option<NameRow>, CqlError> {
+        self.cluster.cql.read_one(&self.cluster.statements.link_name, (DOMAIN, name.as_str())).await
+    }
+
+    /// Takes a name for a link of `owner` that is created now; `None` if another link has it or it is kept for another key.
+    /// `kept` is for whom the name is kept by the row of a deleted link that had it as its id, and after which revision.
+    pub async fn take(
+        &self,
+        name: LinkName,
+        owner: KeyId,
+        now: Timestamp,
+        kept: Option<(KeyId, Revision)>,
+    ) -> Result<Option<TakenName>, StoreError> {
+        let claim = Uuid::new_v4();
+        let mut pause = Pause::within(self.cluster.cql.patience());
+        loop {
+            let row = self.read_settled(&name).await?;
+            let before = match &row {
+                None if kept.is_some_and(|(keeper, _)| keeper != owner) => return Ok(None),
+                None => kept,
+                Some(row) if row.state == Some(LIVE) => return Ok(None),
+                Some(row) if row.state == Some(KEPT) => {
+                    let (Some(keeper), Some(last)) = (row.kept_for(), row.last_revision()) else {
+                        return Err(corrupt(TABLE, &"a kept name without its keeper"));
+                    };
+                    if keeper != owner {
+                        return Ok(None);
+                    }
+                    Some((keeper, last))
+                }
+                // Another creation has it: soon it is settled, or its creator is gone.
+                Some(row) if !is_abandoned(row, now) => {
+                    if pause.wait().await.is_break() {
+                        return Err(StoreError::Unavailable("another creation of this name is under way".into()));
+                    }
+                    continue;
+                }
+                Some(row) => row.last_revision().and_then(|last| Some((KeyId(row.owner?), last))),
+            };
+            let last = before.map(|(_, last)| i64::from(last.0));
+            if self.claim(&name, owner, now, claim, last, row.as_ref()).await? {
+                let revision = before.map_or(Revision::FIRST, |(_, last)| last.next());
+                return Ok(Some(TakenName { name, owner, claim, revision, kept: before }));
+            }
+        }
+    }
+
+    /// Returns whether the name is ours now.
+    async fn claim(
+        &self,
+        name: &LinkName,
+        owner: KeyId,
+        now: Timestamp,
+        claim: Uuid,
+        last: Option<i64>,
+        row: Option<&NameRow>,
+    ) -> Result<bool, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let attempt = || async {
+            let (name, since) = (name.as_str(), timestamp(now));
+            match row {
+                None => cql.lwt(&statements.take_link_name, (DOMAIN, name, owner.0, PENDING, last, claim, since)).await,
+                Some(row) => {
+                    let values = (owner.0, PENDING, last, claim, since, DOMAIN, name, row.claim);
+                    cql.lwt(&statements.retake_link_name, values).await
+                }
+            }
+        };
+        Ok(cql.settled(attempt, || self.settle(name, claim, row.and_then(|row| row.claim))).await?)
+    }
+
+    /// Sets a name to its link; `false` if the creator was overtaken.
+    pub async fn set_live(&self, taken: &TakenName, id: ShortId) -> Result<bool, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let next = Uuid::new_v4();
+        let values = (id.as_str(), taken.owner.0, LIVE, i64::from(taken.revision.0), next);
+        let (link, owner, state, revision, next_claim) = values;
+        let attempt = || {
+            let values = (link, owner, state, revision, next_claim, DOMAIN, taken.name.as_str(), taken.claim);
+            cql.lwt(&statements.set_link_name, values)
+        };
+        Ok(cql.settled(attempt, || self.settle(&taken.name, next, Some(taken.claim))).await?)
+    }
+
+    /// Gives a name back, because its link was not created.
+    pub async fn free(&self, taken: &TakenName) -> Result<(), StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let (name, claim) = (taken.name.as_str(), taken.claim);
+        let done = match taken.kept {
+            // After its claim is gone, the statement changes nothing more.
+            None => self.cluster.until_closed(|| cql.lwt(&statements.free_link_name, (DOMAIN, name, claim))).await,
+            Some((keeper, last)) => {
+                let next = Uuid::new_v4();
+                let values = (None::<&str>, keeper.0, KEPT, i64::from(last.0), next, DOMAIN, name, claim);
+                self.cluster.until_closed(|| cql.lwt(&statements.set_link_name, values)).await
+            }
+        };
+        done.map(drop)
+    }
+
+    /// Keeps the name of a link that is deleted for its owner.
+    pub async fn keep(&self, name: &LinkName, id: ShortId, owner: KeyId, last: Revision) -> Result<(), StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        loop {
+            let Some(row) = self.read_settled(name).await? else { return Ok(()) };
+            if row.live()? != Some(id) {
+                return Ok(());
+            }
+            let next = Uuid::new_v4();
+            let values = (None::<&str>, owner.0, KEPT, i64::from(last.0), next, DOMAIN, name.as_str(), row.claim);
+            let attempt = || cql.lwt(&statements.set_link_name, values);
+            if cql.settled(attempt, || self.settle(name, next, row.claim)).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Keeps a name for another key; `false` if it is not kept.
+    pub async fn keep_for(&self, name: &LinkName, to: KeyId) -> Result<bool, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let row = self.read_settled(name).await?;
+        let Some((row, last)) = row.filter(|row| row.kept_for().is_some()).and_then(|row| {
+            let last = row.last_revision()?;
+            Some((row, last))
+        }) else {
+            return Ok(false);
+        };
+        let next = Uuid::new_v4();
+        let values = (None::<&str>, to.0, KEPT, i64::from(last.0), next, DOMAIN, name.as_str(), row.claim);
+        let attempt = || cql.lwt(&statements.set_link_name, values);
+        Ok(cql.settled(attempt, || self.settle(name, next, row.claim)).await?)
+    }
+
+    /// Writes the name of an imported link; `false` if the name has another row.
+    pub async fn import_live(&self, name: &LinkName, link: &Link, claim: Uuid) -> Result<bool, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let revision = i64::from(link.revision.0);
+        let values = (DOMAIN, name.as_str(), link.id.as_str(), link.owner.0, LIVE, revision, claim);
+        let attempt = || cql.lwt(&statements.import_link_name, values);
+        Ok(cql.settled(attempt, || self.settle(name, claim, None)).await?)
+    }
+
+    /// Writes a kept name of an import; `false` if the name has another row.
+    pub async fn import_kept(&self, name: &LinkName, owner: KeyId, last: Revision) -> Result<bool, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let revision = i64::from(last.0);
+        // The same at every attempt: a kept name has no claim of its own.
+        let claim = owner.0;
+        let values = (DOMAIN, name.as_str(), None::<&str>, owner.0, KEPT, revision, claim);
+        let attempt = || cql.lwt(&statements.import_link_name, values);
+        Ok(cql.settled(attempt, || self.settle(name, claim, None)).await?)
+    }
+
+    async fn read_settled(&self, name: &LinkName) -> Result<Option<NameRow>, CqlError> {
+        let statement = &self.cluster.statements.link_name_settled;
+        self.cluster.cql.read_one(statement, (DOMAIN, name.as_str())).await
+    }
+
+    /// Whether the row has our claim; `None` if it has the one before.
+    async fn settle(&self, name: &LinkName, ours: Uuid, before: Option<Uuid>) -> Result<Option<bool>, CqlError> {
+        let now = self.read_settled(name).await?.and_then(|row| row.claim);
+        Ok(if now == Some(ours) {
+            Some(true)
+        } else if now == before {
+            None
+        } else {
+            Some(false)
+        })
+    }
+}
+
+/// Whether the creation that has a name is so old that its creator is gone.
+fn is_abandoned(row: &NameRow, now: Timestamp) -> bool {
+    row.since.is_none_or(|since| timestamp_from(since).plus(PENDING_FOR) < now)
+}

@@ -1,0 +1,194 @@
+//! Links by the time of their expiry or deletion. A row counts only as far as the link says the same.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use scylla::value::CqlTimestamp;
+
+use super::cluster::Cluster;
+use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
+use crate::store::records::columns::{day as day_column, day_from, short_id, timestamp, timestamp_from};
+use crate::store::records::corrupt;
+use crate::store::{ExpiredLink, StoreError};
+
+const TABLE: &str = "link_times";
+
+/// The kind of the rows of deleted links.
+pub(super) const DELETION: i8 = 1;
+
+/// Parts of a day, so that no partition is large.
+const PARTS: i8 = 16;
+/// Deleted links whose counts are removed in one call.
+const REMOVED_AT_ONCE: usize = 100;
+/// Later than every position of a journal, so that hits that are counted late are removed too.
+const AFTER_ALL_HITS: i64 = i64::MAX - 1;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Expiry,
+    Deletion,
+}
+
+impl Kind {
+    fn number(self) -> i8 {
+        match self {
+            Self::Expiry => 0,
+            Self::Deletion => DELETION,
+        }
+    }
+}
+
+pub struct LinkTimesTable {
+    cluster: Arc<Cluster>,
+}
+
+/// Links of one part of a day, in order.
+type TimeRow = (CqlTimestamp, String, Option<String>);
+
+impl LinkTimesTable {
+    pub fn new(cluster: &Arc<Cluster>) -> Self {
+        Self { cluster: Arc::clone(cluster) }
+    }
+
+    /// Notes the expiry of a link, if it has one.
+    pub async fn put_expiry(&self, link: &Link) -> Result<(), StoreError> {
+        match link.options.expires_at {
+            Some(at) => self.put(Kind::Expiry, at, link).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the deletion of a link, at its `updated_at`.
+    pub async fn put_deletion(&self, link: &Link) -> Result<(), StoreError> {
+        self.put(Kind::Deletion, link.updated_at, link).await
+    }
+
+    /// Removes the expiry that a link had before it got this revision.
+    pub async fn drop_expiry(&self, old: &Link, revision: Revision) -> Result<(), StoreError> {
+        match old.options.expires_at {
+            Some(at) => self.drop_row(Kind::Expiry, at, old.id, revision).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the deletion of a link of an import.
+    pub async fn import_deletion(&self, id: ShortId, at: Timestamp) -> Result<(), StoreError> {
+        self.put_row(Kind::Deletion, at, (id, id.into()), Revision::FIRST).await
+    }
+
+    async fn put(&self, kind: Kind, at: Timestamp, link: &Link) -> Result<(), StoreError> {
+        self.put_row(kind, at, (link.id, link.name()), link.revision).await
+    }
+
+    async fn put_row(
+        &self,
+        kind: Kind,
+        at: Timestamp,
+        (id, name): (ShortId, LinkName),
+        revision: Revision,
+    ) -> Result<(), StoreError> {
+        let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
+        let day = day_column(at.day());
+        cql.write(&statements.put_link_time_day, (kind.number(), day)).await?;
+        let revision = i64::from(revision.0);
+        let values = (kind.number(), day, part_of(id), timestamp(at), id.as_str(), name.as_str(), revision);
+        Ok(cql.write(&statements.put_link_time, values).await?)
+    }
+
+    async fn drop_row(&self, kind: Kind, at: Timestamp, id: ShortId, revision: Revision) -> Result<(), StoreError> {
+        let values =
+            (i64::from(revision.0), kind.number(), day_column(at.day()), part_of(id), timestamp(at), id.as_str());
+        Ok(self.cluster.cql.write(&self.cluster.statements.drop_link_time, values).await?)
+    }
+
+    /// Links that expired before `before`, after `after`.
+    pub async fn expired(
+        &self,
+        before: Timestamp,
+        after: Option<ExpiredLink>,
+        limit: usize,
+    ) -> Result<Vec<ExpiredLink>, StoreError> {
+        let after = after.map(|after| (after.expires_at, after.id));
+        let rows = self.list(Kind::Expiry, before, after, limit).await?;
+        Ok(rows.into_iter().map(|(expires_at, id, name)| ExpiredLink { expires_at, id, name }).collect())
+    }
+
+    async fn list(
+        &self,
+        kind: Kind,
+        before: Timestamp,
+        after: Option<(Timestamp, ShortId)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, ShortId, LinkName)>, StoreError> {
+        let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
+        let first = after.map_or(Day(0), |(at, _)| at.day());
+        let values = (kind.number(), day_column(first), day_column(before.day()));
+        let days: Vec<(i32,)> = cql.read(&statements.link_time_days, values).await?;
+        let mut found = Vec::new();
+        for (day,) in days {
+            let mut of_day = self.list_day(kind, day_from(day), before, after, limit).await?;
+            of_day.sort_unstable_by_key(|(at, id, _)| (*at, *id));
+            found.append(&mut of_day);
+            if found.len() >= limit {
+                break;
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn list_day(
+        &self,
+        kind: Kind,
+        day: Day,
+        before: Timestamp,
+        after: Option<(Timestamp, ShortId)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, ShortId, LinkName)>, StoreError> {
+        let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
+        let (from, from_id) = after.map_or((Timestamp(0), String::new()), |(at, id)| (at, id.to_string()));
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        let of_part = |part: i8| {
+            let from_id = from_id.clone();
+            async move {
+                let key = (kind.number(), day_column(day), part);
+                let values = (key.0, key.1, key.2, timestamp(from), from_id, timestamp(before), "", limit);
+                cql.read::<TimeRow>(&statements.link_times, values).await
+            }
+        };
+        let parts: Vec<Vec<TimeRow>> = stream::iter((0..PARTS).map(of_part)).buffered(4).try_collect().await?;
+        let rows = parts.into_iter().flatten();
+        rows.map(|(at, link, name)| {
+            let name = name.as_deref().and_then(LinkName::parse).ok_or_else(|| corrupt(TABLE, &"not a name"))?;
+            Ok((timestamp_from(at), short_id(TABLE, &link)?, name))
+        })
+        .collect()
+    }
+
+    /// Removes what is counted of some links that were deleted before `before`; `false` when none is left.
+    pub async fn remove_counts(&self, before: Timestamp) -> Result<bool, StoreError> {
+        let deleted = self.list(Kind::Deletion, before, None, REMOVED_AT_ONCE).await?;
+        for (at, id, _) in &deleted {
+            self.remove_counts_of(*id).await?;
+            self.drop_row(Kind::Deletion, *at, *id, Revision(u32::MAX)).await?;
+        }
+        Ok(!deleted.is_empty())
+    }
+
+    async fn remove_counts_of(&self, id: ShortId) -> Result<(), StoreError> {
+        let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
+        let months: Vec<(i32,)> = cql.read(&statements.months_of_link, (id.as_str(),)).await?;
+        for (month,) in months {
+            cql.write(&statements.drop_labels_of_link, (AFTER_ALL_HITS, id.as_str(), month)).await?;
+        }
+        cql.write(&statements.drop_months_of_link, (AFTER_ALL_HITS, id.as_str())).await?;
+        Ok(cql.write(&statements.drop_days_of_link, (AFTER_ALL_HITS, id.as_str())).await?)
+    }
+}
+
+/// The part of a day that has a link.
+fn part_of(id: ShortId) -> i8 {
+    let sum = id.0.iter().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
+    i8::try_from(sum % 16).unwrap_or(0)
+}
