@@ -27,6 +27,8 @@ pub struct CachedLink {
     /// The `Location` header.
     pub location: HeaderValue,
     pub status: StatusCode,
+    /// Whether `/{short_id}+` shows the target.
+    pub has_preview: bool,
     cache_control: HeaderValue,
     cache_seconds: u32,
     /// `None` if it leads to its target at any time, as nearly all links do.
@@ -74,6 +76,7 @@ impl CachedLink {
             status,
             cache_seconds,
             is_blocked,
+            has_preview,
         } = link;
         let unreadable =
             |error: &dyn std::fmt::Display| StoreError::Corrupt { table: "links", reason: error.to_string() };
@@ -97,6 +100,7 @@ impl CachedLink {
                 seconds => header(format!("private, max-age={seconds}"))?,
             },
             cache_seconds,
+            has_preview,
             limits,
             valid_until: None,
             is_settled: true,

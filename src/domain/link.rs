@@ -193,6 +193,8 @@ pub struct Destination {
     pub status: RedirectStatus,
     pub cache_seconds: u32,
     pub is_blocked: bool,
+    /// Whether `/{short_id}+` shows the target.
+    pub has_preview: bool,
 }
 
 impl From<&Link> for Destination {
@@ -211,6 +213,7 @@ impl From<&Link> for Destination {
             status: options.redirect_status,
             cache_seconds: options.cache_seconds,
             is_blocked: link.block_reason.is_some(),
+            has_preview: options.preview,
         }
     }
 }

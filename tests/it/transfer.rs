@@ -330,9 +330,9 @@ async fn a_file_that_is_cut_or_changed_is_refused_before_anything_is_written() {
         let refused = import(&sink, &ground.file()).await;
         assert!(matches!(refused, Err(TransferError::Damaged { .. })), "{refused:?}");
     }
-    fs::write(ground.file(), text.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
+    fs::write(ground.file(), text.replacen("\"format\":2", "\"format\":3", 1)).unwrap();
     let refused = import(&sink, &ground.file()).await;
-    assert!(matches!(refused, Err(TransferError::OtherFormat { found: 2, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(TransferError::OtherFormat { found: 3, .. })), "{refused:?}");
     assert_eq!(all(&sink).await, Vec::<String>::new());
 }
 

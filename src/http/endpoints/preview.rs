@@ -100,17 +100,17 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
         Some(entry) => entry,
         None => api.redirects.load(&name).await?,
     };
-    let cached = known.ok_or_else(Problem::no_such_link)?;
-    match cached.lead(api.clock.now()) {
+    let link = known.filter(|link| link.has_preview).ok_or_else(Problem::no_such_link)?;
+    match link.lead(api.clock.now()) {
         Lead::Target => {}
         Lead::Nowhere => return Err(Problem::no_such_link()),
         Lead::Expired(_) => return Err(Problem::link_expired()),
         Lead::Blocked => return Err(Problem::link_blocked()),
     }
-    // Redirects need neither the title nor whether there is a preview.
-    let link = api.links.find(name).await?.filter(|link| link.options.preview).ok_or_else(Problem::no_such_link)?;
-    let target = link.target.as_str();
-    let title = link.options.title.as_deref();
+    let target = link.location.to_str().map_err(|_| Problem::internal())?;
+    // Redirects need no title, so it is not in memory. Without the store, the page has none.
+    let stored = api.links.find(name).await.ok().flatten().filter(|stored| stored.revision.0 == link.revision);
+    let title = stored.as_ref().and_then(|link| link.options.title.as_deref());
     let short_url = api.base_url.short_url(name);
     let mut response = if prefers_html(&head.headers) {
         let qr = qr_code(&short_url)?;

@@ -23,6 +23,8 @@ const EDITS_KEPT: usize = 16;
 /// What an LWT on a link is based on.
 #[derive(DeserializeRow)]
 struct EditsRow {
+    /// `None` for a deleted link.
+    owner: Option<Uuid>,
     revision: Option<i64>,
     edits: Option<Vec<Uuid>>,
 }
@@ -30,6 +32,11 @@ struct EditsRow {
 impl EditsRow {
     fn edits(&self) -> &[Uuid] {
         self.edits.as_deref().unwrap_or_default()
+    }
+
+    /// Whether a link that is not deleted has this revision. Links of 0.1.0 have none in their rows.
+    fn is_of(&self, revision: Revision) -> bool {
+        self.owner.is_some() && self.revision.unwrap_or(i64::from(Revision::FIRST.0)) == i64::from(revision.0)
     }
 
     /// The claims after a change with this claim.
@@ -68,9 +75,9 @@ impl CqlLinks {
         };
         let old = self.read_by_id(link.id).await?.filter(|old| old.revision == before && old.owner == link.owner);
         let old = old.ok_or(UpdateLinkError::Conflict)?;
-        let Some(row) = self.edits_row(link.id).await.map_err(StoreError::from)? else {
-            return Err(UpdateLinkError::Conflict);
-        };
+        let row = self.edits_row(link.id).await.map_err(StoreError::from)?;
+        // It may have been changed since it was read above.
+        let row = row.filter(|row| row.is_of(before)).ok_or(UpdateLinkError::Conflict)?;
         self.keep_revision(&old, change).await?;
         match change {
             Change::Update => self.times.put_expiry(link).await?,
@@ -106,7 +113,7 @@ impl CqlLinks {
             if now.edits().contains(&claim) {
                 return Ok(Some(true));
             }
-            if now.revision == before {
+            if now.revision == before && now.owner.is_some() {
                 return Ok(None);
             }
             let behind = now.revision.unwrap_or(1) - before.unwrap_or(1);
@@ -141,7 +148,7 @@ impl CqlLinks {
     async fn clean_up(&self, old: &Link, link: &Link, change: Change) -> Result<(), StoreError> {
         if change == Change::Delete {
             self.times.drop_expiry(old, old.revision.next()).await?;
-            return self.names.keep(&old.name(), link.id, link.owner, old.revision.next()).await;
+            return self.names.keep(&old.name(), link.id, link.owner, old.revision).await;
         }
         if old.options.expires_at != link.options.expires_at {
             self.times.drop_expiry(old, link.revision).await?;

@@ -180,11 +180,9 @@ impl CqlLinks {
         match self.make_and_count(&link, limit, is_awaited).await {
             Ok(count) => self.name_it(&link, &taken).await.map(|()| count),
             Err(error) => {
+                // If it is `NameTaken`, the generated id is taken: the caller draws another one.
                 self.names.free(&taken).await?;
-                // The generated id is taken, not the name.
-                let is_id = matches!(error, CreateLinkError::NameTaken);
-                let again = || StoreError::Unavailable("the generated id is taken".into()).into();
-                Err(if is_id { again() } else { error })
+                Err(error)
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Every statement, prepared once, with its kind.
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, try_join_all};
 use scylla::errors::PrepareError;
 use scylla::statement::prepared::PreparedStatement;
 
@@ -14,10 +16,13 @@ macro_rules! statements {
         }
 
         impl Statements {
-            /// Prepares them all, at once.
+            /// Prepares them all, at once. The futures are in memory of their own: together they would be too large for
+            /// a thread's stack.
             pub async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(StatementKind::$kind, $text),)*)?;
-                Ok(Self { $($name,)* })
+                let preparing: Vec<BoxFuture<'_, _>> = vec![$(cql.prepare(StatementKind::$kind, $text).boxed(),)*];
+                let mut prepared = try_join_all(preparing).await?.into_iter();
+                // There are as many as fields.
+                Ok(Self { $($name: prepared.next().ok_or(PrepareError::PreparedStatementIdsMismatch)?,)* })
             }
         }
     };
@@ -37,7 +42,7 @@ statements! {
     // Not the row: it blocks a late insert of the same link.
     Lwt drop_link: format!("DELETE {} FROM links WHERE id = ? IF claim = ?", LinkRow::VALUES);
     SettlingRead link_remains: "SELECT owner, kept_for, revision FROM links WHERE id = ?";
-    SettlingRead link_edits: "SELECT revision, edits FROM links WHERE id = ?";
+    SettlingRead link_edits: "SELECT owner, revision, edits FROM links WHERE id = ?";
     Lwt change_link: ChangedLinkRow::update();
     Lwt keep_link_for: "UPDATE links SET kept_for = ? WHERE id = ? IF kept_for = ?";
     Read link_name: "SELECT link, owner, state, revision, claim, since FROM link_names WHERE domain = ? AND name = ?";

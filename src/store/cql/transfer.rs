@@ -5,7 +5,8 @@
 mod links;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use scylla::deserialize::row::{ColumnIterator, DeserializeRow};
 use scylla::deserialize::value::DeserializeValue;
 use scylla::deserialize::{DeserializationError, TypeCheckError};
@@ -57,8 +58,10 @@ macro_rules! scans {
 
         impl Scans {
             async fn prepare(cql: &Cql) -> Result<Self, PrepareError> {
-                let ($($name,)*) = futures_util::try_join!($(cql.prepare(kind_of($text.as_ref()), $text),)*)?;
-                Ok(Self { $($name,)* })
+                let preparing: Vec<BoxFuture<'_, _>> = vec![$(cql.prepare(kind_of($text.as_ref()), $text).boxed(),)*];
+                let mut prepared = try_join_all(preparing).await?.into_iter();
+                // There are as many as fields.
+                Ok(Self { $($name: prepared.next().ok_or(PrepareError::PreparedStatementIdsMismatch)?,)* })
             }
         }
     };

@@ -327,6 +327,7 @@ pub(super) mod tests {
             status: RedirectStatus::default(),
             cache_seconds: 0,
             is_blocked: false,
+            has_preview: true,
         }
     }
 

@@ -250,12 +250,14 @@ impl LinkTable {
         }
     }
 
-    /// The link as it was at a revision, if that is kept or current.
-    pub fn at(&self, from: &impl RowReader, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
-        match self.read(from, &id.0)?.filter(|link| link.revision == revision) {
-            Some(current) => Ok(Some(current)),
-            None => self.revisions.get(from, id, revision),
+    /// The link as it was at a revision, if that is kept or current. One look-up for all but the longest links, if it is
+    /// current.
+    pub fn get_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
+        if let Some(current) = self.get_by_id(id)?.filter(|link| link.revision == revision) {
+            return Ok(Some(current));
         }
+        // A change writes the revision before together with the link.
+        self.revisions.get(&self.database.snapshot(), id, revision)
     }
 
     /// Reads the link at a row key.

@@ -7,13 +7,22 @@ use tokio::sync::oneshot;
 
 use super::readers::{LOOK_UP_THREADS, ThreadPool};
 use super::tables::EmbeddedTables;
-use crate::domain::link::{Link, LinkName};
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::store::StoreError;
 
 /// Waiting look-ups for each reader before another reader is started.
 const FOR_EACH_READER: usize = 16;
 
 type FoundLink = Result<Option<Link>, StoreError>;
+
+/// What is looked up.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkKey {
+    /// The link with this name.
+    Name(LinkName),
+    /// A link as it was at a revision.
+    Revision(ShortId, Revision),
+}
 
 /// The waiting look-ups, and the readers at work.
 #[derive(Clone)]
@@ -24,7 +33,7 @@ pub struct LookUps {
 
 #[derive(Default)]
 struct LookUpQueue {
-    waiting: Vec<(LinkName, oneshot::Sender<FoundLink>)>,
+    waiting: Vec<(LinkKey, oneshot::Sender<FoundLink>)>,
     readers: usize,
 }
 
@@ -34,11 +43,11 @@ impl LookUps {
     }
 
     /// Looks a link up on a reading thread.
-    pub async fn link(&self, tables: Arc<EmbeddedTables>, name: LinkName) -> FoundLink {
+    pub async fn link(&self, tables: Arc<EmbeddedTables>, key: LinkKey) -> FoundLink {
         let (sender, answer) = oneshot::channel();
         let needs_reader = {
             let mut queue = self.queue();
-            queue.waiting.push((name, sender));
+            queue.waiting.push((key, sender));
             let needs_reader = queue.readers < LOOK_UP_THREADS && queue.waiting.len() > queue.readers * FOR_EACH_READER;
             queue.readers += usize::from(needs_reader);
             needs_reader
@@ -85,16 +94,20 @@ struct LookUpReader {
 impl LookUpReader {
     fn read(mut self, tables: &EmbeddedTables) {
         while let Some(share) = self.next() {
-            for (name, caller) in share {
+            for (key, caller) in share {
+                let found = match key {
+                    LinkKey::Name(name) => tables.links.get(&name),
+                    LinkKey::Revision(id, revision) => tables.links.get_at(id, revision),
+                };
                 // A cancelled caller needs no answer.
-                let _ = caller.send(tables.links.get(&name));
+                let _ = caller.send(found);
             }
         }
     }
 
     /// This reader's share of the waiting look-ups, the oldest first. `None` when none waits: the reader has ended
     /// then.
-    fn next(&mut self) -> Option<Vec<(LinkName, oneshot::Sender<FoundLink>)>> {
+    fn next(&mut self) -> Option<Vec<(LinkKey, oneshot::Sender<FoundLink>)>> {
         let mut queue = self.look_ups.queue();
         if queue.waiting.is_empty() {
             queue.readers -= 1;
@@ -133,7 +146,7 @@ mod tests {
         let tables = Arc::new(EmbeddedTables::open(&directory.path().join("store")).0);
         let readers = Readers::start().unwrap();
         let look_ups = LookUps::new(readers.look_ups().clone());
-        let name = LinkName::parse("Abc1234").unwrap();
+        let name = LinkKey::Name(LinkName::parse("Abc1234").unwrap());
         let mut first = Box::pin(look_ups.link(Arc::clone(&tables), name));
         assert!(futures_util::poll!(&mut first).is_pending());
         let mut second = Box::pin(look_ups.link(tables, name));

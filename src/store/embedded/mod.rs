@@ -49,7 +49,7 @@ use self::delivery_lists::DeliveryListPage;
 use self::engine::Gone;
 pub use self::engine::Opened;
 use self::known_links::KnownLinks;
-use self::look_ups::LookUps;
+use self::look_ups::{LinkKey, LookUps};
 use self::readers::Readers;
 use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
@@ -193,11 +193,12 @@ impl LinkStore for EmbeddedStore {
 
     async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
         let tables = self.with_open(|open| Arc::clone(&open.tables))?;
-        self.look_ups.link(tables, name).await
+        self.look_ups.link(tables, LinkKey::Name(name)).await
     }
 
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
-        self.read(move |tables, snapshot| tables.links.at(snapshot, id, revision)).await
+        let tables = self.with_open(|open| Arc::clone(&open.tables))?;
+        self.look_ups.link(tables, LinkKey::Revision(id, revision)).await
     }
 
     async fn update_link(&self, link: Link) -> Result<(), UpdateLinkError> {

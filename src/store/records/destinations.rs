@@ -3,7 +3,8 @@
 //! ```text
 //! 0   checksum of all behind it (CRC-32)
 //! 4   length of the record
-//! 6   flags: 1 tracked, 2 blocked, 4 slug, 8 places of webhooks, 16 options
+//! 6   flags: 1 tracked, 2 blocked, 4 slug, 8 places of webhooks, 16 options,
+//!     32 no preview
 //! 7   number of webhooks
 //! 8   owner
 //! 24  id
@@ -33,6 +34,7 @@ const BLOCKED: u8 = 2;
 const SLUG: u8 = 4;
 const PLACES: u8 = 8;
 const OPTIONS: u8 = 16;
+const NO_PREVIEW: u8 = 32;
 
 /// Stands for a time that the link does not have.
 const NO_TIME: u64 = u64::MAX;
@@ -52,6 +54,7 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
         status,
         cache_seconds,
         is_blocked,
+        has_preview,
     } = link;
     let slug = (*name != LinkName::from(*id)).then(|| name.as_bytes());
     let has_options = *times != LinkTimes::default()
@@ -63,7 +66,8 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
         | flag(BLOCKED, *is_blocked)
         | flag(SLUG, slug.is_some())
         | flag(PLACES, webhooks.places().is_some())
-        | flag(OPTIONS, has_options);
+        | flag(OPTIONS, has_options)
+        | flag(NO_PREVIEW, !has_preview);
     let mut content = Vec::with_capacity(HEAD_BYTES + target.len());
     content.extend([0, 0, flags, webhooks.count()]);
     content.extend(owner.0.as_bytes());
@@ -134,6 +138,7 @@ pub fn decode(name: &LinkName, bytes: &[u8]) -> Option<Destination> {
         status: RedirectStatus::default(),
         cache_seconds: 0,
         is_blocked: has(BLOCKED),
+        has_preview: !has(NO_PREVIEW),
     };
     if has(OPTIONS) {
         let [not_before, expires_at] = [from.time()?, from.time()?];
@@ -191,6 +196,7 @@ mod tests {
             status: RedirectStatus::default(),
             cache_seconds: 0,
             is_blocked: false,
+            has_preview: true,
         }
     }
 
@@ -205,6 +211,7 @@ mod tests {
             status: RedirectStatus::PermanentRedirect,
             cache_seconds: 60,
             is_blocked: true,
+            has_preview: false,
             ..link("https://example.com/a")
         }
     }

@@ -84,13 +84,13 @@ async fn redirects_are_counted_by_outcome_and_by_where_their_links_were_found() 
             anonymous.get(&format!("/{link}")).await.expect(status);
         }
         anonymous.head(&format!("/{link}")).await.expect(302);
-        // Through the dispatcher, and no short id at all.
+        // The second is no name of a link, and goes through the dispatcher.
         anonymous.get("/zzzzzzz").await.expect(404);
-        anonymous.get("/not-a-short-id").await.expect(404);
+        anonymous.get("/not.a.name").await.expect(404);
         // An escaped id is found by the routes.
         anonymous.get(&format!("/%{:02x}{}", link.as_bytes()[0], &link[1..])).await.expect(302);
         anonymous.get(&format!("/{link}")).await.expect(429);
-        anonymous.get("/not-a-short-id").await.expect(429);
+        anonymous.get("/not.a.name").await.expect(429);
     });
     assert_eq!(grown.await, [5.0, 1.0, 2.0, 1.0, 4.0, 1.0, 8.0, 5.0, 4.0, 2.0, 4.0, 1.0]);
     eventually("hits are counted", SOON, async || {

@@ -314,7 +314,7 @@ async fn unknown_links_lead_to_their_fallback_and_are_no_hits() {
     for (name, expected) in [
         ("signpost_journal_hits_appended_total", 1),
         ("signpost_redirects_total{outcome=\"found\"}", 1),
-        ("signpost_redirects_total{outcome=\"not_found\"}", 8),
+        ("signpost_redirects_total{outcome=\"not_found\"}", 12),
         ("signpost_http_requests_total{route=\"/{short_id}\",status=\"3xx\"}", 17),
         ("signpost_http_requests_total{route=\"/{short_id}\",status=\"4xx\"}", 0),
     ] {

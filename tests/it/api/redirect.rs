@@ -129,8 +129,8 @@ async fn without_its_store_the_service_answers_from_cache_and_says_503_for_the_r
     let unavailable = server.anonymous().get("/zzzzzzz").await.expect(503);
     unavailable.problem("unavailable");
     assert!(unavailable.header("retry-after").parse::<u32>().unwrap() > 0);
-    // What can't be an id needs no store to be unknown.
-    for path in ["/short", "/eightchr", "/a-b-c-d", "/a_b_c_d", "/favicon.png"] {
+    // What can't be a name needs no store to be unknown.
+    for path in ["/-short", "/short-", "/a.b.c.d", "/%C3%A4", "/favicon.png", &format!("/{}", "x".repeat(65))] {
         server.anonymous().get(path).await.expect(404).problem("not-found");
     }
     server.anonymous().get(&format!("/{id}")).await.expect(302);
