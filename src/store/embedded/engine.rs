@@ -263,6 +263,19 @@ mod tests {
     }
 
     #[test]
+    fn a_store_of_an_earlier_layout_has_this_one_from_its_first_use_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        for written in 1..=LAYOUT {
+            let engine = Engine::open(&path, 1 << 20).unwrap().0;
+            engine.keyspaces.meta.insert(row_keys::LAYOUT, [written]).unwrap();
+            drop(engine);
+            let engine = Engine::open(&path, 1 << 20).unwrap().0;
+            assert_eq!(engine.keyspaces.meta.get(row_keys::LAYOUT).unwrap().as_deref(), Some(&[LAYOUT][..]));
+        }
+    }
+
+    #[test]
     fn a_store_of_a_later_layout_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store");

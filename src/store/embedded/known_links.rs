@@ -376,6 +376,47 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_changed_link_is_looked_up_until_its_new_record_is_placed() {
+        let directory = tempfile::tempdir().unwrap();
+        let known = known(directory.path(), 100, 2);
+        let is_read = reads_without_waiting(directory.path());
+        let [first, other] = [destination(1), destination(0)];
+        assert_eq!(known.get(&first.name), Some(first.clone()).filter(|_| is_read));
+        known.look_up(&first.name);
+        assert!(known.get(&first.name).is_none() && !known.lacks(&first.name));
+        // What was read from the store meanwhile is older.
+        let read = destinations::encode(&first).map(|record| NewDestination { name: first.name, record });
+        known.place_stored(&[read.unwrap()]);
+        assert_eq!(known.get(&first.name), None);
+        assert!(known.insert_stored(&first.name, Some(&first)).is_none());
+        let second = Destination { revision: Revision(2), target: "https://example.com/other".into(), ..first };
+        known.place(&[known.insert(&second).unwrap()]);
+        assert_eq!(known.get(&second.name), Some(second).filter(|_| is_read));
+        assert_eq!(known.get(&other.name), Some(other).filter(|_| is_read));
+    }
+
+    #[test]
+    fn an_index_of_which_most_records_were_replaced_is_not_saved() {
+        let directory = tempfile::tempdir().unwrap();
+        let known = known(directory.path(), MIN_SAVED_IDS, MIN_SAVED_IDS);
+        let changed = |number| Destination { revision: Revision(2), ..destination(number) };
+        let change = |numbers: std::ops::Range<u64>| {
+            let new: Vec<_> = numbers.filter_map(|number| known.insert(&changed(number))).collect();
+            new.iter().for_each(|link| known.look_up(&link.name));
+            known.place(&new);
+        };
+        change(0..MIN_SAVED_IDS - 100);
+        let stamp = known.save().unwrap().unwrap();
+        // Counted over a start.
+        let read = KnownLinks::read(directory.path(), &stamp).unwrap();
+        assert!(!read.counts.is_mostly_garbage());
+        change(0..MIN_SAVED_IDS);
+        assert!(known.save().unwrap().is_none());
+        known.write([1; 16]).unwrap();
+        assert!(KnownLinks::read(directory.path(), &[1; 16]).unwrap().counts.is_mostly_garbage());
+    }
+
+    #[test]
     fn no_id_is_lacking_before_the_index_is_complete() {
         let directory = tempfile::tempdir().unwrap();
         let known = KnownLinks::new(directory.path(), 10).unwrap();

@@ -224,6 +224,80 @@ mod tests {
         assert!(known.lacks(&name(BEFORE + 1_000)) || known.lacks(&name(BEFORE + 1_001)));
     }
 
+    fn next(tables: &EmbeddedTables, number: u64) -> Link {
+        let link = tables.links.get(&name(number)).unwrap().unwrap();
+        let webhooks = crate::domain::link::LinkWebhooks::default();
+        Link { webhooks, revision: link.revision.next(), ..link }
+    }
+
+    /// What is known without a look-up is what the store has, or nothing.
+    fn assert_newest(tables: &EmbeddedTables, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            let found = tables.links.get(&name(number)).unwrap().map(|link| Destination::from(&link));
+            let known = &tables.engine.known_links;
+            let told = known.get(&name(number));
+            assert!(told.is_none() || told == found, "{told:?} instead of {found:?}");
+            assert!(!known.lacks(&name(number)));
+        }
+    }
+
+    /// The rebuild reads rows of before and of after these changes.
+    #[test]
+    fn links_that_change_or_are_deleted_during_a_rebuild_are_known_as_they_are() {
+        const LINKS: u64 = 3 * PAGE as u64;
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("store");
+        let (tables, gone) = EmbeddedTables::open(&store);
+        create(&tables, 0..LINKS);
+        drop(tables);
+        let _ = gone.blocking_recv();
+        let tables = open(&store);
+        std::thread::scope(|scope| {
+            scope.spawn(|| rebuild(&tables.engine));
+            for first in 0..100 {
+                let mut transaction = Transaction::begin(&tables.engine);
+                // Each link several times, and from all parts of the table.
+                for number in (first % 10..LINKS).step_by(1_000) {
+                    let next = next(&tables, number);
+                    tables.links.update(&mut transaction, &next).unwrap().unwrap();
+                }
+                transaction.commit().unwrap();
+                assert_newest(&tables, (first % 10..LINKS).step_by(1_000));
+            }
+            let mut transaction = Transaction::begin(&tables.engine);
+            for number in (10..LINKS).step_by(1_000) {
+                let link = tables.links.get(&name(number)).unwrap().unwrap();
+                tables.links.delete(&mut transaction, &link).unwrap().unwrap();
+            }
+            transaction.commit().unwrap();
+            assert!((10..LINKS).step_by(1_000).all(|number| tables.engine.known_links.get(&name(number)).is_none()));
+        });
+        wait_until_complete(&tables.engine);
+        assert_newest(&tables, (0..LINKS).filter(|number| number % 1_000 < 12));
+    }
+
+    #[test]
+    fn changes_of_one_link_in_one_transaction_leave_the_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let tables = open(&directory.path().join("store"));
+        rebuild(&tables.engine);
+        create(&tables, 1..3);
+        let mut transaction = Transaction::begin(&tables.engine);
+        let second = next(&tables, 1);
+        let third = Link { revision: second.revision.next(), ..second.clone() };
+        for link in [&second, &third] {
+            tables.links.update(&mut transaction, link).unwrap().unwrap();
+        }
+        let other = next(&tables, 2);
+        tables.links.update(&mut transaction, &other).unwrap().unwrap();
+        tables.links.delete(&mut transaction, &other).unwrap().unwrap();
+        transaction.commit().unwrap();
+        let known = &tables.engine.known_links;
+        let is_read = reads_without_waiting(directory.path());
+        assert_eq!(known.get(&name(1)), Some(Destination::from(&third)).filter(|_| is_read));
+        assert!(known.get(&name(2)).is_none() && tables.links.get(&name(2)).unwrap().is_none());
+    }
+
     #[test]
     fn a_store_opens_if_the_file_of_records_cannot_be_created() {
         let directory = tempfile::tempdir().unwrap();

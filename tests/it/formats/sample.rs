@@ -9,15 +9,15 @@ use std::time::Duration;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::key::{ApiKey, Retiring, Scope, SealedSecret, Tier};
-use signpost::domain::link::{Link, LinkData, LinkWebhooks, Revision};
+use signpost::domain::link::{Link, LinkData, LinkOptions, LinkWebhooks, Revision};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
-use signpost::store::{DeliveryQuery, QuotaClaim, Store};
+use signpost::store::{CreateLinkError, DeliveryQuery, ExpiredLink, QuotaClaim, Store};
 
 use super::THIS;
 use crate::store::samples::{
-    DAY, batch, day, delivered, delivery, failed, key, key_id, label, link, longest_link, month, never_sent, node,
-    noon, secret, settlement, short_id, target,
+    DAY, batch, changed, day, deleted, delivered, delivery, failed, key, key_id, label, link, link_named, longest_link,
+    month, name, never_sent, node, noon, secret, settlement, short_id, target,
 };
 
 const LINKS: u32 = 30;
@@ -46,6 +46,51 @@ fn links() -> impl Iterator<Item = Link> {
         ..link(LINKS + 1, key_id(3))
     };
     some.chain([plain, longest_link(LINKS + 2)])
+}
+
+/// A link with a slug that has expired, before and after a change.
+fn changed_link() -> [Link; 2] {
+    let first = link_named(101, key_id(4), "summer");
+    let options = LinkOptions {
+        title: Some("Summer".into()),
+        tags: vec!["a".into(), "b".into()],
+        expires_at: Some(later(90)),
+        fallback: Some(target("https://example.com/over")),
+        ..LinkOptions::default()
+    };
+    let webhooks = first.webhooks.changed_to(vec!["https://hooks.example.com/c".into()]).unwrap();
+    let second = Link { webhooks, options, target: target("https://example.com/sale"), ..changed(&first) };
+    [first, second]
+}
+
+/// Since 0.2.0, links change: one does, one is deleted, one is deleted and another one has its name.
+async fn change_links(store: &Arc<dyn Store>) {
+    let [first, second] = changed_link();
+    store.create_link(first, None).await.unwrap();
+    store.update_link(second).await.unwrap();
+    for gone in [link(102, key_id(4)), link_named(103, key_id(4), "winter")] {
+        store.create_link(gone.clone(), None).await.unwrap();
+        store.delete_link(deleted(&gone)).await.unwrap();
+    }
+    store.create_link(link_named(104, key_id(4), "winter"), None).await.unwrap();
+}
+
+async fn check_changed_links(store: &Arc<dyn Store>) {
+    let [first, second] = changed_link();
+    assert_eq!(store.link(name("summer")).await.unwrap().as_ref(), Some(&second));
+    assert_eq!(store.link_at(first.id, first.revision).await.unwrap(), Some(first));
+    let expired = ExpiredLink { expires_at: later(90), id: second.id, name: second.name() };
+    assert_eq!(store.expired_links(later(91), None, 10).await.unwrap(), [expired]);
+    let gone = link(102, key_id(4));
+    assert_eq!(store.link(gone.name()).await.unwrap(), None);
+    assert_eq!(store.link_at(gone.id, gone.revision).await.unwrap(), Some(gone));
+    let again = Link { revision: Revision(2), ..link_named(104, key_id(4), "winter") };
+    assert_eq!(store.link(name("winter")).await.unwrap(), Some(again));
+    let taken = [link_named(105, key_id(2), "summer"), link(103, key_id(4)), link_named(105, key_id(2), "0000102")];
+    for taken in taken {
+        let refused = store.create_link(taken, None).await;
+        assert!(matches!(refused, Err(CreateLinkError::NameTaken)), "{refused:?}");
+    }
 }
 
 /// As they are after all changes: root, a key that it made, one that this made, one that was rotated, one that is revoked.
@@ -124,6 +169,7 @@ pub async fn fill(store: &Arc<dyn Store>) {
     for link in links() {
         store.create_link(link, Some(1_000)).await.unwrap();
     }
+    change_links(store).await;
 
     let november = month("2026-11");
     let first = HitBatch {
@@ -186,6 +232,9 @@ pub async fn check(store: &Arc<dyn Store>, version: &str) {
         assert_eq!(store.link(link.id.into()).await.unwrap().as_ref(), Some(&link));
     }
     assert_eq!(store.link(short_id(LINKS + 3).into()).await.unwrap(), None);
+    if version != "0.1.0" {
+        check_changed_links(store).await;
+    }
     check_keys(store).await;
     check_counts(store).await;
     check_deliveries(store, version).await;

@@ -41,7 +41,7 @@ fn end(file: &[u8]) -> usize {
 }
 
 /// Copies the files of a store as they are, open or not: what a killed process leaves.
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

@@ -7,6 +7,7 @@ mod cql_faults;
 mod cql_links;
 mod cql_windows;
 mod embedded;
+mod embedded_links;
 mod faulty;
 mod log;
 mod model;
