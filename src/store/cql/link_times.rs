@@ -1,9 +1,9 @@
 //! Links by the time of their expiry or deletion. A row counts only as far as the link says the same.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use scylla::policies::timestamp_generator::TimestampGenerator;
 use scylla::value::CqlTimestamp;
 
 use super::cluster::Cluster;
@@ -23,7 +23,7 @@ const PARTS: i8 = 16;
 /// Deleted links whose counts are removed in one call.
 const REMOVED_AT_ONCE: usize = 100;
 /// How long before now a day must have been written to last for it to be removed: no write is under way for so long.
-const DAY_UNWRITTEN_FOR: Duration = Duration::from_mins(1);
+const DAY_UNWRITTEN_MICROS: u64 = 60_000_000;
 /// Later than every position of a journal, so that hits that are counted late are removed too.
 const AFTER_ALL_HITS: i64 = i64::MAX - 1;
 
@@ -130,7 +130,7 @@ impl LinkTimesTable {
         let days: Vec<(i32,)> = cql.read(&statements.link_time_days, values).await?;
         let mut found = Vec::new();
         for day in days.into_iter().map(|(day,)| day_from(day)) {
-            let now = SystemTime::now();
+            let now = self.cluster.cql.timestamps.next_timestamp();
             let mut of_day = self.list_day(kind, day, before, after, limit).await?;
             if of_day.is_empty() && after.is_none() && day < before.day() {
                 self.drop_day(kind, day, now).await?;
@@ -145,11 +145,10 @@ impl LinkTimesTable {
         Ok(found)
     }
 
-    /// Removes a day that was empty at `now`, unless it is written to: who writes a row writes its day first.
-    async fn drop_day(&self, kind: Kind, day: Day, now: SystemTime) -> Result<(), StoreError> {
-        let unwritten = now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(DAY_UNWRITTEN_FOR);
-        let micros = i64::try_from(unwritten.as_micros()).unwrap_or(0);
-        let values = (micros, kind.number(), day_column(day));
+    /// Removes a day that was empty at the timestamp `now`, unless it is written to: who writes a row writes its day first.
+    async fn drop_day(&self, kind: Kind, day: Day, now: i64) -> Result<(), StoreError> {
+        let unwritten_since = now.saturating_sub_unsigned(DAY_UNWRITTEN_MICROS);
+        let values = (unwritten_since, kind.number(), day_column(day));
         Ok(self.cluster.cql.write(&self.cluster.statements.drop_link_time_day, values).await?)
     }
 

@@ -214,7 +214,7 @@ impl CqlLinks {
     /// Returns whether the id was free and the link has it now.
     pub(super) async fn insert_link(&self, link: &Link, row: &NewLinkRow, claim: Uuid) -> Result<bool, CqlError> {
         let attempt = || async { self.cluster.cql.lwt(&self.cluster.statements.create_link, row).await };
-        let settle = || async { Ok(self.link_claim(link.id).await?.map(|there| there == claim)) };
+        let settle = || async { Ok(self.link_claim(link.id).await?.map(|there| there == Some(claim))) };
         self.cluster.cql.settled(attempt, settle).await
     }
 
@@ -227,10 +227,11 @@ impl CqlLinks {
             .map(drop)
     }
 
-    async fn link_claim(&self, id: ShortId) -> Result<Option<Uuid>, CqlError> {
-        let row =
-            self.cluster.cql.read_one::<(Option<Uuid>,)>(&self.cluster.statements.link_claim, (id.as_str(),)).await?;
-        Ok(row.and_then(|(claim,)| claim))
+    /// The claim in the row of a link, if there is a row. What is left of imported links has none.
+    async fn link_claim(&self, id: ShortId) -> Result<Option<Option<Uuid>>, CqlError> {
+        let statement = &self.cluster.statements.link_claim;
+        let row = self.cluster.cql.read_one::<(Option<Uuid>,)>(statement, (id.as_str(),)).await?;
+        Ok(row.map(|(claim,)| claim))
     }
 
     /// The link with this name. One read, if the link has its id as its name.
