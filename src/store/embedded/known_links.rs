@@ -402,7 +402,9 @@ pub(super) mod tests {
         let changed = |number| Destination { revision: Revision(2), ..destination(number) };
         let change = |numbers: std::ops::Range<u64>| {
             let new: Vec<_> = numbers.filter_map(|number| known.insert(&changed(number))).collect();
-            new.iter().for_each(|link| known.look_up(&link.name));
+            for link in &new {
+                known.look_up(&link.name);
+            }
             known.place(&new);
         };
         change(0..MIN_SAVED_IDS - 100);

@@ -177,7 +177,7 @@ async fn a_creator_that_was_overtaken_is_told_and_leaves_no_link() {
         let slug = wanted.name().to_string();
         let creation = store.create_link(wanted.clone(), None);
         let (created, is_overtaken) = futures_util::future::join(creation, overtake(&session, &slug)).await;
-        is_overtaken.then(|| (wanted, created))
+        is_overtaken.then_some((wanted, created))
     });
     let (wanted, created) = Box::pin(overtaken).await;
     assert!(matches!(created, Err(CreateLinkError::Store(StoreError::Unavailable(_)))), "{created:?}");

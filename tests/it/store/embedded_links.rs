@@ -90,7 +90,7 @@ async fn revisions_of_more_than_33_days_ago_neither_count_nor_stay() {
         now = Link { updated_at: noon(), ..changed(&now) };
         store.update_link(now.clone()).await.unwrap();
     }
-    let just_before = Link { updated_at: noon().plus(KEPT - MINUTE), ..changed(&now) };
+    let just_before = Link { updated_at: noon().plus(KEPT).minus(MINUTE), ..changed(&now) };
     assert!(store.update_link(just_before).await.is_err());
     now = Link { updated_at: noon().plus(KEPT), ..changed(&now) };
     store.update_link(now.clone()).await.unwrap();
@@ -98,7 +98,7 @@ async fn revisions_of_more_than_33_days_ago_neither_count_nor_stay() {
     while store.remove_counts_of_deleted(noon().plus(KEPT)).await.unwrap() {}
     assert!(store.link_at(now.id, Revision::FIRST).await.unwrap().is_some());
     while store.remove_counts_of_deleted(noon().plus(KEPT + MINUTE)).await.unwrap() {}
-    for revision in 1..=MAX_REVISIONS as u32 {
+    for revision in 1..=u32::try_from(MAX_REVISIONS).unwrap() {
         assert_eq!(store.link_at(now.id, Revision(revision)).await.unwrap(), None);
     }
     let last = Revision(now.revision.0 - 1);
