@@ -93,7 +93,8 @@ impl CqlLinkNames {
         let claim = Uuid::new_v4();
         let mut pause = Pause::within(self.cluster.cql.patience());
         loop {
-            let row = self.read_settled(&name).await?;
+            // A settled read would contend with the creation that has the name. What this one misses, the claim finds.
+            let row = self.read(&name).await?;
             let keeper = match &row {
                 None => kept,
                 Some(row) if row.state == Some(LIVE) => match self.keeper_by_remains(row, &name).await? {

@@ -8,10 +8,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::in_use::InUse;
 use super::link_feed::LinkFeed;
 use super::link_names::{CqlLinkNames, TakenName};
 use super::link_quota::{CountedLink, LinkQuotas};
@@ -26,6 +27,8 @@ use crate::store::{CreateLinkError, StoreError};
 
 /// Concurrent creations and changes of links.
 const MOST_UNDER_WAY: u32 = 1_024;
+/// Names without a creation under way whose lock is kept.
+const MAX_IDLE_NAMES: usize = 1_024;
 
 /// Links, and the month's count of each key's.
 pub struct CqlLinks {
@@ -35,6 +38,8 @@ pub struct CqlLinks {
     pub(super) names: CqlLinkNames,
     pub(super) feed: Arc<LinkFeed>,
     pub(super) times: LinkTimesTable,
+    /// One creation of a name at a time in this process: LWTs of many at once on one row time out.
+    names_under_way: InUse<LinkName, Mutex<()>, MAX_IDLE_NAMES>,
     under_way: Arc<Semaphore>,
 }
 
@@ -63,6 +68,7 @@ impl CqlLinks {
             names: CqlLinkNames::new(cluster),
             feed: Arc::clone(feed),
             times: LinkTimesTable::new(cluster),
+            names_under_way: InUse::default(),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
         }
     }
@@ -157,6 +163,11 @@ impl CqlLinks {
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
     ) -> Result<u64, CreateLinkError> {
+        let lock = self.names_under_way.of(slug, |_| Mutex::default());
+        let _alone = lock.lock().await;
+        if !is_awaited.load(Ordering::Acquire) {
+            return Err(StoreError::Unavailable("its caller was cancelled".into()).into());
+        }
         let mut kept = None;
         if let Some(id) = slug.as_id() {
             // The row of the id settles who has the name, if there never was a link with it.

@@ -36,8 +36,12 @@ async fn create_named(run: &Run, slug: &str) {
     }
     let mut numbers = 1..;
     let found = eventually(&format!("a link has the name: {}", run.name()), SOON, async || {
-        let n = run.n + 1_000_000 * numbers.next().unwrap();
-        match run.store.create_link(link_named(n, owner, slug), Some(1_000)).await {
+        let tries = numbers.next().unwrap();
+        let n = run.n + 10_000 * tries;
+        // Time goes on faster than here: a creation that took the name and was never heard of again is given up then.
+        let created_at = noon().plus(Duration::from_secs(10) * tries);
+        let next = Link { created_at, updated_at: created_at, ..link_named(n, owner, slug) };
+        match run.store.create_link(next, Some(1_000)).await {
             // The first one had failed; or it is made after all, or about to be given up.
             Ok(_) | Err(CreateLinkError::NameTaken | CreateLinkError::Store(StoreError::Unavailable(_))) => {}
             Err(error) => panic!("{error}: {}", run.name()),
