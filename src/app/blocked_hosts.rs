@@ -30,25 +30,28 @@ pub(super) fn open(config: &Config) -> Result<BlockedHosts, StartError> {
 pub(super) fn watch(path: PathBuf, hosts: BlockedHosts, has_changed: impl Fn() + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
         // The file may have changed since it was read: it is read once more.
-        let mut known = None;
+        let (mut known, mut has_warned) = (None, false);
         loop {
             let stamp = FileStamp::of(&path);
             if Some(&stamp) != known.as_ref() {
                 let from = path.clone();
                 match tokio::task::spawn_blocking(move || read(&from)).await {
                     Ok(Ok(list)) => {
+                        (known, has_warned) = (Some(stamp), false);
                         let count = list.len();
                         if hosts.replace(list) {
                             has_changed();
                             tracing::info!(hosts = count, "the list of blocked hosts is replaced");
                         }
                     }
+                    // It is read again until that succeeds.
+                    Ok(Err(_)) if has_warned => {}
                     Ok(Err(error)) => {
+                        has_warned = true;
                         tracing::warn!(path = %path.display(), %error, "can't read the list of blocked hosts: the last one stays in use");
                     }
                     Err(_) => return,
                 }
-                known = Some(stamp);
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

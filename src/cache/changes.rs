@@ -200,12 +200,15 @@ impl Changes {
     }
 
     /// Whether this link does not change now or soon.
-    pub fn is_settled(&self, name: &LinkName) -> bool {
+    pub fn is_settled(&self, name: &LinkName, clock: &Freshness) -> bool {
         if self.are_settled() {
             return true;
         }
-        let names = self.names();
-        !names.under_way.contains_key(name) && !names.watched.contains_key(name)
+        let now = clock.now();
+        let mut names = self.names();
+        self.sweep(&mut names, now);
+        let is_watched = names.watched.get(name).is_some_and(|watch| now < watch.until);
+        !is_watched && !names.under_way.contains_key(name)
     }
 
     /// Whether a link that was loaded may be kept; `revision` is `None` if there is no link.
@@ -328,7 +331,7 @@ mod tests {
         assert_eq!(changes.keep(&a, Some(2), &clock), Keep::Outdated);
         time.store(16_000, Ordering::SeqCst);
         assert_eq!(changes.keep(&a, Some(2), &clock), Keep::Settled);
-        assert!(changes.is_settled(&a) && !changes.is_settled(&b));
+        assert!(changes.is_settled(&a, &clock) && !changes.is_settled(&b, &clock));
         time.store(30_000, Ordering::SeqCst);
         assert_eq!(changes.keep(&b, None, &clock), Keep::Settled);
         assert!(changes.are_settled());

@@ -25,6 +25,8 @@ const KEPT_BRIEFLY: u64 = 500;
 
 /// How often a link is loaded again that changes while it is loaded.
 const MAX_LOADS: usize = 100;
+/// The pause before a link is loaded again that was older than what was loaded before.
+const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// How long entries are valid.
 #[derive(Clone, Debug)]
@@ -101,7 +103,9 @@ impl LinkCache {
         let generation = self.changes.generation();
         // `load` returns an error for a link that can't be answered.
         let link = self.cached(self.store.peek(name)?).ok().map(Arc::new)?;
-        if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN) && self.changes.is_settled(name) {
+        if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN)
+            && self.changes.is_settled(name, &self.settings.clock)
+        {
             self.keep(name, Some(Arc::clone(&link)), self.changes.stamp_at(name, generation), link.valid_until);
         }
         Some(link)
@@ -122,6 +126,7 @@ impl LinkCache {
             let keep = self.changes.keep(name, revision, &self.settings.clock);
             if keep == Keep::Outdated {
                 shared.discard();
+                tokio::time::sleep(LOAD_AGAIN_AFTER).await;
                 continue;
             }
             let entry = self.kept(name, entry, keep, shared.load.stamp);
@@ -137,7 +142,7 @@ impl LinkCache {
         let name = link.name();
         let stamp = self.changes.stamp(&name);
         let link = self.cached(Destination::from(link))?;
-        if self.changes.is_settled(&name) {
+        if self.changes.is_settled(&name, &self.settings.clock) {
             let valid_until = link.valid_until;
             self.keep(&name, Some(Arc::new(link)), stamp, valid_until);
         }
@@ -157,13 +162,18 @@ impl LinkCache {
             LinkChange::Link { name, id } => {
                 let of_id = LinkName::from(id);
                 for name in [Some(name), Some(of_id).filter(|of_id| *of_id != name)].into_iter().flatten() {
-                    let known = self.entries.get(&name).and_then(|kept| kept.entry);
-                    self.changes.watch(name, known.map_or(0, |link| link.revision), &self.settings.clock);
+                    self.watch(name);
                     self.forget(&name);
                 }
             }
             LinkChange::Unknown => self.forget_all(),
         }
+    }
+
+    /// Keeps what is loaded for the name only for a moment from now on, and nothing that is older than what is known.
+    fn watch(&self, name: LinkName) {
+        let known = self.entries.get(&name).and_then(|kept| kept.entry);
+        self.changes.watch(name, known.map_or(0, |link| link.revision), &self.settings.clock);
     }
 
     /// Forgets everything, in all caches.
@@ -247,6 +257,11 @@ impl ChangingLink {
     /// The change is in the store, or will not be. Call it before the request is answered.
     pub fn done(self) {
         drop(self);
+    }
+
+    /// The store may make the change later. So the link is watched, as one that another node changes.
+    pub fn left_open(self) {
+        self.cache.watch(self.name);
     }
 }
 

@@ -43,8 +43,8 @@ impl NearLinks {
     /// Keeps a link that was looked up in the caches after the last [`get`](Self::get) of its name.
     pub fn put(&mut self, link: &Arc<CachedLink>) {
         // A link that changes meanwhile, or that was looked up before a change, may be out of date already.
-        let is_settled = link.may_be_near() && self.changes.is_settled(&link.name);
-        if is_settled && self.changes.generation() == self.seen {
+        let is_current = link.may_be_near() && self.changes.generation() == self.seen;
+        if is_current && self.changes.is_settled(&link.name, &self.clock) && self.changes.generation() == self.seen {
             self.slots[slot(self.changes.hash(&link.name))] = Some(Arc::clone(link));
         }
     }

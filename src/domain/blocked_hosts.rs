@@ -1,6 +1,7 @@
 //! Hosts that no link may lead to.
 
 use std::collections::HashSet;
+use std::net::Ipv6Addr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use url::{Host, Url};
@@ -17,6 +18,8 @@ impl HostList {
         let mut hosts = HashSet::new();
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim().trim_end_matches('.');
+            // A usual notation for the hosts below a host, which are blocked anyway.
+            let line = line.strip_prefix("*.").unwrap_or(line).trim_start_matches('.');
             if line.is_empty() {
                 continue;
             }
@@ -49,7 +52,8 @@ impl HostList {
                 let parents = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
                 std::iter::once(name).chain(parents).any(|name| self.0.contains(&Host::Domain(name.to_owned())))
             }
-            Some(address) => self.0.contains(&address.to_owned()),
+            Some(Host::Ipv4(address)) => self.0.contains(&Host::Ipv4(address)),
+            Some(Host::Ipv6(address)) => self.0.contains(&canonical(address)),
             None => false,
         }
     }
@@ -58,9 +62,17 @@ impl HostList {
 /// In the form that hosts of URLs have. An IPv6 address may have brackets or not.
 fn parse_host(text: &str) -> Option<Host<String>> {
     match text.parse() {
-        Ok(address) => Some(Host::Ipv6(address)),
-        Err(_) => Host::parse(text).ok(),
+        Ok(address) => Some(canonical(address)),
+        Err(_) => match Host::parse(text).ok()? {
+            Host::Ipv6(address) => Some(canonical(address)),
+            host => Some(host),
+        },
     }
+}
+
+/// An IPv4 address that is written as an IPv6 address is that IPv4 address.
+fn canonical(address: Ipv6Addr) -> Host<String> {
+    address.to_ipv4_mapped().map_or(Host::Ipv6(address), Host::Ipv4)
 }
 
 /// The list in use, which may be replaced at any time.

@@ -40,7 +40,11 @@ struct EntityTag {
 
 impl Conditions {
     pub fn of(headers: &HeaderMap) -> Self {
-        Self { matches: Tags::of(headers, IF_MATCH), matches_none: Tags::of(headers, IF_NONE_MATCH) }
+        // A field that can't be read lets no change of a link pass.
+        Self {
+            matches: Tags::of(headers, IF_MATCH, Tags::Listed(Vec::new())),
+            matches_none: Tags::of(headers, IF_NONE_MATCH, Tags::Any),
+        }
     }
 
     /// Checks them against the link as it is; `None`: there is no link.
@@ -56,14 +60,17 @@ impl Conditions {
 }
 
 impl Tags {
-    /// Those of all lines of a field. What is not an entity tag matches nothing.
-    fn of(headers: &HeaderMap, name: HeaderName) -> Option<Self> {
+    /// Those of all lines of a field; `unreadable` if they are not `*` alone and not a list of entity tags.
+    fn of(headers: &HeaderMap, name: HeaderName, unreadable: Self) -> Option<Self> {
         let lines: Vec<&HeaderValue> = headers.get_all(name).collect();
-        let text: Vec<&str> = lines.iter().map(|line| line.to_str().unwrap_or_default().trim()).collect();
+        let text: Vec<&str> = lines.iter().map(|line| line.to_str().unwrap_or("?").trim()).collect();
         match text.as_slice() {
             [] => None,
             ["*"] => Some(Self::Any),
-            lines => Some(Self::Listed(lines.iter().copied().flat_map(listed).collect())),
+            lines => {
+                let tags: Option<Vec<_>> = lines.iter().map(|line| listed(line)).collect();
+                Some(tags.map_or(unreadable, |tags| Self::Listed(tags.concat())))
+            }
         }
     }
 
@@ -80,18 +87,21 @@ impl Tags {
     }
 }
 
-/// The entity tags of a list. It ends where the text is no longer a list of them.
-fn listed(mut text: &str) -> Vec<EntityTag> {
+/// The entity tags of a list; `None` if it is not a list of them.
+fn listed(mut text: &str) -> Option<Vec<EntityTag>> {
     let mut tags = Vec::new();
     loop {
         text = text.trim_start_matches([' ', '\t', ',']);
+        if text.is_empty() {
+            return Some(tags);
+        }
         let strong = text.strip_prefix("W/");
         let quoted = strong.unwrap_or(text);
-        let Some(end) = quoted.strip_prefix('"').and_then(|inner| inner.find('"')) else { return tags };
+        let end = quoted.strip_prefix('"').and_then(|inner| inner.find('"'))?;
         let (tag, rest) = quoted.split_at(end + 2);
         let rest = rest.trim_start_matches([' ', '\t']);
         if !(rest.is_empty() || rest.starts_with(',')) {
-            return tags;
+            return None;
         }
         tags.push(EntityTag { is_weak: strong.is_some(), text: tag.to_owned() });
         text = rest;
@@ -142,10 +152,20 @@ mod tests {
 
     #[test]
     fn if_none_match_compares_weakly() {
-        for lines in [&["*"][..], &["\"4\""], &["W/\"4\""], &["\"3\", W/\"4\""]] {
+        // What can't be read must not let a request replace a link that it only wants to create.
+        for lines in [
+            &["*"][..],
+            &["\"4\""],
+            &["W/\"4\""],
+            &["\"3\", W/\"4\""],
+            &["*", "*"],
+            &["\"3\", *"],
+            &["\"3\"", "*"],
+            &["4"],
+        ] {
             assert_eq!(passes(&IF_NONE_MATCH, lines), (false, true), "{lines:?}");
         }
-        for lines in [&["\"3\""][..], &["4"], &[""]] {
+        for lines in [&["\"3\""][..], &[""]] {
             assert_eq!(passes(&IF_NONE_MATCH, lines), (true, true), "{lines:?}");
         }
     }

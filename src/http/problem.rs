@@ -114,7 +114,7 @@ impl Problem {
         Self::new(ProblemKind::NotFound, "Unknown short id.")
     }
 
-    /// The link is over, and leads nowhere else.
+    /// The link has expired, and has no fallback.
     pub fn link_expired() -> Self {
         Self::new(ProblemKind::LinkExpired, "This link has expired.")
     }
@@ -131,7 +131,7 @@ impl Problem {
 
     /// A condition of the request does not hold. `current` is the `ETag` of the link, if there is one.
     pub fn precondition_failed(current: Option<HeaderValue>) -> Self {
-        let detail = "The link is not in the state that If-Match or If-None-Match of the request asks for.";
+        let detail = "The link is not in the state that If-Match or If-None-Match asks for. Read it again, and use its current ETag.";
         let problem = Self::new(ProblemKind::PreconditionFailed, detail);
         match current {
             Some(current) => problem.with_header(ETAG, current),

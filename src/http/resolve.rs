@@ -56,7 +56,11 @@ impl AdmittedRequest {
         let Some(link) = link else { return no_link(api, by) };
         match link.lead(self.at) {
             Lead::Target => {}
-            Lead::Nowhere => return no_link(api, by),
+            Lead::Nowhere => {
+                let fallback = api.fallbacks.not_found.as_ref();
+                api.metrics.redirects.refused(RefusedLink::Scheduled, by, fallback.is_some());
+                return fallback.map_or(Answer::Refused(Refusal::NoSuchLink), Answer::to_fallback);
+            }
             Lead::Expired(own) => {
                 let fallback = own.or(api.fallbacks.expired.as_ref());
                 api.metrics.redirects.refused(RefusedLink::Expired, by, fallback.is_some());
@@ -109,14 +113,14 @@ pub enum Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// To where unknown links lead. It is no hit.
+    /// To the fallback of the link or of the settings. It is no hit.
     fn to_fallback(location: &'a HeaderValue) -> Self {
         let (status, cache_control) = (StatusCode::FOUND, Cow::Borrowed(&NO_STORE));
         Self::Redirect(RedirectAnswer { status, location, cache_control, recorded: None })
     }
 }
 
-/// The way to a link's target. It has no body.
+/// A redirect to a link's target, or to a fallback. It has no body.
 #[derive(Debug)]
 pub struct RedirectAnswer<'a> {
     pub status: StatusCode,
@@ -150,7 +154,7 @@ pub fn look_up(api: &Api, name: &LinkName) -> Option<(Entry, LookUp)> {
     cached.or_else(|| api.redirects.known(name).map(|entry| (entry, LookUp::Store)))
 }
 
-/// The answer where there is no link, or none yet.
+/// The answer where there is no link.
 fn no_link(api: &Api, by: LookUp) -> Answer<'_> {
     let fallback = api.fallbacks.not_found.as_ref();
     api.metrics.redirects.unknown(by, fallback.is_some());

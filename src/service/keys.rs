@@ -12,6 +12,7 @@ use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 
 pub use self::changes::KeyChange;
 use super::authentication::AuthenticationService;
+use super::in_turn::InTurn;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, ScopeSet, SealedSecret, SecretHash, Tier};
@@ -130,6 +131,7 @@ pub struct KeyService {
     ids: Mutex<ContextV7>,
     /// The operator sets the root key's secret in the environment: it can't be rotated here.
     root_is_chosen: bool,
+    changes: InTurn,
 }
 
 impl KeyService {
@@ -142,7 +144,7 @@ impl KeyService {
         root_is_chosen: bool,
     ) -> Self {
         let (random, ids) = (SystemRandom::new(), Mutex::default());
-        Self { store, authentication, plans, vault, clock, random, ids, root_is_chosen }
+        Self { store, authentication, plans, vault, clock, random, ids, root_is_chosen, changes: InTurn::default() }
     }
 
     /// Creates a key below `creator`.

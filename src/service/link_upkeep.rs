@@ -12,6 +12,7 @@ use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::link::Link;
+use crate::service::links::write;
 use crate::store::{ExpiredLink, LinkStore, StoreError, UpdateLinkError};
 
 /// The pause between two rounds, which varies by half of itself so that nodes rarely work at the same time. Expired
@@ -91,7 +92,7 @@ impl LinkUpkeep {
         loop {
             let page = self.store.expired_links(before, last, PAGE).await?;
             for expired in &page {
-                match self.delete(*expired, before).await {
+                match self.delete(*expired).await {
                     Ok(is_deleted) => *deleted += u64::from(is_deleted),
                     // One such row must not keep all others.
                     Err(error @ StoreError::Corrupt { .. }) => {
@@ -108,17 +109,16 @@ impl LinkUpkeep {
     }
 
     /// Returns whether this node has deleted the link.
-    async fn delete(&self, expired: ExpiredLink, before: Timestamp) -> Result<bool, StoreError> {
-        let Some(link) = self.store.link(expired.name).await? else { return Ok(false) };
+    async fn delete(&self, expired: ExpiredLink) -> Result<bool, StoreError> {
         // Since the list was read, the link may have got another expiry, or another link its name.
-        if link.id != expired.id || link.options.expires_at.is_none_or(|at| at >= before) {
+        let is_same = |link: &Link| link.id == expired.id && link.options.expires_at == Some(expired.expires_at);
+        let Some(link) = self.store.link(expired.name).await?.filter(is_same) else {
+            self.store.forget_expiry(expired).await?;
             return Ok(false);
-        }
+        };
         // Its `updated_at` is the time of the deletion.
-        let change = self.cache.changing(expired.name);
-        let deleted = self.store.delete_link(Link { updated_at: self.clock.now(), ..link }).await;
-        change.done();
-        match deleted {
+        let link = Link { updated_at: self.clock.now(), ..link };
+        match write(&self.cache, expired.name, self.store.delete_link(link)).await {
             Ok(()) => Ok(true),
             // It was changed, or another node has deleted it. If it is still expired, the next round finds it.
             Err(UpdateLinkError::Conflict | UpdateLinkError::TooManyRevisions) => Ok(false),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use ring::rand::SystemRandom;
 use thiserror::Error;
 
+pub(super) use self::changes::write;
 pub use self::changes::{ChangeError, Changed, Put, PutLink};
+use super::in_turn::InTurn;
 use super::to_the_end::ToTheEnd;
 use super::{AccessError, owned_link};
 use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
@@ -58,6 +60,7 @@ pub struct LinkService {
     plans: Plans,
     clock: Clock,
     random: SystemRandom,
+    changes: Arc<InTurn>,
 }
 
 impl LinkService {
@@ -68,7 +71,7 @@ impl LinkService {
         plans: Plans,
         clock: Clock,
     ) -> Self {
-        Self { store, cache, shards, plans, clock, random: SystemRandom::new() }
+        Self { store, cache, shards, plans, clock, random: SystemRandom::new(), changes: Arc::default() }
     }
 
     /// Creates a link for `caller`. `known_created` is the key's count of this month as far as its shard knows. If
@@ -98,13 +101,34 @@ impl LinkService {
     /// Creates a link with a slug. It is not inserted into the cache: the store settles its id and its revision.
     async fn create_named(&self, caller: &ApiKey, new: &NewLink, name: LinkName) -> Result<CreatedLink, CreateError> {
         let changing = self.cache.changing(name);
-        let mut created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await?;
-        // The root key gets a name that is kept for another key, too.
-        if created.is_none() && caller.is_root && self.store.keep_name_for(name, caller.id).await? {
-            created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await?;
+        let created = self.draw_named(caller, new, name).await;
+        match created {
+            // It may be made later.
+            Err(CreateError::Store(StoreError::Unavailable(_))) => changing.left_open(),
+            _ => changing.done(),
         }
-        changing.done();
-        created.ok_or(CreateError::SlugTaken)
+        created?.ok_or(CreateError::SlugTaken)
+    }
+
+    async fn draw_named(
+        &self,
+        caller: &ApiKey,
+        new: &NewLink,
+        name: LinkName,
+    ) -> Result<Option<CreatedLink>, CreateError> {
+        let created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await?;
+        if created.is_some() || !caller.is_root {
+            return Ok(created);
+        }
+        // The root key gets a name that is kept for another key, too.
+        let Some(keeper) = self.store.keep_name_for(name, caller.id).await? else { return Ok(None) };
+        let created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await;
+        if !matches!(created, Ok(Some(_)))
+            && let Err(error) = self.store.keep_name_for(name, keeper).await
+        {
+            tracing::warn!(%error, %name, key = %keeper, "a deleted link's name stays with the root key");
+        }
+        created
     }
 
     /// Creates a link with one of `draws` generated ids; `None` if all of them, or its name, are taken.

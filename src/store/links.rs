@@ -76,8 +76,9 @@ pub trait LinkStore: Send + Sync + 'static {
     /// Its revision is the first, or goes on from that of the deleted link of this name; that of `link` does not matter.
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
 
-    /// Keeps the name of a deleted link for another key: `to`. Returns `false` if a link has the name or it is not kept.
-    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError>;
+    /// Keeps the name of a deleted link for another key: `to`. Returns for which key it was kept; `None` if a link has the
+    /// name or it is not kept.
+    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError>;
 
     /// The link with this name.
     async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError>;
@@ -104,6 +105,9 @@ pub trait LinkStore: Send + Sync + 'static {
         after: Option<ExpiredLink>,
         limit: usize,
     ) -> Result<Vec<ExpiredLink>, StoreError>;
+
+    /// Drops what is noted of an expiry that its link does not have any more, or never had.
+    async fn forget_expiry(&self, expired: ExpiredLink) -> Result<(), StoreError>;
 
     /// Whether there is certainly no link with this name, known from memory; `false` if that needs a look-up.
     fn definitely_absent(&self, name: &LinkName) -> bool {

@@ -38,10 +38,11 @@ macro_rules! store_methods {
                 }
                 writes {
                     create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
-                    keep_name_for(name: LinkName, to: KeyId) -> Result<bool, StoreError>;
+                    keep_name_for(name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError>;
                     update_link(link: Link) -> Result<(), UpdateLinkError>;
                     delete_link(link: Link) -> Result<(), UpdateLinkError>;
                     remove_counts_of_deleted(before: Timestamp) -> Result<bool, StoreError>;
+                    forget_expiry(expired: ExpiredLink) -> Result<(), StoreError>;
                 }
                 direct {
                     on_link_change(hook: LinkChangeHook) -> ();

@@ -24,7 +24,7 @@ use self::catalogue::{
 };
 use self::hits::CountingMeters;
 use self::link_changes::LinkChangeMeters;
-use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RequestMeters};
+use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RefusedLink, RequestMeters};
 use self::store::OperationMeters;
 use self::traces::TraceMeters;
 use self::webhooks::WebhookMeters;
@@ -158,8 +158,9 @@ impl Metrics {
         let outcome = |outcome, sum| self.count_of(&REDIRECTS, &[("outcome", outcome)], redirects(sum));
         outcome("found", RedirectMeters::all_found);
         outcome("not_found", RedirectMeters::all_unknown);
-        outcome("expired", RedirectMeters::all_expired);
-        outcome("blocked", RedirectMeters::all_blocked);
+        outcome("scheduled", |meters| meters.all_refused(RefusedLink::Scheduled));
+        outcome("expired", |meters| meters.all_refused(RefusedLink::Expired));
+        outcome("blocked", |meters| meters.all_refused(RefusedLink::Blocked));
         outcome("limited", RedirectMeters::all_limited);
         outcome("unavailable", RedirectMeters::all_unavailable);
         outcome("failed", RedirectMeters::all_failed);

@@ -184,15 +184,28 @@ fn new_link(api: &Api, mut fields: BodyFields<'_>) -> Result<NewLink, Problem> {
 /// The answer to a change of a link, with what has become of it.
 type ChangeAnswer = Result<(LinkChangeOutcome, HttpResponse), Problem>;
 
+/// Counts a change of a link when it is dropped: also if the request ends before its answer.
+struct CountedChange<'a> {
+    api: &'a Api,
+    outcome: LinkChangeOutcome,
+}
+
+impl Drop for CountedChange<'_> {
+    fn drop(&mut self) {
+        self.api.metrics.link_changes.count(self.outcome);
+    }
+}
+
 /// Counts a change of a link by its outcome.
-fn counted(api: &Api, answer: ChangeAnswer) -> Result<HttpResponse, Problem> {
-    let outcome = match &answer {
+async fn counted(api: &Api, answer: impl Future<Output = ChangeAnswer>) -> Result<HttpResponse, Problem> {
+    let mut counted = CountedChange { api, outcome: LinkChangeOutcome::Failed };
+    let answer = answer.await;
+    counted.outcome = match &answer {
         Ok((outcome, _)) => *outcome,
         Err(problem) if problem.kind() == ProblemKind::PreconditionFailed => LinkChangeOutcome::Conflict,
         Err(problem) if problem.kind().status().is_server_error() => LinkChangeOutcome::Failed,
         Err(_) => LinkChangeOutcome::Refused,
     };
-    api.metrics.link_changes.count(outcome);
     answer.map(|(_, response)| response)
 }
 

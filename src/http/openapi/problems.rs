@@ -41,7 +41,7 @@ fn meaning(kind: ProblemKind) -> &'static str {
         ProblemKind::SlugTaken => {
             "The name is taken: another link has it, or it is kept for another key that had a link of this name."
         }
-        ProblemKind::LinkExpired => "The link is over: its `expires_at` has passed.",
+        ProblemKind::LinkExpired => "The link has expired: its `expires_at` has passed.",
         ProblemKind::LinkBlocked => "The operator of the service has blocked the link.",
         ProblemKind::PreconditionFailed => {
             "The link is not in the state that `If-Match` or `If-None-Match` asks for. If there is a link, `ETag` is that of its \

@@ -6,7 +6,7 @@ use crate::domain::key::{ApiKey, KeyId, ScopeSet, Tier};
 use crate::store::{ExtendKeyError, UpdateKeyError};
 
 /// How often a change is applied to a newer revision, after a conflict with another change.
-const REAPPLIED: usize = 5;
+const REAPPLIED: usize = 10;
 
 /// What to change of a key; `None` leaves it as it is.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,7 @@ impl KeyService {
     /// after the other. Keys below it stay as they are.
     pub async fn update(&self, caller: &ApiKey, id: KeyId, change: &KeyChange) -> Result<ListedKey, KeyError> {
         require_grantable(caller, change.tier, change.scopes)?;
+        let _turn = self.changes.turn(id).await?;
         for _ in 0..=REAPPLIED {
             let before = self.changeable(caller, id).await?;
             let mut key = change.applied_to(&before);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{CreateError, CreatedLink, LinkService};
+use crate::cache::links::LinkCache;
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName, NewLink};
 use crate::service::AccessError;
@@ -12,7 +13,7 @@ use crate::service::to_the_end::ToTheEnd;
 use crate::store::{StoreError, UpdateLinkError};
 
 /// How often a change is applied to a newer revision, after a conflict with another change.
-const REAPPLIED: usize = 5;
+const REAPPLIED: usize = 10;
 
 /// Why a link was not changed. `R` is why the caller's function refused it.
 #[derive(Debug, Error)]
@@ -67,6 +68,7 @@ impl LinkService {
     ) -> Result<Changed, ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
         let work = async move {
+            let _turn = service.changes.turn(name).await?;
             for _ in 0..=REAPPLIED {
                 let before = service.get(&caller, name).await?;
                 let after = apply(&before).map_err(ChangeError::Refused)?;
@@ -90,6 +92,7 @@ impl LinkService {
     ) -> Result<PutLink, ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
         let work = async move {
+            let _turn = service.changes.turn(Some(name)).await?;
             for _ in 0..=REAPPLIED {
                 let before = service.get_if_any(&caller, name).await?;
                 match (decide(before.as_ref()).map_err(ChangeError::Refused)?, before) {
@@ -122,13 +125,12 @@ impl LinkService {
     ) -> Result<(), ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
         let work = async move {
+            let _turn = service.changes.turn(name).await?;
             for _ in 0..=REAPPLIED {
                 let link = service.get(&caller, name).await?;
                 check(&link).map_err(ChangeError::Refused)?;
-                let changing = service.cache.changing(link.name());
-                let deleted = service.store.delete_link(Link { updated_at: service.clock.now(), ..link }).await;
-                changing.done();
-                if applied(deleted)? {
+                let link = Link { updated_at: service.clock.now(), ..link };
+                if applied(write(&service.cache, link.name(), service.store.delete_link(link)).await)? {
                     return Ok(());
                 }
             }
@@ -151,9 +153,7 @@ impl LinkService {
             return Ok(Some(Changed { link: before, is_new: false }));
         }
         let link = Link { revision: before.revision.next(), updated_at: self.clock.now(), ..after };
-        let changing = self.cache.changing(link.name());
-        let updated = self.store.update_link(link.clone()).await;
-        changing.done();
+        let updated = write(&self.cache, link.name(), self.store.update_link(link.clone())).await;
         Ok(applied(updated)?.then_some(Changed { link, is_new: true }))
     }
 
@@ -163,6 +163,22 @@ impl LinkService {
         let link = link.ok_or_else(|| StoreError::Unavailable("the new link was deleted at once".into()))?;
         Ok(CreatedLink { link, ..created })
     }
+}
+
+/// Writes a change of a link. Once it returns, this node answers by what the store has.
+pub(in crate::service) async fn write(
+    cache: &Arc<LinkCache>,
+    name: LinkName,
+    change: impl Future<Output = Result<(), UpdateLinkError>>,
+) -> Result<(), UpdateLinkError> {
+    let changing = cache.changing(name);
+    let written = change.await;
+    match written {
+        // It may be made later.
+        Err(UpdateLinkError::Store(StoreError::Unavailable(_))) => changing.left_open(),
+        _ => changing.done(),
+    }
+    written
 }
 
 /// Whether a write was applied; `false`: the link has changed since it was read.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -28,15 +29,21 @@ impl Deliveries {
     }
 
     async fn check_queues(&self) -> Result<(), StoreError> {
-        let looked_at = uptime();
+        let (looked_at, mut result) = (uptime(), Ok(()));
         for row in self.leases.queue_rows().await? {
-            let is_held = self.leases.queues.has(row.queue);
-            if !is_held && (row.holder == self.cluster.process || self.leases.queues.watch.look(&row, looked_at)) {
-                self.leases.adopt(&row, looked_at).await?;
-            }
-            if is_held && self.leases.queues.is_done(row.queue) {
-                self.close_queue(&row).await?;
-            }
+            // One queue that can't be taken over keeps no other from it.
+            result = self.check_queue(&row, looked_at).await.and(result);
+        }
+        result
+    }
+
+    async fn check_queue(&self, row: &QueueRow, looked_at: Duration) -> Result<(), StoreError> {
+        let is_held = self.leases.queues.has(row.queue);
+        if !is_held && (row.holder == self.cluster.process || self.leases.queues.watch.look(row, looked_at)) {
+            self.leases.adopt(row, looked_at).await?;
+        }
+        if is_held && self.leases.queues.is_done(row.queue) {
+            self.close_queue(row).await?;
         }
         Ok(())
     }

@@ -129,6 +129,10 @@ impl Leases {
 
     /// Releases all queues: empty ones are removed, the others can be taken over at once.
     pub(super) async fn release_queues(&self) -> Result<(), CqlError> {
+        if self.feed.has_unsettled() {
+            // Who takes a released queue over appends no changes again.
+            return Ok(());
+        }
         for row in self.queue_rows().await?.into_iter().filter(|row| row.holder == self.cluster.process) {
             if self.queues.is_drained(row.queue) {
                 self.cluster.cql.lwt(&self.cluster.statements.close_queue, (row.queue, self.cluster.process)).await?;
@@ -146,8 +150,8 @@ impl Leases {
     pub(super) async fn adopt(&self, row: &QueueRow, looked_at: Duration) -> Result<(), StoreError> {
         let is_ours = row.holder == self.cluster.process;
         if !is_ours && !row.holder.is_nil() {
-            // Also if another node takes the queue over: twice does no harm.
-            self.feed.take_over(row.holder);
+            // First: whoever has the queue has done this.
+            self.feed.append_again(row.holder).await?;
         }
         let values = (self.cluster.process, self.queues.node, row.beat + 1, row.queue, row.holder, row.beat);
         if !is_ours && !self.cluster.cql.lwt(&self.cluster.statements.adopt_queue, values).await? {

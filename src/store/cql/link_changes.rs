@@ -110,7 +110,9 @@ impl CqlLinks {
         let row = self.edits_row(link.id).await.map_err(StoreError::from)?;
         // It may have been changed since it was read above.
         let row = row.filter(|row| row.is_of(before)).ok_or(UpdateLinkError::Conflict)?;
-        self.keep_revision(&old, change).await?;
+        // The operator can always block a link.
+        let has_limit = change == Change::Update && old.block_reason == link.block_reason;
+        self.keep_revision(&old, has_limit).await?;
         match change {
             Change::Update => self.times.put_expiry(link).await?,
             Change::Delete => self.times.put_deletion(link).await?,
@@ -140,6 +142,15 @@ impl CqlLinks {
         let (began, mut appended) = (Instant::now(), Instant::now());
         let mut may_be_applied = false;
         loop {
+            // Also after a pause of this process: other nodes must watch the link when the LWT is sent.
+            if appended.elapsed() >= APPEND_EVERY {
+                self.report_if_unawaited(sent);
+                let entry = self.feed.append(sent.name, sent.id).await;
+                if !may_be_applied {
+                    entry?;
+                }
+                appended = Instant::now();
+            }
             let error = match self.cluster.cql.lwt(&self.cluster.statements.change_link, &sent.row).await {
                 Ok(true) => return Ok(true),
                 Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
@@ -164,12 +175,10 @@ impl CqlLinks {
             };
             let is_late = began.elapsed() >= self.cluster.cql.patience();
             if is_late && (!may_be_applied || self.cluster.check_open().is_err()) {
+                if may_be_applied {
+                    self.feed.leave_unsettled();
+                }
                 return Err(error.into());
-            }
-            if appended.elapsed() >= APPEND_EVERY {
-                // It stays in the list of those that wait.
-                let _ = self.feed.append(sent.name, sent.id).await;
-                appended = Instant::now();
             }
             tokio::time::sleep(ASK_AGAIN_AFTER).await;
         }
@@ -195,27 +204,33 @@ impl CqlLinks {
 
     /// Appends a change to the feed after its LWT, however long it takes.
     async fn append_to_its_end(&self, sent: &SentChange<'_>) -> Result<(), StoreError> {
+        self.report_if_unawaited(sent);
         while let Err(error) = self.feed.append(sent.name, sent.id).await {
             if self.cluster.check_open().is_err() {
                 return Err(error);
             }
             tokio::time::sleep(ASK_AGAIN_AFTER).await;
         }
-        if !sent.is_awaited.load(Ordering::Acquire) {
-            // Its caller was told that the outcome is unknown, and may have read the link meanwhile.
-            self.feed.report_here(sent.name, sent.id);
-        }
+        self.report_if_unawaited(sent);
         Ok(())
     }
 
+    /// Reports a change to this node whose caller was told that the outcome is unknown: it may have read the link
+    /// meanwhile, and goes on reading it.
+    fn report_if_unawaited(&self, sent: &SentChange<'_>) {
+        if !sent.is_awaited.load(Ordering::Acquire) {
+            self.feed.report_here(sent.name, sent.id);
+        }
+    }
+
     /// Writes the revision before a change, if its hits fire webhooks.
-    async fn keep_revision(&self, old: &Link, change: Change) -> Result<(), UpdateLinkError> {
+    async fn keep_revision(&self, old: &Link, has_limit: bool) -> Result<(), UpdateLinkError> {
         if old.webhooks.is_empty() {
             return Ok(());
         }
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
         // Fewer changes than the limit need no count.
-        if change == Change::Update && u64::from(old.revision.0) > MAX_REVISIONS {
+        if has_limit && u64::from(old.revision.0) > MAX_REVISIONS {
             let kept = cql.read_one::<(i64,)>(&statements.count_link_revisions, (old.id.as_str(),)).await;
             let kept = kept.map_err(StoreError::from)?.map_or(0, |(count,)| count);
             if u64::try_from(kept).unwrap_or(0) >= MAX_REVISIONS {

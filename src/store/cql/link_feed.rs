@@ -7,29 +7,31 @@
 //!
 //! A gap that stays is of entries that have expired: then all that the node knows may be out of date.
 //!
-//! Who takes over the queue of a life that has ended appends the last changes of that life again: an LWT that it had sent
-//! may have been applied after its entry was read.
+//! Before a node takes over the queue of a life that has ended, it appends the last changes of that life again: an LWT that
+//! the life had sent may have been applied after its entry was read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use super::cluster::{ASK_AGAIN_AFTER, Cluster};
+use super::cluster::{ASK_AGAIN_AFTER, AT_ONCE, Cluster};
 use super::outcome::CqlError;
 use super::watch::uptime;
 use crate::domain::link::{LinkName, ShortId};
-use crate::store::records::columns::short_id;
 use crate::store::{LinkChange, LinkChangeHook, StoreError};
 
 /// What this release can do with links: 1 is to change them.
 const LEVEL: i32 = 1;
 /// How often the changes of other lives are read.
 const READ_EVERY: Duration = Duration::from_millis(500);
+/// How long one read of the changes of a life may take.
+const READ_WITHIN: Duration = Duration::from_secs(1);
 /// How often the row of this life is written: its time to live is 2 h.
 const RENEW_EVERY: Duration = Duration::from_mins(10);
 /// How often it is checked that all nodes know of changes.
@@ -66,8 +68,8 @@ pub struct LinkFeed {
     added: Notify,
     /// How far the changes of each other life are read.
     read: Mutex<HashMap<Uuid, ReadUpto>>,
-    /// Ended lives whose last changes this process appends again.
-    taken_over: Mutex<HashSet<Uuid>>,
+    /// Whether a change of this life may be applied later.
+    has_unsettled: AtomicBool,
     /// When the changes of all lives were last read, by the clock of [`uptime`], in milliseconds.
     complete_at: AtomicI64,
     has_old_nodes: AtomicBool,
@@ -82,7 +84,7 @@ impl LinkFeed {
             waiting: Mutex::default(),
             added: Notify::new(),
             read: Mutex::default(),
-            taken_over: Mutex::default(),
+            has_unsettled: AtomicBool::new(false),
             complete_at: AtomicI64::new(millis(uptime())),
             has_old_nodes: AtomicBool::new(false),
             hook: OnceLock::new(),
@@ -176,53 +178,54 @@ impl LinkFeed {
         }
     }
 
-    /// Appends the last changes of a life that has ended, once.
-    pub fn take_over(self: &Arc<Self>, life: Uuid) {
-        if !self.taken_over.lock().unwrap_or_else(PoisonError::into_inner).insert(life) {
-            return;
-        }
-        let feed = Arc::downgrade(self);
-        tokio::spawn(async move {
-            while let Some(feed) = feed.upgrade().filter(|feed| feed.cluster.check_open().is_ok()) {
-                match feed.append_again(life).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::debug!(%error, "can't append the changes of an ended life: retrying"),
-                }
-                drop(feed);
-                tokio::time::sleep(ASK_AGAIN_AFTER).await;
-            }
-        });
+    /// A change of this life is given up though it may be applied later: another node has to append it again.
+    pub fn leave_unsettled(&self) {
+        self.has_unsettled.store(true, Ordering::Release);
     }
 
-    async fn append_again(&self, life: Uuid) -> Result<(), StoreError> {
+    pub fn has_unsettled(&self) -> bool {
+        self.has_unsettled.load(Ordering::Acquire)
+    }
+
+    /// Appends the last changes of a life that has ended. Two nodes that do so do no harm.
+    pub async fn append_again(&self, life: Uuid) -> Result<(), StoreError> {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
         let rows: Vec<(Option<String>, Option<String>)> = cql.read(&statements.recent_link_changes, (life,)).await?;
         let mut links = HashMap::new();
         for (name, link) in rows {
-            if let Some((name, id)) = entry_of(name, link)? {
+            if let Some((name, id)) = entry_of(name, link) {
                 links.insert(id, name);
             }
         }
-        for (id, name) in links {
+        let again = stream::iter(links).map(|(id, name)| async move {
             // An LWT that has begun is completed by this read, or will not be.
             cql.read_one::<(Option<Uuid>, Option<i64>, Option<Vec<Uuid>>)>(&statements.link_edits, (id.as_str(),))
                 .await?;
             self.append(name, id).await?;
             self.report_here(name, id);
-        }
-        Ok(())
+            Ok(())
+        });
+        again.buffer_unordered(AT_ONCE).try_collect().await
     }
 
     /// Reads the changes of other lives.
     pub(super) async fn read_loop(feed: Weak<Self>) {
+        loop {
+            tokio::time::sleep(READ_EVERY).await;
+            let Some(feed) = feed.upgrade().filter(|feed| feed.cluster.check_open().is_ok()) else { return };
+            if let Err(error) = feed.read_all(uptime()).await {
+                tracing::debug!(%error, "can't read the change feed");
+            }
+        }
+    }
+
+    /// Renews the row of this life, and checks those of others. It is separate, so that reading changes never waits for it.
+    pub(super) async fn level_loop(feed: Weak<Self>) {
         let (mut renewed, mut checked) = (uptime(), uptime());
         loop {
             tokio::time::sleep(READ_EVERY).await;
             let Some(feed) = feed.upgrade().filter(|feed| feed.cluster.check_open().is_ok()) else { return };
             let now = uptime();
-            if let Err(error) = feed.read_all(now).await {
-                tracing::debug!(%error, "can't read the change feed");
-            }
             if now.saturating_sub(renewed) >= RENEW_EVERY && feed.renew().await.is_ok() {
                 renewed = now;
             }
@@ -234,14 +237,18 @@ impl LinkFeed {
 
     async fn read_all(&self, now: Duration) -> Result<(), StoreError> {
         if self.age() >= FORGET_AFTER {
-            // Entries may have expired unread.
-            self.report(LinkChange::Unknown);
+            // Entries may have expired unread. What was cached before the ends are found is forgotten after that.
             self.find_ends().await?;
             self.report(LinkChange::Unknown);
         } else {
             let lives = self.lives().await?;
-            // One life that can't be read does not keep others from being read.
-            let read = join_all(lives.iter().map(|(life, noted)| self.read_life(*life, *noted, now))).await;
+            // One life that can't be read, or not soon, does not keep others from being read.
+            let read = lives.iter().map(|(life, noted)| async move {
+                let late = |_| StoreError::Unavailable("the changes of a life were not read in time".into());
+                let read = tokio::time::timeout(READ_WITHIN, self.read_life(*life, *noted, now)).await;
+                read.map_err(late).flatten()
+            });
+            let read = join_all(read).await;
             self.read_upto().retain(|life, _| lives.iter().any(|(there, _)| there == life));
             read.into_iter().collect::<Result<Vec<()>, _>>()?;
         }
@@ -263,7 +270,7 @@ impl LinkFeed {
                     break;
                 }
                 next = seq;
-                if let Some((name, id)) = entry_of(name, link)? {
+                if let Some((name, id)) = entry_of(name, link) {
                     self.report(LinkChange::Link { name, id });
                 }
             }
@@ -352,9 +359,8 @@ impl LinkFeed {
 }
 
 /// The link of an entry; `None` for one that a later release has written.
-fn entry_of(name: Option<String>, link: Option<String>) -> Result<Option<(LinkName, ShortId)>, StoreError> {
-    let id = link.map(|link| short_id("link_changes", &link)).transpose()?;
-    Ok(name.and_then(|name| LinkName::parse(&name)).zip(id))
+fn entry_of(name: Option<String>, link: Option<String>) -> Option<(LinkName, ShortId)> {
+    name.and_then(|name| LinkName::parse(&name)).zip(link.and_then(|link| ShortId::parse(&link)))
 }
 
 fn millis(time: Duration) -> i64 {

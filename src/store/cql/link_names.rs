@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scylla::DeserializeRow;
+use scylla::policies::timestamp_generator::TimestampGenerator;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
@@ -211,20 +212,24 @@ impl CqlLinkNames {
         }
     }
 
-    /// Keeps a name for another key; `false` if it is not kept.
-    pub async fn keep_for(&self, name: &LinkName, to: KeyId) -> Result<bool, StoreError> {
+    /// Keeps a name for another key; returns for which key it was kept.
+    pub async fn keep_for(&self, name: &LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
-        let Some(row) = self.read_settled(name).await? else { return Ok(false) };
+        let Some(row) = self.read_settled(name).await? else { return Ok(None) };
+        let micros = cql.timestamps.next_timestamp();
+        let now = Timestamp(u64::try_from(micros / 1_000).unwrap_or(0));
         let keeper = match row.state {
             Some(KEPT) => row.keeper(),
             Some(LIVE) => self.keeper_by_remains(&row, name).await?,
+            // Its keeper's own creation was interrupted.
+            Some(PENDING) if is_abandoned(&row, now) => row.keeper(),
             _ => None,
         };
-        let Some(NameKeeper { last, .. }) = keeper else { return Ok(false) };
+        let Some(NameKeeper { owner: from, last }) = keeper else { return Ok(None) };
         let next = Uuid::new_v4();
         let values = (None::<&str>, to.0, KEPT, i64::from(last.0), next, DOMAIN, name.as_str(), row.claim);
         let attempt = || cql.lwt(&statements.set_link_name, values);
-        Ok(cql.settled(attempt, || self.settle(name, next, row.claim)).await?)
+        Ok(cql.settled(attempt, || self.settle(name, next, row.claim)).await?.then_some(from))
     }
 
     /// Writes the name of an imported link; `false` if the name has another row.

@@ -36,6 +36,11 @@ impl RemainsRow {
         cluster.cql.read_one(&cluster.statements.link_remains, (id.as_str(),)).await
     }
 
+    /// The revision of a link that was not deleted.
+    pub fn live_revision(&self) -> Option<i64> {
+        self.owner.map(|_| self.revision.unwrap_or(i64::from(Revision::FIRST.0)))
+    }
+
     /// Whether it is that of a link that was deleted. Nobody has ever had a link that was not created to the end.
     pub fn is_of_deleted(&self) -> bool {
         self.owner.is_none() && self.revision.is_some()

@@ -7,6 +7,7 @@ use scylla::policies::timestamp_generator::TimestampGenerator;
 use scylla::value::CqlTimestamp;
 
 use super::cluster::Cluster;
+use super::link_remains::RemainsRow;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::store::records::columns::{day as day_column, day_from, short_id, timestamp, timestamp_from};
@@ -24,8 +25,9 @@ const PARTS: i8 = 16;
 const REMOVED_AT_ONCE: usize = 100;
 /// How long before now a day must have been written to last for it to be removed: no write is under way for so long.
 const DAY_UNWRITTEN_MICROS: u64 = 60_000_000;
-/// Later than every position of a journal, so that hits that are counted late are removed too.
-const AFTER_ALL_HITS: i64 = i64::MAX - 1;
+/// Later than every position of a journal, so that hits that are counted late are removed too. Some clusters refuse
+/// timestamps that are days ahead of the clock.
+const AFTER_ALL_HITS: i64 = 1 << 50;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -46,8 +48,16 @@ pub struct LinkTimesTable {
     cluster: Arc<Cluster>,
 }
 
-/// Links of one part of a day, in order.
-type TimeRow = (CqlTimestamp, String, Option<String>);
+/// Links of one part of a day, in order, each with the revision at which the row was written.
+type TimeRow = (CqlTimestamp, String, Option<String>, Option<i64>);
+
+/// A row of the table.
+struct LinkTime {
+    at: Timestamp,
+    id: ShortId,
+    name: LinkName,
+    revision: i64,
+}
 
 impl LinkTimesTable {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
@@ -70,38 +80,43 @@ impl LinkTimesTable {
     /// Removes the expiry that a link had before it got this revision.
     pub async fn drop_expiry(&self, old: &Link, revision: Revision) -> Result<(), StoreError> {
         match old.options.expires_at {
-            Some(at) => self.drop_row(Kind::Expiry, at, old.id, revision).await,
+            Some(at) => self.drop_row(Kind::Expiry, at, old.id, i64::from(revision.0)).await,
             None => Ok(()),
         }
     }
 
+    /// Removes an expiry that its link does not have: its creation or change was refused or interrupted. `link` is the
+    /// link as it is. What a change that is under way has written is of a later revision, and stays.
+    pub async fn drop_stale_expiry(&self, expired: ExpiredLink, link: Option<&Link>) -> Result<(), StoreError> {
+        let revision = link.map_or(i64::from(u32::MAX), |link| i64::from(link.revision.0));
+        self.drop_row(Kind::Expiry, expired.expires_at, expired.id, revision).await
+    }
+
     /// Notes the deletion of a link of an import.
     pub async fn import_deletion(&self, id: ShortId, at: Timestamp) -> Result<(), StoreError> {
-        self.put_row(Kind::Deletion, at, (id, id.into()), Revision::FIRST).await
+        let (name, revision) = (id.into(), i64::from(Revision::FIRST.0));
+        self.put_row(Kind::Deletion, LinkTime { at, id, name, revision }).await
     }
 
     async fn put(&self, kind: Kind, at: Timestamp, link: &Link) -> Result<(), StoreError> {
-        self.put_row(kind, at, (link.id, link.name()), link.revision).await
+        let revision = i64::from(link.revision.0);
+        self.put_row(kind, LinkTime { at, id: link.id, name: link.name(), revision }).await
     }
 
-    async fn put_row(
-        &self,
-        kind: Kind,
-        at: Timestamp,
-        (id, name): (ShortId, LinkName),
-        revision: Revision,
-    ) -> Result<(), StoreError> {
+    async fn put_row(&self, kind: Kind, row: LinkTime) -> Result<(), StoreError> {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
+        let LinkTime { at, id, name, revision } = row;
         let day = day_column(at.day());
         cql.write(&statements.put_link_time_day, (kind.number(), day)).await?;
-        let revision = i64::from(revision.0);
         let values = (kind.number(), day, part_of(id), timestamp(at), id.as_str(), name.as_str(), revision);
-        Ok(cql.write(&statements.put_link_time, values).await?)
+        cql.write(&statements.put_link_time, values).await?;
+        // Again: the day may have been removed as an empty one meanwhile.
+        Ok(cql.write(&statements.put_link_time_day, (kind.number(), day)).await?)
     }
 
-    async fn drop_row(&self, kind: Kind, at: Timestamp, id: ShortId, revision: Revision) -> Result<(), StoreError> {
-        let values =
-            (i64::from(revision.0), kind.number(), day_column(at.day()), part_of(id), timestamp(at), id.as_str());
+    /// Removes a row that was written at this revision or an earlier one.
+    async fn drop_row(&self, kind: Kind, at: Timestamp, id: ShortId, revision: i64) -> Result<(), StoreError> {
+        let values = (revision, kind.number(), day_column(at.day()), part_of(id), timestamp(at), id.as_str());
         Ok(self.cluster.cql.write(&self.cluster.statements.drop_link_time, values).await?)
     }
 
@@ -114,7 +129,7 @@ impl LinkTimesTable {
     ) -> Result<Vec<ExpiredLink>, StoreError> {
         let after = after.map(|after| (after.expires_at, after.id));
         let rows = self.list(Kind::Expiry, before, after, limit).await?;
-        Ok(rows.into_iter().map(|(expires_at, id, name)| ExpiredLink { expires_at, id, name }).collect())
+        Ok(rows.into_iter().map(|LinkTime { at, id, name, .. }| ExpiredLink { expires_at: at, id, name }).collect())
     }
 
     async fn list(
@@ -123,7 +138,7 @@ impl LinkTimesTable {
         before: Timestamp,
         after: Option<(Timestamp, ShortId)>,
         limit: usize,
-    ) -> Result<Vec<(Timestamp, ShortId, LinkName)>, StoreError> {
+    ) -> Result<Vec<LinkTime>, StoreError> {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
         let first = after.map_or(Day(0), |(at, _)| at.day());
         let values = (kind.number(), day_column(first), day_column(before.day()));
@@ -135,7 +150,7 @@ impl LinkTimesTable {
             if of_day.is_empty() && after.is_none() && day < before.day() {
                 self.drop_day(kind, day, now).await?;
             }
-            of_day.sort_unstable_by_key(|(at, id, _)| (*at, *id));
+            of_day.sort_unstable_by_key(|row| (row.at, row.id));
             found.append(&mut of_day);
             if found.len() >= limit {
                 break;
@@ -159,7 +174,7 @@ impl LinkTimesTable {
         before: Timestamp,
         after: Option<(Timestamp, ShortId)>,
         limit: usize,
-    ) -> Result<Vec<(Timestamp, ShortId, LinkName)>, StoreError> {
+    ) -> Result<Vec<LinkTime>, StoreError> {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
         let (from, from_id) = after.map_or((Timestamp(0), String::new()), |(at, id)| (at, id.to_string()));
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
@@ -173,9 +188,10 @@ impl LinkTimesTable {
         };
         let parts: Vec<Vec<TimeRow>> = stream::iter((0..PARTS).map(of_part)).buffered(4).try_collect().await?;
         let rows = parts.into_iter().flatten();
-        rows.map(|(at, link, name)| {
+        rows.map(|(at, link, name, revision)| {
             let name = name.as_deref().and_then(LinkName::parse).ok_or_else(|| corrupt(TABLE, &"not a name"))?;
-            Ok((timestamp_from(at), short_id(TABLE, &link)?, name))
+            let (id, revision) = (short_id(TABLE, &link)?, revision.unwrap_or(i64::from(Revision::FIRST.0)));
+            Ok(LinkTime { at: timestamp_from(at), id, name, revision })
         })
         .collect()
     }
@@ -183,11 +199,24 @@ impl LinkTimesTable {
     /// Removes what is counted of some links that were deleted before `before`; `false` when none is left.
     pub async fn remove_counts(&self, before: Timestamp) -> Result<bool, StoreError> {
         let deleted = self.list(Kind::Deletion, before, None, REMOVED_AT_ONCE).await?;
-        for (at, id, _) in &deleted {
-            self.remove_counts_of(*id).await?;
-            self.drop_row(Kind::Deletion, *at, *id, Revision(u32::MAX)).await?;
+        let has_some = !deleted.is_empty();
+        for row in deleted {
+            let (at, id, revision) = (row.at, row.id, row.revision);
+            let remains = RemainsRow::read(&self.cluster, id).await?;
+            match remains.and_then(|remains| remains.live_revision()) {
+                None => self.remove_counts_of(id).await?,
+                // The deletion was refused or interrupted, and can't be made any more.
+                Some(live) if live > revision => {}
+                // It may be made yet, by a process that was stopped for long.
+                Some(_) => {
+                    let micros = self.cluster.cql.timestamps.next_timestamp();
+                    let now = Timestamp(u64::try_from(micros / 1_000).unwrap_or(0));
+                    self.put_row(Kind::Deletion, LinkTime { at: now, ..row }).await?;
+                }
+            }
+            self.drop_row(Kind::Deletion, at, id, revision).await?;
         }
-        Ok(!deleted.is_empty())
+        Ok(has_some)
     }
 
     async fn remove_counts_of(&self, id: ShortId) -> Result<(), StoreError> {
@@ -196,7 +225,7 @@ impl LinkTimesTable {
         for (month,) in months {
             cql.write(&statements.drop_labels_of_link, (AFTER_ALL_HITS, id.as_str(), month)).await?;
         }
-        cql.write(&statements.drop_months_of_link, (AFTER_ALL_HITS, id.as_str())).await?;
+        cql.write(&statements.drop_months_of_link, (id.as_str(),)).await?;
         Ok(cql.write(&statements.drop_days_of_link, (AFTER_ALL_HITS, id.as_str())).await?)
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
@@ -23,7 +23,7 @@ use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::links::{LinkRow, NewLinkRow};
-use crate::store::{CreateLinkError, StoreError};
+use crate::store::{CreateLinkError, ExpiredLink, StoreError};
 
 /// Concurrent creations and changes of links.
 const MOST_UNDER_WAY: u32 = 1_024;
@@ -109,9 +109,14 @@ impl CqlLinks {
             self.feed.check_all_nodes_know_changes()?;
         }
         let link = Link { revision: Revision::FIRST, ..link };
+        let alone = match link.slug {
+            None => None,
+            Some(slug) => Some(self.alone_with(slug).await?),
+        };
         let (_awaited, is_awaited) = Awaited::new();
         let store = Arc::clone(self);
         self.to_its_end(async move {
+            let _alone = alone;
             let made = match link.slug {
                 None => store.make_and_count(&link, limit, &is_awaited).await.map(|(count, _)| count),
                 Some(slug) => Box::pin(store.make_with_slug(link.clone(), slug, limit, &is_awaited)).await,
@@ -125,6 +130,13 @@ impl CqlLinks {
         .await
     }
 
+    /// Waits until no other creation of this name is under way in this process.
+    async fn alone_with(&self, name: LinkName) -> Result<OwnedMutexGuard<()>, StoreError> {
+        let lock = self.names_under_way.of(name, |_| Mutex::default()).lock_owned();
+        let late = |_| StoreError::Unavailable("another creation of this name is under way".into());
+        tokio::time::timeout(self.cluster.cql.patience(), lock).await.map_err(late)
+    }
+
     /// Returns the month's count with the link, and the claim in its row.
     async fn make_and_count(
         &self,
@@ -134,8 +146,7 @@ impl CqlLinks {
     ) -> Result<(u64, Uuid), CreateLinkError> {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
-        let place = self.quotas.enter(&quota, limit).await?;
-        let _place = place.map_err(exceeded)?;
+        let _place = self.quotas.enter(&quota, limit).await?.map_err(exceeded)?;
         let claim = Uuid::new_v4();
         let row = NewLinkRow::new(link, claim)?;
         self.times.put_expiry(link).await?;
@@ -163,11 +174,6 @@ impl CqlLinks {
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
     ) -> Result<u64, CreateLinkError> {
-        let lock = self.names_under_way.of(slug, |_| Mutex::default());
-        let _alone = lock.lock().await;
-        if !is_awaited.load(Ordering::Acquire) {
-            return Err(StoreError::Unavailable("its caller was cancelled".into()).into());
-        }
         let mut kept = None;
         if let Some(id) = slug.as_id() {
             // The row of the id settles who has the name, if there never was a link with it.
@@ -175,12 +181,13 @@ impl CqlLinks {
             match self.make_and_count(&with_own_id, limit, is_awaited).await {
                 Err(CreateLinkError::NameTaken) => kept = self.kept_by_id(id, &slug).await?,
                 made => {
-                    let (count, _) = made?;
+                    // Also if it was refused: its row was there for a moment, and another node may have the link in memory.
                     self.feed.append(slug, id).await?;
-                    return Ok(count);
+                    return made.map(|(count, _)| count);
                 }
             }
         }
+        self.check_quota(&link, limit).await?;
         let taken = self.names.take(slug, link.owner, link.created_at, kept).await?;
         let taken = taken.ok_or(CreateLinkError::NameTaken)?;
         let link = Link { revision: taken.revision, ..link };
@@ -192,6 +199,14 @@ impl CqlLinks {
                 Err(error)
             }
         }
+    }
+
+    /// Refuses a creation that the quota does not allow before its name is looked at.
+    async fn check_quota(&self, link: &Link, limit: MonthlyLimit) -> Result<(), CreateLinkError> {
+        let quota = self.quotas.of(link.owner, link.created_at.month());
+        let place = self.quotas.enter(&quota, limit).await?;
+        let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
+        place.map(drop).map_err(exceeded)
     }
 
     /// For whom the row of an id that was used before keeps it as a name. A link that was given up keeps it for nobody:
@@ -268,23 +283,32 @@ impl CqlLinks {
         row.map_or(Ok(None), LinkRow::into_link)
     }
 
-    /// Keeps the name of a deleted link for another key.
-    pub(super) async fn keep_name_for(&self, name: &LinkName, to: KeyId) -> Result<bool, StoreError> {
-        if self.names.keep_for(name, to).await? {
-            return Ok(true);
+    /// Keeps the name of a deleted link for another key; returns for which key it was kept.
+    pub(super) async fn keep_name_for(&self, name: &LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
+        if let Some(from) = self.names.keep_for(name, to).await? {
+            return Ok(Some(from));
         }
-        let Some(id) = name.as_id() else { return Ok(false) };
+        let Some(id) = name.as_id() else { return Ok(None) };
         if self.names.read(name).await?.is_some() {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(remains) = RemainsRow::read(&self.cluster, id).await? else { return Ok(false) };
-        let Some(NameKeeper { owner: from, .. }) = remains.keeper(id, name) else { return Ok(false) };
+        let Some(remains) = RemainsRow::read(&self.cluster, id).await? else { return Ok(None) };
+        let Some(NameKeeper { owner: from, .. }) = remains.keeper(id, name) else { return Ok(None) };
         let attempt = || self.cluster.cql.lwt(&self.cluster.statements.keep_link_for, (to.0, id.as_str(), from.0));
         let settle = || async {
             let remains = RemainsRow::read(&self.cluster, id).await?;
             let keeper = remains.and_then(|remains| remains.keeper(id, name)).map(|keeper| keeper.owner);
             Ok((keeper != Some(from)).then_some(keeper == Some(to)))
         };
-        Ok(self.cluster.cql.settled(attempt, settle).await?)
+        Ok(self.cluster.cql.settled(attempt, settle).await?.then_some(from))
+    }
+
+    /// Drops the note of an expiry, unless the link has it.
+    pub(super) async fn forget_expiry(&self, expired: ExpiredLink) -> Result<(), StoreError> {
+        let link = self.read_by_id(expired.id).await?;
+        if link.as_ref().is_some_and(|link| link.options.expires_at == Some(expired.expires_at)) {
+            return Ok(());
+        }
+        self.times.drop_stale_expiry(expired, link.as_ref()).await
     }
 }

@@ -84,6 +84,8 @@ impl ScyllaStore {
     /// Opens the store for a node. Its schema must exist.
     pub async fn open(settings: &ScyllaSettings, node: NodeId) -> Result<Self, OpenError> {
         let tables = Arc::new(CqlTables::connect(settings, node).await?);
+        // Queues of ended processes are taken over at once, and their last changes appended again.
+        let appending = tables.start_appending();
         let began = Instant::now();
         while let Err(error) = tables.begin().await {
             match error {
@@ -94,7 +96,8 @@ impl ScyllaStore {
                 error => return Err(error.into()),
             }
         }
-        let tasks = tables.start_tasks();
+        let mut tasks = tables.start_tasks();
+        tasks.push(appending);
         Ok(Self { tables, tasks: Mutex::new(tasks) })
     }
 
@@ -181,7 +184,7 @@ impl LinkStore for ScyllaStore {
         self.open_tables()?.links.read_link(&name).await
     }
 
-    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError> {
+    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
         self.open_tables()?.links.keep_name_for(&name, to).await
     }
 
@@ -208,6 +211,10 @@ impl LinkStore for ScyllaStore {
         limit: usize,
     ) -> Result<Vec<ExpiredLink>, StoreError> {
         self.open_tables()?.links.times.expired(before, after, limit).await
+    }
+
+    async fn forget_expiry(&self, expired: ExpiredLink) -> Result<(), StoreError> {
+        self.open_tables()?.links.forget_expiry(expired).await
     }
 
     fn on_link_change(&self, hook: LinkChangeHook) {

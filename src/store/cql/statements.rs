@@ -67,11 +67,11 @@ statements! {
     Write put_link_time_day: "INSERT INTO link_time_days (kind, day) VALUES (?, ?)";
     Read link_time_days: "SELECT day FROM link_time_days WHERE kind = ? AND day >= ? AND day <= ?";
     Write drop_link_time_day: "DELETE FROM link_time_days USING TIMESTAMP ? WHERE kind = ? AND day = ?";
-    Read link_times: "SELECT at, link, name FROM link_times WHERE kind = ? AND day = ? AND part = ? \
+    Read link_times: "SELECT at, link, name, WRITETIME(name) FROM link_times WHERE kind = ? AND day = ? AND part = ? \
                       AND (at, link) > (?, ?) AND (at, link) < (?, ?) LIMIT ?";
     Read months_of_link: "SELECT month FROM link_months WHERE link = ?";
     Write drop_labels_of_link: "DELETE FROM link_labels USING TIMESTAMP ? WHERE link = ? AND month = ?";
-    Write drop_months_of_link: "DELETE FROM link_months USING TIMESTAMP ? WHERE link = ?";
+    Write drop_months_of_link: "DELETE FROM link_months WHERE link = ?";
     Write drop_days_of_link: "DELETE FROM link_days USING TIMESTAMP ? WHERE link = ?";
     Read lives: "SELECT life, level, seq FROM lives WHERE bucket = 0";
     Write put_life: "INSERT INTO lives (bucket, life, level, seq) VALUES (0, ?, ?, ?)";

@@ -61,15 +61,20 @@ impl CqlTables {
         self.link_feed.begin().await
     }
 
-    /// Starts the tasks that run while the store is open: renew leases, take over queues, count buckets, reconnect.
+    /// Starts the task that appends to the change feed.
+    pub fn start_appending(&self) -> JoinHandle<()> {
+        forever(&self.link_feed, LinkFeed::append_loop)
+    }
+
+    /// Starts the other tasks that run while the store is open: renew leases, take over queues, count buckets, reconnect.
     /// They are separate, so that the renewal of a lease never waits for the others.
     pub fn start_tasks(&self) -> Vec<JoinHandle<()>> {
         vec![
             forever(&self.leases, Leases::heartbeat_loop),
             forever(&self.deliveries, Deliveries::adoption_loop),
             forever(&self.deliveries, Deliveries::recount_loop),
-            forever(&self.link_feed, LinkFeed::append_loop),
             forever(&self.link_feed, LinkFeed::read_loop),
+            forever(&self.link_feed, LinkFeed::level_loop),
             forever(&self.cluster, Cluster::reconnect_loop),
         ]
     }

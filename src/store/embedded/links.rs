@@ -139,7 +139,9 @@ impl LinkTable {
         let is_next = |before: &Link| (before.revision.next(), before.name()) == (link.revision, link.name());
         let Some(before) = before.filter(is_next) else { return Ok(Err(UpdateLinkError::Conflict)) };
         let (has_webhooks, now) = (!before.webhooks.is_empty(), link.updated_at);
-        if has_webhooks && !self.revisions.has_room(transaction, link.id, now)? {
+        // The operator can always block a link.
+        let has_limit = has_webhooks && before.block_reason == link.block_reason;
+        if has_limit && !self.revisions.has_room(transaction, link.id, now)? {
             return Ok(Err(UpdateLinkError::TooManyRevisions));
         }
         let row = records::encode(link)?;
@@ -179,9 +181,11 @@ impl LinkTable {
         transaction: &mut Transaction<'_>,
         name: &LinkName,
         to: KeyId,
-    ) -> Result<bool, StoreError> {
-        let Some(NameState::Kept { revision, .. }) = self.names.get(transaction, name)? else { return Ok(false) };
-        self.names.put(transaction, name, NameState::Kept { owner: to, revision }).map(|()| true)
+    ) -> Result<Option<KeyId>, StoreError> {
+        let Some(NameState::Kept { owner: from, revision }) = self.names.get(transaction, name)? else {
+            return Ok(None);
+        };
+        self.names.put(transaction, name, NameState::Kept { owner: to, revision }).map(|()| Some(from))
     }
 
     /// Writes a link of an import unless it is there. Returns `false` if another one has its id or its name.

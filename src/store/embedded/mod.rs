@@ -187,7 +187,7 @@ impl LinkStore for EmbeddedStore {
         self.write(move |tables, transaction| tables.links.create(transaction, &link, limit)).await?
     }
 
-    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<bool, StoreError> {
+    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
         self.put(move |tables, transaction| tables.links.keep_name_for(transaction, &name, to)).await
     }
 
@@ -220,6 +220,11 @@ impl LinkStore for EmbeddedStore {
         limit: usize,
     ) -> Result<Vec<ExpiredLink>, StoreError> {
         self.read(move |tables, snapshot| tables.links.expired(snapshot, before, after, limit)).await
+    }
+
+    async fn forget_expiry(&self, _: ExpiredLink) -> Result<(), StoreError> {
+        // It changes in one transaction with the link.
+        Ok(())
     }
 
     fn definitely_absent(&self, name: &LinkName) -> bool {

@@ -54,7 +54,7 @@ metrics! {
         "1 while requests are served, 0 while the process starts or drains."
 
     REDIRECTS: Counter "signpost_redirects_total" ["outcome"]
-        "Look-ups of short ids: found (redirected), not_found (404, or 302 to fallbacks.not_found), expired (410, or 302 to a fallback), blocked (410), limited (429), unavailable (503), failed (500)."
+        "Look-ups of short ids: found (redirected), not_found (404, or 302 to fallbacks.not_found), scheduled (before not_before; likewise), expired (410, or 302 to a fallback), blocked (410), limited (429), unavailable (503), failed (500)."
     REDIRECTS_DISPATCHED: Counter "signpost_redirects_dispatched_total" []
         "Look-ups of short ids that were answered behind the HTTP dispatcher and not on the fast path, which takes less CPU: the request's head came in pieces or is unusual, or requests are logged or traced."
     LINK_LOOKUPS: Counter "signpost_link_lookups_total" ["result"]

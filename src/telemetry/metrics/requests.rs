@@ -19,8 +19,20 @@ pub enum LookUp {
 /// Why a link that exists was not followed to its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedLink {
+    /// It does not redirect yet: answered as an unknown link.
+    Scheduled,
     Expired,
     Blocked,
+}
+
+/// Links that exist and were not followed to their target, for one reason.
+#[derive(Debug, Default)]
+struct RefusedMeters {
+    in_memory: AtomicU64,
+    in_store: AtomicU64,
+    /// Those that were redirected to a fallback.
+    fallbacks_in_memory: AtomicU64,
+    fallbacks_in_store: AtomicU64,
 }
 
 /// Counts redirects by outcome. Each takes one atomic add, when the answer is created.
@@ -37,12 +49,8 @@ struct ThreadRedirects {
     /// Unknown ones that were redirected nevertheless.
     fallbacks_in_memory: AtomicU64,
     fallbacks_in_store: AtomicU64,
-    expired_in_memory: AtomicU64,
-    expired_in_store: AtomicU64,
-    /// Expired ones that were redirected to a fallback.
-    expired_to_fallback: AtomicU64,
-    blocked_in_memory: AtomicU64,
-    blocked_in_store: AtomicU64,
+    /// By [`RefusedLink`].
+    refused: [RefusedMeters; 3],
     limited: AtomicU64,
     limited_previews: AtomicU64,
     unavailable: AtomicU64,
@@ -73,16 +81,13 @@ impl RedirectMeters {
 
     /// The link leads nowhere. `has_fallback`: the request was redirected nevertheless.
     pub fn refused(&self, why: RefusedLink, by: LookUp, has_fallback: bool) {
-        let own = self.0.own();
-        count(match (why, by) {
-            (RefusedLink::Expired, LookUp::Memory) => &own.expired_in_memory,
-            (RefusedLink::Expired, LookUp::Store) => &own.expired_in_store,
-            (RefusedLink::Blocked, LookUp::Memory) => &own.blocked_in_memory,
-            (RefusedLink::Blocked, LookUp::Store) => &own.blocked_in_store,
+        let meters = &self.0.own().refused[why as usize];
+        count(match (by, has_fallback) {
+            (LookUp::Memory, false) => &meters.in_memory,
+            (LookUp::Store, false) => &meters.in_store,
+            (LookUp::Memory, true) => &meters.fallbacks_in_memory,
+            (LookUp::Store, true) => &meters.fallbacks_in_store,
         });
-        if has_fallback {
-            count(&own.expired_to_fallback);
-        }
     }
 
     pub fn limited(&self) {
@@ -130,12 +135,19 @@ impl RedirectMeters {
         self.negatives() + self.unknown_to_store()
     }
 
-    pub(super) fn all_expired(&self) -> u64 {
-        self.sum(|it| &it.expired_in_memory) + self.sum(|it| &it.expired_in_store)
+    pub(super) fn all_refused(&self, why: RefusedLink) -> u64 {
+        let of = |meters: &RefusedMeters| {
+            read(&meters.in_memory)
+                + read(&meters.in_store)
+                + read(&meters.fallbacks_in_memory)
+                + read(&meters.fallbacks_in_store)
+        };
+        self.0.all().map(|thread| of(&thread.refused[why as usize])).sum()
     }
 
-    pub(super) fn all_blocked(&self) -> u64 {
-        self.sum(|it| &it.blocked_in_memory) + self.sum(|it| &it.blocked_in_store)
+    /// For all reasons.
+    fn sum_refused(&self, of: impl Fn(&RefusedMeters) -> u64) -> u64 {
+        self.0.all().flat_map(|thread| &thread.refused).map(of).sum()
     }
 
     pub(super) fn all_limited(&self) -> u64 {
@@ -160,11 +172,8 @@ impl RedirectMeters {
     }
 
     pub(super) fn hits(&self) -> u64 {
-        self.sum(|it| &it.found_in_memory) + self.refused_in_memory()
-    }
-
-    fn refused_in_memory(&self) -> u64 {
-        self.sum(|it| &it.expired_in_memory) + self.sum(|it| &it.blocked_in_memory)
+        let refused = self.sum_refused(|meters| read(&meters.in_memory) + read(&meters.fallbacks_in_memory));
+        self.sum(|it| &it.found_in_memory) + refused
     }
 
     pub(super) fn negatives(&self) -> u64 {
@@ -172,7 +181,7 @@ impl RedirectMeters {
     }
 
     pub(super) fn misses(&self) -> u64 {
-        let refused = self.sum(|it| &it.expired_in_store) + self.sum(|it| &it.blocked_in_store);
+        let refused = self.sum_refused(|meters| read(&meters.in_store) + read(&meters.fallbacks_in_store));
         self.sum(|it| &it.found_in_store) + self.unknown_to_store() + refused + self.all_unavailable()
     }
 
@@ -192,11 +201,15 @@ impl RedirectMeters {
     /// Answers with a status of the class at this index of [`CLASSES`].
     pub(super) fn of_class(&self, class: usize) -> u64 {
         match CLASSES[class] {
-            "3xx" => self.all_found() + self.fallbacks() + self.sum(|it| &it.expired_to_fallback),
+            "3xx" => {
+                let refused =
+                    self.sum_refused(|meters| read(&meters.fallbacks_in_memory) + read(&meters.fallbacks_in_store));
+                self.all_found() + self.fallbacks() + refused
+            }
             "4xx" => {
                 let unknown = self.sum(|it| &it.unknown_in_memory) + self.sum(|it| &it.unknown_in_store);
-                let expired = self.all_expired() - self.sum(|it| &it.expired_to_fallback);
-                unknown + expired + self.all_blocked() + self.all_limited()
+                let refused = self.sum_refused(|meters| read(&meters.in_memory) + read(&meters.in_store));
+                unknown + refused + self.all_limited()
             }
             "5xx" => self.all_unavailable() + self.all_failed(),
             _ => 0,

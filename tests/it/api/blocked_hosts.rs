@@ -59,7 +59,12 @@ async fn links_that_are_there_follow_the_list_within_5_s() {
     anyone.get(&format!("/{id}")).await.expect(410).problem("link-blocked");
     anyone.get(&format!("/{id}+")).await.expect(410).problem("link-blocked");
     assert_eq!(anyone.get(&format!("/{other}")).await.expect(302).header("location"), TARGET);
-    // The record does not change by it, and the link can be led elsewhere.
+    let record = root.link_record(&id).await;
+    assert_eq!(
+        (&record["state"], &record["block_reason"], &record["revision"]),
+        (&json!("blocked"), &json!(null), &json!(1))
+    );
+    // The stored link does not change by it, and can be led elsewhere.
     root.patch_link(&id, json!({"title": "x"})).await.expect(200);
     has_status(410).await;
     root.patch_link(&id, json!({"redirect_url": TARGET})).await.expect(200);

@@ -224,6 +224,12 @@ async fn changes_at_once_are_all_applied() {
     let record = root.link_record(&id).await;
     assert_eq!(names.map(|name| record[name].clone()), values);
     assert_eq!(record["revision"], 4);
+    let changes = (0..20).map(|n| root.patch_link(&id, json!({"data": {format!("k{n}"): n}})));
+    for answer in join_all(changes).await {
+        answer.expect(200);
+    }
+    let record = root.link_record(&id).await;
+    assert_eq!((record["data"].as_object().unwrap().len(), &record["revision"]), (20, &json!(24)));
 }
 
 #[apply(on_each_store)]

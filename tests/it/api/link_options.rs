@@ -117,6 +117,12 @@ fn wrong_options() -> Vec<(Value, Vec<&'static str>)> {
         (json!({"expires_at": "2026-11-21T12:00:00Z"}), vec!["/expires_at"]),
         (json!({"expires_at": "2020-01-01T00:00:00Z"}), vec!["/expires_at"]),
         (json!({"expires_at": "tomorrow"}), vec!["/expires_at"]),
+        // In the past, and before the other.
+        (
+            json!({"expires_at": "2020-01-01T00:00:00Z", "not_before": "2028-01-01T00:00:00Z"}),
+            vec!["/expires_at", "/expires_at", "/not_before"],
+        ),
+        (json!({"expires_at": "tomorrow", "not_before": "2099-01-01T00:00:00Z"}), vec!["/expires_at"]),
         (json!({"expires_at": 1}), vec!["/expires_at"]),
         (json!({"not_before": "x"}), vec!["/not_before"]),
         (

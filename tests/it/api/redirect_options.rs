@@ -148,7 +148,12 @@ async fn before_its_time_a_link_is_unknown() {
             }
             is_refused(server.anonymous().get(&format!("{path}+")).await, 404, "not-found");
         }
-        assert_eq!(count(&server.metrics().await, "signpost_journal_hits_appended_total"), 0);
+        let metrics = server.metrics().await;
+        assert_eq!(count(&metrics, "signpost_journal_hits_appended_total"), 0);
+        assert_eq!(count(&metrics, "signpost_redirects_total{outcome=\"scheduled\"}"), 2);
+        let class = if lost.is_some() { "3xx" } else { "4xx" };
+        let name = format!("signpost_http_requests_total{{route=\"/{{short_id}}\",status=\"{class}\"}}");
+        assert_eq!(count(&metrics, &name), 2);
         clock.advance(Duration::from_millis(1));
         leads_to(server.anonymous().get(&path).await, 302, TARGET, "private, no-store");
     }

@@ -54,8 +54,8 @@ impl LinkStore for OneLink {
         Err(CreateLinkError::NameTaken)
     }
 
-    async fn keep_name_for(&self, _: LinkName, _: KeyId) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn keep_name_for(&self, _: LinkName, _: KeyId) -> Result<Option<KeyId>, StoreError> {
+        Ok(None)
     }
 
     async fn link_at(&self, _: ShortId, _: Revision) -> Result<Option<Link>, StoreError> {
@@ -64,6 +64,10 @@ impl LinkStore for OneLink {
 
     async fn delete_link(&self, _: Link) -> Result<(), UpdateLinkError> {
         Err(UpdateLinkError::Conflict)
+    }
+
+    async fn forget_expiry(&self, _: ExpiredLink) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn remove_counts_of_deleted(&self, _: Timestamp) -> Result<bool, StoreError> {

@@ -12,10 +12,12 @@ use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::records::export::RecordV1;
 use signpost::store::transfer::{ExportSource, Record, Section, Sink};
-use signpost::store::{CreateLinkError, Lifecycle, LinkChange, LinkStore, StoreError, UpdateLinkError};
+use signpost::store::{CountStore, CreateLinkError, Lifecycle, LinkChange, LinkStore, StoreError, UpdateLinkError};
 use uuid::Uuid;
 
-use super::samples::{MINUTE, changed, deleted, key_id, link, link_named, name, node, noon, short_id, target};
+use super::samples::{
+    MINUTE, batch, changed, day, deleted, key_id, link, link_named, name, node, noon, short_id, target,
+};
 use crate::support::keyspaces::Keyspace;
 use crate::support::{SOON, eventually};
 
@@ -238,7 +240,7 @@ async fn a_name_is_kept_even_if_its_deletion_was_interrupted() {
     }
     store.create_link(link_named(21, key_id(1), "summer"), None).await.unwrap();
     assert_eq!(store.link(name("summer")).await.unwrap().unwrap().revision, Revision(2));
-    assert!(store.keep_name_for(name("winter"), key_id(2)).await.unwrap());
+    assert!(store.keep_name_for(name("winter"), key_id(2)).await.unwrap().is_some());
     store.create_link(link_named(22, key_id(2), "winter"), None).await.unwrap();
     store.close().await;
 }
@@ -474,5 +476,57 @@ async fn a_day_on_which_no_link_expires_any_more_is_not_read_for_ever() {
     let days = execute!(session, "SELECT day FROM link_time_days WHERE kind = 0", ()).into_rows_result().unwrap();
     let days: Vec<i32> = days.rows::<(i32,)>().unwrap().map(|row| row.unwrap().0).collect();
     assert_eq!(days, [day(2), day(3)]);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_deletion_that_was_noted_and_not_made_removes_no_counts() {
+    let keyspace = keyspace().await;
+    let store = Box::pin(keyspace.open_store(node(1))).await;
+    let before = link(1, key_id(1));
+    store.create_link(before.clone(), None).await.unwrap();
+    let mut hits = batch(0, 10);
+    hits.days.push(day(1, noon(), [1, 0, 0]));
+    store.apply_hits(Arc::new(hits)).await.unwrap();
+    let transfer = Box::pin(ScyllaTransfer::open(&keyspace.store_settings())).await.unwrap();
+    transfer.write(vec![Record::Deletion { link: before.id, at: noon() }]).await.unwrap();
+    let remove = async |before| {
+        while store.remove_counts_of_deleted(before).await.unwrap() {}
+        store.link_hits(short_id(1), true).await.unwrap().days.len()
+    };
+    assert!(!exported(&transfer).await.iter().any(|(_, record)| matches!(record, Record::Deletion { .. })));
+    assert_eq!(remove(noon().plus(MINUTE)).await, 1);
+    let after = changed(&before);
+    store.update_link(after.clone()).await.unwrap();
+    // The note was moved to a later time, and is of an earlier revision now.
+    let far = noon().plus(MINUTE * 60 * 24 * 10_000);
+    assert_eq!(remove(far).await, 1);
+    store.delete_link(deleted(&after)).await.unwrap();
+    assert_eq!(remove(far).await, 0);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn an_expiry_that_no_link_has_is_dropped() {
+    let keyspace = keyspace().await;
+    let store = Box::pin(keyspace.open_store(node(1))).await;
+    let expiring = |minutes: u32| Link {
+        options: LinkOptions { expires_at: Some(noon().plus(MINUTE * minutes)), ..LinkOptions::default() },
+        ..link(1, key_id(1))
+    };
+    store.create_link(expiring(1), None).await.unwrap();
+    let refused = store.create_link(expiring(2), None).await;
+    assert!(matches!(refused, Err(CreateLinkError::NameTaken)), "{refused:?}");
+    let expired = async || store.expired_links(noon().plus(MINUTE * 9), None, 10).await.unwrap();
+    let both = expired().await;
+    assert_eq!(both.len(), 2);
+    for expired in &both {
+        store.forget_expiry(*expired).await.unwrap();
+    }
+    assert_eq!(expired().await, both[..1]);
+    store.delete_link(deleted(&expiring(1))).await.unwrap();
+    assert_eq!(expired().await, []);
     store.close().await;
 }

@@ -90,7 +90,7 @@ pub async fn block(
         }
         set_reason(&api, &caller, &path, Some(reason), fields.into_faults()).await
     };
-    counted(&api, answer.await)
+    counted(&api, answer).await
 }
 
 pub static UNBLOCK: Endpoint = Endpoint {
@@ -129,8 +129,7 @@ pub async fn unblock(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    let answer = set_reason(&api, &caller, &path, None, Query::of(&request).into_faults()).await;
-    counted(&api, answer)
+    counted(&api, set_reason(&api, &caller, &path, None, Query::of(&request).into_faults())).await
 }
 
 async fn set_reason(

@@ -1,5 +1,7 @@
 //! The fields of bodies about links: parsed, and applied to a link. All errors are collected.
 
+use std::cell::Cell;
+
 use serde_json::value::RawValue;
 
 use crate::domain::calendar::Timestamp;
@@ -141,18 +143,32 @@ struct OptionsEdit {
     redirect_status: Patched<RedirectStatus>,
     cache_seconds: Patched<u32>,
     preview: Patched<bool>,
+    /// `false`: a time of the body is unreadable, which is among the faults.
+    can_compare_times: bool,
 }
 
 impl OptionsEdit {
     fn take(api: &Api, fields: &mut BodyFields<'_>) -> Self {
         let now = api.clock.now();
         let flag = |name: &'static str| move |fields: &mut BodyFields<'_>| fields.take_bool(name);
+        let can_compare_times = Cell::new(true);
+        let time = |fields: &mut BodyFields<'_>, name: &'static str| {
+            let text = fields.take_string(name);
+            let time = text.as_deref().and_then(Timestamp::parse);
+            if time.is_none() {
+                can_compare_times.set(false);
+            }
+            if time.is_none() && text.is_some() {
+                fields.faults.at(pointer(name), "must be an ISO 8601 time such as 2027-01-31T12:00:00Z");
+            }
+            time
+        };
         let expires_at = |fields: &mut BodyFields<'_>| {
             let end = time(fields, "expires_at")?;
             if end <= now {
                 fields.faults.at("/expires_at", "must be in the future");
             }
-            Some(end).filter(|end| *end > now)
+            Some(end)
         };
         Self {
             title: take_patched(fields, "title", |fields| checked(fields, "title", LinkOptions::check_title)),
@@ -172,6 +188,7 @@ impl OptionsEdit {
                 or_fault(fields, "cache_seconds", seconds.ok_or(OptionsError::CacheSeconds))
             }),
             preview: take_patched(fields, "preview", flag("preview")),
+            can_compare_times: can_compare_times.get(),
         }
     }
 
@@ -194,7 +211,7 @@ impl OptionsEdit {
     /// Judges the times against each other, if the body has one of them.
     fn check_times(&self, result: &LinkOptions, faults: &mut FieldErrors) {
         let (Some(begin), Some(end)) = (result.not_before, result.expires_at) else { return };
-        if begin < end {
+        if begin < end || !self.can_compare_times {
             return;
         }
         if let Patched::Value(_) = self.expires_at {
@@ -222,14 +239,6 @@ fn or_fault<T>(fields: &mut BodyFields<'_>, name: &str, value: Result<T, Options
 fn checked(fields: &mut BodyFields<'_>, name: &str, check: fn(&str) -> Result<(), OptionsError>) -> Option<String> {
     let text = fields.take_string(name)?;
     or_fault(fields, name, check(&text).map(|()| text))
-}
-
-fn time(fields: &mut BodyFields<'_>, name: &str) -> Option<Timestamp> {
-    let time = Timestamp::parse(&fields.take_string(name)?);
-    if time.is_none() {
-        fields.faults.at(pointer(name), "must be an ISO 8601 time such as 2027-01-31T12:00:00Z");
-    }
-    time
 }
 
 /// A field that must be a number. One that is no positive integer is `u64::MAX`, which is never valid.

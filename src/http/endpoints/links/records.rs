@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, SchemaFormat, SchemaType, Type};
 
 use crate::domain::calendar::Timestamp;
-use crate::domain::link::{Link, LinkOptions, MAX_WEBHOOKS, RedirectStatus};
+use crate::domain::link::{Link, LinkOptions, LinkState, MAX_WEBHOOKS, RedirectStatus, TargetUrl};
 use crate::domain::webhook_url::MAX_WEBHOOK_URL_BYTES;
 use crate::http::Api;
 use crate::http::conditions::etag;
@@ -91,7 +91,7 @@ pub struct StoredLink {
     #[schema(minimum = 1)]
     pub revision: u32,
     /// Whether the link redirects now: `active`; `scheduled` before `not_before`; `expired` from `expires_at` on;
-    /// `blocked`. If several apply, the last of these.
+    /// `blocked` by the operator, or because it leads to a host on the operator's list. If several apply, the last of these.
     #[schema(value_type = LinkStateName)]
     pub state: &'static str,
 }
@@ -183,7 +183,7 @@ pub struct OptionFields {
     /// Marks the link as archived. It redirects as before.
     #[schema(default = false)]
     archived: Option<bool>,
-    /// When the link expires: in the future. No hit is later. Default: never.
+    /// When the link expires: in the future. No hit is at or after it. Default: never.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
     /// When the link begins to redirect, before `expires_at`; until then it is answered 404. Default: at once.
@@ -194,7 +194,7 @@ pub struct OptionFields {
     fallback_url: Option<String>,
     #[schema(schema_with = optional_status)]
     redirect_status: Option<u16>,
-    /// For how many seconds browsers may keep the redirect, never past `expires_at`. Such redirects are not hits.
+    /// For how many seconds browsers may keep the redirect, never past `expires_at`. Visits that the browser answers from its cache are not hits.
     #[schema(minimum = 0, maximum = 86_400, default = 0)]
     cache_seconds: Option<u32>,
     /// Whether `GET /{short_id}+` shows where the link leads.
@@ -291,7 +291,7 @@ impl Shortlink {
 impl StoredLink {
     /// Names every field of the link, so that a new one does not compile until it is shown or left out here.
     fn of(api: &Api, link: Link) -> Result<Self, Problem> {
-        let (shown, state) = (Shortlink::of(api, &link), link.state(api.clock.now()));
+        let (shown, state) = (Shortlink::of(api, &link), state(api, &link));
         let Link {
             id: _,
             slug,
@@ -382,6 +382,18 @@ impl StoredLink {
         merge(&mut example, changes);
         example
     }
+}
+
+/// What a visitor meets now.
+fn state(api: &Api, link: &Link) -> LinkState {
+    let state = link.state(api.clock.now());
+    let hosts = api.blocked_hosts.list();
+    let is_blocked = |url: &TargetUrl| hosts.has_host_of(url.as_str());
+    let leads_to_fallback = state == LinkState::Expired;
+    if is_blocked(&link.target) || leads_to_fallback && link.options.fallback.as_ref().is_some_and(is_blocked) {
+        return LinkState::Blocked;
+    }
+    state
 }
 
 fn merge(example: &mut Value, changes: &Value) {

@@ -49,8 +49,7 @@ pub async fn delete(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    let answer = answer(&api, &caller, &request, &path).await;
-    counted(&api, answer)
+    counted(&api, answer(&api, &caller, &request, &path)).await
 }
 
 async fn answer(api: &Api, caller: &Caller, request: &HttpRequest, path: &str) -> ChangeAnswer {

@@ -106,8 +106,7 @@ pub async fn put(
     path: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    let answer = answer(&api, &caller, &request, &path, payload).await;
-    counted(&api, answer)
+    counted(&api, answer(&api, &caller, &request, &path, payload)).await
 }
 
 async fn answer(api: &Api, caller: &Caller, request: &HttpRequest, path: &str, payload: web::Payload) -> ChangeAnswer {

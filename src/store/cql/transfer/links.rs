@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::super::cluster::AT_ONCE;
 use super::super::link_names::LIVE;
-use super::super::link_remains::NameKeeper;
+use super::super::link_remains::{NameKeeper, RemainsRow};
 use super::{Placed, ScyllaTransfer, next_place};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
@@ -178,7 +178,12 @@ impl ScyllaTransfer {
         for part in parts.into_iter().filter(|(kind, ..)| *kind == super::super::link_times::DELETION) {
             let rows: Vec<(CqlTimestamp, String)> = cql.read(&self.scans.times, part).await?;
             for (at, link) in rows {
-                records.push(Record::Deletion { link: short_id("link_times", &link)?, at: timestamp_from(at) });
+                let id = short_id("link_times", &link)?;
+                // A deletion that was refused or interrupted leaves a row, too.
+                let remains = RemainsRow::read(&self.tables.cluster, id).await?;
+                if remains.is_none_or(|remains| remains.live_revision().is_none()) {
+                    records.push(Record::Deletion { link: id, at: timestamp_from(at) });
+                }
             }
         }
         Ok(records)

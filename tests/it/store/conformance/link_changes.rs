@@ -201,6 +201,11 @@ pub async fn a_link_with_webhooks_has_so_many_changes_at_the_most(ground: &impl 
     let refused = store.update_link(changed(&now)).await;
     assert!(matches!(refused, Err(UpdateLinkError::TooManyRevisions)), "{refused:?}");
     assert_eq!(store.link(now.name()).await.unwrap().as_ref(), Some(&now));
+    // The operator can block and unblock it nevertheless.
+    for block_reason in [Some("phishing".to_owned()), None] {
+        now = Link { block_reason, ..changed(&now) };
+        store.update_link(now.clone()).await.unwrap();
+    }
     store.delete_link(deleted(&now)).await.unwrap();
     assert_eq!(store.link_at(now.id, now.revision).await.unwrap(), Some(now));
 }

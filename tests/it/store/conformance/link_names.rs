@@ -146,7 +146,7 @@ pub async fn no_id_is_used_again(ground: &impl Ground) {
             // The id of a link that had another name is kept for nobody.
             assert_taken(&store, link_named(3, owner, short_id(2).as_str())).await;
         }
-        assert!(!store.keep_name_for(short_id(2).into(), key_id(1)).await.unwrap());
+        assert!(store.keep_name_for(short_id(2).into(), key_id(1)).await.unwrap().is_none());
         store = reopened(ground, store).await;
     }
 }
@@ -155,19 +155,19 @@ pub async fn a_kept_name_may_be_given_to_another_key(ground: &impl Ground) {
     let store = ground.open().await;
     let names = [LinkName::from(short_id(1)), name("summer")];
     for kept in names {
-        assert!(!store.keep_name_for(kept, key_id(2)).await.unwrap(), "never used");
+        assert!(store.keep_name_for(kept, key_id(2)).await.unwrap().is_none(), "never used");
     }
     create(&store, &link(1, key_id(1))).await;
     create(&store, &link_named(2, key_id(1), "summer")).await;
     for (n, kept) in (10..).zip(names) {
-        assert!(!store.keep_name_for(kept, key_id(2)).await.unwrap(), "a link has it");
+        assert!(store.keep_name_for(kept, key_id(2)).await.unwrap().is_none(), "a link has it");
         delete(&store, kept).await;
-        assert!(store.keep_name_for(kept, key_id(2)).await.unwrap());
+        assert!(store.keep_name_for(kept, key_id(2)).await.unwrap().is_some());
         assert_taken(&store, link_named(9, key_id(1), kept.as_str())).await;
         create(&store, &link_named(n, key_id(2), kept.as_str())).await;
         let made = store.link(kept).await.unwrap().unwrap();
         assert_eq!((made.owner, made.revision), (key_id(2), Revision(2)));
-        assert!(!store.keep_name_for(kept, key_id(1)).await.unwrap());
+        assert!(store.keep_name_for(kept, key_id(1)).await.unwrap().is_none());
     }
 }
 
