@@ -25,8 +25,6 @@ const KEPT_BRIEFLY: u64 = 500;
 
 /// How often a link is loaded again that changes while it is loaded.
 const MAX_LOADS: usize = 100;
-/// The pause before a link is loaded again that was older than what was loaded before.
-const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// How long entries are valid.
 #[derive(Clone, Debug)]
@@ -126,7 +124,6 @@ impl LinkCache {
             let keep = self.changes.keep(name, revision, &self.settings.clock);
             if keep == Keep::Outdated {
                 shared.discard();
-                tokio::time::sleep(LOAD_AGAIN_AFTER).await;
                 continue;
             }
             let entry = self.kept(name, entry, keep, shared.load.stamp);
