@@ -24,7 +24,7 @@ const INSERT_ONE_IN: u64 = 8;
 const KEPT_BRIEFLY: u64 = 500;
 
 /// How often a link is loaded again that changes while it is loaded.
-const MAX_LOADS: usize = 100;
+const MAX_LOADS: usize = 1_000;
 
 /// How long entries are valid.
 #[derive(Clone, Debug)]

@@ -63,7 +63,7 @@ impl ShortId {
     pub fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; Self::LENGTH] = text.as_bytes().try_into().ok()?;
         let shaped = bytes.iter().all(u8::is_ascii_alphanumeric);
-        (shaped && !is_route(text)).then_some(Self(bytes))
+        (shaped && !is_route(&bytes)).then_some(Self(bytes))
     }
 
     pub fn as_str(&self) -> &str {

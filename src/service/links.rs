@@ -90,7 +90,7 @@ impl LinkService {
         }
         if let Some(name) = new.slug {
             let (service, caller) = (self.clone(), Arc::clone(caller));
-            return ToTheEnd::new(async move { service.create_named(&caller, &new, name).await }).await;
+            return ToTheEnd::new(|_| async move { service.create_named(&caller, &new, name).await }).await;
         }
         let created = self.draw_id(caller, &new, ID_DRAWS).await?;
         let created = created.ok_or_else(|| StoreError::Unavailable("every generated short id was taken".into()))?;

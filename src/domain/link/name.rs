@@ -21,6 +21,16 @@ pub enum SlugError {
     Reserved,
 }
 
+/// Whether a name may have this byte.
+const IS_OF_NAMES: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0_u8);
+    while byte < u8::MAX {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        byte += 1;
+    }
+    table
+};
+
 /// 1 to 64 of `A–Z a–z 0–9 - _`: a generated id, or a slug that a client has chosen. Case matters.
 #[derive(Clone, Copy)]
 pub struct LinkName {
@@ -34,7 +44,23 @@ impl LinkName {
 
     /// `None` for text that no link has as its name.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::checked(text).ok().filter(|_| !is_route(text))
+        Self::at_start_of(text.as_bytes()).filter(|name| name.as_bytes().len() == text.len())
+    }
+
+    /// The name that `bytes` begin with, up to the first byte that no name has. `None` if no link has it.
+    pub fn at_start_of(bytes: &[u8]) -> Option<Self> {
+        let mut name = Self { length: 0, bytes: [0; Self::MAX_BYTES] };
+        for (to, from) in name.bytes.iter_mut().zip(bytes) {
+            if !IS_OF_NAMES[usize::from(*from)] {
+                break;
+            }
+            *to = *from;
+            name.length += 1;
+        }
+        let text = name.as_bytes();
+        let is_longer = bytes.get(text.len()).is_some_and(|next| IS_OF_NAMES[usize::from(*next)]);
+        let has_its_form = *text.first()? != b'-' && *text.last()? != b'-' && !is_longer;
+        (has_its_form && !is_route(text)).then_some(name)
     }
 
     /// The name of a new link, as its creator has chosen it.
@@ -51,7 +77,7 @@ impl LinkName {
         let length = length.ok_or(SlugError::Length)?;
         let mut bytes = [0; Self::MAX_BYTES];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
-        if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+        if !text.bytes().all(|byte| IS_OF_NAMES[usize::from(byte)]) {
             return Err(SlugError::Character);
         }
         if text.starts_with('-') || text.ends_with('-') {
@@ -93,7 +119,8 @@ impl From<ShortId> for LinkName {
 
 impl PartialEq for LinkName {
     fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
+        // Behind a name are zeros, which no name has. A comparison of a fixed length needs no call.
+        self.bytes == other.bytes
     }
 }
 
@@ -161,6 +188,21 @@ mod tests {
     fn names_that_became_reserved_later_are_still_found_and_paths_of_routes_are_not() {
         assert_eq!(LinkName::parse("console").unwrap().as_id(), ShortId::parse("console"));
         assert_eq!(LinkName::parse("shorten"), None);
+    }
+
+    #[test]
+    fn the_name_that_a_text_begins_with_ends_before_the_first_other_byte() {
+        let longest = "x".repeat(64);
+        for name in ["a", "_-_", "aB3xYz9", &longest] {
+            for rest in ["", " HTTP/1.1", "?a", "+", "/", "\u{e4}"] {
+                let found = LinkName::at_start_of(format!("{name}{rest}").as_bytes());
+                assert_eq!(found.map(|name| name.to_string()).as_deref(), Some(name), "{rest}");
+                assert_eq!(LinkName::parse(&format!("{name}{rest}")).is_some(), rest.is_empty());
+            }
+        }
+        for text in ["", " a", "-a", "a- b", "shorten", "docs?x", &format!("{longest}x")] {
+            assert_eq!(LinkName::at_start_of(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

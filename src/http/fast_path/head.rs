@@ -41,9 +41,7 @@ impl<'r, 'b> Head<'r, 'b> {
     /// Whatever is odd, or merely rare, is left to the dispatcher, so that there is one judge of what is malformed, of
     /// bodies, `Expect`, upgrades and connections of HTTP/1.0 that are kept. The parser is the dispatcher's own.
     pub fn parse(bytes: &'b [u8], room: &'r mut Room<'b>) -> Option<Self> {
-        if !begins_like_fast(bytes) {
-            return None;
-        }
+        let name = name_in(bytes)?;
         let mut request = Request::new(&mut []);
         let Ok(Status::Complete(length)) = request.parse_with_uninit_headers(bytes, room) else { return None };
         let is_get = match request.method? {
@@ -52,10 +50,9 @@ impl<'r, 'b> Head<'r, 'b> {
             _ => return None,
         };
         let path = request.path?.strip_prefix('/')?;
-        let (name, query) = path.split_at_checked(name_length(path.as_bytes()))?;
-        let name = LinkName::parse(name)?;
+        let query = path.as_bytes().get(name.as_bytes().len()..)?;
         // A redirect ignores its query, whatever it is made of. A fragment is never sent.
-        let is_query = query.is_empty() || query.starts_with('?') && !query.contains('#');
+        let is_query = query.is_empty() || query.starts_with(b"?") && !query.contains(&b'#');
         if !is_query {
             return None;
         }
@@ -76,16 +73,12 @@ pub fn is_fast(bytes: &[u8]) -> bool {
     Head::parse(bytes, &mut room()).is_some()
 }
 
-/// Whether they may begin with such a head: most that are the dispatcher's do not, and are left to it unread.
-fn begins_like_fast(bytes: &[u8]) -> bool {
-    let path = bytes.strip_prefix(b"GET /").or_else(|| bytes.strip_prefix(b"HEAD /"));
-    path.is_some_and(|path| matches!(path.get(name_length(path)), Some(b' ' | b'?')))
-}
-
-/// How many bytes of the path may be a link's name: no other path has one segment of such letters alone.
-fn name_length(path: &[u8]) -> usize {
-    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    path.iter().take(LinkName::MAX_BYTES).take_while(|byte| is_of_name(byte)).count()
+/// The name of the link that such a head asks for. Most heads that are the dispatcher's have none, and are left to it
+/// unread.
+fn name_in(bytes: &[u8]) -> Option<LinkName> {
+    let path = bytes.strip_prefix(b"GET /").or_else(|| bytes.strip_prefix(b"HEAD /"))?;
+    let name = LinkName::at_start_of(path)?;
+    matches!(path.get(name.as_bytes().len()), Some(b' ' | b'?')).then_some(name)
 }
 
 /// What the fields of a plain head say.

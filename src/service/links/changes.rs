@@ -9,7 +9,7 @@ use crate::cache::links::LinkCache;
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName, NewLink};
 use crate::service::AccessError;
-use crate::service::to_the_end::ToTheEnd;
+use crate::service::to_the_end::{ToTheEnd, Waiter};
 use crate::store::{StoreError, UpdateLinkError};
 
 /// How often a change is applied to a newer revision, after a conflict with another change.
@@ -59,7 +59,7 @@ impl LinkService {
     /// Changes a link of `caller`, which is the link's owner or the root key. `apply` makes the new link of the old one,
     /// or refuses; it is called again if the link changes meanwhile. The service sets revision and time.
     ///
-    /// Once it returns, this node answers by the changed link. It is brought to its end even if the caller goes away.
+    /// Once it returns, this node answers by the changed link. What has begun is brought to its end even if the caller goes away.
     pub async fn change<R: Send + 'static>(
         &self,
         caller: &Arc<ApiKey>,
@@ -67,9 +67,10 @@ impl LinkService {
         mut apply: impl FnMut(&Link) -> Result<Link, R> + Send + 'static,
     ) -> Result<Changed, ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        let work = async move {
+        let work = |waiter: Waiter| async move {
             let _turn = service.changes.turn(name).await?;
             for _ in 0..=REAPPLIED {
+                check_waits(&waiter)?;
                 let before = service.get(&caller, name).await?;
                 let after = apply(&before).map_err(ChangeError::Refused)?;
                 if let Some(changed) = service.replaced(before, after).await? {
@@ -91,9 +92,10 @@ impl LinkService {
         mut decide: impl FnMut(Option<&Link>) -> Result<Put, R> + Send + 'static,
     ) -> Result<PutLink, ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        let work = async move {
+        let work = |waiter: Waiter| async move {
             let _turn = service.changes.turn(Some(name)).await?;
             for _ in 0..=REAPPLIED {
+                check_waits(&waiter)?;
                 let before = service.get_if_any(&caller, name).await?;
                 match (decide(before.as_ref()).map_err(ChangeError::Refused)?, before) {
                     (Put::Replace(after), Some(before)) => {
@@ -124,9 +126,10 @@ impl LinkService {
         mut check: impl FnMut(&Link) -> Result<(), R> + Send + 'static,
     ) -> Result<(), ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        let work = async move {
+        let work = |waiter: Waiter| async move {
             let _turn = service.changes.turn(name).await?;
             for _ in 0..=REAPPLIED {
+                check_waits(&waiter)?;
                 let link = service.get(&caller, name).await?;
                 check(&link).map_err(ChangeError::Refused)?;
                 let link = Link { updated_at: service.clock.now(), ..link };
@@ -189,6 +192,14 @@ fn applied<R>(written: Result<(), UpdateLinkError>) -> Result<bool, ChangeError<
         Err(UpdateLinkError::TooManyRevisions) => Err(ChangeError::TooManyRevisions),
         Err(UpdateLinkError::Store(error)) => Err(error.into()),
     }
+}
+
+/// A change is not begun once its request was answered without it: it would undo what was done since then.
+fn check_waits(waiter: &Waiter) -> Result<(), StoreError> {
+    if waiter.waits() {
+        return Ok(());
+    }
+    Err(StoreError::Unavailable("nobody waits for this change any more".into()))
 }
 
 fn too_many_conflicts() -> StoreError {

@@ -30,8 +30,6 @@ use crate::store::{LinkChange, LinkChangeHook, StoreError};
 const LEVEL: i32 = 1;
 /// How often the changes of other lives are read.
 const READ_EVERY: Duration = Duration::from_millis(500);
-/// How long one read of the changes of a life may take.
-const READ_WITHIN: Duration = Duration::from_secs(1);
 /// How often the row of this life is written: its time to live is 2 h.
 const RENEW_EVERY: Duration = Duration::from_mins(10);
 /// How often it is checked that all nodes know of changes.
@@ -242,13 +240,8 @@ impl LinkFeed {
             self.report(LinkChange::Unknown);
         } else {
             let lives = self.lives().await?;
-            // One life that can't be read, or not soon, does not keep others from being read.
-            let read = lives.iter().map(|(life, noted)| async move {
-                let late = |_| StoreError::Unavailable("the changes of a life were not read in time".into());
-                let read = tokio::time::timeout(READ_WITHIN, self.read_life(*life, *noted, now)).await;
-                read.map_err(late).flatten()
-            });
-            let read = join_all(read).await;
+            // One life that can't be read does not keep others from being read.
+            let read = join_all(lives.iter().map(|(life, noted)| self.read_life(*life, *noted, now))).await;
             self.read_upto().retain(|life, _| lives.iter().any(|(there, _)| there == life));
             read.into_iter().collect::<Result<Vec<()>, _>>()?;
         }
