@@ -257,7 +257,12 @@ fn check(changes: &[Change], seen: &[Seen], within: Duration) {
             .iter()
             .position(|(_, _, made)| made == state || *made == State::Any && matches!(state, State::Target(_)));
         let is_first = from == 0 && *state == State::Target(0);
-        assert!(is_first || candidate.is_some(), "{state:?} is older than change {from}: {:?}", changes[from]);
+        assert!(
+            is_first || candidate.is_some(),
+            "{state:?} at {sent:?} is older than change {from}, of which {due} were due: {:?}\nanswers: {:?}",
+            &changes[from.saturating_sub(3)..],
+            seen.iter().filter(|(at, _)| *at + within > *sent && *at <= *sent).collect::<Vec<_>>(),
+        );
         newest = candidate.map_or(newest, |behind| from + behind);
         if let Some((_, answered, _)) = changes.get(newest + 1) {
             latest = latest.max(sent.saturating_duration_since(*answered));
