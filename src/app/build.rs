@@ -51,6 +51,7 @@ use crate::service::links::LinkService;
 use crate::service::redirects::RedirectService;
 use crate::service::root_key;
 use crate::service::usage::UsageService;
+use crate::service::webhook_actions::WebhookActions;
 use crate::service::webhook_status::WebhookStatusService;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -93,12 +94,16 @@ pub(super) async fn build(
 
     let wake = DispatcherWake::default();
     let webhooks = WebhookDelivery::start(config, &core, &wake)?;
-    let counting = HitCounting::start(config, &core, journal, wake).await?;
+    let counting = HitCounting::start(config, &core, journal, wake.clone()).await?;
     let blocked_hosts = blocked_hosts::open(config)?;
     let cache = build_cache(config, &core.store, &blocked_hosts);
     let expiry = config.links.delete_expired_after;
     let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), expiry);
-    let api = Arc::new(build_api(config, &core, &shards, &counting, cache, blocked_hosts, readiness.clone())?);
+    let tester = webhooks.pool.tester();
+    let webhook_actions = WebhookActions::new(tester, core.store.clone(), wake, core.clock.clone());
+    let api =
+        ApiParts { shards: Arc::clone(&shards), cache, blocked_hosts, webhook_actions, readiness: readiness.clone() };
+    let api = Arc::new(build_api(config, &core, &counting, api)?);
 
     admin.set_store(core.store.clone());
     let parts = Parts {
@@ -261,27 +266,29 @@ impl HitCounting {
     }
 }
 
-/// What the handlers of requests use.
-fn build_api(
-    config: &Config,
-    core: &NodeCore,
-    shards: &Arc<KeyShards>,
-    counting: &HitCounting,
+/// Parts that handlers of requests use, beside those of the node.
+struct ApiParts {
+    shards: Arc<KeyShards>,
     cache: Arc<LinkCache>,
     blocked_hosts: BlockedHosts,
+    webhook_actions: WebhookActions,
     readiness: Readiness,
-) -> Result<Api, StartError> {
+}
+
+/// What the handlers of requests use.
+fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: ApiParts) -> Result<Api, StartError> {
     let NodeCore { store, plans, clock, .. } = core;
+    let ApiParts { shards, cache, .. } = parts;
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
     meters::show_link_feed(&core.metrics, store.clone());
     let root_is_chosen = config.secrets.root_key.is_some();
     let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
     Ok(Api {
-        blocked_hosts,
-        shards: Arc::clone(shards),
+        blocked_hosts: parts.blocked_hosts,
+        shards: Arc::clone(&shards),
         rates: rates(config),
-        links: LinkService::new(store.clone(), Arc::clone(&cache), Arc::clone(shards), *plans, clock.clone()),
+        links: LinkService::new(store.clone(), Arc::clone(&cache), shards, *plans, clock.clone()),
         keys: KeyService::new(
             store.clone(),
             Arc::clone(&authentication),
@@ -293,6 +300,7 @@ fn build_api(
         analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone()),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
         webhook_statuses: WebhookStatusService::new(store.clone(), clock.clone()),
+        webhook_actions: parts.webhook_actions,
         redirects: RedirectService::new(cache, redirect_limiter(config)?, writer, notifier, clock.clone()),
         authentication,
         client_limits: client_limits(config)?,
@@ -307,7 +315,7 @@ fn build_api(
         pages: Arc::new(pages::open(config, &core.base_url)?),
         fallbacks: pages::fallbacks(config, &core.base_url)?,
         request_timeout: config.http.request_timeout,
-        readiness,
+        readiness: parts.readiness,
         reporting: Reporting { log: config.log.requests, traces: core.traces.clone() },
     })
 }

@@ -13,6 +13,13 @@ use super::link::ShortId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HitId(pub Uuid);
 
+impl HitId {
+    /// The time of the hit, which the id begins with.
+    pub fn at(self) -> Timestamp {
+        Timestamp(u64::try_from(self.0.as_u128() >> 80).unwrap_or(0))
+    }
+}
+
 impl fmt::Display for HitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

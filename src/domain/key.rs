@@ -68,11 +68,20 @@ pub enum Scope {
     UsageRead = 3,
     WebhooksRead = 4,
     KeysManage = 5,
+    WebhooksWrite = 6,
 }
 
 impl Scope {
-    pub const ALL: [Self; 6] =
-        [Self::LinksWrite, Self::LinksRead, Self::AnalyticsRead, Self::UsageRead, Self::WebhooksRead, Self::KeysManage];
+    /// In the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::LinksWrite,
+        Self::LinksRead,
+        Self::AnalyticsRead,
+        Self::UsageRead,
+        Self::WebhooksRead,
+        Self::WebhooksWrite,
+        Self::KeysManage,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -81,6 +90,7 @@ impl Scope {
             Self::AnalyticsRead => "analytics:read",
             Self::UsageRead => "usage:read",
             Self::WebhooksRead => "webhooks:read",
+            Self::WebhooksWrite => "webhooks:write",
             Self::KeysManage => "keys:manage",
         }
     }
@@ -96,7 +106,7 @@ pub struct ScopeSet(u8);
 
 impl ScopeSet {
     pub const EMPTY: Self = Self(0);
-    pub const ALL: Self = Self(0b11_1111);
+    pub const ALL: Self = Self(0b111_1111);
 
     /// One bit for each scope, at the scope's number.
     pub fn bits(self) -> u8 {

@@ -91,9 +91,13 @@ pub struct DeliveryState {
     /// The revision of the link that the hit met.
     pub revision: Revision,
     pub status: DeliveryStatus,
-    /// Attempts made so far.
+    /// Attempts made so far, in all rounds.
     pub attempts: u32,
-    /// Whether the owner's monthly quota has counted it.
+    /// 0, and higher with each replay: a replayed delivery has all attempts anew, and counts in the quota once more.
+    pub round: u32,
+    /// Attempts of the rounds before.
+    pub earlier_attempts: u32,
+    /// Whether the owner's monthly quota has counted it in this round.
     pub counted: bool,
     pub response_status: Option<u16>,
     pub error: Option<String>,
@@ -110,6 +114,8 @@ impl DeliveryState {
             revision,
             status: DeliveryStatus::Pending,
             attempts: 0,
+            round: 0,
+            earlier_attempts: 0,
             counted: false,
             response_status: None,
             error: None,
@@ -117,6 +123,16 @@ impl DeliveryState {
             updated_at: created_at,
             next_attempt_at: Some(created_at),
         }
+    }
+
+    /// Puts a settled delivery into the queue again, in a later round.
+    pub fn replay(&mut self, round: u32, due_at: Timestamp, at: Timestamp) {
+        self.round = round;
+        self.earlier_attempts = self.attempts;
+        self.counted = false;
+        self.status = DeliveryStatus::Pending;
+        self.updated_at = at;
+        self.next_attempt_at = Some(due_at);
     }
 
     /// Applies the outcome of an attempt.
@@ -142,6 +158,24 @@ impl DeliveryState {
                 self.error = Some(error.clone());
             }
         }
+    }
+}
+
+/// The number of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptNumber {
+    /// The round of the delivery.
+    pub round: u32,
+    /// From 1 on, in all rounds.
+    pub in_all: u32,
+    /// From 1 on, in its round.
+    pub in_round: u32,
+}
+
+impl AttemptNumber {
+    /// Whether it is the first of a delivery that was not replayed.
+    pub fn is_first(self) -> bool {
+        self.round == 0 && self.in_all == 1
     }
 }
 

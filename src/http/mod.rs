@@ -57,6 +57,7 @@ use crate::service::keys::KeyService;
 use crate::service::links::LinkService;
 use crate::service::redirects::RedirectService;
 use crate::service::usage::UsageService;
+use crate::service::webhook_actions::WebhookActions;
 use crate::service::webhook_status::WebhookStatusService;
 use crate::telemetry::metrics::Metrics;
 
@@ -72,6 +73,7 @@ pub struct Api {
     pub analytics: AnalyticsService,
     pub usage: UsageService,
     pub webhook_statuses: WebhookStatusService,
+    pub webhook_actions: WebhookActions,
     pub redirects: RedirectService,
     pub client_limits: ClientLimits,
     pub unauthorized_limit: UnauthorizedLimit,

@@ -26,6 +26,7 @@ use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
 use crate::service::keys::KeyError;
 use crate::service::links::{ChangeError, CreateError};
+use crate::service::webhook_actions::TestError;
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;
 
@@ -259,6 +260,15 @@ impl ResponseError for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         (&error).into()
+    }
+}
+
+impl From<TestError> for Problem {
+    fn from(error: TestError) -> Self {
+        match error {
+            TestError::Busy | TestError::Stopping => Self::unavailable(),
+            TestError::Store(error) => error.into(),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod redirects;
 pub mod root_key;
 mod to_the_end;
 pub mod usage;
+pub mod webhook_actions;
 pub mod webhook_status;
 
 use thiserror::Error;

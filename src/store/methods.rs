@@ -91,11 +91,14 @@ macro_rules! store_methods {
                     pending_deliveries() -> Result<u64, StoreError>;
                     delivery_states(ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError>;
                     delivery_summaries(link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError>;
+                    settled_deliveries(query: SettledQuery) -> Result<SettledPage, StoreError>;
                     deliveries(query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;
                 }
                 writes {
                     claim_delivery_quota(claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
+                    claim_test_quota(claim: TestClaim) -> Result<u64, StoreError>;
                     settle_deliveries(settlements: Vec<Settlement>) -> Result<(), StoreError>;
+                    replay_deliveries(replay: Replay) -> Result<u64, StoreError>;
                     drop_deliveries(before: Day) -> Result<bool, StoreError>;
                 }
                 direct {

@@ -92,6 +92,8 @@ pub struct DueDelivery {
     pub id: DeliveryId,
     /// The revision of the link that the hit met.
     pub revision: Revision,
+    /// The round of the delivery.
+    pub round: u32,
 }
 
 impl DueDelivery {
@@ -111,16 +113,29 @@ pub struct DuePlace {
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaClaim {
     pub id: DeliveryId,
+    /// The round to count. A delivery that is in another round is not counted.
+    pub round: u32,
     pub month: Month,
     pub limit: MonthlyLimit,
+}
+
+/// A request to count tests of webhooks in their owner's month before they are sent. They are no deliveries.
+#[derive(Clone, Copy, Debug)]
+pub struct TestClaim {
+    pub owner: KeyId,
+    pub month: Month,
+    pub limit: MonthlyLimit,
+    pub count: u64,
 }
 
 /// The outcome of an attempt, to be written.
 #[derive(Clone, Debug)]
 pub struct Settlement {
     pub id: DeliveryId,
-    /// The number of the attempt, from 1 on; 0 if the quota allowed none. An attempt that is written already changes
-    /// nothing, nor does a 0 if the quota has counted the delivery since.
+    /// The round of the attempt. A delivery that is in another round stays as it is.
+    pub round: u32,
+    /// The number of the attempt in all rounds, from 1 on; 0 if the quota allowed none. An attempt that is written
+    /// already changes nothing, nor does a 0 if the quota has counted the delivery since.
     pub attempt: u32,
     pub outcome: AttemptOutcome,
     pub at: Timestamp,
@@ -146,6 +161,47 @@ pub struct DeliveryQuery {
     /// Only hits from this day on.
     pub since: Day,
     pub limit: usize,
+}
+
+/// Which settled deliveries of a link to look for.
+#[derive(Clone, Copy, Debug)]
+pub struct SettledQuery {
+    pub link: ShortId,
+    /// `None`: delivered and failed ones.
+    pub status: Option<DeliveryStatus>,
+    /// Only hits from this time on.
+    pub from: Timestamp,
+    /// Only hits before this time.
+    pub until: Timestamp,
+    /// Only those after this one, oldest first.
+    pub after: Option<DeliveryId>,
+    /// The largest number of deliveries to look at.
+    pub limit: usize,
+}
+
+/// Settled deliveries, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SettledPage {
+    pub found: Vec<DeliveryId>,
+    /// The delivery after which the next page begins; `None`: there are no more.
+    pub next: Option<DeliveryId>,
+}
+
+/// Settled deliveries of a link to be queued again.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    pub link: ShortId,
+    /// In the order in which they are to begin.
+    pub ids: Vec<DeliveryId>,
+    pub at: Timestamp,
+}
+
+impl Replay {
+    /// When each of them is due: by their order, and all of them by now.
+    pub fn due_times(&self) -> impl Iterator<Item = (DeliveryId, Timestamp)> {
+        let due = (0..self.ids.len() as u64).rev().map(|later| Timestamp(self.at.0.saturating_sub(later)));
+        self.ids.iter().copied().zip(due)
+    }
 }
 
 /// The counts of a store's driver since the start.
@@ -293,6 +349,10 @@ pub trait DeliveryStore: Send + Sync + 'static {
     /// Counts deliveries in their owners' months, each at most once. `false` if the quota is used up.
     async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError>;
 
+    /// Counts tests of webhooks like deliveries. Returns how many of them the quota admits; after an error they may be
+    /// counted all the same.
+    async fn claim_test_quota(&self, claim: TestClaim) -> Result<u64, StoreError>;
+
     /// Writes outcomes of attempts. A delivery that is no longer pending stays as it is, and so does one whose attempt
     /// of that number is written already.
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError>;
@@ -302,6 +362,13 @@ pub trait DeliveryStore: Send + Sync + 'static {
 
     /// Deliveries of a link, newest first.
     async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError>;
+
+    /// Looks for settled deliveries of a link, oldest first.
+    async fn settled_deliveries(&self, query: SettledQuery) -> Result<SettledPage, StoreError>;
+
+    /// Puts settled deliveries into the queue again, each in its next round. Pending ones stay as they are. Returns how
+    /// many were queued; after an error some may be.
+    async fn replay_deliveries(&self, replay: Replay) -> Result<u64, StoreError>;
 
     /// Removes deliveries of hits before the day `before`, settled or not, some at a time; `false` when none is left.
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError>;

@@ -17,6 +17,7 @@ use super::outcomes::OutcomeWriter;
 use super::poller::{Poller, PollerParts};
 use super::preparation::Preparation;
 use super::sender::WebhookSender;
+use super::trial::{TesterParts, WebhookTester};
 use super::worker::WebhookWorker;
 use crate::actors::supervisor::{Handle, RestartHook, Supervisor, SupervisorOptions};
 use crate::actors::wake::DispatcherWake;
@@ -58,6 +59,7 @@ pub struct WebhookPool {
     state: Arc<Mutex<DispatcherState>>,
     in_flight: Arc<InFlightTable>,
     failures: Arc<FailureLog>,
+    tester: WebhookTester,
     stop: watch::Sender<bool>,
 }
 
@@ -75,6 +77,14 @@ impl WebhookPool {
             meters.clone(),
         ));
         let preparation = Arc::new(Preparation::new(&store, vault, plans, clock.clone()));
+        let tester = WebhookTester::new(TesterParts {
+            store: store.clone(),
+            preparation: Arc::clone(&preparation),
+            sender: sender.clone(),
+            runtime: arbiter.clone(),
+            clock: clock.clone(),
+            meters: meters.clone(),
+        });
         let start_worker =
             |_| WebhookWorker::start(arbiter, sender.clone(), Arc::clone(&preparation), traces.clone(), on_restart);
         let workers: Vec<_> = (0..workers).map(start_worker).collect();
@@ -115,7 +125,7 @@ impl WebhookPool {
             state: Arc::clone(&actor_state),
             stopping: stopping.clone(),
         });
-        Self { dispatcher, workers, state, in_flight, failures, stop }
+        Self { dispatcher, workers, state, in_flight, failures, tester, stop }
     }
 
     /// Stops new attempts, waits for those in flight for at most `patience`, and writes their outcomes. All other
@@ -129,6 +139,11 @@ impl WebhookPool {
             tracing::info!("webhook attempts did not end in time: they are repeated at the next start");
         }
         self.failures.write_all_lines();
+    }
+
+    /// Tests webhooks outside the queue.
+    pub fn tester(&self) -> WebhookTester {
+        self.tester.clone()
     }
 
     /// The number of attempts in flight, for the metrics.

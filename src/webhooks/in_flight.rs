@@ -14,7 +14,7 @@ use super::scheduler::{Bounds, Flow, FreedCapacity, NoCapacity, Scheduler};
 use super::sender::SendFailure;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::webhook::DeliveryId;
+use crate::domain::webhook::{AttemptNumber, DeliveryId};
 use crate::store::{DueDelivery, Settlement};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 
@@ -48,8 +48,7 @@ pub struct EndedAttempt {
     /// The key that owns the delivery, and the receiver.
     pub flow: Flow,
     pub id: DeliveryId,
-    /// The number of the attempt, from 1.
-    pub attempt: u32,
+    pub attempt: AttemptNumber,
     pub end: AttemptEnd,
     pub at: Timestamp,
 }
@@ -78,17 +77,34 @@ impl TableEvents {
     }
 }
 
+/// A delivery in the table.
+struct Taken {
+    due_at: Timestamp,
+    round: u32,
+    /// When it is due in its next round: it was replayed after its outcome was written, and read from the queue before
+    /// that was known here. The poller has passed it by.
+    replayed_for: Option<Timestamp>,
+}
+
+impl Taken {
+    fn see_again(&mut self, due: &DueDelivery) {
+        if due.round > self.round {
+            self.replayed_for = Some(due.due_at);
+        }
+    }
+}
+
 /// An attempt in flight.
 struct Attempt {
     flow: Flow,
     worker: usize,
-    number: u32,
+    number: AttemptNumber,
 }
 
 struct TableState {
     scheduler: Scheduler<Draft>,
     /// All deliveries in the table, with their due times.
-    taken: HashMap<DeliveryId, Timestamp>,
+    taken: HashMap<DeliveryId, Taken>,
     under_way: HashMap<DeliveryId, Attempt>,
     /// Workers without an attempt, the least recently busy one first.
     idle: VecDeque<usize>,
@@ -144,14 +160,15 @@ impl InFlightTable {
     /// Takes a delivery, if there is a free slot: [`put`](Self::put) or [`remove_taken`](Self::remove_taken) must follow.
     pub fn take(&self, due: &DueDelivery, flow: &Flow) -> Result<(), NotTaken> {
         let mut state = self.state();
-        if state.taken.contains_key(&due.id) {
+        if let Some(taken) = state.taken.get_mut(&due.id) {
+            taken.see_again(due);
             return Err(NotTaken::AlreadyTaken);
         }
         if state.taken.len() >= self.capacity {
             return Err(NotTaken::NoCapacity(NoCapacity::All));
         }
         state.scheduler.reserve(flow).map_err(NotTaken::NoCapacity)?;
-        state.taken.insert(due.id, due.due_at);
+        state.taken.insert(due.id, Taken { due_at: due.due_at, round: due.round, replayed_for: None });
         Ok(())
     }
 
@@ -169,8 +186,9 @@ impl InFlightTable {
 
     /// Removes a taken delivery that does not begin.
     pub fn remove_taken(&self, id: DeliveryId, flow: &Flow) {
-        let mut state = self.state();
-        state.taken.remove(&id);
+        let state = &mut *self.state();
+        let taken = state.taken.remove(&id);
+        state.events.queued(taken.and_then(|taken| taken.replayed_for));
         state.scheduler.release_slot(flow);
     }
 
@@ -185,12 +203,12 @@ impl InFlightTable {
                 && let Some((flow, draft)) = state.scheduler.next()
                 && let Some(worker) = state.idle.remove(at)
             {
-                let (id, number) = (draft.id(), draft.attempts_before() + 1);
+                let (id, number) = (draft.id(), draft.attempt());
                 state.under_way.insert(id, Attempt { flow, worker, number });
                 let ticket = AttemptTicket {
                     in_flight: Arc::clone(self),
                     id,
-                    is_first: number == 1,
+                    is_first: number.is_first(),
                     has_begun: false,
                     reported: false,
                 };
@@ -222,8 +240,10 @@ impl InFlightTable {
                 state.ended.push(EndedAttempt { flow, id, attempt: number, end, at });
             } else {
                 // The delivery is still due in the queue.
-                let due_at = state.taken.remove(&id);
-                state.events.queued(due_at);
+                let taken = state.taken.remove(&id);
+                state
+                    .events
+                    .queued(taken.into_iter().flat_map(|taken| [taken.due_at].into_iter().chain(taken.replayed_for)));
             }
         }
         self.ended.notify_one();
@@ -245,7 +265,8 @@ impl InFlightTable {
         {
             let state = &mut *self.state();
             for settlement in settlements.clone() {
-                state.taken.remove(&settlement.id);
+                let taken = state.taken.remove(&settlement.id);
+                state.events.queued(taken.and_then(|taken| taken.replayed_for));
             }
             state.events.queued(settlements.filter_map(Settlement::retry_at));
         }
@@ -281,7 +302,7 @@ impl InFlightTable {
 
     /// The earliest due time of the deliveries in the table.
     pub fn first_due(&self) -> Option<Timestamp> {
-        self.state().taken.values().min().copied()
+        self.state().taken.values().map(|taken| taken.due_at).min()
     }
 
     /// The number of attempts in flight.

@@ -12,4 +12,5 @@ mod queue;
 mod refusals;
 mod scheduler;
 pub mod sender;
+pub mod trial;
 pub mod worker;

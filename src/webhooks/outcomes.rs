@@ -9,7 +9,7 @@ use super::failures::FailureLog;
 use super::flow::Flow;
 use super::in_flight::{AttemptEnd, EndedAttempt, InFlightTable};
 use crate::domain::retry::RetrySchedule;
-use crate::domain::webhook::{AttemptOutcome, DeliveryId};
+use crate::domain::webhook::{AttemptNumber, AttemptOutcome, DeliveryId};
 use crate::store::{DeliveryStore, Settlement, StoreError};
 use crate::telemetry::metrics::webhooks::{AttemptResult, WebhookMeters};
 use crate::telemetry::outage_log::OutageLog;
@@ -106,7 +106,11 @@ impl OutcomeWriter {
                 self.failures.failed(flow, error);
             }
             self.meters.attempted(match settlement.outcome {
-                AttemptOutcome::Delivered { .. } => AttemptResult::Delivered(settlement.at.since(settlement.id.hit.at)),
+                AttemptOutcome::Delivered { .. } => {
+                    // The time between a hit and a replay says nothing of the service.
+                    let delay = settlement.at.since(settlement.id.hit.at);
+                    AttemptResult::Delivered((settlement.round == 0).then_some(delay))
+                }
                 AttemptOutcome::Failed { retry_in: Some(_), .. } => AttemptResult::FailedForNow,
                 AttemptOutcome::Failed { .. } | AttemptOutcome::NeverSent { .. } => AttemptResult::FailedForGood,
             });
@@ -120,14 +124,15 @@ impl OutcomeWriter {
         let failed = |response_status, error: String| AttemptOutcome::Failed {
             response_status,
             error,
-            retry_in: self.retries.next(ended.attempt, self.random_unit()),
+            retry_in: self.retries.next(ended.attempt.in_round, self.random_unit()),
         };
         let outcome = match ended.end {
             AttemptEnd::Answered(response_status) => AttemptOutcome::Delivered { response_status },
             AttemptEnd::Failed(failure) => failed(failure.response_status(), failure.to_string()),
             AttemptEnd::WorkerLost => failed(None, "interrupted".into()),
         };
-        let settlement = Settlement { id: ended.id, attempt: ended.attempt, outcome, at: ended.at };
+        let AttemptNumber { round, in_all, .. } = ended.attempt;
+        let settlement = Settlement { id: ended.id, round, attempt: in_all, outcome, at: ended.at };
         PendingOutcome { settlement, flow: ended.flow }
     }
 

@@ -345,7 +345,7 @@ impl Poller {
             match self.parts.preparation.draft(id, &state, &mut owners).await {
                 Ok(draft) => {
                     if !state.counted {
-                        claims.push(QuotaClaim { id, month: now.month(), limit: draft.limit() });
+                        claims.push(QuotaClaim { id, round: state.round, month: now.month(), limit: draft.limit() });
                     }
                     drafts.push((draft, state.counted));
                 }
@@ -362,7 +362,7 @@ impl Poller {
                 put.insert(draft.id());
                 self.parts.in_flight.put(draft);
             } else {
-                refused.push(Refused::quota_exceeded(draft.id()));
+                refused.push(Refused::quota_exceeded(draft.id(), draft.attempt().round));
                 let (owner, limit) = (draft.flow().owner, draft.limit());
                 if limit.is_some() && self.refusals.note_spent(owner, now.month(), limit) {
                     // Deliveries of this key that wait for a slot are refused without one.

@@ -19,7 +19,7 @@ use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::Vault;
-use crate::domain::webhook::{DeliveryId, DeliveryState};
+use crate::domain::webhook::{AttemptNumber, DeliveryId, DeliveryState};
 use crate::domain::webhook_event::hit_event_body;
 use crate::domain::webhook_url::WebhookUrl;
 use crate::store::{DueDelivery, KeyStore, LinkStore, Store, StoreError};
@@ -76,7 +76,10 @@ pub struct Owners(HashMap<KeyId, Option<Arc<Owner>>>);
 /// A delivery that can be signed and sent.
 pub struct Draft {
     id: DeliveryId,
+    round: u32,
     attempts_before: u32,
+    /// Those of them that were in rounds before.
+    earlier_attempts: u32,
     owner_id: KeyId,
     link: Arc<CachedWebhookLink>,
     url: WebhookUrl,
@@ -93,9 +96,15 @@ impl Draft {
         &self.flow
     }
 
-    /// The number of earlier attempts.
+    /// The number of earlier attempts, in all rounds.
     pub fn attempts_before(&self) -> u32 {
         self.attempts_before
+    }
+
+    /// The attempt that is made now.
+    pub fn attempt(&self) -> AttemptNumber {
+        let in_all = self.attempts_before + 1;
+        AttemptNumber { round: self.round, in_all, in_round: in_all.saturating_sub(self.earlier_attempts) }
     }
 
     /// The owner's monthly quota.
@@ -146,7 +155,17 @@ impl Preparation {
         let url = link.urls.get(usize::from(id.url_index)).and_then(Option::as_ref);
         let (url, host) = url.cloned().ok_or(PrepareError::Unsendable("malformed url"))?;
         let flow = Flow { owner: link.link.owner, host };
-        Ok(Draft { id, attempts_before: state.attempts, owner_id: state.owner, link, url, flow, owner })
+        Ok(Draft {
+            id,
+            round: state.round,
+            attempts_before: state.attempts,
+            earlier_attempts: state.earlier_attempts,
+            owner_id: state.owner,
+            link,
+            url,
+            flow,
+            owner,
+        })
     }
 
     /// Signs the request of an attempt that is made now.

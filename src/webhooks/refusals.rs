@@ -24,27 +24,31 @@ const MOST_SPENT: usize = 10_000;
 /// A delivery that is never sent.
 pub struct Refused {
     pub id: DeliveryId,
+    pub round: u32,
     pub attempt: u32,
     pub why: NeverSent,
     /// The error that the owner sees.
     pub reason: &'static str,
 }
 
+/// The error of a delivery that the quota does not admit.
+pub const QUOTA_EXCEEDED: &str = "quota exceeded";
+
 impl Refused {
-    pub fn quota_exceeded(id: DeliveryId) -> Self {
-        Self { id, attempt: 0, why: NeverSent::QuotaExceeded, reason: "quota exceeded" }
+    pub fn quota_exceeded(id: DeliveryId, round: u32) -> Self {
+        Self { id, round, attempt: 0, why: NeverSent::QuotaExceeded, reason: QUOTA_EXCEEDED }
     }
 
     /// The delivery may have been counted, and attempted before.
     pub fn unsendable(id: DeliveryId, state: &DeliveryState, reason: &'static str) -> Self {
-        Self { id, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason }
+        Self { id, round: state.round, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason }
     }
 }
 
 /// Whether a delivery is still due as read from the queue: the outcome of an earlier attempt may have been written
 /// since.
 pub fn is_still_due(due: &DueDelivery, state: &DeliveryState) -> bool {
-    state.status == DeliveryStatus::Pending && state.next_attempt_at == Some(due.due_at)
+    state.status == DeliveryStatus::Pending && state.round == due.round && state.next_attempt_at == Some(due.due_at)
 }
 
 /// Due deliveries that are likely to be refused, each once.
@@ -145,7 +149,7 @@ impl Refusals {
                 Ok(draft) => {
                     let (flow, limit) = (draft.flow().clone(), draft.limit());
                     if self.spent.get(&flow.owner) == Some(&(now.month(), limit)) {
-                        claims.push(QuotaClaim { id: due.id, month: now.month(), limit });
+                        claims.push(QuotaClaim { id: due.id, round: due.round, month: now.month(), limit });
                         claiming.push((due, flow));
                     } else {
                         self.spent.remove(&flow.owner);
@@ -162,7 +166,7 @@ impl Refusals {
                 self.spent.remove(&flow.owner);
                 to_send.push((due, flow));
             } else {
-                refused.push(Refused::quota_exceeded(due.id));
+                refused.push(Refused::quota_exceeded(due.id, due.round));
             }
         }
         self.refuse(refused, now).await?;
@@ -176,7 +180,7 @@ impl Refusals {
         }
         let settlements = refused.iter().map(|refused| {
             let outcome = AttemptOutcome::NeverSent { error: refused.reason.to_owned() };
-            Settlement { id: refused.id, attempt: refused.attempt, outcome, at: now }
+            Settlement { id: refused.id, round: refused.round, attempt: refused.attempt, outcome, at: now }
         });
         self.store.settle_deliveries(settlements.collect()).await?;
         for refused in refused {

@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -35,6 +35,7 @@ const X_WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("x-webhook-signa
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+const SIGNPOST_TEST: HeaderName = HeaderName::from_static("signpost-test");
 
 /// How webhook requests are sent.
 pub struct SenderSettings {
@@ -112,6 +113,13 @@ impl SignedRequest {
             (WEBHOOK_SIGNATURE, HeaderValue::try_from(standard)?),
         ]);
         Ok(Self { url, headers, body })
+    }
+
+    /// Marks the request as a test of the webhook.
+    #[must_use]
+    pub fn into_test(mut self) -> Self {
+        self.headers.insert(SIGNPOST_TEST, HeaderValue::from_static("true"));
+        self
     }
 }
 
@@ -191,6 +199,12 @@ impl WebhookSender {
 
     /// Sends the request once; returns the receiver's status if that is 2xx.
     pub async fn send(&self, request: SignedRequest) -> Result<u16, SendFailure> {
+        self.send_within(request, Duration::MAX).await
+    }
+
+    /// Sends the request like [`send`](Self::send), but waits no longer than `limit` in all.
+    pub async fn send_within(&self, request: SignedRequest, limit: Duration) -> Result<u16, SendFailure> {
+        let began = Instant::now();
         // A literal address never reaches the resolver. A name reaches it at every new connection, so the checked
         // addresses are the ones that are connected to.
         if let Some(address) = request.url.literal_address()
@@ -201,14 +215,15 @@ impl WebhookSender {
         let is_https = request.url.target().scheme() == "https";
         let exchange =
             self.client.post(request.url.target().clone()).headers(request.headers).body(request.body).send();
-        let response = tokio::time::timeout(self.timeout, exchange)
+        let response = tokio::time::timeout(self.timeout.min(limit), exchange)
             .await
             .map_err(|_| SendFailure::TimedOut)?
             .map_err(|error| classify(&error, is_https))?;
 
         let status = response.status();
         // The head has decided the outcome, so an error of the body does not matter.
-        let _ = tokio::time::timeout(self.drain_timeout, drain(response)).await;
+        let drain_timeout = self.drain_timeout.min(limit.saturating_sub(began.elapsed()));
+        let _ = tokio::time::timeout(drain_timeout, drain(response)).await;
         if status.is_success() { Ok(status.as_u16()) } else { Err(SendFailure::Status(status.as_u16())) }
     }
 }

@@ -39,7 +39,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
         "http",
         &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry", "threads"],
     ),
-    ("service", &["actors", "cache", "clock", "domain", "journal", "limits", "store"]),
+    ("service", &["actors", "cache", "clock", "domain", "journal", "limits", "store", "webhooks"]),
     ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls"]),
     ("actors", &["clock", "counting", "domain", "journal", "store", "telemetry", "threads"]),
     ("counting", &["domain", "journal"]),

@@ -94,7 +94,7 @@ async fn fill(store: EmbeddedStore) -> Arc<dyn Store> {
     store.apply_hits(Arc::new(hits)).await.unwrap();
     let id = delivery(0, noon(), 0);
     enqueue(&store, [id]).await;
-    store.claim_delivery_quota(vec![QuotaClaim { id, month: this, limit: None }]).await.unwrap();
+    store.claim_delivery_quota(vec![QuotaClaim { id, round: 0, month: this, limit: None }]).await.unwrap();
     store
 }
 

@@ -33,6 +33,8 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &analytics::SUMMARY,
     &usage::GET,
     &webhooks::STATUS,
+    &webhooks::testing::TEST,
+    &webhooks::replay::REPLAY,
     &api_keys::LIST,
     &api_keys::CREATE,
     &api_keys::SELF,

@@ -1,4 +1,7 @@
-//! `GET /{short_id}/webhooks/status`.
+//! `GET /{short_id}/webhooks/status`; what can be done with webhooks is in the files of `webhooks/`.
+
+pub mod replay;
+pub mod testing;
 
 use actix_web::{HttpRequest, Responder, web};
 use base64::Engine;
@@ -28,6 +31,13 @@ static WEBHOOKS: Tag =
 /// The rate limit of `GET /{short_id}/webhooks/status`.
 pub static STATUS_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(5), name: "webhook_status", setting: "status_per_minute" };
+
+/// The rate limit of all that is done with webhooks, counted together.
+pub static WEBHOOK_ACTIONS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(12), name: "webhook_actions", setting: "webhook_actions_per_minute" };
+
+/// What an action on webhooks requires.
+const ACTIONS: Access = Access { scope: Scope::WebhooksWrite, rate_limit: &WEBHOOK_ACTIONS_RATE, or_self: false };
 
 /// The default number of deliveries on a page.
 const DEFAULT_PAGE: usize = 50;

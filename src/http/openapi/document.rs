@@ -245,6 +245,11 @@ fn webhook(facts: &Facts) -> Value {
             header("webhook-id", "Unique for each delivery, the same for all attempts.", webhook_id),
             header("webhook-timestamp", "Time of this attempt, in seconds since 1970.", &timestamp.to_string()),
             header("webhook-signature", "`v1,` and base64, as in Standard Webhooks; two signatures during a grace period.", &standard),
+            json!({
+                "name": "Signpost-Test", "in": "header", "required": false,
+                "description": "`true` if the request is a test; else absent.",
+                "schema": {"type": "string", "enum": ["true"]},
+            }),
             header("User-Agent", "The service and its version.", concat!("signpost/", env!("CARGO_PKG_VERSION"))),
         ],
         "requestBody": {

@@ -92,6 +92,7 @@ fn purpose(scope: Scope) -> &'static str {
         Scope::AnalyticsRead => "read their analytics",
         Scope::UsageRead => "read the key's own usage",
         Scope::WebhooksRead => "read the state of their webhooks",
+        Scope::WebhooksWrite => "test their webhooks, and replay deliveries",
         Scope::KeysManage => "create, list, change, rotate and revoke keys; a key has it only if requested",
     }
 }
@@ -202,6 +203,10 @@ pub fn webhook(facts: &Facts) -> String {
 **Addresses.** Deliveries go to public addresses only, not to loopback, private and link-local networks; the addresses of host names are checked, too. A URL with such an address, or with `localhost`, is refused when the link is created.
 
 **Status.** `GET /{{short_id}}/webhooks/status` returns the state of deliveries of the last {RETENTION_DAYS} days.
+
+**Test.** `POST /{{short_id}}/webhooks/test` sends a request at once, with the header `Signpost-Test: true` and the `hit_id` of no hit.
+
+**Replay.** `POST /{{short_id}}/webhooks/replay` queues deliveries again that were delivered or have failed: the same `hit_id`, `webhook-id` and body, with all attempts anew. Each counts in the quota once more.
 
 **Signature.** Check it before you trust a request. `webhook-id`, `webhook-timestamp` and `webhook-signature` follow [Standard Webhooks](https://www.standardwebhooks.com), with the `webhook_secret` of the key that created the link. Its libraries verify a request, including its age, which protects against replay. In Python:
 

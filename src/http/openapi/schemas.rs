@@ -98,6 +98,8 @@ words!(
     "The status of a delivery; `failed` is final.",
     DeliveryStatus::ALL.map(DeliveryStatus::name)
 );
+words!(ReplayedStatusName, "ReplayedStatus", "Which settled deliveries are replayed.", ["failed", "delivered", "any"]);
+words!(TestStatusName, "WebhookTestStatus", "The outcome of a test of a webhook.", ["delivered", "failed"]);
 words!(LinkStateName, "LinkState", "The state of a link.", LinkState::ALL.map(LinkState::name));
 words!(
     ImageFormat,

@@ -9,21 +9,22 @@ use std::sync::atomic::AtomicU32;
 
 use futures_util::future::try_join_all;
 use moka::sync::Cache;
-use scylla::value::CqlValue;
+use scylla::value::{CqlValue, MaybeUnset};
 use tokio::sync::RwLock;
 use uuid::Uuid;
 
 use super::cluster::{AT_ONCE, Cluster};
+use super::delivery_replays::REPLAYS_AT_ONCE;
 use super::delivery_sums::DeliverySums;
 use super::delivery_timestamps::written_at;
 use super::lease::Leases;
 use super::names::CqlNames;
-use super::queue::{Expected, bucket_of};
+use super::queue::{Expected, QueuedDelivery, bucket_of};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use crate::store::records::columns::{bigint, day as day_column};
-use crate::store::records::deliveries as records;
+use crate::store::records::deliveries::{self as records, DeliveryRound};
 use crate::store::{Settlement, StoreError};
 
 /// Days of links in the cache of noted days; a row takes some 50 bytes.
@@ -39,16 +40,22 @@ pub struct DeliveryRow {
     pub queue: Option<Uuid>,
 }
 
+impl DeliveryRow {
+    fn is_pending_in(&self, round: u32) -> bool {
+        self.state.status == DeliveryStatus::Pending && self.state.round == round
+    }
+}
+
 /// A change of a delivery.
-struct Change {
-    id: DeliveryId,
+pub struct Change {
+    pub id: DeliveryId,
     /// The state before; `None` for a new delivery.
-    before: Option<DeliveryState>,
-    /// The number of the attempt.
-    attempt: u32,
-    queue: Option<Uuid>,
-    state: DeliveryState,
-    tried: bool,
+    pub before: Option<DeliveryState>,
+    /// The number of the attempt in its round.
+    pub attempt: u32,
+    pub queue: Option<Uuid>,
+    pub state: DeliveryState,
+    pub tried: bool,
 }
 
 impl Change {
@@ -57,8 +64,14 @@ impl Change {
         state.settle(&settlement.outcome, settlement.at);
         let queue = if state.next_attempt_at.is_some() { Some(retry_queue) } else { before.queue };
         let tried = state.attempts > before.state.attempts;
+        let attempt = settlement.attempt.saturating_sub(before.state.earlier_attempts).max(1);
         let before = Some(before.state.clone());
-        Self { id: settlement.id, before, attempt: settlement.attempt.max(1), queue, state, tried }
+        Self { id: settlement.id, before, attempt, queue, state, tried }
+    }
+
+    /// The status of a settled delivery that is queued again.
+    fn replayed(&self) -> Option<DeliveryStatus> {
+        self.before.as_ref().filter(|before| before.round != self.state.round).map(|before| before.status)
     }
 
     fn row(&self) -> Result<Vec<Option<CqlValue>>, StoreError> {
@@ -69,7 +82,7 @@ impl Change {
             Some(CqlValue::Blob(delivery)),
             Some(CqlValue::Text(records::to_json(&self.state)?)),
             self.queue.map(CqlValue::Uuid),
-            Some(CqlValue::BigInt(written_at(self.id, self.attempt, self.state.status))),
+            Some(CqlValue::BigInt(written_at(self.id, self.state.round, self.attempt, self.state.status))),
         ])
     }
 }
@@ -87,6 +100,8 @@ pub struct Deliveries {
     pub(super) sums: DeliverySums,
     /// Held for reading by changes of pending deliveries, and for writing by a count of them.
     pub(super) changing: RwLock<()>,
+    /// Held by replays of some links each, so that a link's follow each other.
+    pub(super) replaying: [tokio::sync::Mutex<()>; REPLAYS_AT_ONCE],
     /// Days of links that are noted as having deliveries.
     noted_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
@@ -101,6 +116,7 @@ impl Deliveries {
             leases: Arc::clone(leases),
             sums: DeliverySums::new(cluster),
             changing: RwLock::default(),
+            replaying: Default::default(),
             noted_days: Cache::new(DAYS_KEPT),
             kept_from: AtomicU32::new(0),
         }
@@ -115,7 +131,9 @@ impl Deliveries {
         let queue = self.leases.queues.own()?;
         let mut new: Vec<(DeliveryId, DeliveryState)> =
             deliveries.iter().map(|new| (new.id, DeliveryState::new(new.owner, new.revision, new.id.hit.at))).collect();
-        let mut due: Vec<(Timestamp, DeliveryId)> = new.iter().map(|(id, state)| (state.created_at, *id)).collect();
+        let queued =
+            |(id, state): &(DeliveryId, DeliveryState)| QueuedDelivery { due_at: state.created_at, id: *id, round: 0 };
+        let mut due: Vec<QueuedDelivery> = new.iter().map(queued).collect();
         if is_replay {
             let there = self.read_rows(new.iter().map(|(id, _)| *id).collect()).await?;
             // Those that an earlier process has added are in its queue, which this process or another has adopted.
@@ -135,7 +153,7 @@ impl Deliveries {
         });
         let written = self.write_states(changes).await;
         if written.is_err() || !self.leases.queues.is_held(queue) {
-            self.mark_doubtful(queue, due.iter().map(|(due_at, _)| *due_at));
+            self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
         }
         written?;
         // If this process was suspended for long, the queue's new holder may have missed them.
@@ -143,7 +161,7 @@ impl Deliveries {
     }
 
     /// Writes states and the sums that count them, together for each link's day.
-    async fn write_states(&self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
+    pub(super) async fn write_states(&self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
         let mut partitions: HashMap<(ShortId, Day), Vec<Change>> = HashMap::new();
         for change in changes {
             partitions.entry((change.id.link, change.id.hit.at.day())).or_default().push(change);
@@ -166,13 +184,16 @@ impl Deliveries {
             };
             let mut writes = Vec::with_capacity(changes.len() + 1);
             for change in &changes {
-                let url_index = change.id.url_index;
-                if change.attempt == 0 && change.state.status == DeliveryStatus::Pending {
+                let (url_index, mut statement) = (change.id.url_index, &self.cluster.statements.put_delivery);
+                if change.before.is_none() {
                     sums.count_queued(url_index);
+                } else if let Some(before) = change.replayed() {
+                    sums.count_replayed(url_index, before);
+                    statement = &self.cluster.statements.put_replayed;
                 } else {
                     sums.count_settled(url_index, &change.state, change.tried);
                 }
-                writes.push((&self.cluster.statements.put_delivery, change.row()?));
+                writes.push((statement, change.row()?));
             }
             writes.push((&self.cluster.statements.put_sums, self.sums.row(link, day, &sums)?));
             // If this fails, the written sums are unknown: the next change reads them.
@@ -197,14 +218,14 @@ impl Deliveries {
 
     /// Writes due times into a queue of this process. Their states must be written before the returned value is
     /// dropped.
-    async fn write_due(&self, queue: Uuid, due: &[(Timestamp, DeliveryId)]) -> Result<Expected<'_>, StoreError> {
+    pub(super) async fn write_due(&self, queue: Uuid, due: &[QueuedDelivery]) -> Result<Expected<'_>, StoreError> {
         let expected = self.leases.queues.expect(queue, due);
         if due.is_empty() {
             return Ok(expected);
         }
         let written = self.write_due_rows(queue, due, &expected).await;
         if written.is_err() {
-            self.mark_doubtful(queue, due.iter().map(|(due_at, _)| *due_at));
+            self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
         }
         written.map(|()| expected)
     }
@@ -212,7 +233,7 @@ impl Deliveries {
     async fn write_due_rows(
         &self,
         queue: Uuid,
-        due: &[(Timestamp, DeliveryId)],
+        due: &[QueuedDelivery],
         expected: &Expected<'_>,
     ) -> Result<(), StoreError> {
         if let Some(floor) = expected.floor {
@@ -225,9 +246,12 @@ impl Deliveries {
             .await?;
         self.leases.queues.noted(queue, &expected.unnoted);
         let mut buckets: HashMap<i64, Vec<_>> = HashMap::new();
-        for (due_at, id) in due {
+        for QueuedDelivery { due_at, id, round } in due {
             let bucket = bucket_of(*due_at);
-            let row = (queue, bucket, bigint(due_at.0), id.to_bytes().to_vec());
+            // Nothing is written for the first round, as by 0.1.0.
+            let round =
+                i32::try_from(*round).ok().filter(|round| *round > 0).map_or(MaybeUnset::Unset, MaybeUnset::Set);
+            let row = (queue, bucket, bigint(due_at.0), id.to_bytes().to_vec(), round);
             buckets.entry(bucket).or_default().push(row);
         }
         let chunks: Vec<_> = buckets.into_values().flat_map(in_chunks).collect();
@@ -255,7 +279,7 @@ impl Deliveries {
             .await
     }
 
-    fn mark_doubtful(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
+    pub(super) fn mark_doubtful(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
         self.leases.queues.mark_doubtful(queue, due);
         self.leases.doubtful_marked.notify_one();
     }
@@ -313,19 +337,22 @@ impl Deliveries {
         let rows = self.read_rows(settlements.iter().map(|settlement| settlement.id).collect()).await?;
         let there = settlements.into_iter().zip(rows).filter_map(|(settlement, row)| Some((settlement, row?)));
         let (open, known): (Vec<_>, Vec<_>) =
-            there.filter(|(_, row)| row.state.status == DeliveryStatus::Pending).partition(|(settlement, row)| {
+            there.filter(|(settlement, row)| row.is_pending_in(settlement.round)).partition(|(settlement, row)| {
                 let state = &row.state;
                 if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
             });
-        let mut retries: Vec<_> =
-            open.iter().filter_map(|(settlement, _)| Some((settlement.retry_at()?, settlement.id))).collect();
+        let retry = |settlement: &Settlement| {
+            let Settlement { id, round, .. } = *settlement;
+            Some(QueuedDelivery { due_at: settlement.retry_at()?, id, round })
+        };
+        let mut retries: Vec<_> = open.iter().filter_map(|(settlement, _)| retry(settlement)).collect();
         for (settlement, row) in &known {
-            let Some(retry_at) = settlement.retry_at() else { continue };
+            let Some(queued) = retry(settlement) else { continue };
             // Written already, by a write whose answer was lost: then no counted queue may have its retry.
-            if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(retry_at) {
+            if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(queued.due_at) {
                 match row.queue.filter(|queue| self.leases.queues.has(*queue)) {
-                    Some(queue) => self.mark_doubtful(queue, [retry_at]),
-                    None => retries.push((retry_at, settlement.id)),
+                    Some(queue) => self.mark_doubtful(queue, [queued.due_at]),
+                    None => retries.push(queued),
                 }
             }
         }
@@ -352,7 +379,7 @@ impl Deliveries {
         }
         if written.is_err() {
             // It is unknown which of them were written, and what is due.
-            self.mark_doubtful(queue, retries.iter().map(|(due_at, _)| *due_at));
+            self.mark_doubtful(queue, retries.iter().map(|retry| retry.due_at));
         }
         for (settlement, before) in &open {
             if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
@@ -365,11 +392,11 @@ impl Deliveries {
         written
     }
 
-    /// Marks deliveries as counted in their owners' months.
-    pub(super) async fn mark_counted(&self, ids: &[DeliveryId]) -> Result<(), StoreError> {
+    /// Marks deliveries as counted in their owners' months, in these rounds.
+    pub(super) async fn mark_counted(&self, counted: &[DeliveryRound]) -> Result<(), StoreError> {
         self.cluster
-            .all(ids, |id| async move {
-                let at = written_at(*id, 1, DeliveryStatus::Pending);
+            .all(counted, |(id, round)| async move {
+                let at = written_at(*id, *round, 1, DeliveryStatus::Pending);
                 let values = (at, id.link.as_str(), day_column(id.hit.at.day()), id.to_bytes().to_vec());
                 Ok(self.cluster.cql.write(&self.cluster.statements.mark_counted, values).await?)
             })
@@ -387,6 +414,6 @@ fn in_chunks<T>(mut rows: Vec<T>) -> Vec<Vec<T>> {
     chunks
 }
 
-fn lost_queue() -> StoreError {
+pub fn lost_queue() -> StoreError {
     StoreError::Unavailable("another node may have this node's queue".into())
 }

@@ -49,7 +49,7 @@ impl Deliveries {
     }
 
     /// The days on which a link has deliveries, newest first.
-    async fn days_of(&self, link: ShortId, since: Day) -> Result<Vec<Day>, StoreError> {
+    pub(super) async fn days_of(&self, link: ShortId, since: Day) -> Result<Vec<Day>, StoreError> {
         let since = day_column(since.max(self.first_kept_day()));
         let days: Vec<(i32,)> =
             self.cluster.cql.read(&self.cluster.statements.delivery_days, (link.as_str(), since)).await?;

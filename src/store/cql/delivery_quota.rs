@@ -20,11 +20,11 @@ use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::domain::webhook::DeliveryId;
 use crate::store::records::columns::{bigint, month as month_column, number};
-use crate::store::{QuotaClaim, StoreError};
+use crate::store::records::deliveries::{DeliveryRound, decode_claimed, encode_claimed};
+use crate::store::{QuotaClaim, StoreError, TestClaim};
 
 /// Months in memory; beyond that number all are dropped, and read again.
 const MOST_KNOWN: usize = 10_000;
-const ID_BYTES: usize = 32;
 
 /// The months' counts of keys' deliveries.
 pub struct DeliveryQuotas {
@@ -45,14 +45,14 @@ struct Months {
 struct Known {
     month: KnownMonth,
     /// Deliveries that are counted by claims found when the month was read, until they are marked.
-    claimed: HashSet<DeliveryId>,
+    claimed: Claimed,
 }
 
 /// Process, count, number of its last claim, and the deliveries of that.
 type DeliveryQuotaRow = (Option<Uuid>, Option<i64>, Option<i32>, Option<Vec<u8>>);
 
 /// The deliveries that all processes have counted with their last claims.
-type Claimed = HashSet<DeliveryId>;
+type Claimed = HashSet<DeliveryRound>;
 
 impl DeliveryQuotas {
     pub fn new(cluster: &Arc<Cluster>, deliveries: &Arc<Deliveries>) -> Self {
@@ -68,18 +68,12 @@ impl DeliveryQuotas {
     pub(super) async fn claim_deliveries(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
         // One at a time: a claim overwrites this process's last one.
         let mut quotas = self.months.lock().await;
-        let adoptions = self.deliveries.leases.queues.adoptions();
-        if quotas.adoptions != adoptions || quotas.known.len() > MOST_KNOWN {
-            // Adopted deliveries may be counted by claims that this process has not seen. Those that it counted itself
-            // and could not mark are in its own last claim.
-            quotas.known.clear();
-            quotas.adoptions = adoptions;
-        }
+        self.forget_outdated(&mut quotas);
         let states = self.deliveries.read_states(claims.iter().map(|claim| claim.id).collect()).await?;
         let mut counted: HashMap<DeliveryId, bool> = HashMap::new();
         let mut open: HashMap<(KeyId, Month), Vec<QuotaClaim>> = HashMap::new();
         for (claim, state) in claims.iter().zip(states) {
-            let Some(state) = state else { continue };
+            let Some(state) = state.filter(|state| state.round == claim.round) else { continue };
             if counted.insert(claim.id, state.counted).is_none() && !state.counted {
                 open.entry((state.owner, claim.month)).or_default().push(*claim);
             }
@@ -93,7 +87,7 @@ impl DeliveryQuotas {
             match claimed {
                 Ok((known, granted)) => {
                     quotas.known.insert(month, known);
-                    counted.extend(granted.into_iter().map(|id| (id, true)));
+                    counted.extend(granted.into_iter().map(|(id, _)| (id, true)));
                 }
                 // The month in memory is outdated: the next call reads it again.
                 Err(error) => failed = Some(error),
@@ -105,6 +99,48 @@ impl DeliveryQuotas {
         Ok(claims.iter().map(|claim| counted.get(&claim.id).copied().unwrap_or(false)).collect())
     }
 
+    /// Counts tests of webhooks, which have no rows; returns how many the quota admits.
+    pub(super) async fn claim_tests(&self, claim: TestClaim) -> Result<u64, StoreError> {
+        let mut quotas = self.months.lock().await;
+        self.forget_outdated(&mut quotas);
+        // After a failure the next call reads the month again.
+        let of_month = (claim.owner, claim.month);
+        let known = quotas.known.remove(&of_month);
+        let (mut known, _) = self.marked_month(known, claim.owner, claim.month).await?;
+        let pause = Pause::within(self.cluster.cql.patience());
+        let granted = raise_count(&mut TestClaims { quotas: self, claim, pause }, &mut known.month).await?;
+        quotas.known.insert(of_month, known);
+        Ok(granted)
+    }
+
+    /// Drops months in memory that may be outdated.
+    fn forget_outdated(&self, quotas: &mut Months) {
+        let adoptions = self.deliveries.leases.queues.adoptions();
+        if quotas.adoptions != adoptions || quotas.known.len() > MOST_KNOWN {
+            // Adopted deliveries may be counted by claims that this process has not seen. Those that it counted itself
+            // and could not mark are in its own last claim.
+            quotas.known.clear();
+            quotas.adoptions = adoptions;
+        }
+    }
+
+    /// A month, and the deliveries that were counted by claims found in it. They are marked, so that the next claim may
+    /// replace the one that names them.
+    async fn marked_month(
+        &self,
+        known: Option<Known>,
+        owner: KeyId,
+        month: Month,
+    ) -> Result<(Known, Claimed), StoreError> {
+        let mut known = match known {
+            Some(known) => known,
+            None => self.know_month(owner, month).await?,
+        };
+        let claimed = std::mem::take(&mut known.claimed);
+        self.deliveries.mark_counted(&claimed.iter().copied().collect::<Vec<_>>()).await?;
+        Ok((known, claimed))
+    }
+
     /// The deliveries of `open` that are counted, and the month.
     async fn claim_of_month(
         &self,
@@ -112,16 +148,10 @@ impl DeliveryQuotas {
         owner: KeyId,
         month: Month,
         open: Vec<QuotaClaim>,
-    ) -> Result<(Known, Vec<DeliveryId>), StoreError> {
-        let mut known = match known {
-            Some(known) => known,
-            None => self.know_month(owner, month).await?,
-        };
-        // Before the next claim replaces the one that names them.
-        let claimed = std::mem::take(&mut known.claimed);
-        self.deliveries.mark_counted(&claimed.iter().copied().collect::<Vec<_>>()).await?;
-        let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| claimed.contains(&claim.id));
-        let mut granted: Vec<DeliveryId> = counted.into_iter().map(|claim| claim.id).collect();
+    ) -> Result<(Known, Vec<DeliveryRound>), StoreError> {
+        let (mut known, claimed) = self.marked_month(known, owner, month).await?;
+        let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| claimed.contains(&round_of(claim)));
+        let mut granted: Vec<DeliveryRound> = counted.iter().map(round_of).collect();
         let pause = Pause::within(self.cluster.cql.patience());
         let mut claims = DeliveryClaims { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
         let ids = raise_count(&mut claims, &mut known.month).await?;
@@ -141,6 +171,22 @@ impl DeliveryQuotas {
         Ok(Known { month: this, claimed: claimed.into_iter().chain(claimed_before).collect() })
     }
 
+    /// Reads a month, and retries while the cluster does not answer.
+    async fn read_until_answered(
+        &self,
+        owner: KeyId,
+        month: Month,
+        pause: &mut Pause,
+    ) -> Result<(KnownMonth, Claimed), StoreError> {
+        loop {
+            match self.read_delivery_quota(owner, month).await {
+                Ok(there) => return Ok(there),
+                Err(error) if pause.wait().await.is_break() => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
     async fn read_delivery_quota(&self, owner: KeyId, month: Month) -> Result<(KnownMonth, Claimed), StoreError> {
         let values = (owner.0, month_column(month));
         let rows: Vec<DeliveryQuotaRow> =
@@ -148,9 +194,8 @@ impl DeliveryQuotas {
         let used = rows.first().map_or(0, |(_, used, ..)| number(*used));
         let own = rows.iter().find(|(process, ..)| *process == Some(self.cluster.process));
         let claim = own.and_then(|(_, _, claim, _)| *claim);
-        let blobs = rows.iter().filter_map(|(.., blob)| blob.as_ref());
-        let ids = blobs.flat_map(|blob| blob.chunks(ID_BYTES)).filter_map(DeliveryId::from_bytes);
-        Ok((KnownMonth { used, claim }, ids.collect()))
+        let claimed = rows.iter().filter_map(|(.., blob)| blob.as_ref()).flat_map(|blob| decode_claimed(blob));
+        Ok((KnownMonth { used, claim }, claimed.collect()))
     }
 }
 
@@ -161,15 +206,15 @@ struct DeliveryClaims<'a> {
     month: Month,
     open: Vec<QuotaClaim>,
     /// Those that were counted by a claim of another process.
-    counted: Vec<DeliveryId>,
+    counted: Vec<DeliveryRound>,
     pause: Pause,
 }
 
 impl LwtQuota for DeliveryClaims<'_> {
-    type Share = Vec<DeliveryId>;
+    type Share = Vec<DeliveryRound>;
     type Rows = Claimed;
 
-    fn share(&mut self, used: u64) -> (Vec<DeliveryId>, u64) {
+    fn share(&mut self, used: u64) -> (Vec<DeliveryRound>, u64) {
         let ids = within_limits(used, &self.open);
         let count = ids.len() as u64;
         (ids, count)
@@ -181,53 +226,98 @@ impl LwtQuota for DeliveryClaims<'_> {
         Ok(self.quotas.cluster.next_claim())
     }
 
-    async fn send(&self, claim: &LwtClaim<Vec<DeliveryId>>) -> Result<bool, CqlError> {
+    async fn send(&self, claim: &LwtClaim<Vec<DeliveryRound>>) -> Result<bool, CqlError> {
         let cluster = &self.quotas.cluster;
-        let blob: Vec<u8> = claim.share.iter().flat_map(|id| id.to_bytes()).collect();
+        let blob = encode_claimed(&claim.share);
         let (owner, month) = (self.owner.0, month_column(self.month));
         let values = (bigint(claim.then), claim.number, blob, owner, month, cluster.process, claim.before());
         cluster.cql.lwt(&cluster.statements.claim_deliveries, values).await
     }
 
     async fn read(&mut self) -> Result<(KnownMonth, Claimed), StoreError> {
-        loop {
-            match self.quotas.read_delivery_quota(self.owner, self.month).await {
-                Ok(there) => return Ok(there),
-                Err(error) if self.pause.wait().await.is_break() => return Err(error),
-                Err(_) => {}
-            }
-        }
+        self.quotas.read_until_answered(self.owner, self.month, &mut self.pause).await
     }
 
     async fn was_refused(&mut self, before: KnownMonth, now: KnownMonth, claimed: Claimed) -> Result<(), StoreError> {
-        if now.claim != before.claim {
-            // A claim of an earlier call was applied late: the next call reads everything again and finds what it
-            // counted.
-            return Err(StoreError::Unavailable("a late claim was applied meanwhile".into()));
-        }
+        refuse_late_claim(before, now)?;
         // The process that changed the count may have counted some of these: an earlier process of this node, or a
         // holder of their queue that was suspended. Read after the count, so that a claim based on it can't miss one.
         let states = self.quotas.deliveries.read_states(self.open.iter().map(|claim| claim.id).collect()).await?;
         let mut states = states.into_iter();
         self.open.retain(|claim| {
-            let is_marked = states.next().flatten().is_some_and(|state| state.counted);
-            let is_counted = is_marked || claimed.contains(&claim.id);
+            let state = states.next().flatten().filter(|state| state.round == claim.round);
+            let is_marked = state.as_ref().is_some_and(|state| state.counted);
+            let is_counted = is_marked || claimed.contains(&round_of(claim));
             if is_counted {
-                self.counted.push(claim.id);
+                self.counted.push(round_of(claim));
             }
-            !is_counted
+            state.is_some() && !is_counted
         });
         Ok(())
     }
 }
 
+/// Tests of webhooks of one key that are counted together.
+struct TestClaims<'a> {
+    quotas: &'a DeliveryQuotas,
+    claim: TestClaim,
+    pause: Pause,
+}
+
+impl LwtQuota for TestClaims<'_> {
+    type Share = u64;
+    type Rows = Claimed;
+
+    fn share(&mut self, used: u64) -> (u64, u64) {
+        let count = self.claim.count;
+        let share = self.claim.limit.map_or(count, |limit| count.min(limit.saturating_sub(used)));
+        (share, share)
+    }
+
+    fn begin(&self) -> Result<i32, StoreError> {
+        // Like a claim of deliveries, it replaces what this process has claimed last.
+        self.quotas.deliveries.leases.queues.own()?;
+        Ok(self.quotas.cluster.next_claim())
+    }
+
+    async fn send(&self, claim: &LwtClaim<u64>) -> Result<bool, CqlError> {
+        let cluster = &self.quotas.cluster;
+        let (owner, month) = (self.claim.owner.0, month_column(self.claim.month));
+        // It names no deliveries.
+        let blob = Vec::<u8>::new();
+        let values = (bigint(claim.then), claim.number, blob, owner, month, cluster.process, claim.before());
+        cluster.cql.lwt(&cluster.statements.claim_deliveries, values).await
+    }
+
+    async fn read(&mut self) -> Result<(KnownMonth, Claimed), StoreError> {
+        self.quotas.read_until_answered(self.claim.owner, self.claim.month, &mut self.pause).await
+    }
+
+    async fn was_refused(&mut self, before: KnownMonth, now: KnownMonth, _: Claimed) -> Result<(), StoreError> {
+        refuse_late_claim(before, now)
+    }
+}
+
+/// An error if a claim of an earlier call was applied late: the next call reads everything again and finds what it
+/// counted.
+fn refuse_late_claim(before: KnownMonth, now: KnownMonth) -> Result<(), StoreError> {
+    if now.claim == before.claim {
+        return Ok(());
+    }
+    Err(StoreError::Unavailable("a late claim was applied meanwhile".into()))
+}
+
+fn round_of(claim: &QuotaClaim) -> DeliveryRound {
+    (claim.id, claim.round)
+}
+
 /// The first of `open` that their limits allow.
-fn within_limits(used: u64, open: &[QuotaClaim]) -> Vec<DeliveryId> {
+fn within_limits(used: u64, open: &[QuotaClaim]) -> Vec<DeliveryRound> {
     let mut count = used;
     let fits = |limit: MonthlyLimit, count: &mut u64| {
         let fits = limit.is_none_or(|limit| *count < limit);
         *count += u64::from(fits);
         fits
     };
-    open.iter().filter(|claim| fits(claim.limit, &mut count)).map(|claim| claim.id).collect()
+    open.iter().filter(|claim| fits(claim.limit, &mut count)).map(round_of).collect()
 }

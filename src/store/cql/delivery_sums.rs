@@ -36,6 +36,16 @@ impl ProcessSumsV1 {
         self.urls.entry(url_index).or_default().put += 1;
     }
 
+    /// Counts a settled delivery as pending again.
+    pub fn count_replayed(&mut self, url_index: u8, before: DeliveryStatus) {
+        let sums = self.urls.entry(url_index).or_default();
+        match before {
+            DeliveryStatus::Pending => {}
+            DeliveryStatus::Delivered => sums.replayed_delivered += 1,
+            DeliveryStatus::Failed => sums.replayed_failed += 1,
+        }
+    }
+
     /// Counts a delivery with its final state. `tried` is false if it was refused before an attempt.
     pub fn count_settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
         let sums = self.urls.entry(url_index).or_default();
@@ -57,20 +67,40 @@ impl ProcessSumsV1 {
 #[derive(Clone, Debug, Default)]
 pub struct DaySum {
     put: u64,
+    /// How often deliveries were delivered, and failed; and how often they were queued again after that.
+    delivered: u64,
+    failed: u64,
+    replayed_delivered: u64,
+    replayed_failed: u64,
     changed_at: Option<Timestamp>,
     pub summary: UrlSummary,
 }
 
 impl DaySum {
     fn add(&mut self, own: UrlSumsV1) {
-        let UrlSumsV1 { put, delivered, failed, last_attempt_at, last_status, last_error, changed_at } = own;
+        let UrlSumsV1 {
+            put,
+            delivered,
+            failed,
+            last_attempt_at,
+            last_status,
+            last_error,
+            changed_at,
+            replayed_delivered,
+            replayed_failed,
+        } = own;
         let (last_attempt_at, changed_at) = (last_attempt_at.map(|time| time.0), changed_at.map(|time| time.0));
         self.put += put;
-        self.summary.delivered += delivered;
-        self.summary.failed += failed;
+        self.delivered += delivered;
+        self.failed += failed;
+        self.replayed_delivered += replayed_delivered;
+        self.replayed_failed += replayed_failed;
         // Saturating, because the row of the process that settled a delivery may be added before the row of the process
         // that queued it.
-        self.summary.pending = self.put.saturating_sub(self.summary.delivered + self.summary.failed);
+        self.summary.delivered = self.delivered.saturating_sub(self.replayed_delivered);
+        self.summary.failed = self.failed.saturating_sub(self.replayed_failed);
+        let queued = self.put + self.replayed_delivered + self.replayed_failed;
+        self.summary.pending = queued.saturating_sub(self.delivered + self.failed);
         if last_attempt_at > self.summary.last_attempt_at {
             self.summary.last_attempt_at = last_attempt_at;
             self.summary.last_status = last_status;

@@ -1,7 +1,7 @@
 //! Reads what is due in all queues that this process holds.
 
 use super::deliveries::Deliveries;
-use super::queue::{BucketPlace, HeldBucket, bucket_of};
+use super::queue::{BucketPlace, HeldBucket, QueuedDelivery, bucket_of};
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
 use crate::store::records::columns::bigint;
@@ -16,7 +16,7 @@ pub const LONGEST_PAGE: usize = 1_000;
 
 /// A page of a bucket, in order.
 pub struct DuePage {
-    pub due: Vec<DuePlace>,
+    pub due: Vec<QueuedDelivery>,
     /// The place of the last one.
     pub last: Option<BucketPlace>,
     /// Whether it is the last page.
@@ -76,7 +76,7 @@ impl Deliveries {
             let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
             let Pending { due: pending, dead: at_begin, .. } = self.still_pending(&page.due).await?;
             if all_dead && at_begin > 0 {
-                dead_upto = page.due.get(at_begin - 1).map(place_of);
+                dead_upto = page.due.get(at_begin - 1).map(row_place);
             }
             all_dead &= at_begin == page.due.len();
             found.extend(pending);
@@ -105,18 +105,20 @@ impl Deliveries {
         let end = bigint(now.0.saturating_add(1));
         let rows = i32::try_from(limit).unwrap_or(i32::MAX);
         let values = (queue, bucket, after_time, after_id, end, Vec::<u8>::new(), rows);
-        let rows: Vec<(i64, Vec<u8>)> = self.cluster.cql.read(&self.cluster.statements.due, values).await?;
+        let rows: Vec<(i64, Vec<u8>, Option<i32>)> =
+            self.cluster.cql.read(&self.cluster.statements.due, values).await?;
         let is_last = rows.len() < limit;
-        let due = rows.into_iter().map(|(due_at, id)| {
+        let due = rows.into_iter().map(|(due_at, id, round)| {
             let id = DeliveryId::from_bytes(&id).ok_or_else(|| corrupt(DUE, &"not a delivery"))?;
-            Ok(DuePlace { due_at: Timestamp(u64::try_from(due_at).unwrap_or(0)), id })
+            let round = round.and_then(|round| u32::try_from(round).ok()).unwrap_or(0);
+            Ok(QueuedDelivery { due_at: Timestamp(u64::try_from(due_at).unwrap_or(0)), id, round })
         });
         let due = due.collect::<Result<Vec<_>, StoreError>>()?;
-        Ok(DuePage { last: due.last().map(place_of), due, is_last })
+        Ok(DuePage { last: due.last().map(row_place), due, is_last })
     }
 
     /// Those whose state has the same due time.
-    pub(super) async fn still_pending(&self, due: &[DuePlace]) -> Result<Pending, StoreError> {
+    pub(super) async fn still_pending(&self, due: &[QueuedDelivery]) -> Result<Pending, StoreError> {
         let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
         let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, state) in due.iter().zip(states) {
@@ -125,8 +127,14 @@ impl Deliveries {
                     dead += usize::from(is_begin);
                     continue;
                 }
+                // Whatever its round: of two turns that replay a delivery for the same time, the first may write it last.
                 Some(state) if state.next_attempt_at == Some(due.due_at) => {
-                    pending.push(DueDelivery { due_at: due.due_at, id: due.id, revision: state.revision });
+                    let QueuedDelivery { due_at, id, .. } = *due;
+                    pending.push(DueDelivery { due_at, id, revision: state.revision, round: state.round });
+                }
+                Some(state) if due.round < state.round => {
+                    dead += usize::from(is_begin);
+                    continue;
                 }
                 // Missing, or due at another time: this due time may be older than its state, or newer.
                 _ => is_open = true,
@@ -135,6 +143,10 @@ impl Deliveries {
         }
         Ok(Pending { due: pending, dead, is_open })
     }
+}
+
+fn row_place(due: &QueuedDelivery) -> BucketPlace {
+    (bigint(due.due_at.0), due.id.to_bytes())
 }
 
 fn place_of(due: &DuePlace) -> BucketPlace {

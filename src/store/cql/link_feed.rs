@@ -115,7 +115,7 @@ impl LinkFeed {
     /// While a node of a release is alive that knows no changes.
     pub fn check_all_nodes_know_changes(&self) -> Result<(), StoreError> {
         if self.has_old_nodes.load(Ordering::Acquire) {
-            let reason = "a node of release 0.1.0 is running: links can be changed, and created with a slug or options, once it has stopped";
+            let reason = "a node of release 0.1.0 is running: links can be changed, and created with a slug or options, and deliveries replayed, once it has stopped";
             return Err(StoreError::Unavailable(reason.into()));
         }
         Ok(())

@@ -11,6 +11,7 @@ mod datacenters;
 mod deliveries;
 mod delivery_lists;
 mod delivery_quota;
+mod delivery_replays;
 mod delivery_sums;
 mod delivery_timestamps;
 mod driver_counts;
@@ -56,8 +57,8 @@ use self::tables::CqlTables;
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, QuotaClaim, Settlement,
-    SharedNode, StoreError, UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, QuotaClaim, Replay,
+    SettledPage, SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -319,6 +320,10 @@ impl DeliveryStore for ScyllaStore {
         self.to_the_end(|tables| async move { tables.delivery_quotas.claim_deliveries(claims).await }).await
     }
 
+    async fn claim_test_quota(&self, claim: TestClaim) -> Result<u64, StoreError> {
+        self.to_the_end(|tables| async move { tables.delivery_quotas.claim_tests(claim).await }).await
+    }
+
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         self.to_the_end(|tables| async move { tables.deliveries.settle(settlements).await }).await
     }
@@ -329,6 +334,19 @@ impl DeliveryStore for ScyllaStore {
 
     async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
         self.open_tables()?.deliveries.list_deliveries(query).await
+    }
+
+    async fn settled_deliveries(&self, query: SettledQuery) -> Result<SettledPage, StoreError> {
+        self.open_tables()?.deliveries.read_settled(query).await
+    }
+
+    async fn replay_deliveries(&self, replay: Replay) -> Result<u64, StoreError> {
+        // A node of 0.1.0 knows no rounds.
+        let replay = |tables: Arc<CqlTables>| async move {
+            tables.link_feed.check_all_nodes_know_changes()?;
+            tables.deliveries.replay(replay).await
+        };
+        self.to_the_end(replay).await
     }
 
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {

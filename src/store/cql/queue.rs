@@ -43,6 +43,15 @@ pub fn start_of(bucket: i64) -> Timestamp {
 /// A place in a bucket: a due time and a delivery.
 pub type BucketPlace = (i64, [u8; 32]);
 
+/// A due time of a delivery, for a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuedDelivery {
+    pub due_at: Timestamp,
+    pub id: DeliveryId,
+    /// The round of the delivery.
+    pub round: u32,
+}
+
 /// A bucket of a held queue, in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Bucket {
@@ -212,12 +221,12 @@ impl Queues {
 
     /// Counts deliveries as pending in a queue, before their rows are written. Until the returned value is dropped,
     /// they count as being written.
-    pub fn expect(&self, id: Uuid, due: &[(Timestamp, DeliveryId)]) -> Expected<'_> {
+    pub fn expect(&self, id: Uuid, due: &[QueuedDelivery]) -> Expected<'_> {
         let mut expected =
             Expected { queues: self, queue: id, buckets: BTreeSet::new(), unnoted: Vec::new(), floor: None };
         let mut held = self.held();
         let Some(queue) = held.queues.get_mut(&id) else { return expected };
-        for (due_at, id) in due {
+        for QueuedDelivery { due_at, id, round: _ } in due {
             let number = bucket_of(*due_at);
             let new = || Bucket { pending: Some(BTreeMap::new()), ..Bucket::default() };
             let bucket = queue.buckets.entry(number).or_insert_with(new);

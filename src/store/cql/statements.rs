@@ -127,6 +127,9 @@ statements! {
     Read delivery: "SELECT state, counted, queue FROM deliveries WHERE link = ? AND day = ? AND delivery = ?";
     // The hit's time and the number of the attempt are the timestamp: a later attempt wins, the same one is idempotent.
     Write put_delivery: "INSERT INTO deliveries (link, day, delivery, state, queue) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
+    // Of a later round than all before, which the quota has not counted.
+    Write put_replayed: "INSERT INTO deliveries (link, day, delivery, state, queue, counted) VALUES (?, ?, ?, ?, ?, false) \
+                         USING TIMESTAMP ?";
     // Only one process writes its sums, each time with a later timestamp.
     Write put_sums: "UPDATE deliveries USING TIMESTAMP ? SET sums[?] = ? WHERE link = ? AND day = ?";
     Read delivery_sums: "SELECT sums FROM deliveries WHERE link = ? AND day = ? LIMIT 1";
@@ -135,8 +138,15 @@ statements! {
     // These rows are only added.
     Write put_delivery_day: "INSERT INTO delivery_days (link, day) VALUES (?, ?)";
     Read delivery_days: "SELECT day FROM delivery_days WHERE link = ? AND day >= ?";
+    Read deliveries_back: "SELECT delivery, state FROM deliveries WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
+                           ORDER BY delivery DESC LIMIT ?";
     Write put_failed: "INSERT INTO failed_deliveries (link, day, delivery) VALUES (?, ?, ?)";
     Read failed: "SELECT delivery FROM failed_deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
+    Read failed_back: "SELECT delivery FROM failed_deliveries WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
+                       ORDER BY delivery DESC LIMIT ?";
+    SettlingRead replay_turn: "SELECT turn, queue, process FROM replays WHERE link = ?";
+    Lwt take_replay_turn: "UPDATE replays SET turn = ?, queue = ?, process = ? WHERE link = ? IF turn = ?";
+    Lwt end_replay_turn: "UPDATE replays SET process = ? WHERE link = ? IF turn = ?";
     Read deliveries_used: "SELECT used FROM delivery_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead delivery_quota: "SELECT process, used, claim, deliveries FROM delivery_quotas WHERE owner = ? AND month = ?";
     Lwt claim_deliveries: "UPDATE delivery_quotas SET used = ?, claim = ?, deliveries = ? \
@@ -154,8 +164,8 @@ statements! {
     Lwt close_queue: "DELETE FROM queues WHERE part = 0 AND queue = ? IF holder = ?";
     Write put_bucket: "INSERT INTO queue_buckets (queue, bucket) VALUES (?, ?)";
     Read buckets: "SELECT bucket FROM queue_buckets WHERE queue = ? AND bucket >= ?";
-    Write put_due: "INSERT INTO due (queue, bucket, due_at, delivery) VALUES (?, ?, ?, ?)";
-    Read due: "SELECT due_at, delivery FROM due WHERE queue = ? AND bucket = ? \
+    Write put_due: "INSERT INTO due (queue, bucket, due_at, delivery, round) VALUES (?, ?, ?, ?, ?)";
+    Read due: "SELECT due_at, delivery, round FROM due WHERE queue = ? AND bucket = ? \
                AND (due_at, delivery) > (?, ?) AND (due_at, delivery) < (?, ?) LIMIT ?";
 
     // Only one process writes its rows. They expire after a window and a second of grace.

@@ -15,7 +15,7 @@ use crate::domain::key::KeyId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use crate::store::records::{corrupt, deliveries as records, row_keys};
 use crate::store::transfer::Metric;
-use crate::store::{DueDelivery, DuePlace, QuotaClaim, Settlement, StoreError};
+use crate::store::{DueDelivery, DuePlace, QuotaClaim, Settlement, StoreError, TestClaim};
 
 /// Rows that one step of the retention removes: keeps its transaction short.
 const REMOVAL_STEP: usize = 2_000;
@@ -74,7 +74,8 @@ impl DeliveryTable {
                 .split_first_chunk::<8>()
                 .and_then(|(due_at, id)| Some((Timestamp(u64::from_be_bytes(*due_at)), DeliveryId::from_bytes(id)?)));
             let (due_at, id) = place.ok_or_else(|| corrupt(records::DUE_TABLE, &"not a due time and a delivery"))?;
-            Ok(DueDelivery { due_at, id, revision: records::decode_due(&row)? })
+            let (revision, round) = records::decode_due(&row)?;
+            Ok(DueDelivery { due_at, id, revision, round })
         };
         from.range(&self.due, first..end).take(limit).map(parse).collect()
     }
@@ -91,7 +92,8 @@ impl DeliveryTable {
         let mut granted = Vec::with_capacity(claims.len());
         let mut counts: HashMap<(KeyId, Month), (u64, bool)> = HashMap::new();
         for claim in claims {
-            let Some(mut state) = self.read_if_sound(transaction, claim.id)? else {
+            let state = self.read_if_sound(transaction, claim.id)?;
+            let Some(mut state) = state.filter(|state| state.round == claim.round) else {
                 granted.push(false);
                 continue;
             };
@@ -117,6 +119,17 @@ impl DeliveryTable {
         Ok(granted)
     }
 
+    /// Counts tests of webhooks; returns how many the quota admits.
+    pub fn claim_tests(&self, transaction: &mut Transaction<'_>, claim: &TestClaim) -> Result<u64, StoreError> {
+        let TestClaim { owner, month, limit, count } = *claim;
+        let used = self.usage.used(transaction, owner, month, Metric::WebhookDeliveries)?;
+        let granted = limit.map_or(count, |limit| count.min(limit.saturating_sub(used)));
+        if granted > 0 {
+            self.usage.set(transaction, owner, month, Metric::WebhookDeliveries, used + granted)?;
+        }
+        Ok(granted)
+    }
+
     pub fn settle(&self, transaction: &mut Transaction<'_>, settlements: &[Settlement]) -> Result<(), StoreError> {
         let mut sums = self.sums.changes();
         for settlement in settlements {
@@ -124,7 +137,7 @@ impl DeliveryTable {
             let awaited = |state: &DeliveryState| {
                 let is_next =
                     if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 };
-                state.status == DeliveryStatus::Pending && is_next
+                state.status == DeliveryStatus::Pending && settlement.round == state.round && is_next
             };
             let Some(mut state) = self.read_if_sound(transaction, id)?.filter(awaited) else { continue };
             if let Some(due_at) = state.next_attempt_at {
@@ -201,7 +214,11 @@ impl DeliveryTable {
     }
 
     /// Treats an unreadable row as missing: one such row must not block all other deliveries.
-    fn read_if_sound(&self, from: &impl RowReader, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {
+    pub(super) fn read_if_sound(
+        &self,
+        from: &impl RowReader,
+        id: DeliveryId,
+    ) -> Result<Option<DeliveryState>, StoreError> {
         self.read(from, id).or_else(|error| match error {
             StoreError::Corrupt { .. } => {
                 tracing::error!(%error, delivery = %id, "skipped an unreadable webhook delivery");
@@ -211,14 +228,18 @@ impl DeliveryTable {
         })
     }
 
-    fn write(
+    pub(super) fn write(
         &self,
         transaction: &mut Transaction<'_>,
         id: DeliveryId,
         state: &DeliveryState,
     ) -> Result<(), StoreError> {
         if let Some(due_at) = state.next_attempt_at {
-            transaction.insert(&self.due, row_keys::due(due_at, id), records::encode_due(state.revision))?;
+            transaction.insert(
+                &self.due,
+                row_keys::due(due_at, id),
+                records::encode_due(state.revision, state.round),
+            )?;
         }
         if state.status == DeliveryStatus::Failed {
             transaction.insert(&self.failed, id.to_bytes(), [])?;

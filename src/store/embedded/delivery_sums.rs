@@ -144,6 +144,21 @@ impl SumChanges<'_> {
         Ok(())
     }
 
+    /// Counts a settled delivery as pending again.
+    pub fn count_replayed(
+        &mut self,
+        from: &impl RowReader,
+        id: DeliveryId,
+        before: DeliveryStatus,
+    ) -> Result<(), StoreError> {
+        let sum = self.of_day(from, id)?;
+        let settled = sum.count_mut(before);
+        *settled = settled.saturating_sub(1);
+        sum.pending += 1;
+        self.pending += 1;
+        Ok(())
+    }
+
     pub fn write(self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         for (key, sum) in self.days {
             transaction.insert(&self.table.days, key, records::encode_day(&sum)?)?;

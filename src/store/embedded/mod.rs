@@ -13,6 +13,7 @@ mod database;
 mod days;
 mod deliveries;
 mod delivery_lists;
+mod delivery_replays;
 mod delivery_sums;
 mod engine;
 mod hits;
@@ -56,8 +57,8 @@ use self::transaction::Transaction;
 use self::writer::Writer;
 use super::{
     CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink,
-    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Settlement, SharedNode, StoreError, UpdateKeyError,
-    UpdateLinkError,
+    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement,
+    SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -68,6 +69,8 @@ use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
 /// How long the readiness probe waits in the queue of writes.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+/// Deliveries that one transaction queues again.
+const REPLAYED_AT_ONCE: usize = 250;
 /// How long closing waits for running reads and writes.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -318,6 +321,10 @@ impl DeliveryStore for EmbeddedStore {
         self.put(move |tables, transaction| tables.deliveries.claim_quota(transaction, &claims)).await
     }
 
+    async fn claim_test_quota(&self, claim: TestClaim) -> Result<u64, StoreError> {
+        self.put(move |tables, transaction| tables.deliveries.claim_tests(transaction, &claim)).await
+    }
+
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         self.put(move |tables, transaction| tables.deliveries.settle(transaction, &settlements)).await
     }
@@ -329,6 +336,22 @@ impl DeliveryStore for EmbeddedStore {
     async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
         self.read(move |tables, snapshot| DeliveryListPage { table: &tables.deliveries, from: snapshot, query }.read())
             .await
+    }
+
+    async fn settled_deliveries(&self, query: SettledQuery) -> Result<SettledPage, StoreError> {
+        self.read(move |tables, snapshot| tables.deliveries.settled(snapshot, &query)).await
+    }
+
+    async fn replay_deliveries(&self, replay: Replay) -> Result<u64, StoreError> {
+        let due_times: Vec<_> = replay.due_times().collect();
+        let mut queued = 0;
+        // Several short transactions, so that other writes do not wait for all of them.
+        for due_times in due_times.chunks(REPLAYED_AT_ONCE) {
+            let (due_times, at) = (due_times.to_vec(), replay.at);
+            queued +=
+                self.put(move |tables, transaction| tables.deliveries.replay(transaction, &due_times, at)).await?;
+        }
+        Ok(queued)
     }
 
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {

@@ -10,7 +10,7 @@ use super::links::first_revision;
 use super::{Time, corrupt, split_version, unknown_version};
 use crate::domain::key::KeyId;
 use crate::domain::link::Revision;
-use crate::domain::webhook::{DeliveryState, DeliveryStatus, UrlSummary};
+use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::store::StoreError;
 
 pub const TABLE: &str = "deliveries";
@@ -38,7 +38,8 @@ struct DeliveryV1<'a> {
     next_attempt_at: Option<Time>,
 }
 
-/// The state of a delivery, in rows and in the column `state`. In JSON the revision may be missing: 0.1.0 wrote none.
+/// The state of a delivery, in rows and in the column `state`. In JSON fields from the revision on may be missing: 0.1.0
+/// wrote none.
 #[derive(Serialize, Deserialize)]
 struct DeliveryV2<'a> {
     owner: Uuid,
@@ -52,6 +53,10 @@ struct DeliveryV2<'a> {
     next_attempt_at: Option<Time>,
     #[serde(default = "first_revision")]
     revision: u32,
+    #[serde(default)]
+    round: u32,
+    #[serde(default)]
+    earlier_attempts: u32,
 }
 
 impl<'a> From<&'a DeliveryState> for DeliveryV2<'a> {
@@ -61,6 +66,8 @@ impl<'a> From<&'a DeliveryState> for DeliveryV2<'a> {
             revision,
             status,
             attempts,
+            round,
+            earlier_attempts,
             counted,
             response_status,
             error,
@@ -79,6 +86,8 @@ impl<'a> From<&'a DeliveryState> for DeliveryV2<'a> {
             updated_at: Time(*updated_at),
             next_attempt_at: next_attempt_at.map(Time),
             revision: revision.0,
+            round: *round,
+            earlier_attempts: *earlier_attempts,
         }
     }
 }
@@ -96,12 +105,16 @@ impl From<DeliveryV2<'_>> for DeliveryState {
             updated_at,
             next_attempt_at,
             revision,
+            round,
+            earlier_attempts,
         } = record;
         Self {
             owner: KeyId(owner),
             revision: Revision(revision),
             status: status.into(),
             attempts,
+            round,
+            earlier_attempts,
             counted,
             response_status,
             error: error.map(Cow::into_owned),
@@ -136,6 +149,8 @@ impl<'a> From<DeliveryV1<'a>> for DeliveryV2<'a> {
             updated_at,
             next_attempt_at,
             revision: first_revision(),
+            round: 0,
+            earlier_attempts: 0,
         }
     }
 }
@@ -163,16 +178,58 @@ pub fn from_columns(state: &str, counted: Option<bool>) -> Result<DeliveryState,
     Ok(DeliveryState { counted: counted.unwrap_or(false), ..state })
 }
 
-/// The row of a due time: empty for the first revision, as 0.1.0 wrote all of them, else the revision.
-pub fn encode_due(revision: Revision) -> Vec<u8> {
-    if revision == Revision::FIRST { Vec::new() } else { revision.0.to_be_bytes().to_vec() }
+/// The row of a due time: the revision and the round, as far as they are not the first ones. 0.1.0 wrote empty rows.
+pub fn encode_due(revision: Revision, round: u32) -> Vec<u8> {
+    match (revision, round) {
+        (Revision::FIRST, 0) => Vec::new(),
+        (revision, 0) => revision.0.to_be_bytes().to_vec(),
+        (revision, round) => [revision.0.to_be_bytes(), round.to_be_bytes()].concat(),
+    }
 }
 
-pub fn decode_due(row: &[u8]) -> Result<Revision, StoreError> {
-    match row {
-        [] => Ok(Revision::FIRST),
-        row => row.try_into().map(u32::from_be_bytes).map(Revision).map_err(|_| corrupt(DUE_TABLE, &"not a revision")),
+pub fn decode_due(row: &[u8]) -> Result<(Revision, u32), StoreError> {
+    let Some((revision, round)) = row.split_first_chunk::<4>() else {
+        let is_first = row.is_empty();
+        return is_first.then_some((Revision::FIRST, 0)).ok_or_else(|| corrupt(DUE_TABLE, &"not a revision"));
+    };
+    let round = match round {
+        [] => 0,
+        round => round.try_into().map(u32::from_be_bytes).map_err(|_| corrupt(DUE_TABLE, &"not a round"))?,
+    };
+    Ok((Revision(u32::from_be_bytes(*revision)), round))
+}
+
+/// A delivery in one of its rounds.
+pub type DeliveryRound = (DeliveryId, u32);
+
+const ID_BYTES: usize = 32;
+
+/// The column `deliveries` of a claim: 32 bytes for each delivery. The round of a replayed one is 32 bytes before it, which
+/// begin with a zero: no delivery's do, so that 0.1.0 passes over them.
+pub fn encode_claimed(claimed: &[DeliveryRound]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(claimed.len() * ID_BYTES);
+    for (id, round) in claimed {
+        if *round > 0 {
+            bytes.extend([0; ID_BYTES - 4]);
+            bytes.extend(round.to_be_bytes());
+        }
+        bytes.extend(id.to_bytes());
     }
+    bytes
+}
+
+pub fn decode_claimed(bytes: &[u8]) -> Vec<DeliveryRound> {
+    let (mut claimed, mut round) = (Vec::with_capacity(bytes.len() / ID_BYTES), 0);
+    for chunk in bytes.chunks(ID_BYTES) {
+        match chunk {
+            [0, .., a, b, c, d] => round = u32::from_be_bytes([*a, *b, *c, *d]),
+            chunk => {
+                claimed.extend(DeliveryId::from_bytes(chunk).map(|id| (id, round)));
+                round = 0;
+            }
+        }
+    }
+    claimed
 }
 
 /// Deliveries of a link's day to one URL.
@@ -245,6 +302,16 @@ pub struct UrlSumsV1 {
     pub last_error: Option<String>,
     /// When the last one changed; `last_error` is its error.
     pub changed_at: Option<Time>,
+    /// Those that were queued again after they had been delivered, and after they had failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replayed_delivered: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replayed_failed: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "Serde asks for it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 pub fn sums_to_json(sums: &ProcessSumsV1) -> Result<String, StoreError> {
@@ -259,6 +326,8 @@ pub fn sums_from_json(sums: &str) -> Result<ProcessSumsV1, StoreError> {
 mod tests {
     use super::*;
     use crate::domain::calendar::Timestamp;
+    use crate::domain::hit::{HitId, HitStamp};
+    use crate::domain::link::ShortId;
     use crate::domain::webhook::AttemptOutcome;
 
     const AT: Timestamp = Timestamp(1_795_000_000_000);
@@ -271,14 +340,41 @@ mod tests {
     }
 
     #[test]
+    fn a_replayed_delivery_keeps_its_round() {
+        let mut state = state(Revision(3));
+        state.replay(4, Timestamp(AT.0 + 9), Timestamp(AT.0 + 10));
+        assert_eq!((state.round, state.earlier_attempts, state.attempts), (4, 1, 1));
+        assert_eq!(decode(&encode(&state).unwrap()).unwrap(), state);
+        assert_eq!(from_columns(&to_json(&state).unwrap(), None).unwrap(), state);
+    }
+
+    #[test]
     fn a_delivery_keeps_its_revision_in_rows_and_columns() {
         for revision in [Revision::FIRST, Revision(2), Revision(u32::MAX)] {
             let state = state(revision);
             assert_eq!(decode(&encode(&state).unwrap()).unwrap(), state);
             assert_eq!(from_columns(&to_json(&state).unwrap(), None).unwrap(), state);
-            assert_eq!(decode_due(&encode_due(revision)).unwrap(), revision);
+            for round in [0, 1, u32::MAX] {
+                assert_eq!(decode_due(&encode_due(revision, round)).unwrap(), (revision, round));
+            }
         }
-        assert!(encode_due(Revision::FIRST).is_empty() && decode_due(&[1]).is_err());
+        assert!(encode_due(Revision::FIRST, 0).is_empty());
+        assert!([1, 3, 5, 9].into_iter().all(|length| decode_due(&vec![1; length]).is_err()));
+    }
+
+    #[test]
+    fn a_claim_names_deliveries_with_their_rounds() {
+        let id = |url_index| {
+            let hit = HitStamp { id: HitId(Uuid::from_u128(5)), at: AT };
+            DeliveryId { link: ShortId::parse("aB3xYz9").unwrap(), hit, url_index }
+        };
+        let claimed = vec![(id(0), 0), (id(1), 7), (id(2), 0), (id(3), u32::MAX)];
+        let bytes = encode_claimed(&claimed);
+        assert_eq!(decode_claimed(&bytes), claimed);
+        // What 0.1.0 wrote, and what it reads.
+        let ids: Vec<_> = bytes.chunks(ID_BYTES).filter_map(DeliveryId::from_bytes).collect();
+        assert_eq!(ids, claimed.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+        assert_eq!(encode_claimed(&[(id(0), 0)]), id(0).to_bytes());
     }
 
     #[test]

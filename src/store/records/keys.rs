@@ -125,7 +125,8 @@ impl From<KeyV1<'_>> for ApiKey {
             id: KeyId(id),
             name: name.into_owned(),
             tier: tier.into(),
-            scopes: ScopeSet::from_bits(scopes),
+            // The root key has every scope, also those that its release did not know.
+            scopes: if is_root { ScopeSet::ALL } else { ScopeSet::from_bits(scopes) },
             is_root,
             prefix: prefix.into_owned(),
             secret_hash: SecretHash(secret_hash),

@@ -120,10 +120,14 @@ metrics! {
         "Finished webhook deliveries by outcome: delivered, failed, quota_exceeded, unsendable."
     WEBHOOK_ATTEMPTS: Counter "signpost_webhook_attempts_total" ["result"]
         "Attempts of webhook deliveries by outcome: success, failure."
+    WEBHOOK_TESTS: Counter "signpost_webhook_tests_total" ["outcome"]
+        "Tests of webhooks by outcome: delivered, failed, quota_exceeded. They are not among the deliveries and attempts."
+    WEBHOOK_REPLAYS: Counter "signpost_webhook_replays_total" []
+        "Settled webhook deliveries that were queued again on request."
     WEBHOOK_FIRST_ATTEMPT_DELAY: Histogram "signpost_webhook_first_attempt_delay_seconds" []
         "Time from a hit to the first attempt of a delivery."
     WEBHOOK_DELIVERY_DELAY: Histogram "signpost_webhook_delivery_delay_seconds" []
-        "Time from a hit to the success of a delivery."
+        "Time from a hit to the success of a delivery, but for replayed ones."
     WEBHOOK_PENDING: Gauge "signpost_webhook_pending" []
         "Webhook deliveries in the queue, including those in flight."
     WEBHOOK_IN_FLIGHT: Gauge "signpost_webhook_in_flight" []

@@ -8,6 +8,7 @@ use metrics::{Counter, Histogram};
 
 use super::catalogue::{
     QUOTAS_REFUSED, WEBHOOK_ATTEMPTS, WEBHOOK_DELIVERIES, WEBHOOK_DELIVERY_DELAY, WEBHOOK_FIRST_ATTEMPT_DELAY,
+    WEBHOOK_REPLAYS, WEBHOOK_TESTS,
 };
 
 /// Buckets of delays in seconds, from a delivery on an idle machine to one after an outage.
@@ -24,6 +25,8 @@ pub struct WebhookMeters {
     quotas_refused: Counter,
     succeeded_attempts: Counter,
     failed_attempts: Counter,
+    tests: TestMeters,
+    replays: Counter,
     first_attempt_delay: Histogram,
     delivery_delay: Histogram,
     queue: Arc<QueueMeters>,
@@ -40,8 +43,8 @@ struct QueueMeters {
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// The delivery succeeded; this long after its hit.
-    Delivered(Duration),
+    /// The delivery succeeded; this long after its hit, unless it was replayed.
+    Delivered(Option<Duration>),
     /// The delivery is retried.
     FailedForNow,
     /// It was the last attempt.
@@ -54,6 +57,29 @@ pub enum NeverSent {
     QuotaExceeded,
     /// The stored delivery, its link or its key can't be used.
     Unsendable,
+}
+
+/// What became of the test of a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestOutcome {
+    Delivered,
+    Failed,
+    QuotaExceeded,
+}
+
+/// Counts tests by outcome.
+#[derive(Clone)]
+struct TestMeters {
+    delivered: Counter,
+    failed: Counter,
+    quota_exceeded: Counter,
+}
+
+impl TestMeters {
+    fn register() -> Self {
+        let outcome = |outcome: &'static str| metrics::counter!(WEBHOOK_TESTS.name, "outcome" => outcome);
+        Self { delivered: outcome("delivered"), failed: outcome("failed"), quota_exceeded: outcome("quota_exceeded") }
+    }
 }
 
 impl WebhookMeters {
@@ -69,6 +95,8 @@ impl WebhookMeters {
             quotas_refused: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "webhook_deliveries"),
             succeeded_attempts: result("success"),
             failed_attempts: result("failure"),
+            tests: TestMeters::register(),
+            replays: metrics::counter!(WEBHOOK_REPLAYS.name),
             first_attempt_delay: metrics::histogram!(WEBHOOK_FIRST_ATTEMPT_DELAY.name),
             delivery_delay: metrics::histogram!(WEBHOOK_DELIVERY_DELAY.name),
             queue: Arc::new(QueueMeters { pending: AtomicU64::new(0), first_due: AtomicU64::new(u64::MAX) }),
@@ -86,7 +114,9 @@ impl WebhookMeters {
             AttemptResult::Delivered(delay) => {
                 self.succeeded_attempts.increment(1);
                 self.delivered.increment(1);
-                self.delivery_delay.record(delay);
+                if let Some(delay) = delay {
+                    self.delivery_delay.record(delay);
+                }
             }
             AttemptResult::FailedForNow => self.failed_attempts.increment(1),
             AttemptResult::FailedForGood => {
@@ -104,6 +134,23 @@ impl WebhookMeters {
             }
             NeverSent::Unsendable => self.unsendable.increment(1),
         }
+    }
+
+    /// A webhook was tested.
+    pub fn tested(&self, outcome: TestOutcome) {
+        match outcome {
+            TestOutcome::Delivered => self.tests.delivered.increment(1),
+            TestOutcome::Failed => self.tests.failed.increment(1),
+            TestOutcome::QuotaExceeded => {
+                self.tests.quota_exceeded.increment(1);
+                self.quotas_refused.increment(1);
+            }
+        }
+    }
+
+    /// Deliveries were queued again.
+    pub fn replayed(&self, count: u64) {
+        self.replays.increment(count);
     }
 
     /// The number of deliveries in the queue.

@@ -97,6 +97,7 @@ impl QueueModel {
                     due_at: place.0,
                     id: DeliveryId::from_bytes(&place.1).unwrap(),
                     revision: Revision::FIRST,
+                    round: 0,
                 };
                 let flow = self.queue[&place].clone();
                 let is_under_way = self.under_way.iter().any(|(other, _)| *other == place);
@@ -141,8 +142,12 @@ impl QueueModel {
         let under_way = |place: &QueueKey| self.under_way.iter().any(|(other, _)| other == place);
         let waiting: Vec<_> = self.queue.iter().filter(|(place, _)| !under_way(place)).collect();
         let Some((place, flow)) = waiting.get(which % waiting.len().max(1)) else { return };
-        let due =
-            DueDelivery { due_at: place.0, id: DeliveryId::from_bytes(&place.1).unwrap(), revision: Revision::FIRST };
+        let due = DueDelivery {
+            due_at: place.0,
+            id: DeliveryId::from_bytes(&place.1).unwrap(),
+            revision: Revision::FIRST,
+            round: 0,
+        };
         let flow = (*flow).clone();
         self.scan.passed_over_at(&due, &flow);
         self.scan.recall_flow(&flow);

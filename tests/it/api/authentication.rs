@@ -12,13 +12,15 @@ use crate::support::server::{ROOT_KEY, Server, count};
 use crate::support::stores::{apply, on_each_store};
 
 /// Every operation that asks for a key, with the scope that it needs.
-const KEYED: [(&str, &str, &str); 11] = [
+const KEYED: [(&str, &str, &str); 13] = [
     ("POST", "/shorten", "links:write"),
     ("GET", "/links/aaaaaaa", "links:read"),
     ("GET", "/links/aaaaaaa/analytics", "analytics:read"),
     ("GET", "/links/aaaaaaa/analytics/summary", "analytics:read"),
     ("GET", "/usage", "usage:read"),
     ("GET", "/aaaaaaa/webhooks/status", "webhooks:read"),
+    ("POST", "/aaaaaaa/webhooks/test", "webhooks:write"),
+    ("POST", "/aaaaaaa/webhooks/replay", "webhooks:write"),
     ("POST", "/api-keys", "keys:manage"),
     ("GET", "/api-keys", "keys:manage"),
     ("DELETE", "/api-keys/01935f2e-7b6a-7c3d-8e4f-5a6b7c8d9e0f", "keys:manage"),
@@ -98,7 +100,7 @@ async fn missing_unknown_expired_and_revoked_keys_get_the_same_answer() {
 #[apply(on_each_store)]
 async fn every_keyed_operation_asks_for_a_key_and_its_scope() {
     let server = Server::start();
-    let scopes = ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read", "keys:manage"];
+    let scopes = signpost::domain::key::Scope::ALL.map(signpost::domain::key::Scope::name);
     let (anyone, root) = (server.anonymous(), server.root());
     let mut lacking = std::collections::HashMap::new();
     for scope in scopes {

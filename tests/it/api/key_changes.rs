@@ -156,7 +156,8 @@ async fn null_sets_a_field_to_what_the_caller_would_create_it_with() {
     let created = manager.client.new_key(json!({"name": "x"})).await;
     assert_eq!(fields(&changed), fields(&created));
     let changed = child.patch(&root, defaults).await.expect(200).json();
-    let but_manage = json!(["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"]);
+    let but_manage =
+        json!(["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read", "webhooks:write"]);
     assert_eq!(fields(&changed), [json!("Free"), but_manage, Value::Null]);
     let problem = child.patch(&root, json!({"name": null})).await.expect(422).problem("validation");
     assert_eq!(pointers(&problem), ["/name"]);

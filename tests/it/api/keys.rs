@@ -13,7 +13,8 @@ use crate::support::client::Client;
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
 
-const BUT_MANAGE: [&str; 5] = ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read"];
+const BUT_MANAGE: [&str; 6] =
+    ["links:write", "links:read", "analytics:read", "usage:read", "webhooks:read", "webhooks:write"];
 const RECORD: [&str; 10] = [
     "created_at",
     "created_by",

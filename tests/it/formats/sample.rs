@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
-use signpost::domain::key::{ApiKey, Retiring, Scope, SealedSecret, Tier};
+use signpost::domain::key::{ApiKey, Retiring, Scope, ScopeSet, SealedSecret, Tier};
 use signpost::domain::link::{Link, LinkData, LinkOptions, LinkWebhooks, Revision};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
-use signpost::store::{CreateLinkError, DeliveryQuery, ExpiredLink, QuotaClaim, Store};
+use signpost::store::{CreateLinkError, DeliveryQuery, ExpiredLink, QuotaClaim, Replay, Store};
 
 use super::THIS;
 use crate::store::samples::{
@@ -95,7 +95,9 @@ async fn check_changed_links(store: &Arc<dyn Store>) {
 
 /// As they are after all changes: root, a key that it made, one that this made, one that was rotated, one that is revoked.
 fn keys() -> [ApiKey; 5] {
-    let root = ApiKey { name: "root".into(), tier: Tier::Pro, is_root: true, ..key(1, &[]) };
+    // The root key of 0.1.0 has the scopes of later versions, too.
+    let scopes = ScopeSet::ALL;
+    let root = ApiKey { name: "root".into(), tier: Tier::Pro, is_root: true, scopes, ..key(1, &[]) };
     let child = ApiKey {
         scopes: [Scope::LinksWrite, Scope::UsageRead].into_iter().collect(),
         expires_at: Some(noon().plus(400 * DAY)),
@@ -149,6 +151,15 @@ fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
     ]
 }
 
+/// One that was replayed after it had failed, and counted in that round. Since 0.2.0.
+fn replayed() -> (NewDelivery, DeliveryState) {
+    let (owner, revision) = (key_id(4), Revision(3));
+    let mut state = DeliveryState::new(owner, revision, later(7));
+    state.settle(&timed_out(), later(21));
+    state.replay(1, later(30), later(30));
+    (NewDelivery { id: delivery(4, later(7), 1), owner, revision }, DeliveryState { counted: true, ..state })
+}
+
 fn timed_out() -> AttemptOutcome {
     AttemptOutcome::Failed { response_status: None, error: "timed out".into(), retry_in: None }
 }
@@ -198,12 +209,13 @@ pub async fn fill(store: &Arc<dyn Store>) {
             label(1, november, Dimension::Country, "CH", 9),
             label(1, month("2026-10"), Dimension::Country, "CH", 1),
         ],
+        deliveries: vec![replayed().0],
         ..batch(50, 90)
     };
     store.apply_hits(Arc::new(second)).await.unwrap();
 
     let claims = deliveries(THIS).into_iter().filter(|(_, state)| state.counted).map(|(new, _)| new.id);
-    let claims: Vec<_> = claims.map(|id| QuotaClaim { id, month: november, limit: Some(100) }).collect();
+    let claims: Vec<_> = claims.map(|id| QuotaClaim { id, round: 0, month: november, limit: Some(100) }).collect();
     let counted = claims.len();
     assert_eq!(store.claim_delivery_quota(claims).await.unwrap(), vec![true; counted]);
     let id = |index: usize| deliveries(THIS)[index].0.id;
@@ -218,6 +230,13 @@ pub async fn fill(store: &Arc<dyn Store>) {
     ] {
         store.settle_deliveries(settled).await.unwrap();
     }
+
+    let id = replayed().0.id;
+    let claim = |round| vec![QuotaClaim { id, round, month: november, limit: Some(100) }];
+    assert_eq!(store.claim_delivery_quota(claim(0)).await.unwrap(), [true]);
+    store.settle_deliveries(vec![settlement(id, 1, timed_out(), later(21))]).await.unwrap();
+    store.replay_deliveries(Replay { link: id.link, ids: vec![id], at: later(30) }).await.unwrap();
+    assert_eq!(store.claim_delivery_quota(claim(1)).await.unwrap(), [true]);
 }
 
 fn number_of(key: &ApiKey) -> u32 {
@@ -298,15 +317,26 @@ async fn check_deliveries(store: &Arc<dyn Store>, version: &str) {
     for (new, state) in deliveries(version) {
         assert_eq!(store.delivery_states(vec![new.id]).await.unwrap(), [Some(state)]);
     }
-    assert_eq!(store.pending_deliveries().await.unwrap(), 4);
+    let replayed = Some(replayed()).filter(|_| version != "0.1.0");
+    if let Some((new, state)) = &replayed {
+        assert_eq!(store.delivery_states(vec![new.id]).await.unwrap(), [Some(state.clone())]);
+    }
+    assert_eq!(store.pending_deliveries().await.unwrap(), 4 + u64::from(replayed.is_some()));
     let due = store.due_deliveries(later(3_600), None, 100).await.unwrap();
-    assert!(
-        due.iter()
-            .all(|due| deliveries(version).iter().any(|(new, _)| (new.id, new.revision) == (due.id, due.revision)))
-    );
+    assert!(due.iter().all(|due| deliveries(version).iter().chain(&replayed).any(|(new, state)| (
+        new.id,
+        new.revision,
+        state.round
+    ) == (
+        due.id,
+        due.revision,
+        due.round
+    ))));
     let due: Vec<_> = due.iter().map(|due| (due.due_at, due.id)).collect();
     let id = |index: usize| deliveries(THIS)[index].0.id;
-    assert_eq!(due, [(later(4), id(4)), (later(5), id(5)), (later(6), id(6)), (later(16), id(1))]);
+    let first = vec![(later(4), id(4)), (later(5), id(5)), (later(6), id(6)), (later(16), id(1))];
+    let last = replayed.map(|(new, _)| (later(30), new.id));
+    assert_eq!(due, first.into_iter().chain(last).collect::<Vec<_>>());
 
     let since = noon().minus(DAY).day();
     let summary =
@@ -343,8 +373,9 @@ pub async fn go_on(store: &Arc<dyn Store>) {
     assert_eq!(last(BUSY).await, Some((noon().day(), [u64::from(BUSY) + 1, 1, 0])));
     assert_eq!(last(3).await, Some((noon().day(), [4, 1, 0])));
     let id = deliveries(THIS)[1].0.id;
+    let pending = store.pending_deliveries().await.unwrap();
     store.settle_deliveries(vec![settlement(id, 2, delivered(), later(30))]).await.unwrap();
-    assert_eq!(store.pending_deliveries().await.unwrap(), 3);
+    assert_eq!(store.pending_deliveries().await.unwrap(), pending - 1);
     let made = store.create_link(link(LINKS + 3, key_id(2)), Some(16)).await.unwrap();
     assert_eq!(made, 16);
     assert!(store.create_link(link(LINKS + 4, key_id(2)), Some(16)).await.is_err());

@@ -7,6 +7,7 @@
 
 mod child_keys;
 mod links;
+mod replays;
 mod run;
 mod wire;
 
@@ -33,6 +34,7 @@ use self::links::{
     create_link_with_own_id, create_link_with_slug, create_link_with_slug_past_the_quota, delete_link, update_link,
     update_link_that_another_follows,
 };
+use self::replays::replay_deliveries;
 use self::run::{LATE, Run, with_every_fault};
 use super::samples::{
     MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
@@ -82,6 +84,7 @@ under_every_fault! {
     // Deliveries.
     the_delivery_quota_counts_each_once: claim_delivery_quota;
     a_try_is_written_down_once: settle_deliveries;
+    a_failed_delivery_is_replayed_once: replay_deliveries;
     what_is_dropped_is_gone: drop_deliveries;
     // What only reads.
     links_and_keys_are_read_right_or_not_at_all: read_links_and_keys;
@@ -313,7 +316,7 @@ async fn apply_hits_again(run: &Run) {
 }
 
 fn claims(ids: &[DeliveryId], limit: u64) -> Vec<QuotaClaim> {
-    ids.iter().map(|id| QuotaClaim { id: *id, month: noon().month(), limit: Some(limit) }).collect()
+    ids.iter().map(|id| QuotaClaim { id: *id, round: 0, month: noon().month(), limit: Some(limit) }).collect()
 }
 
 async fn claim_delivery_quota(run: &Run) {
@@ -343,7 +346,7 @@ async fn settle_deliveries(run: &Run) {
     let states = run.clean.delivery_states(vec![first, second]).await.unwrap();
     let seen: Vec<_> = states.into_iter().flatten().map(|state| (state.status, state.attempts)).collect();
     assert_eq!(seen, [(DeliveryStatus::Delivered, 1), (DeliveryStatus::Pending, 1)], "{}", run.name());
-    let retried = DueDelivery { due_at: noon().plus(MINUTE * 2), id: second, revision: Revision::FIRST };
+    let retried = DueDelivery { due_at: noon().plus(MINUTE * 2), id: second, revision: Revision::FIRST, round: 0 };
     assert_eq!(due_once(run, noon().plus(MINUTE * 60), 1).await, [retried], "{}", run.name());
     let summaries = run.clean.delivery_summaries(short_id(run.n), noon().day()).await.unwrap();
     let counts: Vec<_> = summaries.iter().map(|(_, url)| (url.delivered, url.pending, url.failed)).collect();

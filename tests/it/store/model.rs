@@ -9,7 +9,7 @@ use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitCursor, Position, ServedCount};
 use signpost::domain::link::Revision;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
-use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Store};
+use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Replay, SettledQuery, Settlement, Store};
 
 use super::Embedded;
 use super::conformance::{Ground, reopened};
@@ -30,9 +30,18 @@ enum Operation {
     Claim {
         deliveries: Vec<usize>,
         limit: Option<u64>,
+        /// How many rounds ago the deliveries were read.
+        late: u32,
     },
+    /// Attempts are numbered within their rounds.
     Settle {
         settlements: Vec<(usize, u32, AttemptOutcome)>,
+        minute: u32,
+        late: u32,
+    },
+    Replay {
+        link: u32,
+        deliveries: Vec<usize>,
         minute: u32,
     },
     DropBefore(u32),
@@ -51,6 +60,7 @@ fn on(day: u32) -> Timestamp {
 
 fn operations() -> impl Strategy<Value = Operation> {
     let place = || 0..ids().len();
+    let late = || prop_oneof![9 => Just(0_u32), 1 => Just(1)];
     let outcome = prop_oneof![
         Just(delivered()),
         (1..600_u64).prop_map(|seconds| failed(Some(Duration::from_secs(seconds)))),
@@ -59,13 +69,15 @@ fn operations() -> impl Strategy<Value = Operation> {
     ];
     let hit = (0..LINKS, 0..3_u32, 0..3_usize, 0..4_u8);
     let apply = (prop::collection::vec(hit, 0..4), prop::collection::vec(place(), 0..6));
-    let settle = (prop::collection::vec((place(), 0..4_u32, outcome), 1..4), 0..10_000_u32);
+    let settle = (prop::collection::vec((place(), 0..4_u32, outcome), 1..4), 0..10_000_u32, late());
+    let replay = (0..LINKS, prop::collection::vec(place(), 1..8), 0..10_000_u32);
     prop_oneof![
         5 => apply.prop_map(|(hits, deliveries)| Operation::Apply { hits, deliveries }),
         1 => Just(Operation::ApplyLastAgain),
-        2 => (prop::collection::vec(place(), 1..5), prop::option::of(0..8_u64))
-            .prop_map(|(deliveries, limit)| Operation::Claim { deliveries, limit }),
-        5 => settle.prop_map(|(settlements, minute)| Operation::Settle { settlements, minute }),
+        2 => (prop::collection::vec(place(), 1..5), prop::option::of(0..8_u64), late())
+            .prop_map(|(deliveries, limit, late)| Operation::Claim { deliveries, limit, late }),
+        5 => settle.prop_map(|(settlements, minute, late)| Operation::Settle { settlements, minute, late }),
+        3 => replay.prop_map(|(link, deliveries, minute)| Operation::Replay { link, deliveries, minute }),
         1 => (0..4_u32).prop_map(Operation::DropBefore),
         1 => Just(Operation::Reopen),
     ]
@@ -111,8 +123,15 @@ impl Model {
         batch
     }
 
-    fn claim(&mut self, id: DeliveryId, limit: Option<u64>) -> bool {
-        let Some((_, state)) = self.deliveries.get_mut(&id.to_bytes()) else { return false };
+    /// The round that a delivery was in some rounds ago, and the attempts before it.
+    fn round(&self, id: DeliveryId, late: u32) -> (u32, u32) {
+        let state = self.deliveries.get(&id.to_bytes()).map(|(_, state)| state);
+        state.map_or((0, 0), |state| (state.round.saturating_sub(late), state.earlier_attempts))
+    }
+
+    fn claim(&mut self, id: DeliveryId, round: u32, limit: Option<u64>) -> bool {
+        let state = self.deliveries.get_mut(&id.to_bytes()).map(|(_, state)| state);
+        let Some(state) = state.filter(|state| state.round == round) else { return false };
         if !state.counted && limit.is_none_or(|limit| self.claimed < limit) {
             state.counted = true;
             self.claimed += 1;
@@ -120,19 +139,36 @@ impl Model {
         state.counted
     }
 
-    fn settle(&mut self, id: DeliveryId, attempt: u32, outcome: &AttemptOutcome, at: Timestamp) {
+    fn settle(&mut self, settlement: &Settlement) {
+        let Settlement { id, round, attempt, outcome, at } = settlement;
         let Some((_, state)) = self.deliveries.get_mut(&id.to_bytes()) else { return };
-        let is_next = if attempt == 0 { !state.counted } else { attempt == state.attempts + 1 };
-        if state.status == DeliveryStatus::Pending && is_next {
-            state.settle(outcome, at);
+        let is_next = if *attempt == 0 { !state.counted } else { *attempt == state.attempts + 1 };
+        if state.status == DeliveryStatus::Pending && state.round == *round && is_next {
+            state.settle(outcome, *at);
         }
     }
 
+    /// Returns how many are queued.
+    fn replay(&mut self, replay: &Replay) -> u64 {
+        let mut queued = 0;
+        for (id, due_at) in replay.due_times() {
+            let state = self.deliveries.get_mut(&id.to_bytes()).map(|(_, state)| state);
+            if let Some(state) = state.filter(|state| state.status != DeliveryStatus::Pending) {
+                state.replay(state.round + 1, due_at, replay.at);
+                queued += 1;
+            }
+        }
+        queued
+    }
+
     fn due(&self, now: Timestamp) -> Vec<DueDelivery> {
-        let due_at = |(id, state): &(DeliveryId, DeliveryState)| Some((state.next_attempt_at?, *id));
-        let mut due: Vec<_> = self.deliveries.values().filter_map(due_at).filter(|(at, _)| *at <= now).collect();
-        due.sort_by_key(|(at, id)| (*at, id.to_bytes()));
-        due.into_iter().map(|(due_at, id)| DueDelivery { due_at, id, revision: Revision::FIRST }).collect()
+        let due = |(id, state): &(DeliveryId, DeliveryState)| {
+            let due_at = state.next_attempt_at?;
+            Some(DueDelivery { due_at, id: *id, revision: Revision::FIRST, round: state.round })
+        };
+        let mut due: Vec<_> = self.deliveries.values().filter_map(due).filter(|due| due.due_at <= now).collect();
+        due.sort_by_key(|due| (due.due_at, due.id.to_bytes()));
+        due
     }
 
     fn list(&self, link: u32, status: Option<DeliveryStatus>) -> Vec<(DeliveryId, DeliveryState)> {
@@ -168,6 +204,14 @@ async fn check(store: &Arc<dyn Store>, model: &Model) {
                 counts[status.map_or(3, |status| status as usize)] += 1;
             }
             assert_eq!(store.deliveries(query).await.unwrap(), expected);
+            if status == Some(DeliveryStatus::Pending) {
+                continue;
+            }
+            let (from, until) = (Timestamp(0), Timestamp(u64::MAX));
+            let settled = SettledQuery { link: short_id(link), status, from, until, after: None, limit: 1_000 };
+            let oldest_first = expected.iter().rev().filter(|(_, state)| state.status != DeliveryStatus::Pending);
+            let found = store.settled_deliveries(settled).await.unwrap().found;
+            assert_eq!(found, oldest_first.map(|(id, _)| *id).collect::<Vec<_>>());
         }
         let summaries = store.delivery_summaries(short_id(link), Day(0)).await.unwrap();
         let found = summaries.into_iter().map(|(url, sum)| {
@@ -192,19 +236,31 @@ async fn run(operations: Vec<Operation>) {
                     store.apply_hits(Arc::new(batch.clone())).await.unwrap();
                 }
             }
-            Operation::Claim { deliveries, limit } => {
-                let claims = deliveries.iter().map(|place| ids[*place]);
-                let expected: Vec<_> = claims.clone().map(|id| model.claim(id, limit)).collect();
-                let claims = claims.map(|id| QuotaClaim { id, month: noon().month(), limit });
-                assert_eq!(store.claim_delivery_quota(claims.collect()).await.unwrap(), expected);
+            Operation::Claim { deliveries, limit, late } => {
+                let claims = deliveries.iter().map(|place| {
+                    let id = ids[*place];
+                    QuotaClaim { id, round: model.round(id, late).0, month: noon().month(), limit }
+                });
+                let claims: Vec<_> = claims.collect();
+                let expected: Vec<_> = claims.iter().map(|claim| model.claim(claim.id, claim.round, limit)).collect();
+                assert_eq!(store.claim_delivery_quota(claims).await.unwrap(), expected);
             }
-            Operation::Settle { settlements, minute } => {
+            Operation::Settle { settlements, minute, late } => {
                 let at = noon().plus(MINUTE * minute);
                 let settlements = settlements.into_iter().map(|(place, attempt, outcome)| {
-                    model.settle(ids[place], attempt, &outcome, at);
-                    settlement(ids[place], attempt, outcome, at)
+                    let (round, earlier) = model.round(ids[place], late);
+                    let attempt = if attempt == 0 { 0 } else { earlier + attempt };
+                    let settlement = Settlement { round, ..settlement(ids[place], attempt, outcome, at) };
+                    model.settle(&settlement);
+                    settlement
                 });
                 store.settle_deliveries(settlements.collect()).await.unwrap();
+            }
+            Operation::Replay { link, deliveries, minute } => {
+                let of_link = deliveries.into_iter().map(|place| ids[place]).filter(|id| id.link == short_id(link));
+                let replay = Replay { link: short_id(link), ids: of_link.collect(), at: noon().plus(MINUTE * minute) };
+                let queued = model.replay(&replay);
+                assert_eq!(store.replay_deliveries(replay).await.unwrap(), queued);
             }
             Operation::DropBefore(day) => {
                 while store.drop_deliveries(on(day).day()).await.unwrap() {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use signpost::domain::calendar::{Month, Timestamp};
 use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitId, HitStamp, LabelCount, NodeId, Position};
-use signpost::domain::key::{ApiKey, KeyId, ScopeSet, SealedSecret, SecretHash, Tier};
+use signpost::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SealedSecret, SecretHash, Tier};
 use signpost::domain::link::{BaseUrl, Link, LinkData, LinkName, NewLink, Revision, ShortId, TargetUrl};
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, NewDelivery};
 use signpost::store::{Settlement, Store};
@@ -101,7 +101,8 @@ pub fn key(n: u32, above: &[KeyId]) -> ApiKey {
         id: key_id(n),
         name: format!("key {n}"),
         tier: Tier::Free,
-        scopes: ScopeSet::ALL,
+        // Those of 0.1.0: fixtures of all versions have this key.
+        scopes: ScopeSet::ALL.without(Scope::WebhooksWrite),
         is_root: false,
         prefix: "sp_12345".into(),
         secret_hash: secret(&format!("secret {n}")),
@@ -153,7 +154,7 @@ pub async fn enqueue(store: &Arc<dyn Store>, ids: impl IntoIterator<Item = Deliv
 }
 
 pub fn settlement(id: DeliveryId, attempt: u32, outcome: AttemptOutcome, at: Timestamp) -> Settlement {
-    Settlement { id, attempt, outcome, at }
+    Settlement { id, round: 0, attempt, outcome, at }
 }
 
 pub fn delivered() -> AttemptOutcome {

@@ -8,7 +8,7 @@ use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::HitBatch;
 use signpost::domain::link::Revision;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
-use signpost::store::{DueDelivery, QuotaClaim, Store};
+use signpost::store::{DueDelivery, QuotaClaim, Store, TestClaim};
 
 use super::{Ground, reopened};
 use crate::store::samples::{
@@ -32,7 +32,7 @@ async fn settle(store: &Arc<dyn Store>, id: DeliveryId, attempt: u32, outcome: A
 }
 
 fn claim(id: DeliveryId, limit: Option<u64>) -> QuotaClaim {
-    QuotaClaim { id, month: noon().month(), limit }
+    QuotaClaim { id, round: 0, month: noon().month(), limit }
 }
 
 async fn deliveries_used(store: &Arc<dyn Store>, key: u32) -> u64 {
@@ -50,7 +50,7 @@ pub async fn a_batch_enqueues_its_deliveries_once(ground: &impl Ground) {
     let new = DeliveryState::new(key_id(7), Revision(9), noon());
     let states = store.delivery_states(vec![second, unknown, first]).await.unwrap();
     assert_eq!(states, [Some(new.clone()), None, Some(new)]);
-    let at_noon = |id| DueDelivery { due_at: noon(), id, revision: Revision(9) };
+    let at_noon = |id| DueDelivery { due_at: noon(), id, revision: Revision(9), round: 0 };
     let mut due_now = due(&store, noon()).await;
     due_now.sort_by_key(|due| due.id.url_index);
     assert_eq!(due_now, [at_noon(first), at_noon(second)]);
@@ -66,7 +66,7 @@ pub async fn due_deliveries_come_by_time_and_go_on_after_a_cursor(ground: &impl 
     let ids = [(9, 0), (3, 1), (5, 2), (1, 3), (7, 4)].map(|(link, minutes)| delivery(link, at(minutes), 0));
     enqueue(&store, ids.into_iter().rev()).await;
     let expected: Vec<_> =
-        ids.iter().map(|id| DueDelivery { due_at: id.hit.at, id: *id, revision: Revision::FIRST }).collect();
+        ids.iter().map(|id| DueDelivery { due_at: id.hit.at, id: *id, revision: Revision::FIRST, round: 0 }).collect();
     assert_eq!(due(&store, at(10)).await, expected);
     assert_eq!(due(&store, at(2)).await, expected[..3], "due at that very moment, and nothing later");
     assert_eq!(due(&store, Timestamp(noon().0 - 1)).await, []);
@@ -89,7 +89,7 @@ pub async fn a_retry_moves_the_due_time(ground: &impl Ground) {
     settle(&store, id, 1, retry, tried).await;
     assert_eq!(due(&store, Timestamp(retried.0 - 1)).await, []);
     let store = reopened(ground, store).await;
-    assert_eq!(due(&store, retried).await, [DueDelivery { due_at: retried, id, revision: Revision(3) }]);
+    assert_eq!(due(&store, retried).await, [DueDelivery { due_at: retried, id, revision: Revision(3), round: 0 }]);
     let now = state(&store, id).await;
     assert_eq!((now.status, now.attempts, now.next_attempt_at), (DeliveryStatus::Pending, 1, Some(retried)));
     assert_eq!((now.updated_at, now.created_at, now.revision), (tried, noon(), Revision(3)));
@@ -200,6 +200,35 @@ pub async fn a_claim_counts_once_however_often_it_comes(ground: &impl Ground) {
     assert!(store.claim_delivery_quota(Vec::new()).await.unwrap().is_empty());
 }
 
+pub async fn tests_of_webhooks_count_like_deliveries_up_to_the_quota(ground: &impl Ground) {
+    let store = ground.open().await;
+    let tests = async |store: &Arc<dyn Store>, count, limit| {
+        let claim = TestClaim { owner: key_id(1), month: noon().month(), limit, count };
+        store.claim_test_quota(claim).await.unwrap()
+    };
+    let ids = [0, 1].map(|url| delivery(1, noon(), url));
+    enqueue(&store, ids).await;
+    assert_eq!(store.claim_delivery_quota(vec![claim(ids[0], Some(5))]).await.unwrap(), [true]);
+    assert_eq!(tests(&store, 2, Some(5)).await, 2);
+    // What the last claim counted stays counted.
+    assert_eq!(store.claim_delivery_quota(vec![claim(ids[0], Some(5))]).await.unwrap(), [true]);
+    assert_eq!(deliveries_used(&store, 1).await, 3);
+    assert_eq!(tests(&store, 9, Some(5)).await, 2);
+    assert_eq!(tests(&store, 1, Some(5)).await, 0);
+    assert_eq!(store.claim_delivery_quota(vec![claim(ids[1], Some(5))]).await.unwrap(), [false]);
+    assert_eq!(tests(&store, 3, None).await, 3);
+    let store = reopened(ground, store).await;
+    assert_eq!((tests(&store, 1, Some(8)).await, deliveries_used(&store, 1).await), (0, 8));
+    // Ten at once, of which four find room.
+    let claims = (0..10).map(|_| {
+        let store = Arc::clone(&store);
+        let claim = TestClaim { owner: key_id(1), month: noon().month(), limit: Some(12), count: 1 };
+        tokio::spawn(async move { store.claim_test_quota(claim).await.unwrap() })
+    });
+    let admitted: u64 = join_all(claims).await.into_iter().map(Result::unwrap).sum();
+    assert_eq!((admitted, deliveries_used(&store, 1).await), (4, 12));
+}
+
 pub async fn deliveries_are_counted_by_owner_and_month(ground: &impl Ground) {
     let store = ground.open().await;
     let ids = [1, 2, 3].map(|n| delivery(n, noon(), 0));
@@ -209,7 +238,7 @@ pub async fn deliveries_are_counted_by_owner_and_month(ground: &impl Ground) {
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(0, 1) })).await.unwrap();
     let (this, next) = (noon().month(), month("2026-12"));
     let claims = ids.into_iter().zip([this, next, this]);
-    let claims = claims.map(|(id, month)| QuotaClaim { id, month, limit: Some(1) }).collect();
+    let claims = claims.map(|(id, month)| QuotaClaim { id, round: 0, month, limit: Some(1) }).collect();
     assert_eq!(store.claim_delivery_quota(claims).await.unwrap(), [true, true, true]);
     for (key, month, count) in [(1, this, 1), (1, next, 1), (2, this, 1), (2, next, 0)] {
         let counts = store.monthly_counts(key_id(key), month).await.unwrap();

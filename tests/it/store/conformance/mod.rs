@@ -10,6 +10,7 @@ pub mod keys;
 pub mod link_changes;
 pub mod link_names;
 pub mod links;
+pub mod replays;
 pub mod survival;
 pub mod windows;
 
@@ -109,6 +110,7 @@ macro_rules! every_promise {
             deliveries::a_delivery_never_sent_has_no_attempts
             deliveries::the_delivery_quota_is_exact_however_many_claim_at_once
             deliveries::a_claim_counts_once_however_often_it_comes
+            deliveries::tests_of_webhooks_count_like_deliveries_up_to_the_quota
             deliveries::deliveries_are_counted_by_owner_and_month
             deliveries::those_that_are_pending_are_counted_whatever_becomes_of_them
             delivery_lists::a_list_is_of_one_link_newest_first_and_goes_on_after_a_delivery
@@ -116,6 +118,11 @@ macro_rules! every_promise {
             delivery_lists::a_list_begins_at_the_day_asked_for
             delivery_lists::summaries_add_up_the_days_of_each_url
             delivery_lists::what_is_dropped_leaves_nothing_behind
+            replays::a_replay_after_a_third_failure_is_due_at_once_and_has_all_attempts_anew
+            replays::outcomes_and_claims_of_an_earlier_round_change_nothing
+            replays::what_the_quota_has_refused_counts_for_the_first_time
+            replays::of_replays_at_once_each_delivery_is_queued_by_one
+            replays::settled_deliveries_are_found_oldest_first_and_page_by_page
             windows::what_a_store_publishes_of_windows_is_not_answered_to_itself
             windows::another_life_is_told_what_was_published_last_where_stores_are_shared
             survival::all_that_was_answered_is_there_after_opening_again

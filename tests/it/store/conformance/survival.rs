@@ -53,7 +53,7 @@ pub async fn all_that_was_answered_is_there_after_opening_again(ground: &impl Gr
         ..batch(0, 10)
     };
     store.apply_hits(Arc::new(hits)).await.unwrap();
-    let claims = ids.map(|id| QuotaClaim { id, month: noon().month(), limit: Some(2) });
+    let claims = ids.map(|id| QuotaClaim { id, round: 0, month: noon().month(), limit: Some(2) });
     assert_eq!(store.claim_delivery_quota(claims.to_vec()).await.unwrap(), [true, true, false]);
     let settlements =
         vec![settlement(ids[0], 1, delivered(), noon()), settlement(ids[1], 1, failed(Some(MINUTE)), noon())];
