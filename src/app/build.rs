@@ -97,7 +97,8 @@ pub(super) async fn build(
     let blocked_hosts = blocked_hosts::open(config)?;
     let cache = build_cache(config, &core.store, &blocked_hosts);
     let expiry = config.links.delete_expired_after;
-    let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), expiry);
+    let link_upkeep =
+        LinkUpkeep::new(core.store.clone(), core.store.clone(), Arc::clone(&cache), core.clock.clone(), expiry);
     let api = Arc::new(build_api(config, &core, &shards, &counting, cache, blocked_hosts, readiness.clone())?);
 
     admin.set_store(core.store.clone());
@@ -281,8 +282,16 @@ fn build_api(
         blocked_hosts,
         shards: Arc::clone(shards),
         rates: rates(config),
-        links: LinkService::new(store.clone(), Arc::clone(&cache), Arc::clone(shards), *plans, clock.clone()),
+        links: LinkService::new(
+            store.clone(),
+            store.clone(),
+            Arc::clone(&cache),
+            Arc::clone(shards),
+            *plans,
+            clock.clone(),
+        ),
         keys: KeyService::new(
+            store.clone(),
             store.clone(),
             Arc::clone(&authentication),
             *plans,

@@ -1,13 +1,18 @@
 //! Creation, reading and change of short links.
 
+mod bulk;
 mod changes;
+mod once;
 
 use std::sync::Arc;
 
 use ring::rand::SystemRandom;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
+pub use self::bulk::CreatedLinks;
 pub use self::changes::{ChangeError, Changed, Put, PutLink};
+pub use self::once::RespondToLinks;
 use super::to_the_end::ToTheEnd;
 use super::{AccessError, owned_link};
 use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
@@ -18,7 +23,7 @@ use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
-use crate::store::{CreateLinkError, LinkStore, StoreError};
+use crate::store::{CreateLinkError, LinkStore, OnceStore, StoreError};
 
 /// Why a link was not created. No quota was used.
 #[derive(Debug, Error)]
@@ -49,26 +54,34 @@ const ID_DRAWS: usize = 10;
 /// The same for a link with a slug: the second attempt tells whether the slug is taken, or the first id was.
 const ID_DRAWS_OF_SLUGS: usize = 2;
 
+/// Bulk creations at once; further ones wait before their body is read. Each takes some MiB.
+const BULKS_AT_ONCE: usize = 32;
+
 /// Creates, reads and changes links.
 #[derive(Clone)]
 pub struct LinkService {
     store: Arc<dyn LinkStore>,
+    once: Arc<dyn OnceStore>,
     cache: Arc<LinkCache>,
     shards: Arc<KeyShards>,
     plans: Plans,
     clock: Clock,
     random: SystemRandom,
+    /// Bounds the memory of bulk creations.
+    bulks: Arc<Semaphore>,
 }
 
 impl LinkService {
     pub fn new(
         store: Arc<dyn LinkStore>,
+        once: Arc<dyn OnceStore>,
         cache: Arc<LinkCache>,
         shards: Arc<KeyShards>,
         plans: Plans,
         clock: Clock,
     ) -> Self {
-        Self { store, cache, shards, plans, clock, random: SystemRandom::new() }
+        let bulks = Arc::new(Semaphore::new(BULKS_AT_ONCE));
+        Self { store, once, cache, shards, plans, clock, random: SystemRandom::new(), bulks }
     }
 
     /// Creates a link for `caller`. `known_created` is the key's count of this month as far as its shard knows. If

@@ -5,9 +5,10 @@ pub mod authentication;
 pub mod keys;
 pub mod link_upkeep;
 pub mod links;
+pub mod once;
 pub mod redirects;
 pub mod root_key;
-mod to_the_end;
+pub mod to_the_end;
 pub mod usage;
 pub mod webhook_status;
 

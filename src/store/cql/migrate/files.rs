@@ -33,6 +33,7 @@ pub const FILES: &[SchemaFile] = files![
     "0007_windows.cql",
     "0008_key_children.cql",
     "0009_link_changes.cql",
+    "0012_idempotency.cql",
 ];
 
 /// What a statement `ALTER TABLE table ADD column type` adds.
