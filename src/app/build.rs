@@ -98,7 +98,8 @@ pub(super) async fn build(
     let blocked_hosts = blocked_hosts::open(config)?;
     let cache = build_cache(config, &core.store, &blocked_hosts);
     let expiry = config.links.delete_expired_after;
-    let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), expiry);
+    let (store, clock) = (core.store.clone(), core.clock.clone());
+    let link_upkeep = LinkUpkeep::new(store.clone(), store, Arc::clone(&cache), clock, expiry);
     let tester = webhooks.pool.tester();
     let webhook_actions = WebhookActions::new(tester, core.store.clone(), wake, core.clock.clone());
     let api =
@@ -288,8 +289,9 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
         blocked_hosts: parts.blocked_hosts,
         shards: Arc::clone(&shards),
         rates: rates(config),
-        links: LinkService::new(store.clone(), Arc::clone(&cache), shards, *plans, clock.clone()),
+        links: LinkService::new(store.clone(), store.clone(), Arc::clone(&cache), shards, *plans, clock.clone()),
         keys: KeyService::new(
+            store.clone(),
             store.clone(),
             Arc::clone(&authentication),
             *plans,

@@ -16,6 +16,7 @@ use ring::rand::SecureRandom;
 
 use super::base62;
 use super::calendar::Timestamp;
+use super::idempotency::OnceSeed;
 use super::key::KeyId;
 use super::reserved::{is_reserved, is_route};
 
@@ -52,6 +53,14 @@ impl ShortId {
                 return Ok(id);
             }
         }
+    }
+
+    /// The id that follows from a seed: again, the same for the same number.
+    pub fn derived(seed: OnceSeed, number: u32) -> Self {
+        // Of 32 bytes there are seven that can be used, nearly always.
+        let texts =
+            (0..).map(|again: u32| base62::text_of(&seed.bytes(number.wrapping_add(again << 16)), Self::LENGTH));
+        texts.flatten().find_map(|text| Self::for_new_link(&text)).unwrap_or(Self([b'0'; Self::LENGTH]))
     }
 
     /// `None` for text that is not a valid id, or that is reserved.

@@ -8,6 +8,7 @@ pub mod calendar;
 pub mod device;
 pub mod guard;
 pub mod hit;
+pub mod idempotency;
 pub mod key;
 pub mod link;
 pub mod plan;

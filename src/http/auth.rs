@@ -18,7 +18,7 @@ use futures_util::future::{Ready, ready};
 use tokio::time::{Instant, sleep_until};
 
 use super::problem::Problem;
-use super::{Api, unauthorized};
+use super::{Api, idempotency, unauthorized};
 use crate::actors::key_shard::AdmitRequest;
 use crate::domain::key::{ApiKey, KeyId, Scope};
 use crate::domain::rate_limit::RateLimit;
@@ -142,6 +142,7 @@ async fn let_through(
         }
         return Err(problem.into());
     }
+    idempotency::check_absent(request.method(), request.match_pattern().as_deref(), request.headers())?;
     let links_created = admitting.and_then(|admitting| admitting.links_created);
     request.extensions_mut().insert(Rc::new(Caller { key, links_created }));
     let mut response = next.call(request).await?;

@@ -16,27 +16,51 @@ use super::auth::AnswerBy;
 use super::problem::{FieldErrors, Problem, ProblemKind};
 use super::surrogates;
 
-/// The maximum size of a body.
-pub const MAX_BODY_BYTES: usize = 64 * 1024;
-/// The maximum nesting depth of arrays and objects.
-const MAX_DEPTH: usize = 64;
+/// Bounds of a body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyBounds {
+    pub bytes: usize,
+    /// How deep arrays and objects may nest.
+    pub depth: usize,
+}
+
+impl BodyBounds {
+    /// Of all bodies but those that have their own.
+    pub const USUAL: Self = Self { bytes: 64 * 1024, depth: 64 };
+
+    pub fn too_large(self) -> Problem {
+        Problem::new(ProblemKind::PayloadTooLarge, format!("A body may have at most {} bytes.", self.bytes))
+    }
+}
 
 /// Reads a body of JSON text. Empty if the request has none.
 ///
 /// # Errors
 /// `unsupported-media-type`, `payload-too-large`, `request-timeout` or `malformed-body`.
-pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Duration) -> Result<String, Problem> {
-    let too_large = || Problem::new(ProblemKind::PayloadTooLarge, "A body may have at most 65536 bytes.");
+pub async fn read_json(request: &HttpRequest, payload: Payload, patience: Duration) -> Result<String, Problem> {
+    read_json_within(request, payload, patience, BodyBounds::USUAL).await
+}
+
+/// As [`read_json`], with bounds of its own.
+///
+/// # Errors
+/// Those of [`read_json`].
+pub async fn read_json_within(
+    request: &HttpRequest,
+    mut payload: Payload,
+    patience: Duration,
+    bounds: BodyBounds,
+) -> Result<String, Problem> {
     let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
-        return Err(too_large());
+    if announced.is_some_and(|length| length > bounds.bytes as u64) {
+        return Err(bounds.too_large());
     }
     let read = async {
         let mut body = Vec::new();
         while let Some(chunk) = payload.next().await {
             let chunk = chunk.map_err(|_| malformed("The body ended before it was complete."))?;
-            if body.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(too_large());
+            if body.len() + chunk.len() > bounds.bytes {
+                return Err(bounds.too_large());
             }
             body.extend_from_slice(&chunk);
         }
@@ -53,13 +77,13 @@ pub async fn read_json(request: &HttpRequest, mut payload: Payload, patience: Du
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, "Send the body as application/json."));
     }
     let text = String::from_utf8(body).map_err(|_| malformed("The body is not UTF-8."))?;
-    if depth(&text) > MAX_DEPTH {
-        return Err(malformed("The body nests more than 64 levels deep."));
+    if depth(&text) > bounds.depth {
+        return Err(malformed(format!("The body nests more than {} levels deep.", bounds.depth)));
     }
     Ok(text)
 }
 
-fn malformed(detail: &'static str) -> Problem {
+fn malformed(detail: impl Into<Cow<'static, str>>) -> Problem {
     Problem::new(ProblemKind::MalformedBody, detail)
 }
 
@@ -122,6 +146,20 @@ impl<'a> BodyFields<'a> {
     /// # Errors
     /// `malformed-body` for text that is not JSON.
     pub fn parse(text: &'a str) -> Result<Self, Problem> {
+        Self::parse_but(text, None)
+    }
+
+    /// As [`parse`](Self::parse), for a body with a field of parts that are parsed by themselves: they report their own
+    /// errors.
+    ///
+    /// # Errors
+    /// `malformed-body` for text that is not JSON.
+    pub fn parse_around(text: &'a str, parts: &str) -> Result<Self, Problem> {
+        Self::parse_but(text, Some(&format!("{}/", pointer(parts))))
+    }
+
+    /// `elsewhere`: with what the pointers begin that are not reported.
+    fn parse_but(text: &'a str, elsewhere: Option<&str>) -> Result<Self, Problem> {
         let value: &RawValue = serde_json::from_str(text).map_err(|error| {
             let detail = format!("The body is not JSON (line {}, column {}).", error.line(), error.column());
             Problem::new(ProblemKind::MalformedBody, detail)
@@ -132,7 +170,9 @@ impl<'a> BodyFields<'a> {
             return Ok(Self { members: Vec::new(), is_object: false, faults });
         }
         surrogates::find_lone(value.get(), |pointer| {
-            faults.at(pointer, "must not contain an unpaired surrogate");
+            if elsewhere.is_none_or(|elsewhere| !pointer.starts_with(elsewhere)) {
+                faults.at(pointer, "must not contain an unpaired surrogate");
+            }
             !faults.is_full()
         });
         // The text is valid JSON, as checked above.
@@ -176,15 +216,24 @@ impl<'a> BodyFields<'a> {
 
     /// Removes a required field that must be a string. Errors are collected.
     pub fn take_required_string(&mut self, name: &str) -> Option<String> {
-        let missing = !self.members.iter().any(|(field, value)| field == name && value.get() != "null");
-        if missing {
+        if self.lacks(name) { None } else { self.take_string(name) }
+    }
+
+    /// Removes a required field that must be an array.
+    pub fn take_required_array(&mut self, name: &str) -> Option<Vec<&'a RawValue>> {
+        if self.lacks(name) { None } else { self.take_array(name) }
+    }
+
+    /// Whether a required field is missing, which is reported.
+    fn lacks(&mut self, name: &str) -> bool {
+        let is_missing = !self.members.iter().any(|(field, value)| field == name && value.get() != "null");
+        if is_missing {
             self.take(name);
             if self.is_object {
                 self.faults.at(pointer(name), "is required");
             }
-            return None;
         }
-        self.take_string(name)
+        is_missing
     }
 
     /// Removes a field that must be a string.

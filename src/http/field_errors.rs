@@ -13,6 +13,9 @@ pub struct FieldError {
     /// Name of the query parameter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameter: Option<String>,
+    /// Name of the header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<&'static str>,
     pub detail: Cow<'static, str>,
 }
 
@@ -34,11 +37,25 @@ const MAX_PLACE_BYTES: usize = 160;
 
 impl FieldErrors {
     pub fn at(&mut self, pointer: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.push(FieldError { pointer: Some(cut(pointer.into())), parameter: None, detail: detail.into() });
+        self.push(FieldError {
+            pointer: Some(cut(pointer.into())),
+            parameter: None,
+            header: None,
+            detail: detail.into(),
+        });
     }
 
     pub fn parameter(&mut self, parameter: impl Into<String>, detail: impl Into<Cow<'static, str>>) {
-        self.push(FieldError { pointer: None, parameter: Some(cut(parameter.into())), detail: detail.into() });
+        self.push(FieldError {
+            pointer: None,
+            parameter: Some(cut(parameter.into())),
+            header: None,
+            detail: detail.into(),
+        });
+    }
+
+    pub fn header(&mut self, header: &'static str, detail: impl Into<Cow<'static, str>>) {
+        self.push(FieldError { pointer: None, parameter: None, header: Some(header), detail: detail.into() });
     }
 
     /// Whether further errors are dropped, so that callers can stop checking.
@@ -51,6 +68,11 @@ impl FieldErrors {
     pub fn and(mut self, others: Self) -> Self {
         others.first.into_iter().for_each(|fault| self.push(fault));
         self
+    }
+
+    /// Drops all errors but the first.
+    pub fn keep_first(&mut self) {
+        self.first.truncate(1);
     }
 
     fn push(&mut self, fault: FieldError) {

@@ -14,6 +14,7 @@ pub mod endpoints;
 pub mod fast_path;
 pub mod field_errors;
 pub mod fields;
+pub mod idempotency;
 pub mod merge_patch;
 pub mod notices;
 pub mod openapi;

@@ -106,6 +106,13 @@ impl Problem {
         self
     }
 
+    /// Without all errors of the request but the first.
+    #[must_use]
+    pub fn with_first_fault(mut self) -> Self {
+        self.faults.keep_first();
+        self
+    }
+
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
@@ -128,6 +135,18 @@ impl Problem {
     /// The name is another link's, or is kept for another key. Which of these is not told.
     pub fn slug_taken() -> Self {
         Self::new(ProblemKind::SlugTaken, "This name is taken; choose another one.")
+    }
+
+    /// Another attempt of the request is at work.
+    pub fn idempotency_in_progress() -> Self {
+        let detail = "A request with this Idempotency-Key is in progress; send the same request again for its answer.";
+        Self::new(ProblemKind::IdempotencyInProgress, detail).with_header(RETRY_AFTER, HeaderValue::from(1_u32))
+    }
+
+    pub fn idempotency_key_reused() -> Self {
+        let detail =
+            "This Idempotency-Key was sent with another body or Content-Type in the last 24 hours; choose a new one.";
+        Self::new(ProblemKind::IdempotencyKeyReused, detail)
     }
 
     /// A condition of the request does not hold. `current` is the `ETag` of the link, if there is one.
@@ -331,12 +350,18 @@ impl From<AnalyticsError> for Problem {
 
 impl From<CreateError> for Problem {
     fn from(error: CreateError) -> Self {
+        (&error).into()
+    }
+}
+
+impl From<&CreateError> for Problem {
+    fn from(error: &CreateError) -> Self {
         match error {
             // The API contract prescribes this `detail` exactly.
             CreateError::QuotaExceeded { limit, current } => {
                 Self::new(ProblemKind::LinkQuotaExceeded, "Monthly link creation limit reached")
-                    .with("limit", limit.into())
-                    .with("current", current.into())
+                    .with("limit", (*limit).into())
+                    .with("current", (*current).into())
             }
             CreateError::SlugTaken => Self::slug_taken(),
             CreateError::NoRandomness => Self::internal(),

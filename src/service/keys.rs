@@ -1,6 +1,7 @@
 //! API keys: create, list, change, revoke, rotate.
 
 mod changes;
+mod once;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use thiserror::Error;
 use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 
 pub use self::changes::KeyChange;
+pub use self::once::RespondToKey;
 use super::authentication::AuthenticationService;
 use super::in_turn::InTurn;
 use crate::clock::Clock;
@@ -19,7 +21,7 @@ use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, ScopeSet, SealedSec
 use crate::domain::plan::Plans;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
-use crate::store::{CreateKeyError, KeyStore, StoreError, UpdateKeyError};
+use crate::store::{CreateKeyError, KeyStore, OnceStore, StoreError, UpdateKeyError};
 
 /// Why a key was not created, changed, revoked or rotated.
 #[derive(Debug, Error)]
@@ -41,6 +43,16 @@ pub enum KeyError {
     Vault(#[from] VaultError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<CreateKeyError> for KeyError {
+    fn from(error: CreateKeyError) -> Self {
+        match error {
+            CreateKeyError::QuotaExceeded { limit, current } => Self::QuotaExceeded { limit, current },
+            CreateKeyError::MakerEnded => Self::Forbidden("this key is being revoked and can't create keys"),
+            CreateKeyError::Store(error) => error.into(),
+        }
+    }
 }
 
 /// The properties of a new key.
@@ -122,6 +134,7 @@ const REVOKED_AT_ONCE: usize = 32;
 /// Manages API keys.
 pub struct KeyService {
     store: Arc<dyn KeyStore>,
+    once: Arc<dyn OnceStore>,
     authentication: Arc<AuthenticationService>,
     plans: Plans,
     vault: Arc<Vault>,
@@ -137,6 +150,7 @@ pub struct KeyService {
 impl KeyService {
     pub fn new(
         store: Arc<dyn KeyStore>,
+        once: Arc<dyn OnceStore>,
         authentication: Arc<AuthenticationService>,
         plans: Plans,
         vault: Arc<Vault>,
@@ -144,18 +158,27 @@ impl KeyService {
         root_is_chosen: bool,
     ) -> Self {
         let (random, ids) = (SystemRandom::new(), Mutex::default());
-        Self { store, authentication, plans, vault, clock, random, ids, root_is_chosen, changes: InTurn::default() }
+        let changes = InTurn::default();
+        Self { store, once, authentication, plans, vault, clock, random, ids, root_is_chosen, changes }
     }
 
     /// Creates a key below `creator`.
     pub async fn create(&self, creator: &ApiKey, new: NewKey) -> Result<IssuedKey, KeyError> {
+        let now = self.clock.now();
+        let issued = self.drawn(creator, new, self.new_id(now), now)?;
+        self.store.create_key(issued.key.clone(), self.plans.of(creator).child_keys).await?;
+        // A look-up of its secret before this moment may have cached that it is unknown.
+        self.authentication.key_changed(&issued.key).await;
+        Ok(issued)
+    }
+
+    /// A new key below `creator`, with new secrets.
+    fn drawn(&self, creator: &ApiKey, new: NewKey, id: KeyId, now: Timestamp) -> Result<IssuedKey, KeyError> {
         let scopes = new.scopes.unwrap_or(creator.default_scopes());
         require_grantable(creator, Some(new.tier), Some(scopes))?;
         if creator.ancestors.len() >= ApiKey::MAX_DEPTH {
             return Err(KeyError::Forbidden("keys can be created at most 16 levels below the root key"));
         }
-        let now = self.clock.now();
-        let id = self.new_id(now);
         let secret = KeySecret::generate(&self.random).map_err(|_| KeyError::NoRandomness)?;
         let (webhook_secret, sealed) = new_webhook_secret(&self.vault, &self.random, id)?;
         let key = ApiKey {
@@ -177,18 +200,6 @@ impl KeyService {
             ancestors: creator.ancestors_of_child(),
             revision: 1,
         };
-        match self.store.create_key(key.clone(), self.plans.of(creator).child_keys).await {
-            Ok(()) => {}
-            Err(CreateKeyError::QuotaExceeded { limit, current }) => {
-                return Err(KeyError::QuotaExceeded { limit, current });
-            }
-            Err(CreateKeyError::MakerEnded) => {
-                return Err(KeyError::Forbidden("this key is being revoked and can't create keys"));
-            }
-            Err(CreateKeyError::Store(error)) => return Err(error.into()),
-        }
-        // A look-up of its secret before this moment may have cached that it is unknown.
-        self.authentication.key_changed(&key).await;
         Ok(IssuedKey { key, secret: Some(secret), webhook_secret: Some(webhook_secret) })
     }
 

@@ -11,9 +11,10 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
+use crate::domain::idempotency::ANSWERS_KEPT_MILLIS;
 use crate::domain::link::Link;
 use crate::service::links::write;
-use crate::store::{ExpiredLink, LinkStore, StoreError, UpdateLinkError};
+use crate::store::{ExpiredLink, LinkStore, OnceStore, StoreError, UpdateLinkError};
 
 /// The pause between two rounds, which varies by half of itself so that nodes rarely work at the same time. Expired
 /// links are deleted within an hour of their time.
@@ -28,6 +29,7 @@ const PAGE: usize = 100;
 
 pub struct LinkUpkeep {
     store: Arc<dyn LinkStore>,
+    once: Arc<dyn OnceStore>,
     cache: Arc<LinkCache>,
     clock: Clock,
     /// How long after their expiry links are deleted; `None`: never.
@@ -38,11 +40,12 @@ pub struct LinkUpkeep {
 impl LinkUpkeep {
     pub fn new(
         store: Arc<dyn LinkStore>,
+        once: Arc<dyn OnceStore>,
         cache: Arc<LinkCache>,
         clock: Clock,
         delete_expired_after: Option<Duration>,
     ) -> Self {
-        Self { store, cache, clock, delete_expired_after, random: SystemRandom::new() }
+        Self { store, once, cache, clock, delete_expired_after, random: SystemRandom::new() }
     }
 
     /// Works for ever. The future may be dropped at any await.
@@ -56,8 +59,18 @@ impl LinkUpkeep {
             if let Err(error) = self.remove_counts().await {
                 tracing::warn!(%error, "can't remove the counts of deleted links: retrying");
             }
+            if let Err(error) = self.drop_answers().await {
+                tracing::warn!(%error, "can't remove old answers to requests with an Idempotency-Key: retrying");
+            }
             tokio::time::sleep(PAUSE.mul_f64(0.5 + self.random_unit())).await;
         }
+    }
+
+    /// Removes the answers to requests that began more than 24 hours ago.
+    async fn drop_answers(&self) -> Result<(), StoreError> {
+        let before = Timestamp(self.clock.now().0.saturating_sub(ANSWERS_KEPT_MILLIS));
+        while self.once.drop_answers(before).await? {}
+        Ok(())
     }
 
     /// Removes the counts of deleted links, until there are none.

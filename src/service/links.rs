@@ -1,14 +1,19 @@
 //! Creation, reading and change of short links.
 
+mod bulk;
 mod changes;
+mod once;
 
 use std::sync::Arc;
 
 use ring::rand::SystemRandom;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
+pub use self::bulk::CreatedLinks;
 pub(super) use self::changes::write;
 pub use self::changes::{ChangeError, Changed, Put, PutLink};
+pub use self::once::RespondToLinks;
 use super::in_turn::InTurn;
 use super::to_the_end::ToTheEnd;
 use super::{AccessError, owned_link};
@@ -16,11 +21,11 @@ use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
 use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::ApiKey;
+use crate::domain::key::{ApiKey, KeyId};
 use crate::domain::link::{Link, LinkName, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
-use crate::store::{CreateLinkError, LinkStore, StoreError};
+use crate::store::{CreateLinkError, LinkStore, OnceStore, StoreError};
 
 /// Why a link was not created. No quota was used.
 #[derive(Debug, Error)]
@@ -51,27 +56,36 @@ const ID_DRAWS: usize = 10;
 /// The same for a link with a slug: the second attempt tells whether the slug is taken, or the first id was.
 const ID_DRAWS_OF_SLUGS: usize = 2;
 
+/// Bulk creations at once; further ones wait before their body is read. Each takes some MiB.
+const BULKS_AT_ONCE: usize = 32;
+
 /// Creates, reads and changes links.
 #[derive(Clone)]
 pub struct LinkService {
     store: Arc<dyn LinkStore>,
+    once: Arc<dyn OnceStore>,
     cache: Arc<LinkCache>,
     shards: Arc<KeyShards>,
     plans: Plans,
     clock: Clock,
     random: SystemRandom,
     changes: Arc<InTurn>,
+    /// Bounds the memory of bulk creations.
+    bulks: Arc<Semaphore>,
 }
 
 impl LinkService {
     pub fn new(
         store: Arc<dyn LinkStore>,
+        once: Arc<dyn OnceStore>,
         cache: Arc<LinkCache>,
         shards: Arc<KeyShards>,
         plans: Plans,
         clock: Clock,
     ) -> Self {
-        Self { store, cache, shards, plans, clock, random: SystemRandom::new(), changes: Arc::default() }
+        let bulks = Arc::new(Semaphore::new(BULKS_AT_ONCE));
+        let changes = Arc::default();
+        Self { store, once, cache, shards, plans, clock, random: SystemRandom::new(), changes, bulks }
     }
 
     /// Creates a link for `caller`. `known_created` is the key's count of this month as far as its shard knows. If
@@ -123,12 +137,17 @@ impl LinkService {
         // The root key gets a name that is kept for another key, too.
         let Some(keeper) = self.store.keep_name_for(name, caller.id).await? else { return Ok(None) };
         let created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await;
-        if !matches!(created, Ok(Some(_)))
-            && let Err(error) = self.store.keep_name_for(name, keeper).await
-        {
-            tracing::warn!(%error, %name, key = %keeper, "a deleted link's name stays with the root key");
+        if !matches!(created, Ok(Some(_))) {
+            self.give_name_back(name, keeper).await;
         }
         created
+    }
+
+    /// Keeps a name for the key that it was kept for before.
+    async fn give_name_back(&self, name: LinkName, keeper: KeyId) {
+        if let Err(error) = self.store.keep_name_for(name, keeper).await {
+            tracing::warn!(%error, %name, key = %keeper, "a deleted link's name stays with the root key");
+        }
     }
 
     /// Creates a link with one of `draws` generated ids; `None` if all of them, or its name, are taken.

@@ -8,13 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, QuotaClaim, Replay,
-    SettledPage, SettledQuery, Settlement, SharedNode, Store, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, MadeLinks, NewLinks,
+    OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, Store, StoreError, TestClaim,
+    UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};

@@ -23,6 +23,40 @@ pub enum CreateLinkError {
     Store(#[from] StoreError),
 }
 
+/// Links to be created together.
+#[derive(Clone, Debug, Default)]
+pub struct NewLinks {
+    /// All of one owner and one month.
+    pub links: Vec<Link>,
+    /// For each link, further ids: if its generated id was used before, it gets the first of these that was not. May be
+    /// shorter than `links`.
+    pub spare_ids: Vec<Vec<ShortId>>,
+}
+
+impl NewLinks {
+    /// The spare ids of a link.
+    pub fn spare_ids_of(&self, place: usize) -> &[ShortId] {
+        self.spare_ids.get(place).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What became of links that were to be created together.
+#[derive(Debug, Default)]
+pub struct MadeLinks {
+    /// For each link in order: the id that it has, or why it was not created.
+    pub links: Vec<Result<ShortId, CreateLinkError>>,
+    /// How many links of their owner the month counts at the end.
+    pub used: u64,
+}
+
+impl MadeLinks {
+    /// The quota was used up before the first of `count` links.
+    pub fn refused(count: usize, limit: u64, current: u64) -> Self {
+        let refused = || Err(CreateLinkError::QuotaExceeded { limit, current });
+        Self { links: (0..count).map(|_| refused()).collect(), used: current }
+    }
+}
+
 /// Why a link was not changed or deleted.
 #[derive(Debug, Error)]
 pub enum UpdateLinkError {
@@ -75,6 +109,12 @@ pub trait LinkStore: Send + Sync + 'static {
     /// The link has the id of `link`, except if its slug has the form of an id that was never used: then that is its id.
     /// Its revision is the first, or goes on from that of the deleted link of this name; that of `link` does not matter.
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
+
+    /// Creates links, each as [`create_link`](Self::create_link) does, or refuses it. The quota is taken in order: no link
+    /// is created that stands behind one which the quota refuses. Of two links with one slug, the first may have it.
+    ///
+    /// An error is of the whole call: then each link may have been created or not.
+    async fn create_links(&self, new: NewLinks, limit: MonthlyLimit) -> Result<MadeLinks, StoreError>;
 
     /// Keeps the name of a deleted link for another key: `to`. Returns for which key it was kept; `None` if a link has the
     /// name or it is not kept.

@@ -38,6 +38,7 @@ macro_rules! store_methods {
                 }
                 writes {
                     create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
+                    create_links(new: NewLinks, limit: MonthlyLimit) -> Result<MadeLinks, StoreError>;
                     keep_name_for(name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError>;
                     update_link(link: Link) -> Result<(), UpdateLinkError>;
                     delete_link(link: Link) -> Result<(), UpdateLinkError>;
@@ -52,6 +53,21 @@ macro_rules! store_methods {
                     definitely_absent(name: &LinkName) -> bool;
                     peek(name: &LinkName) -> Option<Destination>;
                 }
+                ends {}
+            }
+            OnceStore {
+                reads {
+                    look_up_once(request: OnceRequest) -> Result<Option<OnceState>, StoreError>;
+                }
+                writes {
+                    begin_once(request: OnceRequest) -> Result<OnceState, StoreError>;
+                    end_once(ticket: OnceTicket) -> Result<(), StoreError>;
+                    create_links_once(ticket: OnceTicket, new: NewLinks, limit: MonthlyLimit, answer: AnswerOfLinks) -> Result<OnceDone<MadeLinks>, StoreError>;
+                    create_key_once(ticket: OnceTicket, key: ApiKey, limit: KeyLimit, answer: AnswerOfKey) -> Result<OnceDone<ApiKey>, CreateKeyError>;
+                    drop_answers(before: Timestamp) -> Result<bool, StoreError>;
+                }
+                direct {}
+                memory {}
                 ends {}
             }
             KeyStore {

@@ -8,6 +8,7 @@ pub mod embedded;
 pub mod faulty;
 pub mod links;
 pub mod metered;
+pub mod once;
 pub mod reach;
 pub mod records;
 pub mod transfer;
@@ -18,9 +19,10 @@ use async_trait::async_trait;
 use thiserror::Error;
 
 pub use self::links::{
-    CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkStore, MAX_REVISIONS, REVISIONS_KEPT_DAYS,
-    UpdateLinkError,
+    CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkStore, MAX_REVISIONS, MadeLinks, NewLinks,
+    REVISIONS_KEPT_DAYS, UpdateLinkError,
 };
+pub use self::once::OnceStore;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
@@ -30,7 +32,7 @@ use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, Delivery
 use crate::domain::window::{WindowId, WindowLog};
 
 /// Why the store did not do what was requested.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum StoreError {
     /// Unreachable, overloaded or closed. A write may or may not have been applied.
     #[error("the store is unreachable: {0}")]
@@ -222,9 +224,9 @@ pub type AdoptionHook = Box<dyn Fn(Timestamp) + Send + Sync>;
 /// Stores everything that must outlive the process: the traits below together.
 ///
 /// Every write that returns `Ok` is durable. Reads see every write that returned before them.
-pub trait Store: Lifecycle + SharedNode + LinkStore + KeyStore + CountStore + DeliveryStore {}
+pub trait Store: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore {}
 
-impl<S: Lifecycle + SharedNode + LinkStore + KeyStore + CountStore + DeliveryStore> Store for S {}
+impl<S: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore> Store for S {}
 
 /// Readiness and closing.
 #[async_trait]

@@ -2,10 +2,12 @@
 //! no lock and no look-up.
 
 pub mod actors;
+pub mod bulk;
 pub mod catalogue;
 mod histogram;
 pub mod hits;
 pub mod link_changes;
+pub mod once;
 pub mod requests;
 pub mod store;
 pub mod traces;
@@ -18,12 +20,14 @@ use metrics::{Counter, Gauge, Label, with_local_recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 use self::actors::ActorMeters;
+use self::bulk::BulkMeters;
 use self::catalogue::{
     BUILD_INFO, Definition, HTTP_REQUESTS, LINK_LOOKUPS, REDIRECT_DURATION, REDIRECTS, REDIRECTS_DISPATCHED,
     WEBHOOK_DELIVERY_DELAY, WEBHOOK_FIRST_ATTEMPT_DELAY,
 };
 use self::hits::CountingMeters;
 use self::link_changes::LinkChangeMeters;
+use self::once::OnceMeters;
 use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RefusedLink, RequestMeters};
 use self::store::OperationMeters;
 use self::traces::TraceMeters;
@@ -41,6 +45,8 @@ pub struct Metrics {
     pub redirects: Arc<RedirectMeters>,
     pub requests: Arc<RequestMeters>,
     pub refusals: RefusalMeters,
+    pub bulk: BulkMeters,
+    pub once: OnceMeters,
     pub link_changes: LinkChangeMeters,
     pub counting: CountingMeters,
     pub webhooks: WebhookMeters,
@@ -67,25 +73,30 @@ impl Metrics {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let process = metrics_process::Collector::default();
-        let (requests, refusals, link_changes, counting, webhooks, traces) = with_local_recorder(&recorder, || {
-            catalogue::describe();
-            process.describe();
-            metrics::gauge!(BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-            (
-                RequestMeters::register(routes),
-                RefusalMeters::register(client_limits),
-                LinkChangeMeters::register(),
-                CountingMeters::register(),
-                WebhookMeters::register(),
-                TraceMeters::register(),
-            )
-        });
+        let (requests, refusals, bulk, once, link_changes, counting, webhooks, traces) =
+            with_local_recorder(&recorder, || {
+                catalogue::describe();
+                process.describe();
+                metrics::gauge!(BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+                (
+                    RequestMeters::register(routes),
+                    RefusalMeters::register(client_limits),
+                    BulkMeters::register(),
+                    OnceMeters::register(),
+                    LinkChangeMeters::register(),
+                    CountingMeters::register(),
+                    WebhookMeters::register(),
+                    TraceMeters::register(),
+                )
+            });
         let metrics = Self {
             recorder,
             handle,
             redirects: Arc::default(),
             requests: Arc::new(requests),
             refusals,
+            bulk,
+            once,
             link_changes,
             counting,
             webhooks,

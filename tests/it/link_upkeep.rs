@@ -33,7 +33,8 @@ impl Node {
             clock: Freshness::default(),
         };
         let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));
-        let upkeep = LinkUpkeep::new(store.clone(), Arc::clone(&cache), clock.clone(), delete_expired_after);
+        let upkeep =
+            LinkUpkeep::new(store.clone(), store.clone(), Arc::clone(&cache), clock.clone(), delete_expired_after);
         Self { upkeep, cache }
     }
 }

@@ -3,15 +3,21 @@
 mod change;
 mod records;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, Responder, web};
 use serde_json::json;
 use uuid::Uuid;
 
 pub use self::change::CHANGE;
-use self::records::{IssuedKeyRecord, KeyList, KeyRecord, KeyRotation, ListKeysParameters, NewApiKey, Revocation};
+use self::records::{
+    IssuedKeyRecord, KeyList, KeyRecord, KeyRotation, ListKeysParameters, NewApiKey, ReplayedKeyRecord, Revocation,
+};
+use super::links::refused_once;
 use crate::domain::calendar::Timestamp;
+use crate::domain::idempotency::{OnceEndpoint, OnceRequest};
 use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
@@ -21,10 +27,12 @@ use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
     problem_like, shape,
 };
-use crate::http::openapi::schemas::{DescendantsName, KeyIdPath};
+use crate::http::idempotency;
+use crate::http::openapi::schemas::{DescendantsName, IdempotencyHeader, KeyIdPath};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
-use crate::service::keys::{Descendants, KeyError, NewKey, RotationRequest};
+use crate::service::keys::{Descendants, KeyError, NewKey, RespondToKey, RotationRequest};
+use crate::service::to_the_end::ToTheEnd;
 
 /// The rate limit of the endpoints under `/api-keys`, counted together.
 pub static API_KEYS_RATE: RateLimit =
@@ -56,7 +64,7 @@ higher tier, a scope or a later expiry than its creator, and is at most 16 level
 The tier limits how many live keys a key may have created. Revoked and expired keys do not count, nor do keys that other
 keys created. Above the limit: 403 `key-quota-exceeded`. The root key has no limit.",
         tag: &API_KEYS,
-        parameters: &[],
+        parameters: &[parameters::<IdempotencyHeader>()],
         body: Some(Body {
             description: "The key to create.",
             shape: shape::<NewApiKey>(),
@@ -85,10 +93,12 @@ keys created. Above the limit: 403 `key-quota-exceeded`. The root key has no lim
             status: 201,
             description: "The key is created.",
             content: &[json_body::<IssuedKeyRecord>(|| json!(IssuedKeyRecord::example()))],
+            headers: &["Idempotent-Replayed"],
             names: Some("key_id"),
-            ..ResponseDoc::NONE
         }],
         problems: &[
+            problem(ProblemKind::IdempotencyInProgress),
+            problem(ProblemKind::IdempotencyKeyReused),
             problem_like(ProblemKind::Forbidden, || {
                 KeyError::Forbidden("a key can't give a key a higher tier than its own").into()
             }),
@@ -103,13 +113,39 @@ pub async fn create(
     caller: Caller,
     request: HttpRequest,
     payload: web::Payload,
-) -> Result<impl Responder, Problem> {
+) -> Result<HttpResponse, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
     let mut fields = BodyFields::parse(&body)?;
+    let once = idempotency::once(&api, &caller, OnceEndpoint::ApiKeys, &request, &body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
-    let new = new_key(fields, &caller.key, api.clock.now())?;
+    let new = new_key(fields, &caller.key, api.clock.now());
+    if let Some(once) = once {
+        return create_once(&api, &caller, once, new).await;
+    }
+    let new = new?;
     let key = api.keys.create(&caller.key, new).await.inspect_err(|error| count_refusal(&api, error))?;
     Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
+}
+
+/// Creates the key of a request with an `Idempotency-Key`.
+async fn create_once(
+    api: &web::Data<Api>,
+    caller: &Caller,
+    once: OnceRequest,
+    new: Result<NewKey, Problem>,
+) -> Result<HttpResponse, Problem> {
+    let new = match new {
+        Ok(new) => new,
+        Err(problem) => return refused_once(api, once, problem).await,
+    };
+    let respond: RespondToKey = Arc::new(|key| idempotency::kept(StatusCode::CREATED, &ReplayedKeyRecord::of(key)));
+    let (service, caller) = (api.clone(), Arc::clone(&caller.key));
+    let created = ToTheEnd::new(async move { service.keys.create_once(&caller, once, new, respond).await }).await;
+    let created = created.inspect_err(|error| count_refusal(api, error))?;
+    Ok(match idempotency::done(api, created)? {
+        Ok(key) => HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)),
+        Err(replayed) => replayed,
+    })
 }
 
 /// Counts a refusal for the number of live keys.

@@ -1,11 +1,14 @@
 //! `POST /shorten` and `GET /links/{short_id}`; changes of links are in the files of `links/`.
 
 pub mod block;
+pub mod bulk;
 pub mod change;
 mod fields;
 mod records;
 pub mod removal;
 pub mod replacement;
+
+use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
@@ -14,6 +17,7 @@ use serde_json::json;
 
 use self::fields::WholeLink;
 use self::records::{NewShortlink, Shortlink, StoredLink};
+use crate::domain::idempotency::{OnceEndpoint, OnceRequest};
 use crate::domain::key::Scope;
 use crate::domain::link::{LinkName, NewLink};
 use crate::domain::quota::MonthlyLimit;
@@ -25,10 +29,11 @@ use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
     problem_like, shape,
 };
-use crate::http::openapi::schemas::ShortIdPath;
+use crate::http::idempotency;
+use crate::http::openapi::schemas::{IdempotencyHeader, ShortIdPath};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
-use crate::service::links::{Changed, CreateError, CreatedLink};
+use crate::service::links::{Changed, CreateError, RespondToLinks};
 use crate::telemetry::metrics::link_changes::LinkChangeOutcome;
 
 pub static LINKS: Tag = Tag { name: "Links", description: "Short links, their redirects and their QR codes." };
@@ -68,7 +73,7 @@ the hits and webhooks of the old one.
 Uses one link of the key's monthly quota; a request that fails uses none. Above the quota: 403 `link-quota-exceeded`, with
 `limit` and `current`.",
         tag: &LINKS,
-        parameters: &[],
+        parameters: &[parameters::<IdempotencyHeader>()],
         body: Some(Body {
             description: "The link to create.",
             shape: shape::<NewShortlink>(),
@@ -111,12 +116,14 @@ Uses one link of the key's monthly quota; a request that fails uses none. Above 
             status: 200,
             description: "The link is created.",
             content: &[json_body::<Shortlink>(Shortlink::example)],
-            headers: &["X-Usage-Links-Created", "X-Usage-Links-Limit"],
+            headers: &["X-Usage-Links-Created", "X-Usage-Links-Limit", "Idempotent-Replayed"],
             names: Some("short_id"),
         }],
         problems: &[
             problem(ProblemKind::LinkQuotaExceeded),
             problem(ProblemKind::SlugTaken),
+            problem(ProblemKind::IdempotencyInProgress),
+            problem(ProblemKind::IdempotencyKeyReused),
             problem_like(ProblemKind::Validation, || {
                 fault_at("/webhooks/2", "must be an absolute http or https URL with a host")
             }),
@@ -132,19 +139,65 @@ pub async fn create(
 ) -> Result<HttpResponse, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
     let mut fields = BodyFields::parse(&body)?;
+    let once = idempotency::once(&api, &caller, OnceEndpoint::Shorten, &request, &body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
-    let new = new_link(&api, fields)?;
+    let new = new_link(&api, fields);
+    if let Some(once) = once {
+        return create_once(&api, &caller, once, new).await;
+    }
+    let new = new?;
     let created = api.links.create(&caller.key, new, caller.links_created).await;
     let created = created.map_err(|error| creation_refused(&api, error))?;
     let mut response = HttpResponse::Ok().json(Shortlink::of(&api, &created.link));
-    add_usage(&mut response, &caller, &created);
+    add_usage(&mut response, &caller, created.links_created, created.limit);
     Ok(response)
 }
 
+/// Creates the link of a request with an `Idempotency-Key`.
+async fn create_once(
+    api: &web::Data<Api>,
+    caller: &Caller,
+    once: OnceRequest,
+    new: Result<NewLink, Problem>,
+) -> Result<HttpResponse, Problem> {
+    let new = match new {
+        Ok(new) => new,
+        Err(problem) => return refused_once(api, once, problem).await,
+    };
+    let shown = api.clone();
+    let respond: RespondToLinks = Arc::new(move |links| {
+        let link = links.iter().flatten().next().map(|link| Shortlink::of(&shown, link));
+        idempotency::kept(StatusCode::OK, &link)
+    });
+    let created = api.links.create_all_once(&caller.key, once, vec![(0, new)], respond).await?;
+    let created = match idempotency::done(api, created)? {
+        Ok(created) => created,
+        Err(replayed) => return Ok(replayed),
+    };
+    let link = created.links.into_iter().next().ok_or_else(Problem::internal)?;
+    let link = link.map_err(|error| creation_refused(api, error))?;
+    let mut response = HttpResponse::Ok().json(Shortlink::of(api, &link));
+    if let Some(links_created) = created.links_created {
+        add_usage(&mut response, caller, links_created, created.limit);
+    }
+    Ok(response)
+}
+
+/// The answer to an invalid request with an `Idempotency-Key`: what the key stands for goes first.
+pub(super) async fn refused_once(api: &Api, once: OnceRequest, problem: Problem) -> Result<HttpResponse, Problem> {
+    match api.links.look_up_once::<()>(once).await? {
+        None => Err(problem),
+        Some(known) => match idempotency::done(api, known)? {
+            Ok(()) => Err(problem),
+            Err(replayed) => Ok(replayed),
+        },
+    }
+}
+
 /// Tells scoped keys their use of the month.
-fn add_usage(response: &mut HttpResponse, caller: &Caller, created: &CreatedLink) {
+fn add_usage(response: &mut HttpResponse, caller: &Caller, links_created: u64, limit: MonthlyLimit) {
     if !caller.key.is_root {
-        for (name, value) in usage_headers(created.links_created, created.limit) {
+        for (name, value) in usage_headers(links_created, limit) {
             response.headers_mut().insert(name, value);
         }
     }

@@ -20,6 +20,7 @@ use crate::domain::rate_limit::RateLimit;
 /// Every endpoint of the public listener, in the order of the reference.
 pub static ENDPOINTS: &[&Endpoint] = &[
     &links::CREATE,
+    &links::bulk::CREATE_ALL,
     &links::GET,
     &links::change::CHANGE,
     &links::replacement::PUT,

@@ -45,7 +45,7 @@ The root key is the operator's. It has every scope, sees and changes every link 
 
 ## Requests and answers
 
-- Bodies are JSON in UTF-8, at most 65,536 bytes, nested at most 64 deep. An unknown field or query parameter is an error, so that typing errors are detected; so are a repeated field and a string with an unpaired surrogate (`"\ud800"`).
+- Bodies are JSON in UTF-8, at most 65,536 bytes (1,048,576 for `POST /shorten/bulk`), nested at most 64 deep. An unknown field or query parameter is an error, so that typing errors are detected; so are a repeated field and a string with an unpaired surrogate (`"\ud800"`).
 - Times are ISO 8601 in UTC with milliseconds: `2026-11-21T07:49:42.028Z`. Ids of keys and hits are UUIDs. Counts are integers up to 2^63 - 1.
 - Every answer has `X-Request-Id`: yours, if you send one with 1 to 64 characters of `A-Za-z0-9._-`, else a new one.
 - Every path with `GET` also has `HEAD`, with the same head and no body. A `HEAD` of a short link is not a hit.
@@ -55,12 +55,22 @@ The root key is the operator's. It has every scope, sees and changes every link 
 - The `ETag` of a link is its `revision`. Send it as `If-Match` with `PATCH`, `PUT` or `DELETE`, and the request is refused (412) if the link has changed since it was read. Tags are compared strongly; one that is weak or malformed matches nothing.
 - Lists have pages: send `next_cursor` as `cursor` for the next page, until it is `null`.
 
+## Repeating a request safely
+
+`POST /shorten`, `/shorten/bulk` and `/api-keys` take an `Idempotency-Key`: a text that you choose anew for each thing to be done. If an answer does not reach you, send the same request (the same bytes and `Content-Type`) with the same key again, as often as you like: it is done once, and answered as the first time, with `Idempotent-Replayed: true`. This takes nothing from quotas, but counts in the rate limit.
+
+- A key is remembered for 24 hours from its first request on, for each API key and endpoint by itself. Another body is answered 422 `idempotency-key-reused`.
+- While the first request is at work, the answer is 409 `idempotency-in-progress`: repeat after `Retry-After`. If a node died meanwhile, this lasts for at most 30 s; then the request is done to its end.
+- Only what was made is remembered: after any other answer than 2xx, and if no link of `/shorten/bulk` was created, the key is free.
+- Secrets are not stored: a repeated `POST /api-keys` is answered with `key` and `webhook_secret` `null`. Rotate the key if you never saw them.
+- The header is an error with any other `PATCH`, `PUT`, `POST` or `DELETE`, and ignored with `GET`.
+
 ## Errors
 
 Every error is a problem document (RFC 9457) of type `application/problem+json`, except that browsers get a page where a short link or its preview can't be answered. A problem has `type` for programs, `title`, `status`, and a `detail` that says what to do. `errors` of `validation` lists at most the first {MAX_FAULTS} errors; long names are cut and end with `…`. No problem document is larger than 32 KiB. `type` is `urn:problem-type:signpost:` and one of these slugs:
 
 {errors}
-Requests are checked in this order: key (401), scope (403), rate limit (429), body (415, 413, 400), existence (404), owner (403), conditions (412), fields and parameters (422), quotas (403), names (409). A `GET` with a wrong query is answered 422 before anything is looked for.
+Requests are checked in this order: key (401), scope (403), rate limit (429), body (415, 413, 400), idempotency key (422, 409), existence (404), owner (403), conditions (412), fields and parameters (422), quotas (403), names (409). A `GET` with a wrong query is answered 422 before anything is looked for.
 
 ## Limits
 

@@ -7,7 +7,7 @@ use crate::http::merge_patch;
 /// A header: its name, whether every answer that lists it has it, its description, its schema with an example.
 type HeaderRow = (&'static str, bool, &'static str, fn() -> Value);
 
-const HEADERS: [HeaderRow; 15] = [
+const HEADERS: [HeaderRow; 16] = [
     (
         "X-Request-Id",
         true,
@@ -35,8 +35,8 @@ const HEADERS: [HeaderRow; 15] = [
     ),
     (
         "Retry-After",
-        true,
-        "Seconds after which the request may be sent again.",
+        false,
+        "Seconds after which the request may be sent again. With 409 only for `idempotency-in-progress`.",
         || json!({"type": "integer", "minimum": 1, "examples": [17]}),
     ),
     (
@@ -50,6 +50,12 @@ const HEADERS: [HeaderRow; 15] = [
         false,
         "Monthly link creation limit, or the word `unlimited`. Absent for the root key.",
         || json!({"type": "string", "pattern": "^([0-9]+|unlimited)$", "examples": ["100"]}),
+    ),
+    (
+        "Idempotent-Replayed",
+        false,
+        "The answer is that to an earlier request with this `Idempotency-Key`: nothing was done again.",
+        || json!({"type": "string", "pattern": "^true$", "examples": ["true"]}),
     ),
     (
         "Vary",

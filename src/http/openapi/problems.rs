@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::headers;
 use crate::domain::key::Scope;
+use crate::http::body::BodyBounds;
 use crate::http::endpoint::{Asks, Endpoint};
 use crate::http::merge_patch;
 use crate::http::problem::{FieldErrors, PROBLEM_JSON, Problem, ProblemKind};
@@ -41,20 +42,28 @@ fn meaning(kind: ProblemKind) -> &'static str {
         ProblemKind::SlugTaken => {
             "The name is taken: another link has it, or it is kept for another key that had a link of this name."
         }
+        ProblemKind::IdempotencyInProgress => {
+            "A request with this `Idempotency-Key` is in progress: send the same request again after `Retry-After` seconds."
+        }
         ProblemKind::LinkExpired => "The link has expired: its `expires_at` has passed.",
         ProblemKind::LinkBlocked => "The operator of the service has blocked the link.",
         ProblemKind::PreconditionFailed => {
             "The link is not in the state that `If-Match` or `If-None-Match` asks for. If there is a link, `ETag` is that of its \
              current state: read the link, then decide whether to send the request again."
         }
-        ProblemKind::PayloadTooLarge => "The body has more than 65,536 bytes.",
+        ProblemKind::PayloadTooLarge => {
+            "The body has more than 65,536 bytes; of `POST /shorten/bulk`: more than 1,048,576."
+        }
         ProblemKind::UnsupportedMediaType => {
             "The `Content-Type` is not JSON: send `application/json`, `application/*+json`, or no type. A `PATCH` takes only \
              `application/merge-patch+json` and `application/json`, as its `Accept-Patch` says, or no type."
         }
         ProblemKind::Validation => {
             "Fields or parameters are missing, malformed or unknown; `errors` lists all errors, at most the first 100, each with a `pointer` into \
-             the body (RFC 6901) or the name of a query `parameter`."
+             the body (RFC 6901), the name of a query `parameter` or that of a `header`."
+        }
+        ProblemKind::IdempotencyKeyReused => {
+            "The `Idempotency-Key` was sent with another body or `Content-Type` to this endpoint in the last 24 hours."
         }
         ProblemKind::RateLimited => "The rate limit is reached; retry after `Retry-After` seconds.",
         ProblemKind::HeadersTooLarge => "The head of the request is too large.",
@@ -78,6 +87,8 @@ fn usual(kind: ProblemKind, path: &str, scope: Option<Scope>) -> Problem {
         ProblemKind::LinkQuotaExceeded => CreateError::QuotaExceeded { limit: 100, current: 100 }.into(),
         ProblemKind::KeyQuotaExceeded => KeyError::QuotaExceeded { limit: 10, current: 10 }.into(),
         ProblemKind::SlugTaken => Problem::slug_taken(),
+        ProblemKind::IdempotencyInProgress => Problem::idempotency_in_progress(),
+        ProblemKind::IdempotencyKeyReused => Problem::idempotency_key_reused(),
         ProblemKind::LinkExpired => Problem::link_expired(),
         ProblemKind::LinkBlocked => Problem::link_blocked(),
         ProblemKind::PreconditionFailed => Problem::precondition_failed(Some(HeaderValue::from_static("\"4\""))),
@@ -92,7 +103,7 @@ fn usual(kind: ProblemKind, path: &str, scope: Option<Scope>) -> Problem {
         ProblemKind::RateLimited => Problem::rate_limited(17),
         ProblemKind::Unavailable => Problem::unavailable(),
         ProblemKind::Internal => Problem::internal(),
-        ProblemKind::PayloadTooLarge => Problem::new(kind, "A body may have at most 65536 bytes."),
+        ProblemKind::PayloadTooLarge => BodyBounds::USUAL.too_large(),
         ProblemKind::UnsupportedMediaType => Problem::new(kind, "Send the body as application/json."),
         ProblemKind::RequestTimeout => Problem::new(kind, "The body did not arrive within 10 s."),
         ProblemKind::MethodNotAllowed => Problem::method_not_allowed(&[Method::GET, Method::HEAD]),
@@ -168,7 +179,9 @@ fn response(kinds: &[ProblemKind], example: impl Fn(ProblemKind) -> Problem) -> 
     for kind in kinds {
         match kind {
             ProblemKind::Unauthorized => headers::add(&mut response, "WWW-Authenticate"),
-            ProblemKind::RateLimited | ProblemKind::Unavailable => headers::add(&mut response, "Retry-After"),
+            ProblemKind::RateLimited | ProblemKind::Unavailable | ProblemKind::IdempotencyInProgress => {
+                headers::add(&mut response, "Retry-After");
+            }
             ProblemKind::MethodNotAllowed => headers::add(&mut response, "Allow"),
             ProblemKind::PreconditionFailed => headers::add(&mut response, "ETag"),
             ProblemKind::LinkQuotaExceeded => {

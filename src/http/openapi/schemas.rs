@@ -63,6 +63,22 @@ pub struct IfAbsent {
     if_none_match: Option<String>,
 }
 
+/// A request that is done once.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it describes headers that are taken apart by hand")]
+pub struct IdempotencyHeader {
+    /// Any text of 1 to 255 visible ASCII characters, as it is or in quotes (RFC 8941), which the client chooses anew for each
+    /// request that is to be done. See *Repeating a request safely*.
+    #[param(
+        rename = "Idempotency-Key",
+        nullable = false,
+        min_length = 1,
+        example = "5b1f8e0e-7d5c-4f0e-9a53-2f6d3c1f8a10"
+    )]
+    idempotency_key: Option<String>,
+}
+
 /// A schema of a string with a few values.
 macro_rules! words {
     ($type:ident, $name:literal, $description:literal, $words:expr) => {
@@ -188,7 +204,7 @@ pub struct ProblemDocument {
     current: Option<u64>,
 }
 
-/// An error in a request: in its body, with a `pointer`, or in its path or query, with a `parameter`.
+/// An error in a request: in its body, with a `pointer`, in its path or query, with a `parameter`, or in a `header`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a part of a body that is written by hand")]
 #[schema(as = Fault)]
@@ -199,6 +215,9 @@ pub struct FaultSchema {
     /// Name of the parameter of the path or query.
     #[schema(nullable = false)]
     parameter: Option<String>,
+    /// Name of the header.
+    #[schema(nullable = false)]
+    header: Option<String>,
     /// What is wrong.
     detail: String,
 }

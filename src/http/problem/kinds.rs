@@ -17,12 +17,14 @@ pub enum ProblemKind {
     MethodNotAllowed,
     RequestTimeout,
     SlugTaken,
+    IdempotencyInProgress,
     LinkExpired,
     LinkBlocked,
     PreconditionFailed,
     PayloadTooLarge,
     UnsupportedMediaType,
     Validation,
+    IdempotencyKeyReused,
     RateLimited,
     HeadersTooLarge,
     Internal,
@@ -30,7 +32,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::MalformedBody,
         Self::Unauthorized,
         Self::Forbidden,
@@ -43,12 +45,14 @@ impl ProblemKind {
         Self::MethodNotAllowed,
         Self::RequestTimeout,
         Self::SlugTaken,
+        Self::IdempotencyInProgress,
         Self::LinkExpired,
         Self::LinkBlocked,
         Self::PreconditionFailed,
         Self::PayloadTooLarge,
         Self::UnsupportedMediaType,
         Self::Validation,
+        Self::IdempotencyKeyReused,
         Self::RateLimited,
         Self::HeadersTooLarge,
         Self::Internal,
@@ -70,6 +74,9 @@ impl ProblemKind {
             Self::MethodNotAllowed => ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
             Self::RequestTimeout => ("request-timeout", StatusCode::REQUEST_TIMEOUT, "Request timeout"),
             Self::SlugTaken => ("slug-taken", StatusCode::CONFLICT, "Slug taken"),
+            Self::IdempotencyInProgress => {
+                ("idempotency-in-progress", StatusCode::CONFLICT, "The same request is in progress")
+            }
             Self::LinkExpired => ("link-expired", StatusCode::GONE, "Link expired"),
             Self::LinkBlocked => ("link-blocked", StatusCode::GONE, "Link blocked"),
             Self::PreconditionFailed => ("precondition-failed", StatusCode::PRECONDITION_FAILED, "Precondition failed"),
@@ -78,6 +85,9 @@ impl ProblemKind {
                 ("unsupported-media-type", StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported media type")
             }
             Self::Validation => ("validation", StatusCode::UNPROCESSABLE_ENTITY, "Validation failed"),
+            Self::IdempotencyKeyReused => {
+                ("idempotency-key-reused", StatusCode::UNPROCESSABLE_ENTITY, "Idempotency key reused")
+            }
             Self::RateLimited => ("rate-limited", StatusCode::TOO_MANY_REQUESTS, "Too many requests"),
             Self::HeadersTooLarge => {
                 ("headers-too-large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "Header fields too large")

@@ -69,6 +69,25 @@ pub struct TakenName {
     kept: Option<NameKeeper>,
 }
 
+impl TakenName {
+    /// A name that an earlier attempt has taken for a link.
+    pub fn planned(
+        name: LinkName,
+        link: &Link,
+        claim: Uuid,
+        revision: Revision,
+        kept: Option<(KeyId, Revision)>,
+    ) -> Self {
+        let kept = kept.map(|(owner, last)| NameKeeper { owner, last });
+        Self { name, owner: link.owner, claim, revision, kept }
+    }
+
+    /// For whom the name was kept before, and the last revision of the link that had it.
+    pub fn kept_before(&self) -> Option<(KeyId, Revision)> {
+        self.kept.map(|NameKeeper { owner, last }| (owner, last))
+    }
+}
+
 pub struct CqlLinkNames {
     cluster: Arc<Cluster>,
 }
@@ -82,20 +101,27 @@ impl CqlLinkNames {
         self.cluster.cql.read_one(&self.cluster.statements.link_name, (DOMAIN, name.as_str())).await
     }
 
-    /// Takes a name for a link of `owner` that is created now; `None` if another link has it or it is kept for another key.
-    /// `kept` is for whom the name is kept by the row of a deleted link that had it as its id.
+    /// Takes a name for a new link; `None` if another link has it or it is kept for another key. It waits for another
+    /// creation that has the name for as long as `patience` says. `kept` is for whom the name is kept by the row of a
+    /// deleted link that had it as its id. `ours` is the claim of a creation that may have been begun before.
     pub async fn take(
         &self,
+        link: &Link,
         name: LinkName,
-        owner: KeyId,
-        now: Timestamp,
         kept: Option<NameKeeper>,
+        ours: Option<Uuid>,
+        patience: Duration,
     ) -> Result<Option<TakenName>, StoreError> {
-        let claim = Uuid::new_v4();
-        let mut pause = Pause::within(self.cluster.cql.patience());
+        let (owner, now, claim) = (link.owner, link.created_at, ours.unwrap_or_else(Uuid::new_v4));
+        let mut pause = Pause::within(patience);
         loop {
             // A settled read would contend with the creation that has the name. What this one misses, the claim finds.
             let row = self.read(&name).await?;
+            if let (Some(row), Some(ours)) = (&row, ours)
+                && let Some(taken) = self.taken_before(row, link, name, ours).await?
+            {
+                return Ok(Some(taken));
+            }
             let keeper = match &row {
                 None => kept,
                 Some(row) if row.state == Some(LIVE) => match self.keeper_by_remains(row, &name).await? {
@@ -123,6 +149,30 @@ impl CqlLinkNames {
                 return Ok(Some(TakenName { name, owner, claim, revision, kept: keeper }));
             }
         }
+    }
+
+    /// A name that an earlier attempt with the claim `ours` has taken, or has set to its link.
+    async fn taken_before(
+        &self,
+        row: &NameRow,
+        link: &Link,
+        name: LinkName,
+        ours: Uuid,
+    ) -> Result<Option<TakenName>, StoreError> {
+        let owner = link.owner;
+        if row.state == Some(PENDING) && row.claim == Some(ours) {
+            let kept = row.keeper();
+            let revision = kept.map_or(Revision::FIRST, |keeper| keeper.last.next());
+            return Ok(Some(TakenName { name, owner, claim: ours, revision, kept }));
+        }
+        let Some(id) = row.live()? else { return Ok(None) };
+        let statement = &self.cluster.statements.link_claim;
+        let claim = self.cluster.cql.read_one::<(Option<Uuid>,)>(statement, (id.as_str(),)).await?;
+        if claim != Some((Some(ours),)) {
+            return Ok(None);
+        }
+        let revision = row.revision.and_then(|revision| u32::try_from(revision).ok()).map_or(Revision::FIRST, Revision);
+        Ok(Some(TakenName { name, owner, claim: ours, revision, kept: None }))
     }
 
     /// For whom a name is kept whose link is deleted, though its row does not tell it yet: whoever deleted the link
@@ -176,7 +226,20 @@ impl CqlLinkNames {
             let values = (link, owner, state, revision, next_claim, DOMAIN, taken.name.as_str(), taken.claim);
             cql.lwt(&statements.set_link_name, values)
         };
-        Ok(cql.settled(attempt, || self.settle(&taken.name, next, Some(taken.claim))).await?)
+        let settle = || async {
+            let row = self.read_settled(&taken.name).await?;
+            // Only this creation sets the name to its link.
+            let is_live = row.as_ref().is_some_and(|row| row.state == Some(LIVE) && row.link.as_deref() == Some(link));
+            let claim = row.and_then(|row| row.claim);
+            Ok(if is_live || claim == Some(next) {
+                Some(true)
+            } else if claim == Some(taken.claim) {
+                None
+            } else {
+                Some(false)
+            })
+        };
+        Ok(cql.settled(attempt, settle).await?)
     }
 
     /// Gives a name back, because its link was not created.

@@ -9,12 +9,15 @@ use uuid::Uuid;
 use super::cluster::Cluster;
 use super::in_use::InUse;
 use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, raise_count};
+use super::once::CqlOnce;
 use super::outcome::CqlError;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::StoreError;
+use crate::store::once::OnceTicket;
 use crate::store::records::columns::{bigint, month as month_column, number};
+use crate::store::records::once::{CountedOnce, counted_from_bytes, counted_to_bytes};
 
 /// Idle months are dropped once more than this many are in memory.
 const MAX_IDLE: usize = 10_000;
@@ -49,19 +52,19 @@ struct KnownUse {
 }
 
 struct WaitingCreation {
+    /// How many links it has inserted.
+    links: u64,
     limit: MonthlyLimit,
     is_awaited: Arc<AtomicBool>,
-    counted: oneshot::Sender<CountedLink>,
+    counted: oneshot::Sender<CountedLinks>,
 }
 
-/// How a creation was counted.
+/// How the links of a creation were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CountedLink {
-    /// As the link of this number in the month.
-    As(u64),
-    /// The limit was reached: this many are counted.
-    Refused(u64),
-    /// Its caller got an error before it was counted.
+pub enum CountedLinks {
+    /// So many of them, the first ones: all, or as many as the limit allows. `used` are counted in the month then.
+    First { counted: u64, used: u64 },
+    /// Its caller got an error before they were counted.
     Abandoned,
 }
 
@@ -141,21 +144,27 @@ impl LinkQuotas {
         }
     }
 
+    /// The count when this process last saw it.
+    pub fn last_seen(&self, quota: &LinkQuota) -> u64 {
+        quota.known().used.unwrap_or(0)
+    }
+
     pub async fn used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
         let values = (owner.0, month_column(month));
         let row = self.cluster.cql.read_one::<(Option<i64>,)>(&self.cluster.statements.links_used, values).await?;
         Ok(row.map_or(0, |(used,)| number(used)))
     }
 
-    /// Counts a creation whose link is inserted.
+    /// Counts a creation that has inserted so many links.
     pub async fn count(
         &self,
         quota: &LinkQuota,
+        links: u64,
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
-    ) -> Result<CountedLink, StoreError> {
+    ) -> Result<CountedLinks, StoreError> {
         let (counted, mut answer) = oneshot::channel();
-        let waiting = WaitingCreation { limit, is_awaited: Arc::clone(is_awaited), counted };
+        let waiting = WaitingCreation { links, limit, is_awaited: Arc::clone(is_awaited), counted };
         quota.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
         let _claiming = quota.claiming.lock().await;
         // A holder of the lock before may have counted this one.
@@ -171,8 +180,71 @@ impl LinkQuotas {
         answer.try_recv().map_err(|_| StoreError::Unavailable("a link was not counted".into()))
     }
 
+    /// Counts the links of a request that is done once; `None` if another attempt has the request.
+    ///
+    /// The month says which such creation each process has counted last, and before the process counts another one, the
+    /// request's own row says that it is counted. So who reads the month and then the row knows whether it is counted, and a
+    /// claim that is based on the count that was read is refused if it was counted since.
+    pub async fn count_once(
+        &self,
+        quota: &LinkQuota,
+        links: u64,
+        limit: MonthlyLimit,
+        once: &CqlOnce,
+        ticket: &OnceTicket,
+    ) -> Result<Option<CountedOnce>, StoreError> {
+        let cluster = &self.cluster;
+        let claim = ticket.seed.claim;
+        let _claiming = quota.claiming.lock().await;
+        loop {
+            let month = (quota.owner.0, month_column(quota.month));
+            let read = || cluster.cql.read::<OnceQuotaRow>(&cluster.statements.link_quota_once, month);
+            let rows = cluster.until_closed(read).await?;
+            let used = rows.first().map_or(0, |(used, _)| number(*used));
+            quota.saw(used);
+            for (_, counted) in rows {
+                let counted = counted.map(|bytes| counted_from_bytes(&bytes)).transpose()?;
+                if let Some(counted) = counted.filter(|counted| counted.claim == claim) {
+                    once.put_counted(ticket, counted).await?;
+                    return Ok(Some(counted));
+                }
+            }
+            let row = cluster.until_closed(|| once.read(&ticket.id)).await?;
+            let Some(row) = row.filter(|row| row.holder == Some(ticket.holder)) else { return Ok(None) };
+            if let Some(counted) = row.counted() {
+                return Ok(Some(counted));
+            }
+            let counted = limit.map_or(links, |limit| links.min(limit.saturating_sub(used)));
+            let then = CountedOnce { claim, counted, used: used + counted };
+            if counted == 0 {
+                return Ok(Some(then));
+            }
+            let before = (used > 0).then(|| bigint(used));
+            let (owner, month) = month;
+            let values = (
+                bigint(then.used),
+                cluster.next_claim(),
+                counted_to_bytes(then),
+                owner,
+                month,
+                cluster.process,
+                before,
+            );
+            match cluster.cql.lwt(&cluster.statements.claim_links_once, values).await {
+                Ok(true) => {
+                    quota.saw(then.used);
+                    once.put_counted(ticket, then).await?;
+                    return Ok(Some(then));
+                }
+                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
+                // The month shows what became of it.
+                Ok(false) | Err(_) => cluster.check_open()?,
+            }
+        }
+    }
+
     /// Adds as many creations as the limit allows to the month's count. Retries until the store closes.
-    async fn claim(&self, quota: &LinkQuota, waiting: &[WaitingCreation]) -> Result<Vec<CountedLink>, StoreError> {
+    async fn claim(&self, quota: &LinkQuota, waiting: &[WaitingCreation]) -> Result<Vec<CountedLinks>, StoreError> {
         // If the count is unknown, the first claim is refused and the count is read.
         let mut known = KnownMonth { used: quota.known().used.unwrap_or(0), claim: None };
         let mut claims = LinkClaims { cluster: &self.cluster, quota, waiting, last: None };
@@ -188,14 +260,14 @@ struct LinkClaims<'a> {
     quota: &'a LinkQuota,
     waiting: &'a [WaitingCreation],
     /// The answers of the last claim, and the count that it was based on.
-    last: Option<(u64, Vec<CountedLink>)>,
+    last: Option<(u64, Vec<CountedLinks>)>,
 }
 
 impl LwtQuota for LinkClaims<'_> {
-    type Share = Vec<CountedLink>;
+    type Share = Vec<CountedLinks>;
     type Rows = ();
 
-    fn share(&mut self, used: u64) -> (Vec<CountedLink>, u64) {
+    fn share(&mut self, used: u64) -> (Vec<CountedLinks>, u64) {
         let answers = match self.last.take() {
             // A claim based on this count may have counted them already.
             Some((on, answers)) if on == used => answers,
@@ -210,7 +282,7 @@ impl LwtQuota for LinkClaims<'_> {
         Ok(self.cluster.next_claim())
     }
 
-    async fn send(&self, claim: &LwtClaim<Vec<CountedLink>>) -> Result<bool, CqlError> {
+    async fn send(&self, claim: &LwtClaim<Vec<CountedLinks>>) -> Result<bool, CqlError> {
         let cluster = self.cluster;
         let (owner, month) = (self.quota.owner.0, month_column(self.quota.month));
         let values = (bigint(claim.then), claim.number, owner, month, cluster.process, claim.before());
@@ -233,26 +305,58 @@ impl LwtQuota for LinkClaims<'_> {
     }
 }
 
+/// Count, and the creation with an `Idempotency-Key` that a process has counted last.
+type OnceQuotaRow = (Option<i64>, Option<Vec<u8>>);
+
 /// Process, count, and number of its last claim.
 type LinkQuotaRow = (Option<Uuid>, Option<i64>, Option<i32>);
 
 /// How many links these answers count.
-fn counted_in(answers: &[CountedLink]) -> u64 {
-    answers.iter().filter(|answer| matches!(answer, CountedLink::As(_))).count() as u64
+fn counted_in(answers: &[CountedLinks]) -> u64 {
+    let counted = answers.iter().map(|answer| match answer {
+        CountedLinks::First { counted, .. } => *counted,
+        CountedLinks::Abandoned => 0,
+    });
+    counted.sum()
 }
 
 /// The answers to the waiting creations if `used` are counted.
-fn share(used: u64, waiting: &[WaitingCreation]) -> Vec<CountedLink> {
-    let mut count = used;
+fn share(used: u64, waiting: &[WaitingCreation]) -> Vec<CountedLinks> {
+    let mut used = used;
     let answers = waiting.iter().map(|waiting| {
         if !waiting.is_awaited.load(Ordering::Acquire) {
-            CountedLink::Abandoned
-        } else if waiting.limit.is_none_or(|limit| count < limit) {
-            count += 1;
-            CountedLink::As(count)
-        } else {
-            CountedLink::Refused(count)
+            return CountedLinks::Abandoned;
         }
+        let counted = waiting.limit.map_or(waiting.links, |limit| waiting.links.min(limit.saturating_sub(used)));
+        used += counted;
+        CountedLinks::First { counted, used }
     });
     answers.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn creations_share_what_the_limit_allows_in_the_order_of_their_coming() {
+        let waiting = |links, limit, is_awaited| {
+            let (counted, _) = oneshot::channel();
+            WaitingCreation { links, limit, is_awaited: Arc::new(AtomicBool::new(is_awaited)), counted }
+        };
+        let first = |counted, used| CountedLinks::First { counted, used };
+        let all = [
+            waiting(1, Some(10), true),
+            waiting(5, Some(10), true),
+            waiting(3, Some(10), false),
+            waiting(5, Some(10), true),
+            waiting(1, Some(10), true),
+            waiting(2, None, true),
+        ];
+        let answers = share(3, &all);
+        let expected = [first(1, 4), first(5, 9), CountedLinks::Abandoned, first(1, 10), first(0, 10), first(2, 12)];
+        assert_eq!(answers, expected);
+        assert_eq!(counted_in(&answers), 9);
+        assert_eq!(share(12, &all[..1]), [first(0, 12)]);
+    }
 }

@@ -15,7 +15,7 @@ use super::cluster::Cluster;
 use super::in_use::InUse;
 use super::link_feed::LinkFeed;
 use super::link_names::{CqlLinkNames, TakenName};
-use super::link_quota::{CountedLink, LinkQuotas};
+use super::link_quota::{CountedLinks, LinkQuotas};
 use super::link_remains::{NameKeeper, RemainsRow};
 use super::link_times::LinkTimesTable;
 use super::outcome::CqlError;
@@ -41,6 +41,11 @@ pub struct CqlLinks {
     /// One creation of a name at a time in this process: LWTs of many at once on one row time out.
     names_under_way: InUse<LinkName, Mutex<()>, MAX_IDLE_NAMES>,
     under_way: Arc<Semaphore>,
+}
+
+/// The error of work that was given up with its caller.
+pub(super) fn cancelled() -> StoreError {
+    StoreError::Unavailable("its caller was cancelled".into())
 }
 
 /// A caller that waits for a creation or a change.
@@ -131,7 +136,7 @@ impl CqlLinks {
     }
 
     /// Waits until no other creation of this name is under way in this process.
-    async fn alone_with(&self, name: LinkName) -> Result<OwnedMutexGuard<()>, StoreError> {
+    pub(super) async fn alone_with(&self, name: LinkName) -> Result<OwnedMutexGuard<()>, StoreError> {
         let lock = self.names_under_way.of(name, |_| Mutex::default()).lock_owned();
         let late = |_| StoreError::Unavailable("another creation of this name is under way".into());
         tokio::time::timeout(self.cluster.cql.patience(), lock).await.map_err(late)
@@ -147,23 +152,28 @@ impl CqlLinks {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
         let _place = self.quotas.enter(&quota, limit).await?.map_err(exceeded)?;
-        let claim = Uuid::new_v4();
+        let claim = self.insert_new(link, None).await?.ok_or(CreateLinkError::NameTaken)?;
+        match self.quotas.count(&quota, 1, limit, is_awaited).await? {
+            CountedLinks::First { counted: 0, used } => {
+                self.remove_link(link.id, claim).await?;
+                Err(exceeded(used))
+            }
+            CountedLinks::First { used, .. } => Ok((used, claim)),
+            CountedLinks::Abandoned => {
+                self.remove_link(link.id, claim).await?;
+                Err(cancelled().into())
+            }
+        }
+    }
+
+    /// Inserts a new link that is not counted yet. Returns the claim in its row; `None` if its id was used before, unless
+    /// with the claim `ours`.
+    pub(super) async fn insert_new(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
+        let claim = ours.unwrap_or_else(Uuid::new_v4);
         let row = NewLinkRow::new(link, claim)?;
         self.times.put_expiry(link).await?;
-        if !self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await? {
-            return Err(CreateLinkError::NameTaken);
-        }
-        match self.quotas.count(&quota, limit, is_awaited).await? {
-            CountedLink::As(count) => Ok((count, claim)),
-            CountedLink::Abandoned => {
-                self.remove_link(link.id, claim).await?;
-                Err(StoreError::Unavailable("its caller was cancelled".into()).into())
-            }
-            CountedLink::Refused(current) => {
-                self.remove_link(link.id, claim).await?;
-                Err(exceeded(current))
-            }
-        }
+        let inserted = self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await?;
+        Ok(inserted.then_some(claim))
     }
 
     /// Creates a link with a chosen name.
@@ -188,7 +198,7 @@ impl CqlLinks {
             }
         }
         self.check_quota(&link, limit).await?;
-        let taken = self.names.take(slug, link.owner, link.created_at, kept).await?;
+        let taken = self.names.take(&link, slug, kept, None, self.cluster.cql.patience()).await?;
         let taken = taken.ok_or(CreateLinkError::NameTaken)?;
         let link = Link { revision: taken.revision, ..link };
         match self.make_and_count(&link, limit, is_awaited).await {
@@ -211,7 +221,7 @@ impl CqlLinks {
 
     /// For whom the row of an id that was used before keeps it as a name. A link that was given up keeps it for nobody:
     /// any key can have it then.
-    async fn kept_by_id(&self, id: ShortId, name: &LinkName) -> Result<Option<NameKeeper>, CreateLinkError> {
+    pub(super) async fn kept_by_id(&self, id: ShortId, name: &LinkName) -> Result<Option<NameKeeper>, CreateLinkError> {
         match RemainsRow::read(&self.cluster, id).await.map_err(StoreError::from)? {
             Some(remains) if remains.is_of_deleted() => {
                 let keeper = remains.keeper(id, name);
@@ -227,7 +237,7 @@ impl CqlLinks {
     }
 
     /// Sets the name of a link that is created and counted.
-    async fn name_it(&self, link: &Link, taken: &TakenName, claim: Uuid) -> Result<(), CreateLinkError> {
+    pub(super) async fn name_it(&self, link: &Link, taken: &TakenName, claim: Uuid) -> Result<(), CreateLinkError> {
         if !self.names.set_live(taken, link.id).await? {
             // No client knows it. It stays counted: a month's count never falls.
             self.remove_link(link.id, claim).await?;
@@ -245,7 +255,7 @@ impl CqlLinks {
     }
 
     /// Removes a link whose creation was not reported to its caller.
-    async fn remove_link(&self, id: ShortId, claim: Uuid) -> Result<(), StoreError> {
+    pub(super) async fn remove_link(&self, id: ShortId, claim: Uuid) -> Result<(), StoreError> {
         // The claim stays, so the statement can be sent any number of times.
         self.cluster
             .until_closed(|| self.cluster.cql.lwt(&self.cluster.statements.drop_link, (id.as_str(), claim)))

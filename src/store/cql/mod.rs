@@ -21,9 +21,11 @@ mod in_use;
 mod keys;
 mod labels;
 mod lease;
+mod link_batches;
 mod link_changes;
 mod link_feed;
 mod link_names;
+mod link_once;
 mod link_quota;
 mod link_remains;
 mod link_times;
@@ -31,6 +33,7 @@ mod links;
 mod lwt_quota;
 pub mod migrate;
 mod names;
+mod once;
 mod outcome;
 mod own_rows;
 mod queue;
@@ -54,14 +57,17 @@ use self::cluster::ASK_AGAIN_AFTER;
 pub use self::cluster::OpenError;
 use self::session::ScyllaSettings;
 use self::tables::CqlTables;
+use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, QuotaClaim, Replay,
-    SettledPage, SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, MadeLinks, NewLinks,
+    OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError, TestClaim,
+    UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
@@ -177,6 +183,10 @@ impl SharedNode for ScyllaStore {
 
 #[async_trait]
 impl LinkStore for ScyllaStore {
+    async fn create_links(&self, new: NewLinks, limit: MonthlyLimit) -> Result<MadeLinks, StoreError> {
+        self.open_tables()?.links.make_links(new, limit).await
+    }
+
     async fn create_link(&self, link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError> {
         self.open_tables()?.links.make_link(link, limit).await
     }
@@ -224,6 +234,48 @@ impl LinkStore for ScyllaStore {
 
     fn link_changes_age(&self) -> Option<Duration> {
         Some(self.tables.link_feed.age())
+    }
+}
+
+#[async_trait]
+impl OnceStore for ScyllaStore {
+    async fn begin_once(&self, request: OnceRequest) -> Result<OnceState, StoreError> {
+        self.open_tables()?.once.begin(request).await
+    }
+
+    async fn look_up_once(&self, request: OnceRequest) -> Result<Option<OnceState>, StoreError> {
+        self.open_tables()?.once.look_up(&request).await
+    }
+
+    async fn end_once(&self, ticket: OnceTicket) -> Result<(), StoreError> {
+        self.open_tables()?.once.end(&ticket).await.map(drop)
+    }
+
+    async fn create_links_once(
+        &self,
+        ticket: OnceTicket,
+        new: NewLinks,
+        limit: MonthlyLimit,
+        answer: AnswerOfLinks,
+    ) -> Result<OnceDone<MadeLinks>, StoreError> {
+        let tables = self.open_tables()?;
+        tables.links.make_links_once(&tables.once, ticket, new, limit, answer).await
+    }
+
+    async fn create_key_once(
+        &self,
+        ticket: OnceTicket,
+        key: ApiKey,
+        limit: KeyLimit,
+        answer: AnswerOfKey,
+    ) -> Result<OnceDone<ApiKey>, CreateKeyError> {
+        let tables = self.open_tables()?;
+        tables.once.make_key(&tables.keys, &ticket, &key, limit, &answer).await
+    }
+
+    async fn drop_answers(&self, _: Timestamp) -> Result<bool, StoreError> {
+        // They expire by themselves.
+        Ok(false)
     }
 }
 

@@ -81,7 +81,25 @@ statements! {
     Read last_link_change: "SELECT seq FROM link_changes WHERE life = ? ORDER BY seq DESC LIMIT 1";
     Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";
+    SettlingRead link_quota_once: "SELECT used, once FROM link_quotas WHERE owner = ? AND month = ?";
+    Lwt claim_links_once: "UPDATE link_quotas SET used = ?, claim = ?, once = ? \
+                           WHERE owner = ? AND month = ? AND process = ? IF used = ?";
     Lwt claim_links: "UPDATE link_quotas SET used = ?, claim = ? WHERE owner = ? AND month = ? AND process = ? IF used = ?";
+
+    SettlingRead once: "SELECT fingerprint, claim, begun_at, holder, plan, counted, used, status, answer FROM idempotency \
+                        WHERE owner = ? AND endpoint = ? AND key = ?";
+    Read once_seen: "SELECT fingerprint, claim, begun_at, holder, plan, counted, used, status, answer FROM idempotency \
+                        WHERE owner = ? AND endpoint = ? AND key = ?";
+    Lwt begin_once: "INSERT INTO idempotency (owner, endpoint, key, fingerprint, claim, begun_at, holder) \
+                     VALUES (?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS";
+    Lwt take_over_once: "UPDATE idempotency USING TTL ? SET holder = ? WHERE owner = ? AND endpoint = ? AND key = ? \
+                         IF holder = ? AND answer = null";
+    Lwt plan_once: "UPDATE idempotency USING TTL ? SET plan = ? WHERE owner = ? AND endpoint = ? AND key = ? IF holder = ?";
+    Lwt count_once: "UPDATE idempotency USING TTL ? SET counted = ?, used = ? \
+                     WHERE owner = ? AND endpoint = ? AND key = ? IF claim = ?";
+    Lwt answer_once: "UPDATE idempotency USING TTL ? SET status = ?, answer = ? \
+                      WHERE owner = ? AND endpoint = ? AND key = ? IF holder = ?";
+    Lwt end_once: "DELETE FROM idempotency WHERE owner = ? AND endpoint = ? AND key = ? IF holder = ?";
 
     Read key: "SELECT record FROM keys WHERE id = ?";
     SettlingRead key_settled: "SELECT record FROM keys WHERE id = ?";

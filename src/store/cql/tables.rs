@@ -13,6 +13,7 @@ use super::lease::Leases;
 use super::link_feed::LinkFeed;
 use super::links::CqlLinks;
 use super::names::CqlNames;
+use super::once::CqlOnce;
 use super::session::ScyllaSettings;
 use super::windows::Windows;
 use crate::domain::hit::NodeId;
@@ -23,6 +24,7 @@ pub struct CqlTables {
     pub cluster: Arc<Cluster>,
     pub names: Arc<CqlNames>,
     pub links: Arc<CqlLinks>,
+    pub once: Arc<CqlOnce>,
     pub link_feed: Arc<LinkFeed>,
     pub keys: CqlKeys,
     pub hits: Hits,
@@ -41,6 +43,7 @@ impl CqlTables {
         let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases));
         Ok(Self {
             links: Arc::new(CqlLinks::new(&cluster, &link_feed)),
+            once: Arc::new(CqlOnce::new(&cluster)),
             link_feed,
             keys: CqlKeys::new(&cluster),
             hits: Hits::new(&cluster, &deliveries),

@@ -7,7 +7,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
 use super::database::engine_error;
 use crate::store::StoreError;
-use crate::store::records::{counts, labels, link_names};
+use crate::store::records::{counts, labels, link_names, once};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -52,6 +52,8 @@ keyspaces! {
     /// Key by id; key id by secret hash; what a key sees; what a key has created. The first byte of the row key says
     /// which.
     keys: "keys", small;
+    /// Answers to requests with an `Idempotency-Key`, by the request and by its time. The first byte of the row key says which.
+    idempotency: once::TABLE, small;
     /// Counts by key, month and metric.
     usage: "usage", small;
     /// All hits by link, while they are few.

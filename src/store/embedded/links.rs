@@ -22,7 +22,7 @@ use crate::store::records::link_names::NameState;
 use crate::store::records::row_keys::{self, LINK_EXPIRIES};
 use crate::store::records::{corrupt, links as records};
 use crate::store::transfer::Metric;
-use crate::store::{CreateLinkError, ExpiredLink, StoreError, UpdateLinkError};
+use crate::store::{CreateLinkError, ExpiredLink, MadeLinks, NewLinks, StoreError, UpdateLinkError};
 
 /// Links, which are counted in their owner's month when they are created.
 pub struct LinkTable {
@@ -61,16 +61,68 @@ impl LinkTable {
         {
             return Ok(Err(CreateLinkError::QuotaExceeded { limit, current }));
         }
-        let Some((id, revision)) = self.settle(transaction, link)? else {
+        if self.place(transaction, link)?.is_none() {
             return Ok(Err(CreateLinkError::NameTaken));
-        };
+        }
+        self.usage.set(transaction, link.owner, month, Metric::LinksCreated, current + 1)?;
+        Ok(Ok(current + 1))
+    }
+
+    /// Creates links in order. One that is refused changes nothing.
+    pub fn create_all(
+        &self,
+        transaction: &mut Transaction<'_>,
+        new: &NewLinks,
+        limit: MonthlyLimit,
+    ) -> Result<MadeLinks, StoreError> {
+        let Some(first) = new.links.first() else { return Ok(MadeLinks::default()) };
+        let (owner, month) = (first.owner, first.created_at.month());
+        let before = self.usage.used(transaction, owner, month, Metric::LinksCreated)?;
+        let mut made = MadeLinks { links: Vec::with_capacity(new.links.len()), used: before };
+        for (place, link) in new.links.iter().enumerate() {
+            if let Some(limit) = limit
+                && made.used >= limit
+            {
+                made.links.push(Err(CreateLinkError::QuotaExceeded { limit, current: made.used }));
+                continue;
+            }
+            let id = self.place_with_spare(transaction, link, new.spare_ids_of(place))?;
+            made.used += u64::from(id.is_some());
+            made.links.push(id.ok_or(CreateLinkError::NameTaken));
+        }
+        if made.used > before {
+            self.usage.set(transaction, owner, month, Metric::LinksCreated, made.used)?;
+        }
+        Ok(made)
+    }
+
+    /// As [`place`](Self::place), with one of `spare_ids` if the generated id was used before.
+    fn place_with_spare(
+        &self,
+        transaction: &mut Transaction<'_>,
+        link: &Link,
+        spare_ids: &[ShortId],
+    ) -> Result<Option<ShortId>, StoreError> {
+        if self.is_free(transaction, link.id)? {
+            return self.place(transaction, link);
+        }
+        for id in spare_ids {
+            if self.is_free(transaction, *id)? {
+                return self.place(transaction, &Link { id: *id, ..link.clone() });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a new link if its name and its id are free. Returns the id that it has then.
+    fn place(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<Option<ShortId>, StoreError> {
+        let Some((id, revision)) = self.settle(transaction, link)? else { return Ok(None) };
         if (id, revision) == (link.id, link.revision) {
             self.insert(transaction, link)?;
         } else {
             self.insert(transaction, &Link { id, revision, ..link.clone() })?;
         }
-        self.usage.set(transaction, link.owner, month, Metric::LinksCreated, current + 1)?;
-        Ok(Ok(current + 1))
+        Ok(Some(id))
     }
 
     /// The id and the first revision of a new link; `None` if its name or its generated id is taken.

@@ -30,6 +30,7 @@ mod links;
 mod look_ups;
 mod lull;
 mod names;
+mod once;
 mod overflow;
 mod readers;
 mod tables;
@@ -51,17 +52,20 @@ use self::engine::Gone;
 pub use self::engine::Opened;
 use self::known_links::KnownLinks;
 use self::look_ups::{LinkKey, LookUps};
+use self::once::OnceUnderWay;
 use self::readers::Readers;
 use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
 use self::writer::Writer;
+use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink,
-    ExtendKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement,
-    SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
+    ExtendKeyError, KeyStore, Lifecycle, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage,
+    SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
@@ -80,6 +84,7 @@ pub struct EmbeddedStore {
     look_ups: LookUps,
     readers: Readers,
     known_links: Arc<KnownLinks>,
+    once_under_way: Arc<OnceUnderWay>,
 }
 
 struct OpenStore {
@@ -110,7 +115,13 @@ impl EmbeddedStore {
         let readers = Readers::start().map_err(no_thread)?;
         let writer = Writer::start(Arc::clone(&tables)).map_err(no_thread)?;
         let look_ups = LookUps::new(readers.look_ups().clone());
-        Ok(Self { open: Mutex::new(Some(OpenStore { tables, writer, gone })), look_ups, readers, known_links })
+        Ok(Self {
+            open: Mutex::new(Some(OpenStore { tables, writer, gone })),
+            look_ups,
+            readers,
+            known_links,
+            once_under_way: Arc::default(),
+        })
     }
 
     /// The files beside the store's directory.
@@ -190,6 +201,10 @@ impl LinkStore for EmbeddedStore {
         self.write(move |tables, transaction| tables.links.create(transaction, &link, limit)).await?
     }
 
+    async fn create_links(&self, new: NewLinks, limit: MonthlyLimit) -> Result<MadeLinks, StoreError> {
+        self.put(move |tables, transaction| tables.links.create_all(transaction, &new, limit)).await
+    }
+
     async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
         self.put(move |tables, transaction| tables.links.keep_name_for(transaction, &name, to)).await
     }
@@ -236,6 +251,70 @@ impl LinkStore for EmbeddedStore {
 
     fn peek(&self, name: &LinkName) -> Option<Destination> {
         self.known_links.get(name)
+    }
+}
+
+#[async_trait]
+impl OnceStore for EmbeddedStore {
+    async fn begin_once(&self, request: OnceRequest) -> Result<OnceState, StoreError> {
+        let guard = match self.once_under_way.begin(&request) {
+            Ok(guard) => guard,
+            Err(state) => return Ok(state),
+        };
+        let asked = request.clone();
+        let state = self.read(move |tables, snapshot| tables.once.state(snapshot, &asked)).await?;
+        Ok(state.unwrap_or_else(|| OnceState::Begun(guard.into_ticket(request))))
+    }
+
+    async fn look_up_once(&self, request: OnceRequest) -> Result<Option<OnceState>, StoreError> {
+        match self.once_under_way.look_up(&request) {
+            Some(state) => Ok(Some(state)),
+            None => self.read(move |tables, snapshot| tables.once.state(snapshot, &request)).await,
+        }
+    }
+
+    async fn end_once(&self, ticket: OnceTicket) -> Result<(), StoreError> {
+        // Nothing is written before it is done.
+        drop(ticket);
+        Ok(())
+    }
+
+    async fn create_links_once(
+        &self,
+        ticket: OnceTicket,
+        new: NewLinks,
+        limit: MonthlyLimit,
+        answer: AnswerOfLinks,
+    ) -> Result<OnceDone<MadeLinks>, StoreError> {
+        self.put(move |tables, transaction| {
+            let made = tables.links.create_all(transaction, &new, limit)?;
+            if made.links.iter().any(Result::is_ok) {
+                tables.once.put(transaction, &ticket, answer(&made))?;
+            }
+            Ok(OnceDone::Done(made))
+        })
+        .await
+    }
+
+    async fn create_key_once(
+        &self,
+        ticket: OnceTicket,
+        key: ApiKey,
+        limit: KeyLimit,
+        answer: AnswerOfKey,
+    ) -> Result<OnceDone<ApiKey>, CreateKeyError> {
+        self.write(move |tables, transaction| {
+            let created = tables.children.create_key(transaction, &key, limit)?;
+            if created.is_ok() {
+                tables.once.put(transaction, &ticket, answer(&key))?;
+            }
+            Ok(created.map(|()| OnceDone::Done(key.clone())))
+        })
+        .await?
+    }
+
+    async fn drop_answers(&self, before: Timestamp) -> Result<bool, StoreError> {
+        self.put(move |tables, transaction| tables.once.remove(transaction, before)).await
     }
 }
 

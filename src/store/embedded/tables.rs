@@ -14,6 +14,7 @@ use super::keys::KeyTable;
 use super::link_remains::LinkRemains;
 use super::links::LinkTable;
 use super::names::NameTable;
+use super::once::OnceTable;
 use super::usage::UsageTable;
 
 /// The tables, a field each, and the engine that has their rows.
@@ -21,6 +22,7 @@ pub struct EmbeddedTables {
     pub names: NameTable,
     pub links: LinkTable,
     pub link_remains: LinkRemains,
+    pub once: OnceTable,
     pub usage: UsageTable,
     pub keys: KeyTable,
     pub children: ChildTable,
@@ -42,6 +44,7 @@ impl EmbeddedTables {
             names: NameTable::new(&engine),
             links: LinkTable::new(&engine, &usage),
             link_remains: LinkRemains::new(&engine),
+            once: OnceTable::new(&engine),
             children: ChildTable::new(&engine, &keys),
             key_uses: KeyUseTable::new(&engine),
             hits: HitTable::new(&engine, &counts, &usage, &deliveries),

@@ -23,6 +23,7 @@ pub mod keys;
 pub mod labels;
 pub mod link_names;
 pub mod links;
+pub mod once;
 pub mod row_keys;
 
 use std::fmt::Display;

@@ -32,6 +32,10 @@ pub const LINK_EXPIRIES: &[u8] = b"e";
 pub const LINK_DELETIONS: &[u8] = b"d";
 pub const REPLACEMENTS: &[u8] = b"r";
 const REVISION_TIMES: &[u8] = b"v";
+/// Prefixes of `idempotency`: parts of answers by the hash of their request, and the hashes by the time when the request
+/// began.
+const ONCE_PARTS: &[u8] = b"a";
+const ONCE_TIMES: &[u8] = b"t";
 /// Bytes of the row key of a view before the key that is seen.
 pub const KEY_VIEW_PREFIX: usize = 17;
 
@@ -114,6 +118,33 @@ pub fn link_at_of(row_key: &[u8]) -> Result<(Timestamp, ShortId, &[u8]), StoreEr
     let (at, rest) = row_key.get(1..).and_then(<[u8]>::split_first_chunk).ok_or_else(invalid)?;
     let (link, rest) = rest.split_at_checked(ShortId::LENGTH).ok_or_else(invalid)?;
     Ok((Timestamp(u64::from_be_bytes(*at)), short_id(link)?, rest))
+}
+
+/// A row of `idempotency` with a part of an answer.
+pub fn once_part(hash: [u8; 32], number: u16) -> Vec<u8> {
+    [ONCE_PARTS, &hash, &number.to_be_bytes()].concat()
+}
+
+/// All parts of an answer.
+pub fn once_parts(hash: [u8; 32]) -> RangeInclusive<Vec<u8>> {
+    once_part(hash, 0)..=once_part(hash, u16::MAX)
+}
+
+/// The row of `idempotency` that says when a request began.
+pub fn once_time(at: Timestamp, hash: [u8; 32]) -> Vec<u8> {
+    [ONCE_TIMES, &at.0.to_be_bytes(), &hash].concat()
+}
+
+/// All requests that began before a time.
+pub fn once_times_before(before: Timestamp) -> Range<Vec<u8>> {
+    once_time(Timestamp(0), [0; 32])..once_time(before, [0; 32])
+}
+
+/// The time and the hash in such a row key.
+pub fn once_time_of(row_key: &[u8]) -> Result<(Timestamp, [u8; 32]), StoreError> {
+    let invalid = || corrupt("idempotency", &"not a time and a hash");
+    let (at, hash) = row_key.get(1..).and_then(<[u8]>::split_first_chunk).ok_or_else(invalid)?;
+    Ok((Timestamp(u64::from_be_bytes(*at)), hash.try_into().map_err(|_| invalid())?))
 }
 
 /// The row of `link_revisions` with an earlier revision of a link.

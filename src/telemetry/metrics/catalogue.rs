@@ -73,6 +73,12 @@ metrics! {
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
         "Requests and deliveries refused because a quota is used up: links and webhook_deliveries of the month, and live keys."
 
+    BULK_CREATIONS: Counter "signpost_bulk_creations_total" ["links"]
+        "Requests to POST /shorten/bulk with a valid body, by how many links they have: up to 10, 50, 200 or 500."
+    BULK_LINKS: Counter "signpost_bulk_links_total" ["outcome"]
+        "Links of POST /shorten/bulk by outcome: created, refused (4xx), failed (5xx)."
+    IDEMPOTENT_REQUESTS: Counter "signpost_idempotent_requests_total" ["outcome"]
+        "Requests with an Idempotency-Key by outcome: done, replayed (answered as before), in_progress (409), reused (422: the key is another request's). Those that are refused for another reason are not counted."
     LINK_CHANGES: Counter "signpost_link_changes_total" ["outcome"]
         "Requests with PATCH, PUT or DELETE of links and to block and unblock them, by outcome: created, changed, unchanged (the link was as requested), deleted, conflict (412), refused (other 4xx after the rate limit), failed (5xx)."
 

@@ -1,12 +1,14 @@
 mod analytics;
 mod authentication;
 mod blocked_hosts;
+mod bulk;
 mod child_keys;
 mod connections;
 mod edge;
 mod fast_path;
 mod fast_path_return;
 mod health;
+mod idempotency;
 mod key_changes;
 mod keys;
 mod link_changes;

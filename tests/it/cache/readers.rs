@@ -12,7 +12,9 @@ use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use signpost::domain::quota::MonthlyLimit;
-use signpost::store::{CreateLinkError, ExpiredLink, LinkChange, LinkStore, StoreError, UpdateLinkError};
+use signpost::store::{
+    CreateLinkError, ExpiredLink, LinkChange, LinkStore, MadeLinks, NewLinks, StoreError, UpdateLinkError,
+};
 
 use super::{link, settings};
 
@@ -52,6 +54,10 @@ impl LinkStore for OneLink {
 
     async fn create_link(&self, _: Link, _: MonthlyLimit) -> Result<u64, CreateLinkError> {
         Err(CreateLinkError::NameTaken)
+    }
+
+    async fn create_links(&self, new: NewLinks, _: MonthlyLimit) -> Result<MadeLinks, StoreError> {
+        Ok(MadeLinks::refused(new.links.len(), 0, 0))
     }
 
     async fn keep_name_for(&self, _: LinkName, _: KeyId) -> Result<Option<KeyId>, StoreError> {

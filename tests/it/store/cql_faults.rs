@@ -6,7 +6,9 @@
 //! to what it would have come to without the fault. That is looked up through another store, which nothing disturbs.
 
 mod child_keys;
+mod link_batches;
 mod links;
+mod once;
 mod replays;
 mod run;
 mod wire;
@@ -30,10 +32,12 @@ use self::child_keys::{
     create_child, create_child_in_the_place_of_an_expired_one, create_child_past_the_quota, extend_child,
     stop_key_creation,
 };
+use self::link_batches::{create_links, create_links_with_slugs};
 use self::links::{
     create_link_with_own_id, create_link_with_slug, create_link_with_slug_past_the_quota, delete_link, update_link,
     update_link_that_another_follows,
 };
+use self::once::{create_key_once, create_link_once, create_link_with_slug_once, create_some_links_once};
 use self::replays::replay_deliveries;
 use self::run::{LATE, Run, with_every_fault};
 use super::samples::{
@@ -65,6 +69,12 @@ under_every_fault! {
     a_link_gets_its_name_or_is_not_made: create_link_with_slug;
     a_link_gets_its_name_as_its_id_or_is_not_made: create_link_with_own_id;
     a_link_with_a_name_past_the_quota_leaves_the_name_free: create_link_with_slug_past_the_quota;
+    links_made_together_are_made_in_order_and_counted: create_links;
+    links_made_together_get_their_names_or_are_not_made: create_links_with_slugs;
+    a_link_of_a_repeated_request_is_made_and_counted_once: create_link_once;
+    a_link_with_a_name_of_a_repeated_request_is_made_and_counted_once: create_link_with_slug_once;
+    links_of_a_repeated_request_are_made_and_counted_once: create_some_links_once;
+    a_key_of_a_repeated_request_is_made_once: create_key_once;
     a_link_is_changed_once: update_link;
     a_change_that_another_follows_is_no_conflict: update_link_that_another_follows;
     a_link_is_deleted_and_its_name_kept: delete_link;

@@ -11,7 +11,7 @@ pub const TARGET: &str = "https://example.com/";
 
 /// A server whose clock stands, and on which keys may send any number of requests about links.
 pub fn changing() -> ServerBuilder {
-    ["SHORTEN", "LINK", "LINK_CHANGES", "API_KEYS", "USAGE", "ANALYTICS", "SUMMARY", "STATUS"]
+    ["SHORTEN", "BULK", "LINK", "LINK_CHANGES", "API_KEYS", "USAGE", "ANALYTICS", "SUMMARY", "STATUS"]
         .iter()
         .fold(Server::builder().clock(standing()), |server, limit| {
             server.set(&format!("SIGNPOST_TIERS__FREE__{limit}_PER_MINUTE"), "0")

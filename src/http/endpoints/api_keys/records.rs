@@ -49,17 +49,33 @@ pub struct KeyRecord {
 /// An API key with its secrets, which are shown only once; so it has no `Debug`.
 #[derive(Serialize, ToSchema)]
 pub struct IssuedKeyRecord {
-    /// The key: `sp_` and 43 letters and digits. Shown only once; only its hash is stored.
+    /// The key: `sp_` and 43 letters and digits. Shown only once; only its hash is stored. `null` in an answer to a repeated
+    /// request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^sp_[0-9A-Za-z]{43}$", nullable = false)]
+    #[schema(pattern = "^sp_[0-9A-Za-z]{43}$")]
     pub key: Option<String>,
     /// Signs the webhook requests of all links that the key creates: `whsec_` and the base64 of 32 bytes. Shown only
-    /// once.
+    /// once; `null` in an answer to a repeated request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^whsec_[0-9A-Za-z+/]{43}=$", nullable = false)]
+    #[schema(pattern = "^whsec_[0-9A-Za-z+/]{43}=$")]
     pub webhook_secret: Option<String>,
     #[serde(flatten)]
     pub record: KeyRecord,
+}
+
+/// An API key as a repeated request is answered with it: without its secrets, which are not stored.
+#[derive(Serialize)]
+pub struct ReplayedKeyRecord {
+    key: (),
+    webhook_secret: (),
+    #[serde(flatten)]
+    record: KeyRecord,
+}
+
+impl ReplayedKeyRecord {
+    pub fn of(key: &ApiKey) -> Self {
+        Self { key: (), webhook_secret: (), record: KeyRecord::of(key, None) }
+    }
 }
 
 /// A page of API keys, newest first.

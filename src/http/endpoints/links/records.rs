@@ -19,7 +19,7 @@ use crate::http::problem::Problem;
 use crate::http::times;
 
 /// A short link.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Shortlink {
     /// Name of the link, as in paths: its slug, or a generated id of 7 letters and digits.
     #[schema(pattern = "^[0-9A-Za-z_]([0-9A-Za-z_-]{0,62}[0-9A-Za-z_])?$")]

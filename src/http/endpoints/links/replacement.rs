@@ -138,7 +138,7 @@ async fn answer(api: &Api, caller: &Caller, request: &HttpRequest, path: &str, p
             if let Ok(location) = HeaderValue::try_from(location) {
                 response.headers_mut().insert(LOCATION, location);
             }
-            add_usage(&mut response, caller, &created);
+            add_usage(&mut response, caller, created.links_created, created.limit);
             Ok((LinkChangeOutcome::Created, response))
         }
         Err(ChangeError::Create(error)) => Err(creation_refused(api, error)),

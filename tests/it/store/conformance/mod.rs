@@ -7,9 +7,11 @@ pub mod deliveries;
 pub mod delivery_lists;
 pub mod hits;
 pub mod keys;
+pub mod link_batches;
 pub mod link_changes;
 pub mod link_names;
 pub mod links;
+pub mod once;
 pub mod replays;
 pub mod survival;
 pub mod windows;
@@ -67,6 +69,13 @@ macro_rules! every_promise {
             link_names::a_kept_name_may_be_given_to_another_key
             link_names::of_creations_of_a_kept_name_at_once_one_wins
             link_names::a_creation_refused_by_the_quota_takes_no_name
+            link_batches::links_made_together_are_read_back_as_they_were_created
+            link_batches::links_made_together_take_the_quota_in_order
+            link_batches::of_two_links_with_one_slug_made_together_the_first_has_it
+            link_batches::a_link_made_together_with_others_gets_a_spare_id_in_the_place_of_a_taken_one
+            link_batches::the_kept_name_of_a_deleted_link_can_be_made_together_with_others
+            link_batches::calls_and_creations_at_once_make_as_many_links_as_the_limit_says
+            link_batches::of_calls_with_the_same_slugs_at_once_each_name_is_made_once
             link_changes::a_change_of_all_that_can_change_is_read_back
             link_changes::a_change_is_seen_at_once
             link_changes::a_change_of_another_revision_is_refused
@@ -118,6 +127,11 @@ macro_rules! every_promise {
             delivery_lists::a_list_begins_at_the_day_asked_for
             delivery_lists::summaries_add_up_the_days_of_each_url
             delivery_lists::what_is_dropped_leaves_nothing_behind
+            once::links_are_made_once_and_the_answer_is_kept
+            once::what_makes_nothing_leaves_the_key_free
+            once::of_many_attempts_at_once_one_is_done
+            once::a_key_is_made_once_and_the_answer_is_kept
+            once::answers_are_removed_when_they_are_old
             replays::a_replay_after_a_third_failure_is_due_at_once_and_has_all_attempts_anew
             replays::outcomes_and_claims_of_an_earlier_round_change_nothing
             replays::what_the_quota_has_refused_counts_for_the_first_time

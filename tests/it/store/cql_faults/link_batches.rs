@@ -1,0 +1,96 @@
+//! Links that are made together: each is made and counted, or neither.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use signpost::domain::link::{Link, ShortId};
+use signpost::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
+
+use super::run::Run;
+use crate::store::samples::{key_id, link, link_named, name, noon, short_id};
+use crate::support::{SOON, eventually};
+
+fn together(links: Vec<Link>) -> NewLinks {
+    NewLinks { links, spare_ids: Vec::new() }
+}
+
+/// Three links, of which the quota allows two. As the service does, a client that is told that it failed asks again, which
+/// is for other ids.
+pub async fn create_links(run: &Run) {
+    let owner = key_id(run.n);
+    let ids = |part: u32| [1, 2, 3].map(|n| run.n + 10_000 * (3 * part + n));
+    let links = |part: u32| ids(part).map(|n| link(n, owner)).to_vec();
+    if let Some(made) = run.answered(run.disturbed(run.store.create_links(together(links(0)), Some(2))).await) {
+        is_made_in_order(run, &made, &links(0));
+    }
+    let mut asked: Vec<ShortId> = ids(0).map(short_id).to_vec();
+    let mut parts = 1..;
+    let last = eventually("other links, or the end of the quota", SOON, async || {
+        let part = parts.next().unwrap();
+        asked.extend(ids(part).map(short_id));
+        run.answered(run.store.create_links(together(links(part)), Some(2)).await)
+    })
+    .await;
+    assert_eq!(last.used, 2, "{}", run.name());
+    // What nobody waited for is brought to an end a moment later.
+    eventually(&format!("all links are counted and no other: {}", run.name()), SOON, async || {
+        let found = join_all(asked.iter().map(|id| run.clean.link((*id).into()))).await;
+        let there = found.into_iter().filter(|found| found.as_ref().unwrap().is_some()).count() as u64;
+        let used = run.links_created(owner).await;
+        assert!(used <= 2 && there >= used, "{there} of {used}: {}", run.name());
+        (used == there).then_some(())
+    })
+    .await;
+}
+
+/// Two are made, and the third is refused by the quota.
+fn is_made_in_order(run: &Run, made: &MadeLinks, links: &[Link]) {
+    let told: Vec<_> = made.links.iter().map(|link| link.as_ref().ok().copied()).collect();
+    assert_eq!(told, [Some(links[0].id), Some(links[1].id), None], "{}", run.name());
+    let refused = &made.links[2];
+    assert!(
+        matches!(refused, Err(CreateLinkError::QuotaExceeded { limit: 2, current: 2 })),
+        "{refused:?}: {}",
+        run.name()
+    );
+    assert_eq!(made.used, 2, "{}", run.name());
+}
+
+/// A slug, and one of the form of an id, which is the id: whatever has become of the call, the names can be had.
+pub async fn create_links_with_slugs(run: &Run) {
+    let owner = key_id(run.n);
+    let slugs = [format!("slug-{}", run.n), format!("S{:06}", run.n)];
+    let links = |part: u32| -> Vec<Link> {
+        // Time goes on faster than here: a creation that took a name and was never heard of again is given up then.
+        let created_at = noon().plus(Duration::from_secs(10) * part);
+        let numbers = (0..).map(|n| run.n + 10_000 * (2 * part + n));
+        let named = numbers.zip(&slugs).map(|(n, slug)| link_named(n, owner, slug));
+        named.map(|link| Link { created_at, updated_at: created_at, ..link }).collect()
+    };
+    let created = run.disturbed(run.store.create_links(together(links(0)), Some(1_000))).await;
+    let refusals = |made: &MadeLinks| {
+        for refused in made.links.iter().filter_map(|link| link.as_ref().err()) {
+            let is_right =
+                matches!(refused, CreateLinkError::NameTaken | CreateLinkError::Store(StoreError::Unavailable(_)));
+            assert!(is_right, "{refused}: {}", run.name());
+        }
+    };
+    if let Some(made) = run.answered(created) {
+        refusals(&made);
+        for (link, slug) in made.links.iter().zip(&slugs) {
+            let found = run.clean.link(name(slug)).await.unwrap();
+            assert!(link.is_err() || found.is_some(), "{slug} is made: {}", run.name());
+        }
+    }
+    let mut parts = 1..;
+    let found = eventually(&format!("links have the names: {}", run.name()), SOON, async || {
+        if let Some(made) = run.answered(run.store.create_links(together(links(parts.next().unwrap())), None).await) {
+            refusals(&made);
+        }
+        let found = join_all(slugs.iter().map(|slug| run.clean.link(name(slug)))).await;
+        found.into_iter().map(Result::unwrap).collect::<Option<Vec<Link>>>()
+    })
+    .await;
+    assert!(found.iter().all(|link| link.owner == owner), "{}", run.name());
+    assert!(run.links_created(owner).await >= 2, "{}", run.name());
+}

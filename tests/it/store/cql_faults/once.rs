@@ -1,0 +1,99 @@
+//! Requests that are done once, whatever becomes of an attempt: the next ones find out, and make it whole.
+
+use std::sync::Arc;
+
+use signpost::domain::idempotency::KeptAnswer;
+use signpost::domain::key::ApiKey;
+use signpost::store::once::{AnswerOfKey, OnceDone, OnceState};
+use signpost::store::{CreateKeyError, Store, StoreError};
+
+use super::run::Run;
+use crate::store::conformance::once::{answer, links, request};
+use crate::store::samples::{key, key_id, link, name};
+use crate::support::{SOON, eventually};
+
+/// One attempt; `None` if it has no answer.
+async fn attempt(run: &Run, store: &Arc<dyn Store>, slugs: &[Option<&str>], limit: u64) -> Option<KeptAnswer> {
+    let ticket = match run.answered(store.begin_once(request(run.n, "once", "x")).await)? {
+        OnceState::Begun(ticket) => ticket,
+        OnceState::Answered(answer) => return Some(answer),
+        OnceState::UnderWay => return None,
+        OnceState::OtherRequest => panic!("it is the same: {}", run.name()),
+    };
+    let new = links(&ticket, run.n, slugs);
+    match run.answered(store.create_links_once(ticket, new, Some(limit), answer()).await)? {
+        OnceDone::Done(made) => Some(answer()(&made)),
+        OnceDone::Answered(answer) => Some(answer),
+        OnceDone::UnderWay => None,
+    }
+}
+
+/// The first attempt meets the fault; others follow until there is an answer.
+async fn answer_at_last(run: &Run, slugs: &[Option<&str>], limit: u64) -> KeptAnswer {
+    let first = run.disturbed(attempt(run, &run.store, slugs, limit)).await;
+    let last = eventually(&format!("an answer: {}", run.name()), SOON * 2, async || {
+        attempt(run, &run.clean, slugs, limit).await
+    })
+    .await;
+    assert!(first.is_none_or(|first| first == last), "two answers: {}", run.name());
+    last
+}
+
+async fn are_there(run: &Run, answer: &KeptAnswer, slugs: &[Option<&str>], count: u64) {
+    assert_eq!(run.links_created(key_id(run.n)).await, count, "{}: {}", answer.body, run.name());
+    for (id, slug) in answer.body.split(' ').zip(slugs).take(usize::try_from(count).unwrap()) {
+        let found = run.clean.link(name(slug.unwrap_or(id))).await.unwrap();
+        assert_eq!(found.map(|link| link.id.to_string()).as_deref(), Some(id), "{}", run.name());
+    }
+}
+
+pub async fn create_link_once(run: &Run) {
+    let answer = answer_at_last(run, &[None], 50).await;
+    are_there(run, &answer, &[None], 1).await;
+}
+
+pub async fn create_link_with_slug_once(run: &Run) {
+    let slug = format!("slug-{}", run.n);
+    let answer = answer_at_last(run, &[Some(&slug)], 50).await;
+    are_there(run, &answer, &[Some(&slug)], 1).await;
+}
+
+/// The quota ends in the middle.
+pub async fn create_some_links_once(run: &Run) {
+    run.clean.create_link(link(1_000_000 + run.n, key_id(run.n)), None).await.unwrap();
+    let own = format!("S{:06}", run.n);
+    let slugs = [None, Some(own.as_str()), None];
+    let answer = answer_at_last(run, &slugs, 3).await;
+    assert!(answer.body.ends_with(" -"), "{}: {}", answer.body, run.name());
+    assert_eq!(run.links_created(key_id(run.n)).await, 3, "{}: {}", answer.body, run.name());
+    for (id, slug) in answer.body.split(' ').zip(slugs).take(2) {
+        let found = run.clean.link(name(slug.unwrap_or(id))).await.unwrap();
+        assert_eq!(found.map(|link| link.id.to_string()).as_deref(), Some(id), "{}", run.name());
+    }
+}
+
+pub async fn create_key_once(run: &Run) {
+    let maker = key(1_000_000 + run.n, &[]);
+    run.clean.create_key(maker.clone(), None).await.unwrap();
+    let told: AnswerOfKey = Arc::new(|key: &ApiKey| KeptAnswer { status: 201, body: key.id.to_string() });
+    let attempt = async |store: &Arc<dyn Store>| {
+        let ticket = match run.answered(store.begin_once(request(run.n, "once", "x")).await)? {
+            OnceState::Begun(ticket) => ticket,
+            OnceState::Answered(answer) => return Some(answer),
+            OnceState::UnderWay => return None,
+            OnceState::OtherRequest => panic!("it is the same: {}", run.name()),
+        };
+        // The same id at each attempt, as the service derives it from the ticket.
+        let child = key(run.n, &[maker.id]);
+        match store.create_key_once(ticket, child, Some(1), told.clone()).await {
+            Ok(OnceDone::Done(there)) => Some(told(&there)),
+            Ok(OnceDone::Answered(answer)) => Some(answer),
+            Ok(OnceDone::UnderWay) | Err(CreateKeyError::Store(StoreError::Unavailable(_))) => None,
+            Err(error) => panic!("{error}: {}", run.name()),
+        }
+    };
+    let first = run.disturbed(attempt(&run.store)).await;
+    let last = eventually(&format!("an answer: {}", run.name()), SOON * 2, async || attempt(&run.clean).await).await;
+    assert!(first.is_none_or(|first| first == last), "two answers: {}", run.name());
+    assert!(run.clean.key(key_id(run.n)).await.unwrap().is_some(), "{}", run.name());
+}
