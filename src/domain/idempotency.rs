@@ -130,7 +130,9 @@ impl OnceSeed {
 
 fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
-    parts.iter().for_each(|part| context.update(part));
+    for part in parts {
+        context.update(part);
+    }
     let mut hash = [0; 32];
     hash.copy_from_slice(context.finish().as_ref());
     hash

@@ -92,7 +92,7 @@ impl WebhookActions {
         let earliest = replay.due_times().next().map_or(replay.at, |(_, due_at)| due_at);
         let (deliveries, wake) = (Arc::clone(&self.deliveries), self.wake.clone());
         // The dispatcher does not find what is queued unless it is told of it.
-        let replaying = ToTheEnd::new(async move {
+        let replaying = ToTheEnd::new(|_| async move {
             let queued = deliveries.replay_deliveries(replay).await;
             wake.wake(earliest);
             queued

@@ -140,7 +140,7 @@ async fn create_once(
     };
     let respond: RespondToKey = Arc::new(|key| idempotency::kept(StatusCode::CREATED, &ReplayedKeyRecord::of(key)));
     let (service, caller) = (api.clone(), Arc::clone(&caller.key));
-    let created = ToTheEnd::new(async move { service.keys.create_once(&caller, once, new, respond).await }).await;
+    let created = ToTheEnd::new(|_| async move { service.keys.create_once(&caller, once, new, respond).await }).await;
     let created = created.inspect_err(|error| count_refusal(api, error))?;
     Ok(match idempotency::done(api, created)? {
         Ok(key) => HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)),

@@ -60,7 +60,7 @@ impl LinkService {
             return Ok(CreatedLinks { links: Vec::new(), links_created: known_created, limit });
         }
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        ToTheEnd::new(async move { service.create_some(&caller, &new).await }).await
+        ToTheEnd::new(|_| async move { service.create_some(&caller, &new).await }).await
     }
 
     async fn create_some(&self, caller: &ApiKey, new: &[NewLink]) -> Result<CreatedLinks, CreateError> {

@@ -27,7 +27,7 @@ impl LinkService {
         respond: RespondToLinks,
     ) -> Result<Once<CreatedLinks>, CreateError> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        ToTheEnd::new(async move {
+        ToTheEnd::new(|_| async move {
             match service.once.begin_once(request).await? {
                 OnceState::Begun(ticket) => service.create_begun(&caller, ticket, &new, respond).await,
                 OnceState::Answered(answer) => Ok(Once::Answered(answer)),

@@ -159,8 +159,8 @@ impl Deliveries {
             let ids = rows.iter().map(|(id,)| parse(id)).collect::<Result<Vec<_>, _>>()?;
             let states = self.read_states(ids.clone()).await?;
             // A row without a state counts as pending: it is left alone.
-            let status = states.into_iter().map(|state| state.map_or(DeliveryStatus::Pending, |state| state.status));
-            return Ok(ids.into_iter().zip(status).collect());
+            let found = states.into_iter().map(|state| state.map_or(DeliveryStatus::Pending, |state| state.status));
+            return Ok(ids.into_iter().zip(found).collect());
         }
         let rows: Vec<(Vec<u8>, Option<String>)> = cql.read(&statements.deliveries_back, values).await?;
         let status = rows.iter().map(|(id, state)| {

@@ -76,7 +76,9 @@ impl CqlLinks {
             let made = store.make_all(new, limit, &is_awaited).await;
             if !is_awaited.load(Ordering::Acquire) {
                 // Its caller may have looked the names up meanwhile.
-                names.into_iter().for_each(|(name, id)| store.feed.report_here(name, id));
+                for (name, id) in names {
+                    store.feed.report_here(name, id);
+                }
             }
             made
         })
@@ -100,7 +102,7 @@ impl CqlLinks {
             Ok(place) => place,
             Err(current) => return Ok(MadeLinks::refused(new.links.len(), limit.unwrap_or(current), current)),
         };
-        let room = limit.map(|limit| limit.saturating_sub(self.quotas.last_seen(&quota)));
+        let room = limit.map(|limit| limit.saturating_sub(quota.last_seen()));
         let inserted = self.insert_all(&new, room, None).await;
         let (begun, count) = (inserted.len(), inserted.iter().filter(|link| link.is_ok()).count() as u64);
         if count == 0 {

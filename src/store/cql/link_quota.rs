@@ -79,6 +79,11 @@ impl Drop for CreationPlace {
 }
 
 impl LinkQuota {
+    /// The count when this process last saw it.
+    pub fn last_seen(&self) -> u64 {
+        self.known().used.unwrap_or(0)
+    }
+
     fn known(&self) -> MutexGuard<'_, KnownUse> {
         // Nothing panics while this lock is held.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,11 +147,6 @@ impl LinkQuotas {
                 quota.saw(used);
             }
         }
-    }
-
-    /// The count when this process last saw it.
-    pub fn last_seen(&self, quota: &LinkQuota) -> u64 {
-        quota.known().used.unwrap_or(0)
     }
 
     pub async fn used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {

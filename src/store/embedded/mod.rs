@@ -259,7 +259,7 @@ impl OnceStore for EmbeddedStore {
     async fn begin_once(&self, request: OnceRequest) -> Result<OnceState, StoreError> {
         let guard = match self.once_under_way.begin(&request) {
             Ok(guard) => guard,
-            Err(state) => return Ok(state),
+            Err(state) => return Ok(*state),
         };
         let asked = request.clone();
         let state = self.read(move |tables, snapshot| tables.once.state(snapshot, &asked)).await?;

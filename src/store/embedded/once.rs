@@ -35,11 +35,11 @@ impl OnceUnderWay {
 
     /// Registers a request, or returns how it stands. Before the answers are looked up: whoever has registered it before has
     /// written its answer when it is not registered any more.
-    pub fn begin(self: &Arc<Self>, request: &OnceRequest) -> Result<OnceGuard, OnceState> {
+    pub fn begin(self: &Arc<Self>, request: &OnceRequest) -> Result<OnceGuard, Box<OnceState>> {
         let hash = request.id.hash();
         match self.requests().entry(hash) {
-            Entry::Occupied(other) if *other.get() == request.fingerprint => Err(OnceState::UnderWay),
-            Entry::Occupied(_) => Err(OnceState::OtherRequest),
+            Entry::Occupied(other) if *other.get() == request.fingerprint => Err(Box::new(OnceState::UnderWay)),
+            Entry::Occupied(_) => Err(Box::new(OnceState::OtherRequest)),
             Entry::Vacant(place) => {
                 place.insert(request.fingerprint);
                 Ok(OnceGuard { hash, fingerprint: request.fingerprint, under_way: Arc::clone(self) })

@@ -300,7 +300,7 @@ async fn ten_times_as_many_links_a_second_are_made_together() {
     // Other tests may have the machine in between.
     for _ in 0..5 {
         let [alone, together] = speeds(&root).await;
-        println!("links a second: {alone:.0} alone, {together:.0} together");
+        eprintln!("links a second: {alone:.0} alone, {together:.0} together");
         if together >= 10.0 * alone {
             return;
         }

@@ -120,12 +120,12 @@ async fn what_is_replayed_is_chosen_by_status_url_and_hit() {
         assert_eq!(replay(&root, &id, body.clone()).await, all(expected as u64), "{body}");
         settled(&root, &id, 6).await;
         let received = receiver.take_received();
-        let mut sent: Vec<_> =
+        let mut all_sent: Vec<_> =
             received.iter().map(|one| (one.path.clone(), text(&one.json()["hit_id"]).to_owned())).collect();
-        sent.sort();
-        sent.dedup();
-        assert_eq!(sent.len(), expected, "{body}");
-        sent
+        all_sent.sort();
+        all_sent.dedup();
+        assert_eq!(all_sent.len(), expected, "{body}");
+        all_sent
     };
     let of = |path: &str, hit: &Value| (path.to_owned(), text(hit).to_owned());
     let both = |path: &str| {

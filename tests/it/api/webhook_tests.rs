@@ -40,7 +40,8 @@ async fn deliveries_used(client: &Client) -> Value {
 }
 
 /// A result but for its duration.
-fn result(url: &str, status: &str, response_status: Value, error: Value) -> Value {
+fn result(url: &str, status: &str, response_status: impl Into<Value>, error: impl Into<Value>) -> Value {
+    let (response_status, error) = (response_status.into(), error.into());
     json!({"url": url, "status": status, "response_status": response_status, "error": error})
 }
 

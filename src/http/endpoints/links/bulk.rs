@@ -183,7 +183,7 @@ pub async fn create_all(
             None => Err(problem),
         };
     }
-    let ParsedLinks { places, new, refused } = parsed_links(&api, bodies).await?;
+    let ParsedLinks { places, new, refused } = parsed_links(&api, bodies).await;
     let once = match once {
         Some(once) if new.is_empty() => {
             if let Some(known) = api.links.look_up_once::<()>(once).await?
@@ -198,7 +198,7 @@ pub async fn create_all(
     let Some(once) = once else {
         let created = api.links.create_all(&caller.key, new, caller.links_created).await?;
         let results = BulkResults::of(&api, &places, &created.links, &refused);
-        return answer(&api, &caller, &created, results);
+        return Ok(answer(&api, &caller, &created, results));
     };
     let shown = (api.clone(), places.clone(), refused.clone());
     let respond: RespondToLinks = Arc::new(move |links| {
@@ -210,7 +210,7 @@ pub async fn create_all(
     match idempotency::done(&api, created)? {
         Ok(created) => {
             let results = BulkResults::of(&api, &places, &created.links, &refused);
-            answer(&api, &caller, &created, results)
+            Ok(answer(&api, &caller, &created, results))
         }
         Err(replayed) => Ok(replayed),
     }
@@ -225,7 +225,7 @@ struct ParsedLinks {
     refused: Vec<(usize, BulkResult)>,
 }
 
-async fn parsed_links(api: &Api, bodies: Vec<&RawValue>) -> Result<ParsedLinks, Problem> {
+async fn parsed_links(api: &Api, bodies: Vec<&RawValue>) -> ParsedLinks {
     let mut parsed = ParsedLinks { places: Vec::new(), new: Vec::new(), refused: Vec::new() };
     let mut fault_bytes = 0;
     for (place, body) in bodies.into_iter().enumerate() {
@@ -246,7 +246,7 @@ async fn parsed_links(api: &Api, bodies: Vec<&RawValue>) -> Result<ParsedLinks, 
             }
         }
     }
-    Ok(parsed)
+    parsed
 }
 
 /// The bodies of the links. Errors are collected.
@@ -258,13 +258,13 @@ fn bodies<'a>(fields: &mut BodyFields<'a>) -> Vec<&'a RawValue> {
     bodies
 }
 
-fn answer(api: &Api, caller: &Caller, created: &CreatedLinks, results: BulkResults) -> Result<HttpResponse, Problem> {
+fn answer(api: &Api, caller: &Caller, created: &CreatedLinks, results: BulkResults) -> HttpResponse {
     count(api, &created.links, &results.results);
     let mut response = HttpResponse::Ok().json(results);
     if let Some(links_created) = created.links_created {
         add_usage(&mut response, caller, links_created, created.limit);
     }
-    Ok(response)
+    response
 }
 
 fn count(api: &Api, links: &[Result<Link, CreateError>], results: &[BulkResult]) {

@@ -74,7 +74,7 @@ pub async fn a_replay_after_a_third_failure_is_due_at_once_and_has_all_attempts_
     };
     assert_eq!(now, expected);
     let due = DueDelivery { due_at: at, id, revision: Revision::FIRST, round: now.round };
-    assert_eq!(store.due_deliveries(at, None, 10).await.unwrap(), [due.clone()]);
+    assert_eq!(store.due_deliveries(at, None, 10).await.unwrap(), std::slice::from_ref(&due));
     assert_eq!(store.pending_deliveries().await.unwrap(), 1);
     let counts = |sum: UrlSummary| [sum.pending, sum.delivered, sum.failed];
     assert_eq!(counts(summary(&store).await), [1, 0, 0]);
