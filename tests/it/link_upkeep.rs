@@ -31,6 +31,7 @@ impl Node {
             missing_for: HOUR,
             is_shared: false,
             clock: Freshness::default(),
+            noindex: true,
         };
         let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));
         let upkeep = LinkUpkeep::new(store.clone(), Arc::clone(&cache), clock.clone(), delete_expired_after);
