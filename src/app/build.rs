@@ -330,6 +330,7 @@ fn build_cache(config: &Config, store: &Arc<dyn Store>, blocked_hosts: &BlockedH
         missing_for: config.cache.missing_ttl,
         is_shared: store.is_shared(),
         clock: Freshness::default(),
+        noindex: config.redirect.noindex,
     };
     let cache = Arc::new(LinkCache::new(store.clone(), blocked_hosts.clone(), settings));
     let follows = Arc::downgrade(&cache);

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use actix_web::http::header::HeaderValue;
 use bytes::Bytes;
 
 use super::{StartError, refused};
+use crate::cache::redirect_head::RedirectHead;
 use crate::config::Config;
 use crate::domain::link::{BaseUrl, TargetUrl};
 use crate::http::pages::{Fallbacks, OperatorPages, Pages, Template};
@@ -61,18 +61,18 @@ fn read_text(path: &Path, max_bytes: u64) -> Result<Option<String>, String> {
 
 /// Where requests without a link are redirected. The URLs are checked as targets of links are.
 pub(super) fn fallbacks(config: &Config, base_url: &BaseUrl) -> Result<Fallbacks, StartError> {
-    let location = |setting, url: &Option<String>| match url {
+    let head = |setting, url: &Option<String>| match url {
         Some(url) => {
             let target =
                 TargetUrl::parse(url, base_url).map_err(|error| refused(config, setting, error.to_string()))?;
-            let location = HeaderValue::try_from(target.as_str());
-            location.map(Some).map_err(|error| refused(config, setting, error.to_string()))
+            let head = RedirectHead::of_fallback(target.as_str(), config.redirect.noindex);
+            head.map(Some).map_err(|error| refused(config, setting, error.to_string()))
         }
         None => Ok(None),
     };
     Ok(Fallbacks {
-        root: location("fallbacks.root", &config.fallbacks.root)?,
-        not_found: location("fallbacks.not_found", &config.fallbacks.not_found)?,
-        expired: location("fallbacks.expired", &config.fallbacks.expired)?,
+        root: head("fallbacks.root", &config.fallbacks.root)?,
+        not_found: head("fallbacks.not_found", &config.fallbacks.not_found)?,
+        expired: head("fallbacks.expired", &config.fallbacks.expired)?,
     })
 }

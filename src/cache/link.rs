@@ -1,10 +1,10 @@
 //! A link as redirects need it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use ::http::{HeaderValue, StatusCode};
 
+use super::redirect_head::RedirectHead;
 use crate::domain::blocked_hosts::HostList;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
@@ -13,7 +13,7 @@ use crate::store::StoreError;
 
 static PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
 
-/// What a redirect needs of a link, with headers that are made once for each load and shared by all answers.
+/// What a redirect needs of a link, with a head that is made once for each load and shared by all answers.
 #[derive(Clone, Debug)]
 pub struct CachedLink {
     pub id: ShortId,
@@ -24,12 +24,10 @@ pub struct CachedLink {
     pub tracked: bool,
     /// Which webhooks a hit fires.
     pub webhooks: FiredWebhooks,
-    /// The `Location` header.
-    pub location: HeaderValue,
-    pub status: StatusCode,
+    /// The head of a redirect to its target.
+    pub head: RedirectHead,
     /// Whether `/{short_id}+` shows the target.
     pub has_preview: bool,
-    cache_control: HeaderValue,
     cache_seconds: u32,
     /// `None` if it leads to its target at any time, as nearly all links do.
     limits: Option<Box<Limits>>,
@@ -44,7 +42,7 @@ pub struct CachedLink {
 #[derive(Clone, Debug)]
 struct Limits {
     times: LinkTimes,
-    fallback: Option<HeaderValue>,
+    fallback: Option<RedirectHead>,
     is_fallback_blocked: bool,
     is_blocked: bool,
 }
@@ -56,13 +54,14 @@ pub enum Lead<'a> {
     /// It is not yet active: visitors are answered as if there were no link.
     Nowhere,
     /// It is expired: to its own fallback, if it has one.
-    Expired(Option<&'a HeaderValue>),
+    Expired(Option<&'a RedirectHead>),
     Blocked,
 }
 
 impl CachedLink {
-    /// The link for redirects, where `blocked` has the hosts that no link leads to.
-    pub fn new(link: Destination, blocked: &HostList) -> Result<Self, StoreError> {
+    /// The link for redirects, where `blocked` has the hosts that no link leads to. `noindex`: redirects have
+    /// `X-Robots-Tag: noindex`.
+    pub fn new(link: Destination, blocked: &HostList, noindex: bool) -> Result<Self, StoreError> {
         let Destination {
             id,
             name,
@@ -80,12 +79,14 @@ impl CachedLink {
         } = link;
         let unreadable =
             |error: &dyn std::fmt::Display| StoreError::Corrupt { table: "links", reason: error.to_string() };
-        let header = |text: String| HeaderValue::try_from(text).map_err(|error| unreadable(&error));
         let is_blocked = is_blocked || blocked.has_host_of(&target);
         let is_fallback_blocked = fallback.as_deref().is_some_and(|url| blocked.has_host_of(url));
         let has_limits = is_blocked || fallback.is_some() || times != LinkTimes::default();
-        let fallback = fallback.map(header).transpose()?;
+        let fallback = fallback.map(|url| RedirectHead::of_fallback(&url, noindex)).transpose();
+        let fallback = fallback.map_err(|error| unreadable(&error))?;
         let limits = has_limits.then(|| Box::new(Limits { times, fallback, is_fallback_blocked, is_blocked }));
+        let status = StatusCode::from_u16(status.code()).map_err(|error| unreadable(&error))?;
+        let cache_control = kept_for(u64::from(cache_seconds));
         Ok(Self {
             id,
             name,
@@ -93,12 +94,7 @@ impl CachedLink {
             revision: revision.0,
             tracked,
             webhooks,
-            location: header(target)?,
-            status: StatusCode::from_u16(status.code()).map_err(|error| unreadable(&error))?,
-            cache_control: match cache_seconds {
-                0 => PRIVATE_NO_STORE.clone(),
-                seconds => header(format!("private, max-age={seconds}"))?,
-            },
+            head: RedirectHead::new(status, &target, &cache_control, noindex).map_err(|error| unreadable(&error))?,
             cache_seconds,
             has_preview,
             limits,
@@ -121,17 +117,12 @@ impl CachedLink {
         }
     }
 
-    /// The `Cache-Control` header of a redirect at this instant: no cache keeps it beyond the link's end.
-    pub fn cache_control(&self, at: Timestamp) -> Cow<'_, HeaderValue> {
-        let end = self.limits.as_ref().and_then(|limits| limits.times.expires_at).filter(|_| self.cache_seconds > 0);
-        let left = end.map(|end| end.0.saturating_sub(at.0) / 1000);
-        match left {
-            Some(left) if left < u64::from(self.cache_seconds) => {
-                let text = format!("private, max-age={left}");
-                Cow::Owned(HeaderValue::try_from(text).unwrap_or_else(|_| PRIVATE_NO_STORE.clone()))
-            }
-            _ => Cow::Borrowed(&self.cache_control),
-        }
+    /// The `Cache-Control` header of a redirect at this instant, where it is not that of the head: no cache keeps a redirect
+    /// beyond the link's end.
+    pub fn shorter_cache_control(&self, at: Timestamp) -> Option<HeaderValue> {
+        let end = self.limits.as_ref()?.times.expires_at?;
+        let left = end.0.saturating_sub(at.0) / 1000;
+        (left < u64::from(self.cache_seconds)).then(|| kept_for(left))
     }
 
     /// The link as it is kept for a moment, because another node is about to change it.
@@ -142,7 +133,7 @@ impl CachedLink {
     /// The weight of an entry: 1, plus 1 for every 256 bytes of its targets.
     pub(super) fn weight(&self) -> u32 {
         let fallback = self.limits.as_ref().and_then(|limits| limits.fallback.as_ref());
-        let bytes = self.location.len() + fallback.map_or(0, HeaderValue::len);
+        let bytes = self.head.location.len() + fallback.map_or(0, |fallback| fallback.location.len());
         u32::try_from(1 + bytes / 256).unwrap_or(u32::MAX)
     }
 
@@ -151,6 +142,12 @@ impl CachedLink {
     pub(super) fn may_be_near(&self) -> bool {
         self.is_settled && self.weight() == 1
     }
+}
+
+/// The `Cache-Control` header of a redirect that browsers may keep for so long.
+fn kept_for(seconds: u64) -> HeaderValue {
+    let value = (seconds > 0).then(|| HeaderValue::try_from(format!("private, max-age={seconds}")).ok());
+    value.flatten().unwrap_or_else(|| PRIVATE_NO_STORE.clone())
 }
 
 /// A link; `None` if the name has no link.

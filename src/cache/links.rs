@@ -37,6 +37,8 @@ pub struct LinkCacheSettings {
     /// Whether other nodes change links, too.
     pub is_shared: bool,
     pub clock: Freshness,
+    /// Whether redirects have `X-Robots-Tag: noindex`.
+    pub noindex: bool,
 }
 
 /// What a name leads to, and until when that is valid.
@@ -211,7 +213,7 @@ impl LinkCache {
     }
 
     fn cached(&self, link: Destination) -> Result<CachedLink, StoreError> {
-        let mut link = CachedLink::new(link, &self.blocked.list())?;
+        let mut link = CachedLink::new(link, &self.blocked.list(), self.settings.noindex)?;
         if self.settings.is_shared {
             link.valid_until = Some(self.settings.clock.now() + millis(self.settings.found_for));
         }

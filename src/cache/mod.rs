@@ -8,3 +8,4 @@ pub mod link;
 pub mod links;
 mod loads;
 pub mod near;
+pub mod redirect_head;

@@ -2,15 +2,16 @@
 
 use actix_http::body::BoxBody;
 use actix_http::{RequestHead, Response};
+use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
-use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::Api;
 use super::accept::prefers_html;
 use super::answer_fields::AnswerFields;
 use super::problem::Problem;
-use super::resolve::{AdmittedRequest, Answer, NO_STORE, RedirectAnswer, admit, look_up};
+use super::resolve::{AdmittedRequest, Answer, RedirectAnswer, admit, look_up};
+use crate::cache::redirect_head::RedirectHead;
 use crate::domain::link::LinkName;
 
 /// The name of the link that a `GET` or `HEAD` is for, by its path alone; `None` leaves the request to the routes.
@@ -65,17 +66,14 @@ pub fn error(api: &Api, head: &RequestHead, problem: &Problem) -> Response<BoxBo
 }
 
 fn response_of(api: &Api, head: &RequestHead, request: &AdmittedRequest, answer: Answer<'_>) -> Response<BoxBody> {
-    let RedirectAnswer { status, location, cache_control, recorded } = match answer {
+    let RedirectAnswer { head: redirect, cache_control, recorded } = match answer {
         Answer::Redirect(redirect) => redirect,
         Answer::Refused(refusal) => return error(api, head, &refusal.into()),
     };
-    let mut response = Response::with_body(status, BoxBody::new(()));
+    let mut response = redirect_to(redirect, cache_control);
     if let Some(position) = recorded.filter(|_| api.reporting.is_on()) {
         response.extensions_mut().insert(api.redirects.hit_id(position, request.at));
     }
-    let headers = response.headers_mut();
-    headers.insert(LOCATION, location.clone());
-    headers.insert(CACHE_CONTROL, cache_control.into_owned());
     response
 }
 
@@ -102,15 +100,21 @@ pub async fn by_route(api: web::Data<Api>, request: HttpRequest, path: web::Path
 /// To a name that no link can have.
 fn no_such_name(api: &Api, head: &RequestHead) -> Response<BoxBody> {
     match &api.fallbacks.not_found {
-        Some(location) => to_fallback(location),
+        Some(head) => to_fallback(head),
         None => error(api, head, &Problem::no_such_link()),
     }
 }
 
 /// A redirect that no link has.
-pub fn to_fallback(location: &HeaderValue) -> Response<BoxBody> {
-    let mut response = Response::with_body(StatusCode::FOUND, BoxBody::new(()));
-    response.headers_mut().insert(LOCATION, location.clone());
-    response.headers_mut().insert(CACHE_CONTROL, NO_STORE.clone());
+pub fn to_fallback(head: &RedirectHead) -> Response<BoxBody> {
+    redirect_to(head, None)
+}
+
+/// A redirect; `cache_control` in place of the head's.
+fn redirect_to(head: &RedirectHead, cache_control: Option<HeaderValue>) -> Response<BoxBody> {
+    let mut response = Response::with_body(head.status, BoxBody::new(()));
+    let headers = response.headers_mut();
+    headers.insert(LOCATION, head.location.clone());
+    headers.insert(CACHE_CONTROL, cache_control.unwrap_or_else(|| head.cache_control.clone()));
     response
 }

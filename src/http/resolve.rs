@@ -3,16 +3,15 @@
 //! The fast path parses a head itself and writes bytes; behind the dispatcher the head is actix's, and so is the response.
 //! Both admit the request, look the link up, and render the [`Answer`] that is made here.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderValue;
 
 use super::Api;
 use super::answer_fields::AnswerFields;
 use crate::cache::link::{CachedLink, Entry, Lead};
+use crate::cache::redirect_head::RedirectHead;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::Position;
 use crate::domain::link::LinkName;
@@ -20,8 +19,6 @@ use crate::limits::client::RetryAfter;
 use crate::service::redirects::Visit;
 use crate::store::StoreError;
 use crate::telemetry::metrics::requests::{LookUp, RefusedLink};
-
-pub static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// A `GET` or `HEAD` for a short link that its client's limit has admitted.
 #[derive(Clone, Copy, Debug)]
@@ -74,9 +71,8 @@ impl AdmittedRequest {
         let recorded = if self.is_get { api.redirects.record(link, &self.visit(fields), self.at) } else { None };
         api.metrics.redirects.found(by);
         Answer::Redirect(RedirectAnswer {
-            status: link.status,
-            location: &link.location,
-            cache_control: link.cache_control(self.at),
+            head: &link.head,
+            cache_control: link.shorter_cache_control(self.at),
             recorded,
         })
     }
@@ -114,18 +110,17 @@ pub enum Answer<'a> {
 
 impl<'a> Answer<'a> {
     /// To the fallback of the link or of the settings. It is no hit.
-    fn to_fallback(location: &'a HeaderValue) -> Self {
-        let (status, cache_control) = (StatusCode::FOUND, Cow::Borrowed(&NO_STORE));
-        Self::Redirect(RedirectAnswer { status, location, cache_control, recorded: None })
+    fn to_fallback(head: &'a RedirectHead) -> Self {
+        Self::Redirect(RedirectAnswer { head, cache_control: None, recorded: None })
     }
 }
 
 /// A redirect to a link's target, or to a fallback. It has no body.
 #[derive(Debug)]
 pub struct RedirectAnswer<'a> {
-    pub status: StatusCode,
-    pub location: &'a HeaderValue,
-    pub cache_control: Cow<'a, HeaderValue>,
+    pub head: &'a RedirectHead,
+    /// `None`: that of the head.
+    pub cache_control: Option<HeaderValue>,
     /// Where the journal has the hit.
     pub recorded: Option<Position>,
 }

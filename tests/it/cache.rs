@@ -32,7 +32,7 @@ fn link() -> Link {
 fn settings() -> LinkCacheSettings {
     let minute = Duration::from_mins(1);
     let clock = Freshness::default();
-    LinkCacheSettings { capacity: 100, found_for: minute, missing_for: minute, is_shared: false, clock }
+    LinkCacheSettings { capacity: 100, found_for: minute, missing_for: minute, is_shared: false, clock, noindex: true }
 }
 
 /// A cache over a store with one link.
@@ -106,7 +106,7 @@ async fn a_link_in_the_memory_of_the_store_needs_no_load() {
         return;
     };
     assert_eq!((found.id, found.owner, found.tracked, found.webhooks.count()), (link().id, link().owner, true, 0));
-    assert_eq!(found.location, "https://example.com/1");
+    assert_eq!(found.head.location, "https://example.com/1");
     assert!(Arc::ptr_eq(&found, &cache.get(&link().name()).flatten().unwrap()));
     // Not every link is inserted, but a popular one soon is.
     let other = Link { id: ShortId::parse("abcdefh").unwrap(), ..link() };
@@ -127,7 +127,7 @@ async fn one_load_serves_all_who_ask_at_the_same_time() {
     assert!(tokio::time::timeout(Duration::ZERO, ground.switch.held(2)).await.is_err(), "the store is asked once");
     ground.switch.holds_calls(false);
     for answer in asks.await {
-        assert_eq!(answer.unwrap().unwrap().location, "https://example.com/1");
+        assert_eq!(answer.unwrap().unwrap().head.location, "https://example.com/1");
     }
     ground.switch.out_of_reach(true);
     assert_eq!(ground.cached(), Some(1), "and not again");

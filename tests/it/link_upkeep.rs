@@ -31,6 +31,7 @@ impl Node {
             missing_for: HOUR,
             is_shared: false,
             clock: Freshness::default(),
+            noindex: true,
         };
         let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));
         let upkeep =

@@ -17,10 +17,9 @@ use crate::http::endpoint::{
     self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, json_body, parameters, problem,
 };
 use crate::http::openapi::schemas::ShortIdPath;
-use crate::http::pages::{BY_ACCEPT, NOINDEX, Values, X_ROBOTS_TAG};
+use crate::http::pages::{BY_ACCEPT, NO_STORE, NOINDEX, Values, X_ROBOTS_TAG};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::redirect;
-use crate::http::resolve::NO_STORE;
 
 /// Where a link leads.
 #[derive(Debug, Serialize, ToSchema)]
@@ -112,7 +111,7 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
         Lead::Expired(_) => return Err(Problem::link_expired()),
         Lead::Blocked => return Err(Problem::link_blocked()),
     }
-    let target = link.location.to_str().map_err(|_| Problem::internal())?;
+    let target = link.head.location.to_str().map_err(|_| Problem::internal())?;
     // Redirects need no title, so it is not in memory. Without the store, the page has none.
     let stored = api.links.find(name).await.ok().flatten().filter(|stored| stored.revision.0 == link.revision);
     let title = stored.as_ref().and_then(|link| link.options.title.as_deref());
@@ -129,7 +128,7 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
     } else {
         let record = PreviewRecord { short_id: name.as_str(), short_url: &short_url, redirect_url: target, title };
         let mut response = HttpResponse::Ok().json(record);
-        response.headers_mut().insert(CACHE_CONTROL, NO_STORE.clone());
+        response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         if api.pages.noindex {
             response.headers_mut().insert(X_ROBOTS_TAG, NOINDEX);
         }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::HttpDate;
 use foldhash::quality::RandomState;
 
@@ -98,7 +97,7 @@ impl Encoder {
         let begin = out.len();
         let made = |refusal: Refusal<'_>| canned(pages, &refusal.into(), prefers_html, name.as_str());
         match *answer {
-            Answer::Redirect(ref redirect) => write_redirect(out, redirect, pages.noindex, stamp),
+            Answer::Redirect(ref redirect) => write_redirect(out, redirect, stamp),
             Answer::Refused(refusal @ Refusal::NoSuchLink) => match &not_found[usize::from(prefers_html)] {
                 Some(canned) => canned.write(out, with_body, stamp),
                 None => made(refusal).write(out, with_body, stamp),
@@ -129,42 +128,13 @@ fn canned(pages: &Pages, problem: &Problem, prefers_html: bool, name: &str) -> C
     CannedError::new(&pages.error(problem, prefers_html, name).with_noindex(pages.noindex))
 }
 
-fn write_redirect(out: &mut Vec<u8>, redirect: &RedirectAnswer<'_>, noindex: bool, stamp: AnswerStamp<'_>) {
-    let RedirectAnswer { status, location, cache_control, .. } = redirect;
+fn write_redirect(out: &mut Vec<u8>, redirect: &RedirectAnswer<'_>, stamp: AnswerStamp<'_>) {
+    let RedirectAnswer { head, cache_control, .. } = redirect;
     let [id_follows, request_id, date] = stamp.parts();
-    let cache_control = cache_control.as_bytes();
-    append(
-        out,
-        [
-            head_of(*status, noindex),
-            location.as_bytes(),
-            b"\r\ncache-control: ",
-            cache_control,
-            id_follows,
-            request_id,
-            date,
-        ],
-    );
-}
-
-/// A redirect's head up to its target.
-fn head_of(status: StatusCode, noindex: bool) -> &'static [u8] {
-    macro_rules! head {
-        ($status:literal) => {
-            if noindex {
-                concat!("HTTP/1.1 ", $status, "\r\ncontent-length: 0\r\nx-robots-tag: noindex\r\nlocation: ")
-            } else {
-                concat!("HTTP/1.1 ", $status, "\r\ncontent-length: 0\r\nlocation: ")
-            }
-        };
+    match cache_control {
+        None => append(out, [head.as_bytes(), id_follows, request_id, date]),
+        Some(value) => append(out, [head.before_cache_control(), value.as_bytes(), id_follows, request_id, date]),
     }
-    let head = match status {
-        StatusCode::MOVED_PERMANENTLY => head!("301 Moved Permanently"),
-        StatusCode::TEMPORARY_REDIRECT => head!("307 Temporary Redirect"),
-        StatusCode::PERMANENT_REDIRECT => head!("308 Permanent Redirect"),
-        _ => head!("302 Found"),
-    };
-    head.as_bytes()
 }
 
 /// Appends texts one behind another. Memory for all of them is reserved at once.

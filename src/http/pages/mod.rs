@@ -14,13 +14,14 @@ use bytes::Bytes;
 
 pub use self::template::{Template, TemplateError, Values};
 use super::problem::{Problem, ProblemKind};
-use super::resolve::NO_STORE;
+use crate::cache::redirect_head::RedirectHead;
 use crate::domain::link::BaseUrl;
 
 pub const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 pub const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
 /// The `Vary` of what is negotiated.
 pub const BY_ACCEPT: HeaderValue = HeaderValue::from_static("Accept");
+pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 pub const NOINDEX: HeaderValue = HeaderValue::from_static("noindex");
 
 /// Longest name of a link. A longer name in a path is not shown on a page.
@@ -30,11 +31,11 @@ const MAX_NAME_BYTES: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Fallbacks {
     /// `GET /` of those that prefer HTML.
-    pub root: Option<HeaderValue>,
+    pub root: Option<RedirectHead>,
     /// `GET /{short_id}` of unknown links.
-    pub not_found: Option<HeaderValue>,
+    pub not_found: Option<RedirectHead>,
     /// `GET /{short_id}` of expired links that have no fallback of their own.
-    pub expired: Option<HeaderValue>,
+    pub expired: Option<RedirectHead>,
 }
 
 /// The pages that an operator can replace.
@@ -167,7 +168,7 @@ fn own(heading: &str, body: &str, style: &str) -> Result<Template, TemplateError
 fn page_headers(template: &Template) -> [(HeaderName, HeaderValue); 5] {
     [
         (CONTENT_TYPE, HTML),
-        (CACHE_CONTROL, NO_STORE.clone()),
+        (CACHE_CONTROL, NO_STORE),
         (CONTENT_SECURITY_POLICY, template.policy.clone()),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),

@@ -27,7 +27,7 @@ const PEACE: Duration = Duration::from_millis(500);
 fn a_rolling_restart_behind_nginx_fails_no_request() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = cluster_blocking(3);
-    let _peace = runtime.block_on(cluster.peace());
+    let _turn = runtime.block_on(cluster.turn());
     let keyspace = Keyspace::empty(3);
     runtime.block_on(keyspace.migrate());
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());

@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use scylla::client::session_builder::SessionBuilder;
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::MutexGuard;
 
 const NODES_VARIABLE: &str = "SIGNPOST_TEST_CQL_NODES";
 /// What an engine may take for what a test asks of it itself, such as emptying a table, on a machine that compiles meanwhile.
@@ -23,7 +23,7 @@ pub struct Cluster {
     contact_points: Vec<String>,
     /// `None` if it was there before.
     engine: Option<Mutex<Engine>>,
-    faults: RwLock<()>,
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// The cluster of 1 or 3 nodes, started by who asks first. A cluster that is there serves for both.
@@ -67,7 +67,7 @@ impl Cluster {
     fn run(nodes: usize, arguments: &[&OsStr]) -> Result<Self, String> {
         let (engine, contact_points) = Engine::start(nodes, arguments)?;
         apart(flush_once(&contact_points)).map_err(|error| error.to_string())?;
-        Ok(Self { contact_points, engine: Some(Mutex::new(engine)), faults: RwLock::default() })
+        Ok(Self { contact_points, engine: Some(Mutex::new(engine)), turn: tokio::sync::Mutex::default() })
     }
 
     /// `host:port` of each node.
@@ -85,14 +85,14 @@ impl Cluster {
         self.engine.is_some()
     }
 
-    /// For a test that is disturbed by dead nodes: none is killed while this is held.
-    pub async fn peace(&self) -> RwLockReadGuard<'_, ()> {
-        self.faults.read().await
+    /// For a test that needs all nodes, and their CPU: while this is held, none is killed, and no other test has its turn.
+    pub async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
     }
 
-    /// For a test that kills nodes: waits for its turn, and until no test needs [`Cluster::peace`].
+    /// For a test that kills nodes: waits for its [turn](Self::turn).
     pub async fn faults(&self) -> Faults<'_> {
-        let turn = self.faults.write().await;
+        let turn = self.turn().await;
         let engine =
             self.engine.as_ref().unwrap_or_else(|| panic!("{NODES_VARIABLE} names nodes that can't be killed"));
         Faults { engine, dead: Vec::new(), _turn: turn }
@@ -130,7 +130,7 @@ pub fn apart<R: Send>(work: impl Future<Output = R> + Send) -> R {
 pub struct Faults<'a> {
     engine: &'a Mutex<Engine>,
     dead: Vec<usize>,
-    _turn: RwLockWriteGuard<'a, ()>,
+    _turn: MutexGuard<'a, ()>,
 }
 
 impl Faults<'_> {
@@ -222,5 +222,5 @@ fn up() -> Command {
 fn given() -> Option<Cluster> {
     let nodes = std::env::var(NODES_VARIABLE).ok()?;
     let contact_points = nodes.split(',').map(|node| node.trim().to_owned()).collect();
-    Some(Cluster { contact_points, engine: None, faults: RwLock::default() })
+    Some(Cluster { contact_points, engine: None, turn: tokio::sync::Mutex::default() })
 }

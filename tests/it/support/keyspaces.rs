@@ -76,15 +76,19 @@ impl Place {
     /// All rows as JSON, each with its table's name.
     pub async fn rows(&self) -> Vec<(String, Vec<u8>)> {
         let (session, mut all) = (self.session().await, Vec::new());
-        let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
-        let tables = session.query_unpaged(statement, (&self.name,)).await.unwrap().into_rows_result().unwrap();
-        for (table,) in tables.rows::<(String,)>().unwrap().map(Result::unwrap) {
+        for table in self.tables(&session).await {
             let statement = format!("SELECT JSON * FROM {}.{table}", self.name);
             let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
             let rows = rows.rows::<(String,)>().unwrap().map(Result::unwrap);
             all.extend(rows.map(|(row,)| (table.clone(), row.into_bytes())));
         }
         all
+    }
+
+    async fn tables(&self, session: &Session) -> Vec<String> {
+        let statement = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+        let tables = session.query_unpaged(statement, (&self.name,)).await.unwrap().into_rows_result().unwrap();
+        tables.rows::<(String,)>().unwrap().map(|table| table.unwrap().0).collect()
     }
 
     /// A connection of the test's own, in this keyspace if it is there.
@@ -122,7 +126,7 @@ impl Deref for Keyspace {
 }
 
 impl Keyspace {
-    /// On the tests' cluster of so many nodes. Blocks until the engine runs.
+    /// On the tests' cluster of so many nodes; of three, in the test's turn. Blocks until the engine runs.
     pub fn empty(nodes: usize) -> Self {
         let cluster = cluster::cluster_blocking(nodes);
         let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,11 +142,18 @@ impl Keyspace {
         }
     }
 
-    /// Empties all tables that were written to, though there be no row: what was removed would hide what is written with
-    /// an earlier timestamp.
+    /// Empties all tables that may have been written to, though there be no row: what was removed would hide what is written
+    /// with an earlier timestamp.
     async fn empty_tables(&mut self) {
         let session = self.session().await;
         let name = &self.name;
+        if self.nodes > 1 {
+            // Each node counts its own writes, and forgets the count when it is killed.
+            for table in self.tables(&session).await {
+                truncate(&session, name, &table).await;
+            }
+            return;
+        }
         if self.writes_when_empty.is_empty() {
             // Rows that are to be thrown away need no log; without one a table is emptied without being written first.
             // It is not there if the test came to no migration.
@@ -150,10 +161,9 @@ impl Keyspace {
             session.query_unpaged(without_log, ()).await.unwrap();
         }
         for (table, writes) in self.writes(&session).await {
-            if KEPT_TABLES.contains(&table.as_str()) || *self.writes_when_empty.get(&table).unwrap_or(&0) == writes {
-                continue;
+            if *self.writes_when_empty.get(&table).unwrap_or(&0) != writes {
+                truncate(&session, name, &table).await;
             }
-            session.query_unpaged(format!("TRUNCATE {}.{table}", self.name), ()).await.unwrap();
         }
         self.writes_when_empty = self.writes(&session).await;
     }
@@ -172,11 +182,17 @@ impl Keyspace {
     }
 }
 
+async fn truncate(session: &Session, keyspace: &str, table: &str) {
+    if !KEPT_TABLES.contains(&table) {
+        session.query_unpaged(format!("TRUNCATE {keyspace}.{table}"), ()).await.unwrap();
+    }
+}
+
 impl Drop for Keyspace {
     fn drop(&mut self) {
         if !self.cluster.is_own() {
             apart(self.drop_all());
-        } else if self.nodes == 1 && !std::thread::panicking() {
+        } else if !std::thread::panicking() {
             // Not that of a test that failed: who knows what still writes to it.
             let (place, writes_when_empty) = (self.place.clone(), std::mem::take(&mut self.writes_when_empty));
             let keyspace = Self { place, cluster: self.cluster, nodes: self.nodes, writes_when_empty };
