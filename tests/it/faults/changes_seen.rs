@@ -18,12 +18,12 @@ use crate::support::until;
 use crate::support::wire::{Connection, WireAnswer};
 
 /// As promised for nodes that reach the store.
-const SEEN_WITHIN: Duration = Duration::from_secs(2);
+pub const SEEN_WITHIN: Duration = Duration::from_secs(2);
 /// Between two requests of a follower.
 const EACH: Duration = Duration::from_millis(10);
 /// What the service may take to come right on a machine that compiles meanwhile.
 const AT_LAST: Duration = Duration::from_mins(1);
-const LINKS_TTL: Duration = Duration::from_secs(3);
+pub const LINKS_TTL: Duration = Duration::from_secs(3);
 
 macro_rules! on_a_cluster {
     ($($(#[$attribute:meta])* fn $name:ident() $body:block)*) => {
@@ -39,7 +39,7 @@ macro_rules! on_a_cluster {
 on_a_cluster! {
     fn edits_and_blocks_are_seen_within_2_s_on_all_nodes_though_a_database_node_dies() {
         // `SIGNPOST_TEST_EDITS=1000` for the whole measure: here it would take minutes.
-        let edits = std::env::var("SIGNPOST_TEST_EDITS").ok().and_then(|edits| edits.parse().ok()).unwrap_or(150);
+        let edits = std::env::var("SIGNPOST_TEST_EDITS").ok().and_then(|edits| edits.parse().ok()).unwrap_or(90);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let mut faults = runtime.block_on(cluster.faults());
         let nodes = Nodes::start(&runtime);
@@ -60,7 +60,7 @@ on_a_cluster! {
                     _ => {}
                 }
                 let node = random.one_of(&nodes.processes);
-                if number % 50 == 0 {
+                if number % 30 == 0 {
                     log.make(State::Blocked, || act(node, "POST", &format!("/links/{link}/block"), r#"{"reason":"test"}"#));
                     log.make(State::Target(number - 1), || act(node, "POST", &format!("/links/{link}/unblock"), "{}"));
                 }
@@ -183,7 +183,7 @@ on_a_cluster! {
 
 /// What a redirect tells of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
     Target(usize),
     Blocked,
     Gone,
@@ -208,10 +208,10 @@ fn state(connection: &mut Connection, link: &str) -> State {
 }
 
 /// When a request was sent, and what it was answered.
-type Seen = (Instant, State);
+pub type Seen = (Instant, State);
 
 /// Asks a node all the time.
-fn follow(address: SocketAddr, link: &str, over: &AtomicBool) -> Vec<Seen> {
+pub fn follow(address: SocketAddr, link: &str, over: &AtomicBool) -> Vec<Seen> {
     let _over = Over(over);
     let mut connection = Connection::open(address).unwrap();
     let mut seen = Vec::new();
@@ -224,26 +224,26 @@ fn follow(address: SocketAddr, link: &str, over: &AtomicBool) -> Vec<Seen> {
 }
 
 /// A change: when it began, when it was answered, and what it made.
-type Change = (Instant, Instant, State);
+pub type Change = (Instant, Instant, State);
 
 #[derive(Default)]
-struct ChangeLog(Mutex<Vec<Change>>);
+pub struct ChangeLog(Mutex<Vec<Change>>);
 
 impl ChangeLog {
-    fn make(&self, state: State, change: impl FnOnce()) {
+    pub fn make(&self, state: State, change: impl FnOnce()) {
         let begun = Instant::now();
         change();
         self.0.lock().unwrap().push((begun, Instant::now(), state));
     }
 
-    fn into_inner(self) -> Vec<Change> {
+    pub fn into_inner(self) -> Vec<Change> {
         self.0.into_inner().unwrap()
     }
 }
 
 /// Checks each answer: it is what one of the changes made that may have been the last one, and it is not older than the
 /// answer before.
-fn check(changes: &[Change], seen: &[Seen], within: Duration) {
+pub fn check(changes: &[Change], seen: &[Seen], within: Duration) {
     let mut newest = 0;
     let mut latest = Duration::ZERO;
     for (sent, state) in seen {
@@ -267,18 +267,25 @@ fn check(changes: &[Change], seen: &[Seen], within: Duration) {
 }
 
 /// Three nodes on one keyspace.
-struct Nodes {
-    processes: Vec<Process>,
+pub struct Nodes {
+    pub processes: Vec<Process>,
     directories: Vec<tempfile::TempDir>,
     keyspace: Keyspace,
 }
 
 impl Nodes {
     fn start(runtime: &tokio::runtime::Runtime) -> Self {
+        Self::start_with(runtime, Place::clone)
+    }
+
+    /// The third reaches the cluster by the way that `way` makes of the others'.
+    pub fn start_with(runtime: &tokio::runtime::Runtime, way: impl FnOnce(&Place) -> Place) -> Self {
         let keyspace = Keyspace::empty(3);
         runtime.block_on(keyspace.migrate());
         let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-        let processes = directories.iter().map(|directory| program(directory.path(), &keyspace).serve()).collect();
+        let ways = [keyspace.clone(), keyspace.clone(), way(&keyspace)];
+        let start = |(directory, place): (&tempfile::TempDir, &Place)| program(directory.path(), place).serve();
+        let processes = directories.iter().zip(&ways).map(start).collect();
         Self { processes, directories, keyspace }
     }
 
@@ -286,13 +293,13 @@ impl Nodes {
         self.processes[node] = program(self.directories[node].path(), &self.keyspace).serve();
     }
 
-    fn new_link(&self) -> String {
+    pub fn new_link(&self) -> String {
         let body = json!({"redirect_url": target(0)}).to_string();
         let answer = self.processes[0].connect().unwrap().post("/shorten", ROOT_KEY, &body).unwrap().expect(200);
         answer.json()["short_id"].as_str().unwrap().to_owned()
     }
 
-    fn edit(node: &Process, link: &str, number: usize) {
+    pub fn edit(node: &Process, link: &str, number: usize) {
         let body = json!({"redirect_url": target(number)}).to_string();
         act(node, "PATCH", &format!("/links/{link}"), &body);
     }

@@ -5,6 +5,7 @@ mod child_keys;
 mod cluster;
 mod disk_budget;
 mod drain;
+mod feed_cut;
 mod first_start;
 mod keep_alive;
 mod kill;

@@ -1,0 +1,138 @@
+//! A node that can't read the change feed, on the way to whose database nodes all requests for it are dropped.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use scylla_proxy::{
+    Condition, Node, Proxy, Reaction, RequestFrame, RequestOpcode, RequestReaction, RequestRule, RunningProxy,
+    ShardAwareness,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::changes_seen::{ChangeLog, LINKS_TTL, Nodes, SEEN_WITHIN, State, check, follow};
+use super::load::{Over, Random};
+use crate::support::cluster::cluster_blocking;
+use crate::support::keyspaces::Place;
+
+const CUT_FOR: Duration = Duration::from_secs(10);
+/// Before the cut. Nothing is changed then: of a link that has changed lately, little is kept anyway.
+const PEACE: Duration = Duration::from_secs(1);
+/// Between two edits.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// It answers from what it has for `cache.links_ttl` at the most, and 2 s after it reads the feed again, all that it answers
+/// is as new as elsewhere.
+#[test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+fn a_node_that_reads_no_changes_for_10_s_answers_nothing_older_than_its_cache_may_have() {
+    let (runtime, cluster) = (Runtime::new().unwrap(), cluster_blocking(3));
+    let _turn = runtime.block_on(cluster.turn());
+    let mut way = None;
+    let nodes = Nodes::start_with(&runtime, |place| {
+        let made = runtime.block_on(Way::to(place));
+        let place = made.place.clone();
+        way = Some(made);
+        place
+    });
+    let mut way = way.unwrap();
+    let link = nodes.new_link();
+    let (log, over) = (ChangeLog::default(), AtomicBool::new(false));
+    let mut random = Random::seeded();
+    let mut number = 0;
+    let mut edit_for = |time: Duration| {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            number += 1;
+            // The third can't announce its edits during the cut.
+            let node = random.one_of(&nodes.processes[..2]);
+            log.make(State::Target(number), || Nodes::edit(node, &link, number));
+            std::thread::sleep(PAUSE);
+        }
+    };
+    let (answers, cut_begun, cut_over) = std::thread::scope(|scope| {
+        let followers: Vec<_> =
+            nodes.processes.iter().map(|node| scope.spawn(|| follow(node.address, &link, &over))).collect();
+        let over_at_last = Over(&over);
+        std::thread::sleep(PEACE);
+        let mut cut = runtime.block_on(way.cut_feed());
+        let cut_begun = Instant::now();
+        edit_for(CUT_FOR);
+        way.mend();
+        let cut_over = Instant::now();
+        assert!(cut.try_recv().is_ok(), "the node has asked for changes");
+        edit_for(SEEN_WITHIN * 2);
+        drop(over_at_last);
+        let answers: Vec<_> = followers.into_iter().map(|follower| follower.join().unwrap()).collect();
+        (answers, cut_begun, cut_over)
+    });
+    let changes = log.into_inner();
+    let [first, second, cut] = &answers[..] else { panic!("three nodes") };
+    check(&changes, first, SEEN_WITHIN);
+    check(&changes, second, SEEN_WITHIN);
+    // Never an old answer after a new one, also where the cut ends.
+    check(&changes, cut, SEEN_WITHIN.max(LINKS_TTL));
+    let after: Vec<_> = cut.iter().copied().filter(|(sent, _)| *sent > cut_over + SEEN_WITHIN).collect();
+    assert!(!after.is_empty() && cut.iter().any(|(sent, _)| *sent < cut_begun));
+    check(&changes, &after, SEEN_WITHIN);
+}
+
+/// Proxies in front of all database nodes.
+struct Way {
+    /// The cluster by way of them.
+    place: Place,
+    direct: Place,
+    proxy: RunningProxy,
+}
+
+impl Way {
+    async fn to(direct: &Place) -> Self {
+        let nodes: Vec<SocketAddr> = direct.contact_points.iter().map(|node| node.parse().unwrap()).collect();
+        // On the nodes' own addresses: there the driver looks for them, at the port on which it first met one.
+        let port = free_port(&nodes);
+        let proxies = nodes
+            .iter()
+            .map(|node| Node::new(*node, SocketAddr::new(node.ip(), port), ShardAwareness::Unaware, None, None));
+        let proxy = Proxy::new(proxies).run().await.unwrap();
+        let contact_points = nodes.iter().map(|node| SocketAddr::new(node.ip(), port).to_string()).collect();
+        Self { place: Place { contact_points, ..direct.clone() }, direct: direct.clone(), proxy }
+    }
+
+    /// From now on no request for the change feed gets through. Returns those that did not.
+    async fn cut_feed(&mut self) -> UnboundedReceiver<(RequestFrame, Option<u16>)> {
+        let statement = "SELECT prepared_id, query_string FROM system.prepared_statements";
+        let session = self.direct.session().await;
+        let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
+        let statements = rows.rows::<(Vec<u8>, String)>().unwrap().map(Result::unwrap);
+        let ids: Vec<Vec<u8>> =
+            statements.filter(|(_, text)| text.contains("link_changes")).map(|(id, _)| id).collect();
+        let (cut, dropped) = unbounded_channel();
+        let drop = RequestReaction::drop_frame().with_feedback_when_performed(cut);
+        for node in &mut self.proxy.running_nodes {
+            let rules = ids.iter().map(|id| RequestRule(asks_for(id), drop.clone())).collect();
+            node.change_request_rules(Some(rules));
+        }
+        dropped
+    }
+
+    /// Everything gets through again.
+    fn mend(&mut self) {
+        self.proxy.turn_off_rules();
+    }
+}
+
+/// A request of a prepared statement, alone or in a batch.
+fn asks_for(id: &[u8]) -> Condition {
+    let [execute, batch] =
+        [RequestOpcode::Execute, RequestOpcode::Batch].map(|opcode| Box::new(Condition::RequestOpcode(opcode)));
+    let has_id = Condition::BodyContainsCaseSensitive(id.into());
+    Condition::And(Condition::Or(execute, batch).into(), has_id.into())
+}
+
+/// A port that is free on the addresses of all nodes.
+fn free_port(nodes: &[SocketAddr]) -> u16 {
+    let is_free = |port: u16| nodes.iter().all(|node| TcpListener::bind((node.ip(), port)).is_ok());
+    let any = || TcpListener::bind((nodes[0].ip(), 0)).unwrap().local_addr().unwrap().port();
+    std::iter::repeat_with(any).find(|port| is_free(*port)).unwrap()
+}
