@@ -22,7 +22,7 @@ pub const SEEN_WITHIN: Duration = Duration::from_secs(2);
 /// Between two requests of a follower.
 const EACH: Duration = Duration::from_millis(10);
 /// What the service may take to come right on a machine that compiles meanwhile.
-const AT_LAST: Duration = Duration::from_mins(1);
+pub const AT_LAST: Duration = Duration::from_mins(1);
 pub const LINKS_TTL: Duration = Duration::from_secs(3);
 
 macro_rules! on_a_cluster {
@@ -189,12 +189,12 @@ pub enum State {
     Gone,
 }
 
-fn target(number: usize) -> String {
+pub fn target(number: usize) -> String {
     format!("https://example.com/{number}")
 }
 
 #[track_caller]
-fn state(connection: &mut Connection, link: &str) -> State {
+pub fn state(connection: &mut Connection, link: &str) -> State {
     let answer = connection.get(&format!("/{link}"), &[]).unwrap();
     match answer.status {
         302 => {
@@ -275,22 +275,31 @@ pub struct Nodes {
 
 impl Nodes {
     fn start(runtime: &tokio::runtime::Runtime) -> Self {
-        Self::start_with(runtime, Place::clone)
+        Self::start_with(runtime, LINKS_TTL, Place::clone)
     }
 
     /// The third reaches the cluster by the way that `way` makes of the others'.
-    pub fn start_with(runtime: &tokio::runtime::Runtime, way: impl FnOnce(&Place) -> Place) -> Self {
+    pub fn start_with(
+        runtime: &tokio::runtime::Runtime,
+        links_ttl: Duration,
+        way: impl FnOnce(&Place) -> Place,
+    ) -> Self {
         let keyspace = Keyspace::empty(3);
         runtime.block_on(keyspace.migrate());
         let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         let ways = [keyspace.clone(), keyspace.clone(), way(&keyspace)];
-        let start = |(directory, place): (&tempfile::TempDir, &Place)| program(directory.path(), place).serve();
+        let start = |(directory, place): (&tempfile::TempDir, &Place)| {
+            let ttl = format!("{}s", links_ttl.as_secs());
+            program(directory.path(), place).set("SIGNPOST_CACHE__LINKS_TTL", &ttl).serve()
+        };
         let processes = directories.iter().zip(&ways).map(start).collect();
         Self { processes, directories, keyspace }
     }
 
     fn restart(&mut self, node: usize) {
-        self.processes[node] = program(self.directories[node].path(), &self.keyspace).serve();
+        let ttl = format!("{}s", LINKS_TTL.as_secs());
+        let program = program(self.directories[node].path(), &self.keyspace).set("SIGNPOST_CACHE__LINKS_TTL", &ttl);
+        self.processes[node] = program.serve();
     }
 
     pub fn new_link(&self) -> String {
@@ -315,7 +324,7 @@ fn act(node: &Process, method: &str, path: &str, body: &str) {
     });
 }
 
-fn stored_target(node: &Process, link: &str) -> State {
+pub fn stored_target(node: &Process, link: &str) -> State {
     let record = |answer: WireAnswer| answer.expect(200).json();
     let path = format!("/links/{link}");
     let record = record(node.connect().unwrap().get(&path, &[("X-API-Key", ROOT_KEY)]).unwrap());
@@ -324,6 +333,5 @@ fn stored_target(node: &Process, link: &str) -> State {
 }
 
 fn program(directory: &std::path::Path, place: &Place) -> Program {
-    let ttl = format!("{}s", LINKS_TTL.as_secs());
-    Program::under_load(directory).sharing(place).set("SIGNPOST_CACHE__LINKS_TTL", &ttl)
+    Program::under_load(directory).sharing(place)
 }

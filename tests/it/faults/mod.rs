@@ -1,11 +1,11 @@
 //! What must hold though processes are killed, disks are full, and starts go wrong.
 
+mod behind_proxies;
 mod changes_seen;
 mod child_keys;
 mod cluster;
 mod disk_budget;
 mod drain;
-mod feed_cut;
 mod first_start;
 mod keep_alive;
 mod kill;

@@ -1,24 +1,33 @@
-//! A node that can't read the change feed, on the way to whose database nodes all requests for it are dropped.
+//! A node on whose way to the database nodes some requests are dropped or late.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use scylla_proxy::{
-    Condition, Node, Proxy, Reaction, RequestFrame, RequestOpcode, RequestReaction, RequestRule, RunningProxy,
+    Action, Condition, Node, Proxy, Reaction, RequestFrame, RequestOpcode, RequestReaction, RequestRule, RunningProxy,
     ShardAwareness,
 };
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::changes_seen::{ChangeLog, LINKS_TTL, Nodes, SEEN_WITHIN, State, check, follow};
+use super::changes_seen::{
+    AT_LAST, ChangeLog, LINKS_TTL, Nodes, SEEN_WITHIN, State, check, follow, state, stored_target, target,
+};
 use super::load::{Over, Random};
 use crate::support::cluster::cluster_blocking;
 use crate::support::keyspaces::Place;
+use crate::support::process::Process;
+use crate::support::server::ROOT_KEY;
+use crate::support::until;
 
 const CUT_FOR: Duration = Duration::from_secs(10);
 /// Before the cut. Nothing is changed then: of a link that has changed lately, little is kept anyway.
 const PEACE: Duration = Duration::from_secs(1);
+/// How late an edit is: other nodes watch the link for 15 s from the editor's entry on.
+const LATE_BY: Duration = Duration::from_secs(17);
 /// Between two edits.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -29,14 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 fn a_node_that_reads_no_changes_for_10_s_answers_nothing_older_than_its_cache_may_have() {
     let (runtime, cluster) = (Runtime::new().unwrap(), cluster_blocking(3));
     let _turn = runtime.block_on(cluster.turn());
-    let mut way = None;
-    let nodes = Nodes::start_with(&runtime, |place| {
-        let made = runtime.block_on(Way::to(place));
-        let place = made.place.clone();
-        way = Some(made);
-        place
-    });
-    let mut way = way.unwrap();
+    let (nodes, mut way) = third_behind_proxies(&runtime, LINKS_TTL);
     let link = nodes.new_link();
     let (log, over) = (ChangeLog::default(), AtomicBool::new(false));
     let mut random = Random::seeded();
@@ -78,6 +80,63 @@ fn a_node_that_reads_no_changes_for_10_s_answers_nothing_older_than_its_cache_ma
     check(&changes, &after, SEEN_WITHIN);
 }
 
+/// An editor that has appended its entry to the feed and is stopped before its change gets to the cluster: it gets there
+/// when nobody expects it any longer, and the editor dies. What the other nodes have of the link is valid for long.
+#[test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+fn an_edit_that_is_made_late_by_a_node_that_dies_is_seen_by_the_others() {
+    let (runtime, cluster) = (Runtime::new().unwrap(), cluster_blocking(3));
+    let _turn = runtime.block_on(cluster.turn());
+    let (mut nodes, mut way) = third_behind_proxies(&runtime, Duration::from_hours(1));
+    let link = nodes.new_link();
+    let seen = |node: &Process| state(&mut node.connect().unwrap(), &link);
+    for node in &nodes.processes {
+        assert_eq!(seen(node), State::Target(0));
+    }
+    let mut late = runtime.block_on(way.delay_edits());
+    let mut editor = nodes.processes[2].connect().unwrap();
+    let body = json!({"redirect_url": target(1)}).to_string();
+    std::thread::scope(|scope| {
+        let link = &link;
+        // It is not answered.
+        scope.spawn(move || {
+            let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
+            drop(editor.request("PATCH", &format!("/links/{link}"), &headers, &body));
+        });
+        until("the edit is on its way", AT_LAST, || late.begun.try_recv().is_ok());
+        nodes.processes[2].signal("STOP");
+        // Meanwhile the others load the link, before it is changed.
+        until("the edit is there", LATE_BY + AT_LAST, || {
+            assert!(nodes.processes[..2].iter().all(|node| [0, 1].map(State::Target).contains(&seen(node))));
+            late.arrived.try_recv().is_ok()
+        });
+        nodes.processes[2].kill_in_place();
+    });
+    until("the edit is made", SEEN_WITHIN, || stored_target(&nodes.processes[0], &link) == State::Target(1));
+    let both_see_it = || nodes.processes[..2].iter().all(|node| (0..5).all(|_| seen(node) == State::Target(1)));
+    until("the others see it", AT_LAST, both_see_it);
+}
+
+/// Three nodes, and the way of the third.
+fn third_behind_proxies(runtime: &Runtime, links_ttl: Duration) -> (Nodes, Way) {
+    let mut way = None;
+    let nodes = Nodes::start_with(runtime, links_ttl, |place| {
+        let made = runtime.block_on(Way::to(place));
+        let place = made.place.clone();
+        way = Some(made);
+        place
+    });
+    (nodes, way.unwrap())
+}
+
+/// What becomes of edits that are late.
+struct LateEdits {
+    /// Those that were sent.
+    begun: UnboundedReceiver<(RequestFrame, Option<u16>)>,
+    /// Those that go on to the cluster now.
+    arrived: UnboundedReceiver<()>,
+}
+
 /// Proxies in front of all database nodes.
 struct Way {
     /// The cluster by way of them.
@@ -101,12 +160,7 @@ impl Way {
 
     /// From now on no request for the change feed gets through. Returns those that did not.
     async fn cut_feed(&mut self) -> UnboundedReceiver<(RequestFrame, Option<u16>)> {
-        let statement = "SELECT prepared_id, query_string FROM system.prepared_statements";
-        let session = self.direct.session().await;
-        let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
-        let statements = rows.rows::<(Vec<u8>, String)>().unwrap().map(Result::unwrap);
-        let ids: Vec<Vec<u8>> =
-            statements.filter(|(_, text)| text.contains("link_changes")).map(|(id, _)| id).collect();
+        let ids = self.statements(&["link_changes"]).await;
         let (cut, dropped) = unbounded_channel();
         let drop = RequestReaction::drop_frame().with_feedback_when_performed(cut);
         for node in &mut self.proxy.running_nodes {
@@ -114,6 +168,35 @@ impl Way {
             node.change_request_rules(Some(rules));
         }
         dropped
+    }
+
+    /// From now on changes of links get to the cluster late.
+    async fn delay_edits(&mut self) -> LateEdits {
+        let ids = self.statements(&["UPDATE links SET", "IF revision"]).await;
+        let ((begin, begun), (arrive, arrived)) = (unbounded_channel(), unbounded_channel());
+        let pass = move |request| {
+            // A test that has ended does not look.
+            let _ = arrive.send(());
+            request
+        };
+        let later = Action { delay: Some(LATE_BY), msg_processor: Some(Arc::new(pass)) };
+        let late = RequestReaction { to_addressee: Some(later), ..RequestReaction::noop() };
+        let late = late.with_feedback_when_performed(begin);
+        for node in &mut self.proxy.running_nodes {
+            let rules = ids.iter().map(|id| RequestRule(asks_for(id), late.clone())).collect();
+            node.change_request_rules(Some(rules));
+        }
+        LateEdits { begun, arrived }
+    }
+
+    /// The ids of the prepared statements that have all of `parts`.
+    async fn statements(&self, parts: &[&str]) -> Vec<Vec<u8>> {
+        let statement = "SELECT prepared_id, query_string FROM system.prepared_statements";
+        let session = self.direct.session().await;
+        let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
+        let statements = rows.rows::<(Vec<u8>, String)>().unwrap().map(Result::unwrap);
+        let has_all = |(_, text): &(Vec<u8>, String)| parts.iter().all(|part| text.contains(part));
+        statements.filter(has_all).map(|(id, _)| id).collect()
     }
 
     /// Everything gets through again.
