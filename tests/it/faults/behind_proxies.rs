@@ -103,7 +103,7 @@ fn an_edit_that_is_made_late_by_a_node_that_dies_is_seen_by_the_others() {
             let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
             drop(editor.request("PATCH", &format!("/links/{link}"), &headers, &body));
         });
-        until("the edit is on its way", AT_LAST, || late.begun.try_recv().is_ok());
+        until("the edit is on its way", AT_LAST, || late.sent.try_recv().is_ok());
         nodes.processes[2].signal("STOP");
         // Meanwhile the others load the link, before it is changed.
         until("the edit is there", LATE_BY + AT_LAST, || {
@@ -132,7 +132,7 @@ fn third_behind_proxies(runtime: &Runtime, links_ttl: Duration) -> (Nodes, Way) 
 /// What becomes of edits that are late.
 struct LateEdits {
     /// Those that were sent.
-    begun: UnboundedReceiver<(RequestFrame, Option<u16>)>,
+    sent: UnboundedReceiver<(RequestFrame, Option<u16>)>,
     /// Those that go on to the cluster now.
     arrived: UnboundedReceiver<()>,
 }
@@ -173,7 +173,7 @@ impl Way {
     /// From now on changes of links get to the cluster late.
     async fn delay_edits(&mut self) -> LateEdits {
         let ids = self.statements(&["UPDATE links SET", "IF revision"]).await;
-        let ((begin, begun), (arrive, arrived)) = (unbounded_channel(), unbounded_channel());
+        let ((note, sent), (arrive, arrived)) = (unbounded_channel(), unbounded_channel());
         let pass = move |request| {
             // A test that has ended does not look.
             let _ = arrive.send(());
@@ -181,12 +181,12 @@ impl Way {
         };
         let later = Action { delay: Some(LATE_BY), msg_processor: Some(Arc::new(pass)) };
         let late = RequestReaction { to_addressee: Some(later), ..RequestReaction::noop() };
-        let late = late.with_feedback_when_performed(begin);
+        let late = late.with_feedback_when_performed(note);
         for node in &mut self.proxy.running_nodes {
             let rules = ids.iter().map(|id| RequestRule(asks_for(id), late.clone())).collect();
             node.change_request_rules(Some(rules));
         }
-        LateEdits { begun, arrived }
+        LateEdits { sent, arrived }
     }
 
     /// The ids of the prepared statements that have all of `parts`.

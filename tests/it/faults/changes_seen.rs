@@ -143,8 +143,9 @@ on_a_cluster! {
     }
 
     fn of_50_creators_of_a_name_over_three_nodes_one_wins() {
-        const NAMES: usize = 5;
         const CREATORS: usize = 50;
+        // `SIGNPOST_TEST_NAMES=50` for the whole measure.
+        let names = std::env::var("SIGNPOST_TEST_NAMES").ok().and_then(|names| names.parse().ok()).unwrap_or(5);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
         let nodes = Nodes::start(&runtime);
@@ -154,7 +155,7 @@ on_a_cluster! {
                 let (nodes, answers) = (&nodes, &answers);
                 scope.spawn(move || {
                     let mut connection = nodes.processes[creator % 3].connect().unwrap();
-                    for name in 0..NAMES {
+                    for name in 0..names {
                         let body = json!({"redirect_url": target(creator), "slug": format!("campaign-{name}")});
                         let status = loop {
                             match connection.post("/shorten", ROOT_KEY, &body.to_string()).unwrap().status {
