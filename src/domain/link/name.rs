@@ -49,20 +49,18 @@ impl LinkName {
 
     /// The name that `bytes` begin with, up to the first byte that no name has. `None` if no link has it.
     pub fn at_start_of(bytes: &[u8]) -> Option<Self> {
-        let mut name = [0; Self::MAX_BYTES];
-        let mut length = 0;
-        for from in bytes {
+        let mut name = Self { length: 0, bytes: [0; Self::MAX_BYTES] };
+        for (to, from) in name.bytes.iter_mut().zip(bytes) {
             if !IS_OF_NAMES[usize::from(*from)] {
                 break;
             }
-            // `None` where there is no room: it is longer than a name.
-            *name.get_mut(length)? = *from;
-            length += 1;
+            *to = *from;
+            name.length += 1;
         }
-        let text = &name[..length];
-        let has_its_form = *text.first()? != b'-' && *text.last()? != b'-';
-        let length = u8::try_from(length).ok()?;
-        (has_its_form && !is_route(text)).then_some(Self { length, bytes: name })
+        let text = name.as_bytes();
+        let is_longer = bytes.get(text.len()).is_some_and(|next| IS_OF_NAMES[usize::from(*next)]);
+        let has_its_form = *text.first()? != b'-' && *text.last()? != b'-' && !is_longer;
+        (has_its_form && !is_route(text)).then_some(name)
     }
 
     /// The name of a new link, as its creator has chosen it.
