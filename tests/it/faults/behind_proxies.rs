@@ -9,18 +9,17 @@ use scylla_proxy::{
     Action, Condition, Node, Proxy, Reaction, RequestFrame, RequestOpcode, RequestReaction, RequestRule, RunningProxy,
     ShardAwareness,
 };
-use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::changes_seen::{
-    AT_LAST, ChangeLog, LINKS_TTL, Nodes, SEEN_WITHIN, State, check, follow, state, stored_target, target,
+    AT_LAST, ChangeLog, LINKS_TTL, Nodes, SEEN_WITHIN, State, check, edit_unanswered, follow, migrated, state,
+    stored_target,
 };
 use super::load::{Over, Random};
 use crate::support::cluster::cluster_blocking;
 use crate::support::keyspaces::Place;
 use crate::support::process::Process;
-use crate::support::server::ROOT_KEY;
 use crate::support::until;
 
 const CUT_FOR: Duration = Duration::from_secs(10);
@@ -38,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 fn a_node_that_reads_no_changes_for_10_s_answers_nothing_older_than_its_cache_may_have() {
     let (runtime, cluster) = (Runtime::new().unwrap(), cluster_blocking(3));
     let _turn = runtime.block_on(cluster.turn());
-    let (nodes, mut way) = third_behind_proxies(&runtime, LINKS_TTL);
+    let (nodes, mut proxies) = third_behind_proxies(&runtime, LINKS_TTL);
     let link = nodes.new_link();
     let (log, over) = (ChangeLog::default(), AtomicBool::new(false));
     let mut random = Random::seeded();
@@ -58,10 +57,10 @@ fn a_node_that_reads_no_changes_for_10_s_answers_nothing_older_than_its_cache_ma
             nodes.processes.iter().map(|node| scope.spawn(|| follow(node.address, &link, &over))).collect();
         let over_at_last = Over(&over);
         std::thread::sleep(PEACE);
-        let mut cut = runtime.block_on(way.cut_feed());
+        let mut cut = runtime.block_on(proxies.cut_feed());
         let cut_begun = Instant::now();
         edit_for(CUT_FOR);
-        way.mend();
+        proxies.mend();
         let cut_over = Instant::now();
         assert!(cut.try_recv().is_ok(), "the node has asked for changes");
         edit_for(SEEN_WITHIN * 2);
@@ -87,22 +86,17 @@ fn a_node_that_reads_no_changes_for_10_s_answers_nothing_older_than_its_cache_ma
 fn an_edit_that_is_made_late_by_a_node_that_dies_is_seen_by_the_others() {
     let (runtime, cluster) = (Runtime::new().unwrap(), cluster_blocking(3));
     let _turn = runtime.block_on(cluster.turn());
-    let (mut nodes, mut way) = third_behind_proxies(&runtime, Duration::from_hours(1));
+    let (mut nodes, mut proxies) = third_behind_proxies(&runtime, Duration::from_hours(1));
     let link = nodes.new_link();
     let seen = |node: &Process| state(&mut node.connect().unwrap(), &link);
     for node in &nodes.processes {
         assert_eq!(seen(node), State::Target(0));
     }
-    let mut late = runtime.block_on(way.delay_edits());
+    let mut late = runtime.block_on(proxies.delay_edits());
     let mut editor = nodes.processes[2].connect().unwrap();
-    let body = json!({"redirect_url": target(1)}).to_string();
     std::thread::scope(|scope| {
         let link = &link;
-        // It is not answered.
-        scope.spawn(move || {
-            let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
-            drop(editor.request("PATCH", &format!("/links/{link}"), &headers, &body));
-        });
+        scope.spawn(move || edit_unanswered(&mut editor, link, 1));
         until("the edit is on its way", AT_LAST, || late.sent.try_recv().is_ok());
         nodes.processes[2].signal("STOP");
         // Meanwhile the others load the link, before it is changed.
@@ -117,16 +111,11 @@ fn an_edit_that_is_made_late_by_a_node_that_dies_is_seen_by_the_others() {
     until("the others see it", AT_LAST, both_see_it);
 }
 
-/// Three nodes, and the way of the third.
-fn third_behind_proxies(runtime: &Runtime, links_ttl: Duration) -> (Nodes, Way) {
-    let mut way = None;
-    let nodes = Nodes::start_with(runtime, links_ttl, |place| {
-        let made = runtime.block_on(Way::to(place));
-        let place = made.place.clone();
-        way = Some(made);
-        place
-    });
-    (nodes, way.unwrap())
+/// Three nodes, of which the third reaches the cluster through proxies.
+fn third_behind_proxies(runtime: &Runtime, links_ttl: Duration) -> (Nodes, Proxies) {
+    let keyspace = migrated(runtime);
+    let proxies = runtime.block_on(Proxies::before(&keyspace));
+    (Nodes::start_on(keyspace, &proxies.place, links_ttl), proxies)
 }
 
 /// What becomes of edits that are late.
@@ -138,15 +127,15 @@ struct LateEdits {
 }
 
 /// Proxies in front of all database nodes.
-struct Way {
-    /// The cluster by way of them.
+struct Proxies {
+    /// The cluster behind them.
     place: Place,
     direct: Place,
     proxy: RunningProxy,
 }
 
-impl Way {
-    async fn to(direct: &Place) -> Self {
+impl Proxies {
+    async fn before(direct: &Place) -> Self {
         let nodes: Vec<SocketAddr> = direct.contact_points.iter().map(|node| node.parse().unwrap()).collect();
         // On the nodes' own addresses: there the driver looks for them, at the port on which it first met one.
         let port = free_port(&nodes);
@@ -162,11 +151,7 @@ impl Way {
     async fn cut_feed(&mut self) -> UnboundedReceiver<(RequestFrame, Option<u16>)> {
         let ids = self.statements(&["link_changes"]).await;
         let (cut, dropped) = unbounded_channel();
-        let drop = RequestReaction::drop_frame().with_feedback_when_performed(cut);
-        for node in &mut self.proxy.running_nodes {
-            let rules = ids.iter().map(|id| RequestRule(asks_for(id), drop.clone())).collect();
-            node.change_request_rules(Some(rules));
-        }
+        self.react(&ids, &RequestReaction::drop_frame().with_feedback_when_performed(cut));
         dropped
     }
 
@@ -181,12 +166,16 @@ impl Way {
         };
         let later = Action { delay: Some(LATE_BY), msg_processor: Some(Arc::new(pass)) };
         let late = RequestReaction { to_addressee: Some(later), ..RequestReaction::noop() };
-        let late = late.with_feedback_when_performed(note);
+        self.react(&ids, &late.with_feedback_when_performed(note));
+        LateEdits { sent, arrived }
+    }
+
+    /// From now on requests of these statements meet `reaction`.
+    fn react(&mut self, ids: &[Vec<u8>], reaction: &RequestReaction) {
         for node in &mut self.proxy.running_nodes {
-            let rules = ids.iter().map(|id| RequestRule(asks_for(id), late.clone())).collect();
+            let rules = ids.iter().map(|id| RequestRule(asks_for(id), reaction.clone())).collect();
             node.change_request_rules(Some(rules));
         }
-        LateEdits { sent, arrived }
     }
 
     /// The ids of the prepared statements that have all of `parts`.

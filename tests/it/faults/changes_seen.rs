@@ -24,6 +24,8 @@ const EACH: Duration = Duration::from_millis(10);
 /// What the service may take to come right on a machine that compiles meanwhile.
 pub const AT_LAST: Duration = Duration::from_mins(1);
 pub const LINKS_TTL: Duration = Duration::from_secs(3);
+/// The headers of a change.
+const JSON_BY_ROOT: [(&str, &str); 2] = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
 
 macro_rules! on_a_cluster {
     ($($(#[$attribute:meta])* fn $name:ident() $body:block)*) => {
@@ -39,7 +41,7 @@ macro_rules! on_a_cluster {
 on_a_cluster! {
     fn edits_and_blocks_are_seen_within_2_s_on_all_nodes_though_a_database_node_dies() {
         // `SIGNPOST_TEST_EDITS=1000` for the whole measure: here it would take minutes.
-        let edits = std::env::var("SIGNPOST_TEST_EDITS").ok().and_then(|edits| edits.parse().ok()).unwrap_or(90);
+        let edits = amount("SIGNPOST_TEST_EDITS", 90);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let mut faults = runtime.block_on(cluster.faults());
         let nodes = Nodes::start(&runtime);
@@ -100,10 +102,7 @@ on_a_cluster! {
                 let editor = nodes.processes[2].address;
                 let link = &link;
                 let editing = scope.spawn(move || {
-                    let body = json!({"redirect_url": target(round + 1)}).to_string();
-                    let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
-                    // It may be answered or not.
-                    drop(Connection::open(editor).unwrap().request("PATCH", &format!("/links/{link}"), &headers, &body));
+                    edit_unanswered(&mut Connection::open(editor).unwrap(), link, round + 1);
                 });
                 std::thread::sleep(Duration::from_millis(random.below(40)));
                 nodes.processes[2].kill_in_place();
@@ -145,7 +144,7 @@ on_a_cluster! {
     fn of_50_creators_of_a_name_over_three_nodes_one_wins() {
         const CREATORS: usize = 50;
         // `SIGNPOST_TEST_NAMES=50` for the whole measure.
-        let names = std::env::var("SIGNPOST_TEST_NAMES").ok().and_then(|names| names.parse().ok()).unwrap_or(5);
+        let names = amount("SIGNPOST_TEST_NAMES", 5);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
         let nodes = Nodes::start(&runtime);
@@ -182,6 +181,11 @@ on_a_cluster! {
     }
 }
 
+/// How much a test does: as much as the variable says, or less so that it takes seconds.
+fn amount(variable: &str, by_default: usize) -> usize {
+    std::env::var(variable).map_or(by_default, |amount| amount.parse().unwrap())
+}
+
 /// What a redirect tells of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -190,7 +194,7 @@ pub enum State {
     Gone,
 }
 
-pub fn target(number: usize) -> String {
+fn target(number: usize) -> String {
     format!("https://example.com/{number}")
 }
 
@@ -276,31 +280,23 @@ pub struct Nodes {
 
 impl Nodes {
     fn start(runtime: &tokio::runtime::Runtime) -> Self {
-        Self::start_with(runtime, LINKS_TTL, Place::clone)
+        let keyspace = migrated(runtime);
+        let third = keyspace.clone();
+        Self::start_on(keyspace, &third, LINKS_TTL)
     }
 
-    /// The third reaches the cluster by the way that `way` makes of the others'.
-    pub fn start_with(
-        runtime: &tokio::runtime::Runtime,
-        links_ttl: Duration,
-        way: impl FnOnce(&Place) -> Place,
-    ) -> Self {
-        let keyspace = Keyspace::empty(3);
-        runtime.block_on(keyspace.migrate());
+    /// The third reaches the cluster by contact points of its own.
+    pub fn start_on(keyspace: Keyspace, third: &Place, links_ttl: Duration) -> Self {
         let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-        let ways = [keyspace.clone(), keyspace.clone(), way(&keyspace)];
-        let start = |(directory, place): (&tempfile::TempDir, &Place)| {
-            let ttl = format!("{}s", links_ttl.as_secs());
-            program(directory.path(), place).set("SIGNPOST_CACHE__LINKS_TTL", &ttl).serve()
-        };
-        let processes = directories.iter().zip(&ways).map(start).collect();
+        let places: [&Place; 3] = [&keyspace, &keyspace, third];
+        let start =
+            |(directory, place): (&tempfile::TempDir, &Place)| program(directory.path(), place, links_ttl).serve();
+        let processes = directories.iter().zip(places).map(start).collect();
         Self { processes, directories, keyspace }
     }
 
     fn restart(&mut self, node: usize) {
-        let ttl = format!("{}s", LINKS_TTL.as_secs());
-        let program = program(self.directories[node].path(), &self.keyspace).set("SIGNPOST_CACHE__LINKS_TTL", &ttl);
-        self.processes[node] = program.serve();
+        self.processes[node] = program(self.directories[node].path(), &self.keyspace, LINKS_TTL).serve();
     }
 
     pub fn new_link(&self) -> String {
@@ -315,11 +311,23 @@ impl Nodes {
     }
 }
 
+/// A keyspace on the three database nodes, with all tables.
+pub fn migrated(runtime: &tokio::runtime::Runtime) -> Keyspace {
+    let keyspace = Keyspace::empty(3);
+    runtime.block_on(keyspace.migrate());
+    keyspace
+}
+
+/// Sends an edit to a node that is killed or stopped meanwhile: it may be answered or not.
+pub fn edit_unanswered(editor: &mut Connection, link: &str, number: usize) {
+    let body = json!({"redirect_url": target(number)}).to_string();
+    drop(editor.request("PATCH", &format!("/links/{link}"), &JSON_BY_ROOT, &body));
+}
+
 /// Until it is done: 503 says that it may be done or not.
 fn act(node: &Process, method: &str, path: &str, body: &str) {
     until(&format!("{method} {path}"), AT_LAST, || {
-        let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
-        let answer = node.connect().unwrap().request(method, path, &headers, body).unwrap();
+        let answer = node.connect().unwrap().request(method, path, &JSON_BY_ROOT, body).unwrap();
         assert!([200, 204, 503].contains(&answer.status), "{answer:?}");
         answer.status != 503
     });
@@ -333,6 +341,7 @@ pub fn stored_target(node: &Process, link: &str) -> State {
     State::Target(target.strip_prefix("https://example.com/").unwrap().parse().unwrap())
 }
 
-fn program(directory: &std::path::Path, place: &Place) -> Program {
-    Program::under_load(directory).sharing(place)
+fn program(directory: &std::path::Path, place: &Place, links_ttl: Duration) -> Program {
+    let ttl = format!("{}s", links_ttl.as_secs());
+    Program::under_load(directory).sharing(place).set("SIGNPOST_CACHE__LINKS_TTL", &ttl)
 }

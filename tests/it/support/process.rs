@@ -16,8 +16,6 @@ use super::wire::Connection;
 
 /// What a start may take on a machine that compiles meanwhile.
 pub const STARTED_WITHIN: Duration = Duration::from_secs(20);
-/// The same for a command. One makes all tables of a cluster, which is 40 changes of its schema.
-const ENDED_WITHIN: Duration = Duration::from_mins(1);
 
 /// The value that stands behind `label` in what a first start prints.
 pub fn shown(stdout: &str, label: &str) -> Option<String> {
@@ -111,7 +109,7 @@ impl Program {
 
     /// Runs a command that ends by itself.
     pub fn run(self) -> Ended {
-        self.spawn().wait(ENDED_WITHIN)
+        self.spawn().wait(STARTED_WITHIN)
     }
 
     /// Starts the program and waits for nothing.
