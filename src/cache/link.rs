@@ -86,7 +86,10 @@ impl CachedLink {
         let fallback = fallback.map_err(|error| unreadable(&error))?;
         let limits = has_limits.then(|| Box::new(Limits { times, fallback, is_fallback_blocked, is_blocked }));
         let status = StatusCode::from_u16(status.code()).map_err(|error| unreadable(&error))?;
-        let cache_control = kept_for(u64::from(cache_seconds));
+        let cache_control = match cache_seconds {
+            0 => PRIVATE_NO_STORE.clone(),
+            seconds => kept_for(u64::from(seconds)),
+        };
         Ok(Self {
             id,
             name,
@@ -146,8 +149,7 @@ impl CachedLink {
 
 /// The `Cache-Control` header of a redirect that browsers may keep for so long.
 fn kept_for(seconds: u64) -> HeaderValue {
-    let value = (seconds > 0).then(|| HeaderValue::try_from(format!("private, max-age={seconds}")).ok());
-    value.flatten().unwrap_or_else(|| PRIVATE_NO_STORE.clone())
+    HeaderValue::try_from(format!("private, max-age={seconds}")).unwrap_or_else(|_| PRIVATE_NO_STORE.clone())
 }
 
 /// A link; `None` if the name has no link.

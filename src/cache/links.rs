@@ -12,7 +12,7 @@ use moka::sync::Cache;
 use super::changes::{Changes, Keep, LookUpStamp};
 use super::freshness::Freshness;
 use super::link::{CachedLink, Entry};
-use super::loads::{Loaded, Loads};
+use super::loads::{Load, Loaded, Loads};
 use crate::domain::blocked_hosts::BlockedHosts;
 use crate::domain::link::{Destination, Link, LinkName};
 use crate::store::{LinkChange, LinkStore, StoreError};
@@ -102,7 +102,7 @@ impl LinkCache {
     pub fn take_known(&self, name: &LinkName) -> Option<Arc<CachedLink>> {
         let generation = self.changes.generation();
         // `load` returns an error for a link that can't be answered.
-        let link = self.cached(self.store.peek(name)?).ok().map(Arc::new)?;
+        let link = self.cached(self.store.peek(name)?, self.settings.clock.now()).ok().map(Arc::new)?;
         if self.peeked.fetch_add(1, Ordering::Relaxed).is_multiple_of(INSERT_ONE_IN)
             && self.changes.is_settled(name, &self.settings.clock)
         {
@@ -119,8 +119,9 @@ impl LinkCache {
     pub async fn load(&self, name: &LinkName) -> Loaded {
         for _ in 0..MAX_LOADS {
             // If this caller is dropped, the others still hold the load.
-            let shared = self.loads.join(*name, &self.changes);
-            let loaded = shared.load.result.get_or_init(|| self.ask_store(name)).await.clone();
+            let shared = self.loads.join(*name, &self.changes, &self.settings.clock);
+            let load = &shared.load;
+            let loaded = load.result.get_or_init(|| self.ask_store(name, load.began)).await.clone();
             let entry = loaded?;
             let revision = entry.as_ref().map(|link| link.revision);
             let keep = self.changes.keep(name, revision, &self.settings.clock);
@@ -128,8 +129,8 @@ impl LinkCache {
                 shared.discard();
                 continue;
             }
-            let entry = self.kept(name, entry, keep, shared.load.stamp);
-            if self.changes.is_current(shared.load.stamp) {
+            let entry = self.kept(name, entry, keep, load);
+            if self.changes.is_current(load.stamp) {
                 return Ok(entry);
             }
         }
@@ -140,7 +141,7 @@ impl LinkCache {
     pub fn insert(&self, link: &Link) -> Result<(), StoreError> {
         let name = link.name();
         let stamp = self.changes.stamp(&name);
-        let link = self.cached(Destination::from(link))?;
+        let link = self.cached(Destination::from(link), self.settings.clock.now())?;
         if self.changes.is_settled(&name, &self.settings.clock) {
             let valid_until = link.valid_until;
             self.keep(&name, Some(Arc::new(link)), stamp, valid_until);
@@ -206,32 +207,33 @@ impl LinkCache {
         self.entries.invalidate(name);
     }
 
-    async fn ask_store(&self, name: &LinkName) -> Loaded {
+    async fn ask_store(&self, name: &LinkName, began: u64) -> Loaded {
         let link = self.store.link(*name).await.map_err(Arc::new)?;
-        let cached = link.map(|link| self.cached(Destination::from(&link))).transpose().map_err(Arc::new)?;
+        let cached = link.map(|link| self.cached(Destination::from(&link), began)).transpose().map_err(Arc::new)?;
         Ok(cached.map(Arc::new))
     }
 
-    fn cached(&self, link: Destination) -> Result<CachedLink, StoreError> {
+    /// A link as the store had it at `read_at` or later.
+    fn cached(&self, link: Destination, read_at: u64) -> Result<CachedLink, StoreError> {
         let mut link = CachedLink::new(link, &self.blocked.list(), self.settings.noindex)?;
         if self.settings.is_shared {
-            link.valid_until = Some(self.settings.clock.now() + millis(self.settings.found_for));
+            link.valid_until = Some(read_at + millis(self.settings.found_for));
         }
         Ok(link)
     }
 
     /// Inserts what was loaded as far as it may be kept, and returns it.
-    fn kept(&self, name: &LinkName, mut entry: Entry, keep: Keep, stamp: LookUpStamp) -> Entry {
+    fn kept(&self, name: &LinkName, mut entry: Entry, keep: Keep, load: &Load) -> Entry {
         let mut valid_until = entry.as_ref().and_then(|link| link.valid_until);
         if keep != Keep::Settled {
-            let end = self.settings.clock.now() + KEPT_BRIEFLY;
+            let end = load.began + KEPT_BRIEFLY;
             valid_until = Some(end);
             entry = entry.map(|link| Arc::new(link.kept_until(end)));
         } else if entry.is_none() && self.settings.is_shared {
-            valid_until = Some(self.settings.clock.now() + millis(self.settings.missing_for));
+            valid_until = Some(load.began + millis(self.settings.missing_for));
         }
         if keep != Keep::No {
-            self.keep(name, entry.clone(), stamp, valid_until);
+            self.keep(name, entry.clone(), load.stamp, valid_until);
         }
         entry
     }

@@ -7,6 +7,7 @@ use foldhash::quality::RandomState;
 use tokio::sync::OnceCell;
 
 use super::changes::{Changes, LookUpStamp};
+use super::freshness::Freshness;
 use super::link::Entry;
 use crate::domain::link::LinkName;
 use crate::store::StoreError;
@@ -16,8 +17,10 @@ pub type Loaded = Result<Entry, Arc<StoreError>>;
 /// A load, which callers share.
 pub struct Load {
     pub result: OnceCell<Loaded>,
-    /// When it began.
+    /// When it began, for changes.
     pub stamp: LookUpStamp,
+    /// When it began, by the clock of the caches: what it finds was so in the store then, or later.
+    pub began: u64,
 }
 
 /// Loads in progress. The lock is held for operations on the map only, never across a load.
@@ -29,14 +32,15 @@ type LoadMap = HashMap<LinkName, (Arc<Load>, usize), RandomState>;
 
 impl Loads {
     /// The load of this name in progress, unless the link has changed since it began; else a new one.
-    pub fn join(&self, name: LinkName, changes: &Changes) -> SharedLoad<'_> {
+    pub fn join(&self, name: LinkName, changes: &Changes, clock: &Freshness) -> SharedLoad<'_> {
         let mut map = self.map();
         let current = map.get_mut(&name).filter(|(load, _)| changes.is_current(load.stamp));
         let load = if let Some((load, holders)) = current {
             *holders += 1;
             Arc::clone(load)
         } else {
-            let load = Arc::new(Load { result: OnceCell::new(), stamp: changes.stamp(&name) });
+            let load = Load { result: OnceCell::new(), stamp: changes.stamp(&name), began: clock.now() };
+            let load = Arc::new(load);
             map.insert(name, (Arc::clone(&load), 1));
             load
         };

@@ -91,7 +91,7 @@ impl LinkName {
     }
 
     pub fn as_str(&self) -> &str {
-        // Only ASCII, because `checked` looks at every byte.
+        // Only ASCII: every byte is one of `IS_OF_NAMES`.
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 

@@ -18,12 +18,14 @@ use crate::support::until;
 use crate::support::wire::{Connection, WireAnswer};
 
 /// As promised for nodes that reach the store.
-const SEEN_WITHIN: Duration = Duration::from_secs(2);
+pub const SEEN_WITHIN: Duration = Duration::from_secs(2);
 /// Between two requests of a follower.
 const EACH: Duration = Duration::from_millis(10);
 /// What the service may take to come right on a machine that compiles meanwhile.
-const AT_LAST: Duration = Duration::from_mins(1);
-const LINKS_TTL: Duration = Duration::from_secs(3);
+pub const AT_LAST: Duration = Duration::from_mins(1);
+pub const LINKS_TTL: Duration = Duration::from_secs(3);
+/// The headers of a change.
+const JSON_BY_ROOT: [(&str, &str); 2] = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
 
 macro_rules! on_a_cluster {
     ($($(#[$attribute:meta])* fn $name:ident() $body:block)*) => {
@@ -39,7 +41,7 @@ macro_rules! on_a_cluster {
 on_a_cluster! {
     fn edits_and_blocks_are_seen_within_2_s_on_all_nodes_though_a_database_node_dies() {
         // `SIGNPOST_TEST_EDITS=1000` for the whole measure: here it would take minutes.
-        let edits = std::env::var("SIGNPOST_TEST_EDITS").ok().and_then(|edits| edits.parse().ok()).unwrap_or(150);
+        let edits = amount("SIGNPOST_TEST_EDITS", 90);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let mut faults = runtime.block_on(cluster.faults());
         let nodes = Nodes::start(&runtime);
@@ -60,7 +62,7 @@ on_a_cluster! {
                     _ => {}
                 }
                 let node = random.one_of(&nodes.processes);
-                if number % 50 == 0 {
+                if number % 30 == 0 {
                     log.make(State::Blocked, || act(node, "POST", &format!("/links/{link}/block"), r#"{"reason":"test"}"#));
                     log.make(State::Target(number - 1), || act(node, "POST", &format!("/links/{link}/unblock"), "{}"));
                 }
@@ -100,10 +102,7 @@ on_a_cluster! {
                 let editor = nodes.processes[2].address;
                 let link = &link;
                 let editing = scope.spawn(move || {
-                    let body = json!({"redirect_url": target(round + 1)}).to_string();
-                    let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
-                    // It may be answered or not.
-                    drop(Connection::open(editor).unwrap().request("PATCH", &format!("/links/{link}"), &headers, &body));
+                    edit_unanswered(&mut Connection::open(editor).unwrap(), link, round + 1);
                 });
                 std::thread::sleep(Duration::from_millis(random.below(40)));
                 nodes.processes[2].kill_in_place();
@@ -143,8 +142,9 @@ on_a_cluster! {
     }
 
     fn of_50_creators_of_a_name_over_three_nodes_one_wins() {
-        const NAMES: usize = 5;
         const CREATORS: usize = 50;
+        // `SIGNPOST_TEST_NAMES=50` for the whole measure.
+        let names = amount("SIGNPOST_TEST_NAMES", 5);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
         let nodes = Nodes::start(&runtime);
@@ -154,7 +154,7 @@ on_a_cluster! {
                 let (nodes, answers) = (&nodes, &answers);
                 scope.spawn(move || {
                     let mut connection = nodes.processes[creator % 3].connect().unwrap();
-                    for name in 0..NAMES {
+                    for name in 0..names {
                         let body = json!({"redirect_url": target(creator), "slug": format!("campaign-{name}")});
                         let status = loop {
                             match connection.post("/shorten", ROOT_KEY, &body.to_string()).unwrap().status {
@@ -181,9 +181,14 @@ on_a_cluster! {
     }
 }
 
+/// How much a test does: as much as the variable says, or less so that it takes seconds.
+fn amount(variable: &str, by_default: usize) -> usize {
+    std::env::var(variable).map_or(by_default, |amount| amount.parse().unwrap())
+}
+
 /// What a redirect tells of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
     Target(usize),
     Blocked,
     Gone,
@@ -194,7 +199,7 @@ fn target(number: usize) -> String {
 }
 
 #[track_caller]
-fn state(connection: &mut Connection, link: &str) -> State {
+pub fn state(connection: &mut Connection, link: &str) -> State {
     let answer = connection.get(&format!("/{link}"), &[]).unwrap();
     match answer.status {
         302 => {
@@ -208,10 +213,10 @@ fn state(connection: &mut Connection, link: &str) -> State {
 }
 
 /// When a request was sent, and what it was answered.
-type Seen = (Instant, State);
+pub type Seen = (Instant, State);
 
 /// Asks a node all the time.
-fn follow(address: SocketAddr, link: &str, over: &AtomicBool) -> Vec<Seen> {
+pub fn follow(address: SocketAddr, link: &str, over: &AtomicBool) -> Vec<Seen> {
     let _over = Over(over);
     let mut connection = Connection::open(address).unwrap();
     let mut seen = Vec::new();
@@ -224,26 +229,26 @@ fn follow(address: SocketAddr, link: &str, over: &AtomicBool) -> Vec<Seen> {
 }
 
 /// A change: when it began, when it was answered, and what it made.
-type Change = (Instant, Instant, State);
+pub type Change = (Instant, Instant, State);
 
 #[derive(Default)]
-struct ChangeLog(Mutex<Vec<Change>>);
+pub struct ChangeLog(Mutex<Vec<Change>>);
 
 impl ChangeLog {
-    fn make(&self, state: State, change: impl FnOnce()) {
+    pub fn make(&self, state: State, change: impl FnOnce()) {
         let begun = Instant::now();
         change();
         self.0.lock().unwrap().push((begun, Instant::now(), state));
     }
 
-    fn into_inner(self) -> Vec<Change> {
+    pub fn into_inner(self) -> Vec<Change> {
         self.0.into_inner().unwrap()
     }
 }
 
 /// Checks each answer: it is what one of the changes made that may have been the last one, and it is not older than the
 /// answer before.
-fn check(changes: &[Change], seen: &[Seen], within: Duration) {
+pub fn check(changes: &[Change], seen: &[Seen], within: Duration) {
     let mut newest = 0;
     let mut latest = Duration::ZERO;
     for (sent, state) in seen {
@@ -267,48 +272,68 @@ fn check(changes: &[Change], seen: &[Seen], within: Duration) {
 }
 
 /// Three nodes on one keyspace.
-struct Nodes {
-    processes: Vec<Process>,
+pub struct Nodes {
+    pub processes: Vec<Process>,
     directories: Vec<tempfile::TempDir>,
     keyspace: Keyspace,
 }
 
 impl Nodes {
     fn start(runtime: &tokio::runtime::Runtime) -> Self {
-        let keyspace = Keyspace::empty(3);
-        runtime.block_on(keyspace.migrate());
+        let keyspace = migrated(runtime);
+        let third = keyspace.clone();
+        Self::start_on(keyspace, &third, LINKS_TTL)
+    }
+
+    /// The third reaches the cluster by contact points of its own.
+    pub fn start_on(keyspace: Keyspace, third: &Place, links_ttl: Duration) -> Self {
         let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-        let processes = directories.iter().map(|directory| program(directory.path(), &keyspace).serve()).collect();
+        let places: [&Place; 3] = [&keyspace, &keyspace, third];
+        let start =
+            |(directory, place): (&tempfile::TempDir, &Place)| program(directory.path(), place, links_ttl).serve();
+        let processes = directories.iter().zip(places).map(start).collect();
         Self { processes, directories, keyspace }
     }
 
     fn restart(&mut self, node: usize) {
-        self.processes[node] = program(self.directories[node].path(), &self.keyspace).serve();
+        self.processes[node] = program(self.directories[node].path(), &self.keyspace, LINKS_TTL).serve();
     }
 
-    fn new_link(&self) -> String {
+    pub fn new_link(&self) -> String {
         let body = json!({"redirect_url": target(0)}).to_string();
         let answer = self.processes[0].connect().unwrap().post("/shorten", ROOT_KEY, &body).unwrap().expect(200);
         answer.json()["short_id"].as_str().unwrap().to_owned()
     }
 
-    fn edit(node: &Process, link: &str, number: usize) {
+    pub fn edit(node: &Process, link: &str, number: usize) {
         let body = json!({"redirect_url": target(number)}).to_string();
         act(node, "PATCH", &format!("/links/{link}"), &body);
     }
 }
 
+/// A keyspace on the three database nodes, with all tables.
+pub fn migrated(runtime: &tokio::runtime::Runtime) -> Keyspace {
+    let keyspace = Keyspace::empty(3);
+    runtime.block_on(keyspace.migrate());
+    keyspace
+}
+
+/// Sends an edit to a node that is killed or stopped meanwhile: it may be answered or not.
+pub fn edit_unanswered(editor: &mut Connection, link: &str, number: usize) {
+    let body = json!({"redirect_url": target(number)}).to_string();
+    drop(editor.request("PATCH", &format!("/links/{link}"), &JSON_BY_ROOT, &body));
+}
+
 /// Until it is done: 503 says that it may be done or not.
 fn act(node: &Process, method: &str, path: &str, body: &str) {
     until(&format!("{method} {path}"), AT_LAST, || {
-        let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json")];
-        let answer = node.connect().unwrap().request(method, path, &headers, body).unwrap();
+        let answer = node.connect().unwrap().request(method, path, &JSON_BY_ROOT, body).unwrap();
         assert!([200, 204, 503].contains(&answer.status), "{answer:?}");
         answer.status != 503
     });
 }
 
-fn stored_target(node: &Process, link: &str) -> State {
+pub fn stored_target(node: &Process, link: &str) -> State {
     let record = |answer: WireAnswer| answer.expect(200).json();
     let path = format!("/links/{link}");
     let record = record(node.connect().unwrap().get(&path, &[("X-API-Key", ROOT_KEY)]).unwrap());
@@ -316,7 +341,7 @@ fn stored_target(node: &Process, link: &str) -> State {
     State::Target(target.strip_prefix("https://example.com/").unwrap().parse().unwrap())
 }
 
-fn program(directory: &std::path::Path, place: &Place) -> Program {
-    let ttl = format!("{}s", LINKS_TTL.as_secs());
+fn program(directory: &std::path::Path, place: &Place, links_ttl: Duration) -> Program {
+    let ttl = format!("{}s", links_ttl.as_secs());
     Program::under_load(directory).sharing(place).set("SIGNPOST_CACHE__LINKS_TTL", &ttl)
 }

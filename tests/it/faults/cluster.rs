@@ -21,7 +21,7 @@ use crate::support::{middle, until};
 
 const LINK_LIMIT: u64 = 100;
 const CREATIONS: usize = 1_000;
-const REDIRECTS: u64 = 100_000;
+const REDIRECTS: u64 = 40_000;
 const LINKS: usize = 5;
 /// Connections to each process.
 const CONNECTIONS: usize = 4;

@@ -1,5 +1,6 @@
 //! What must hold though processes are killed, disks are full, and starts go wrong.
 
+mod behind_proxies;
 mod changes_seen;
 mod child_keys;
 mod cluster;
