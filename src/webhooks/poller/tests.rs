@@ -99,6 +99,7 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
         clock,
         in_flight: Arc::clone(&in_flight),
         wake: DispatcherWake::default(),
+        suspends: false,
         longest_wait: Duration::from_hours(1),
         meters,
     });
