@@ -275,7 +275,7 @@ impl Poller {
                 if self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
                     if self.refusals.expects(due.id, &flow, now.month()) {
                         // A full list does not stop the scan: the key is barred until the list is empty again.
-                        if !self.parts.in_flight.has(due.id) && !self.refusal_queue.push(&due, flow.owner) {
+                        if !self.parts.in_flight.has(&due) && !self.refusal_queue.push(&due, flow.owner) {
                             self.scan.barred(flow.owner);
                         }
                     } else {
