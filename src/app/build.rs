@@ -216,6 +216,7 @@ impl WebhookDelivery {
             workers: NonZeroUsize::new(config.webhooks.workers).unwrap_or(NonZeroUsize::MIN),
             in_flight_per_host: config.webhooks.in_flight_per_host,
             buffer: config.webhooks.buffer,
+            suspend_after: config.webhooks.suspend_after,
             wake: wake.clone(),
             meters: core.metrics.webhooks.clone(),
             traces: core.traces.clone(),
@@ -301,7 +302,11 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
         ),
         analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone()),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
-        webhook_statuses: WebhookStatusService::new(store.clone(), clock.clone()),
+        webhook_statuses: WebhookStatusService::new(
+            store.clone(),
+            clock.clone(),
+            config.webhooks.suspend_after.is_some(),
+        ),
         webhook_actions: parts.webhook_actions,
         redirects: RedirectService::new(cache, redirect_limiter(config)?, writer, notifier, clock.clone()),
         authentication,
@@ -361,5 +366,6 @@ pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
         unauthorized_per_minute: config.limits.unauthorized_per_minute,
         webhook_timeout: config.webhooks.timeout,
         retry_delays: config.webhooks.retry_delays.clone(),
+        suspend_after: config.webhooks.suspend_after,
     })
 }

@@ -1,5 +1,6 @@
 //! `[webhooks]`: settings of the delivery of hits.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct WebhooksConfig {
     /// The delay after each failed attempt except the last, before jitter. There is one attempt more than there are
     /// delays.
     pub retry_delays: Vec<Duration>,
+    /// How many deliveries in a row, over at least a day, fail until a URL is suspended; `None`: it never is.
+    pub suspend_after: Option<NonZeroU32>,
 }
 
 impl WebhooksConfig {
@@ -56,6 +59,7 @@ impl WebhooksConfig {
                 }
                 delays
             },
+            suspend_after: NonZeroU32::new(settings.integer("webhooks.suspend_after", 0..=1_000_000)?),
         })
     }
 }

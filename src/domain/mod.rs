@@ -6,6 +6,7 @@ pub mod base62;
 pub mod blocked_hosts;
 pub mod calendar;
 pub mod device;
+pub mod failure_run;
 pub mod guard;
 pub mod hit;
 pub mod idempotency;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::domain::calendar::Timestamp;
 use crate::domain::link::Link;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary, first_kept_day};
 use crate::store::{DeliveryQuery, DeliveryStore, StoreError};
@@ -16,12 +17,20 @@ pub struct StatusQuery {
     pub limit: usize,
 }
 
+/// The state of one webhook.
+#[derive(Clone, Debug, Default)]
+pub struct UrlStatus {
+    pub summary: UrlSummary,
+    /// Since when it is suspended.
+    pub suspended_at: Option<Timestamp>,
+}
+
 /// The state of a link's webhooks.
 #[derive(Debug)]
 pub struct WebhookStatus {
     pub link: Link,
     /// In the order of the link's active webhooks.
-    pub urls: Vec<UrlSummary>,
+    pub urls: Vec<UrlStatus>,
     /// Newest first.
     pub deliveries: Vec<(DeliveryId, DeliveryState)>,
     /// The delivery after which the next page begins, if there is one.
@@ -32,11 +41,13 @@ pub struct WebhookStatus {
 pub struct WebhookStatusService {
     deliveries: Arc<dyn DeliveryStore>,
     clock: Clock,
+    /// Whether URLs whose deliveries fail are suspended.
+    suspends: bool,
 }
 
 impl WebhookStatusService {
-    pub fn new(deliveries: Arc<dyn DeliveryStore>, clock: Clock) -> Self {
-        Self { deliveries, clock }
+    pub fn new(deliveries: Arc<dyn DeliveryStore>, clock: Clock, suspends: bool) -> Self {
+        Self { deliveries, clock, suspends }
     }
 
     /// The state of the webhooks of a link.
@@ -49,10 +60,17 @@ impl WebhookStatusService {
         deliveries.truncate(limit);
         let next = deliveries.last().filter(|_| more).map(|(id, _)| *id);
         let places = link.webhooks.places();
-        let mut urls = vec![UrlSummary::default(); places.len()];
+        let index_of = |place: u8| places.iter().position(|active| *active == place);
+        let mut urls = vec![UrlStatus::default(); places.len()];
         for (place, summary) in self.deliveries.delivery_summaries(link.id, since).await? {
-            if let Some(index) = places.iter().position(|active| *active == place) {
-                urls[index] = summary;
+            if let Some(index) = index_of(place) {
+                urls[index].summary = summary;
+            }
+        }
+        let suspensions = if self.suspends { self.deliveries.suspensions(vec![link.id]).await? } else { Vec::new() };
+        for suspension in suspensions {
+            if let Some(index) = index_of(suspension.place) {
+                urls[index].suspended_at = Some(suspension.since);
             }
         }
         Ok(WebhookStatus { link, urls, deliveries, next })

@@ -123,6 +123,19 @@ macro_rules! store_methods {
                 memory {}
                 ends {}
             }
+            SuspensionStore {
+                reads {
+                    suspensions(links: Vec<ShortId>) -> Result<Vec<Suspension>, StoreError>;
+                }
+                writes {
+                    end_suspension(link: ShortId, place: u8) -> Result<(), StoreError>;
+                }
+                direct {
+                    suspend_failing(rule: SuspensionRule) -> ();
+                }
+                memory {}
+                ends {}
+            }
         }
     };
 }

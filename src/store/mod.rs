@@ -11,6 +11,7 @@ pub mod metered;
 pub mod once;
 pub mod reach;
 pub mod records;
+pub mod suspensions;
 pub mod transfer;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub use self::links::{
     REVISIONS_KEPT_DAYS, UpdateLinkError,
 };
 pub use self::once::OnceStore;
+pub use self::suspensions::{Suspension, SuspensionHook, SuspensionRule, SuspensionStore};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
@@ -333,7 +335,7 @@ pub trait CountStore: Send + Sync + 'static {
 
 /// Deliveries of webhooks.
 #[async_trait]
-pub trait DeliveryStore: Send + Sync + 'static {
+pub trait DeliveryStore: SuspensionStore {
     /// Pending deliveries due at `now` or before, by due time, after `after`.
     async fn due_deliveries(
         &self,

@@ -4,7 +4,7 @@
 //! The queue is in the store; memory has a bounded number of deliveries. A delivery that is not settled when the
 //! process ends is still due at the next start.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::outcomes::OutcomeWriter;
 use super::poller::{Poller, PollerParts};
 use super::preparation::Preparation;
 use super::sender::WebhookSender;
+use super::suspended::suspend_failing;
 use super::trial::{TesterParts, WebhookTester};
 use super::worker::WebhookWorker;
 use crate::actors::supervisor::{Handle, RestartHook, Supervisor, SupervisorOptions};
@@ -46,6 +47,8 @@ pub struct DispatcherParts {
     pub in_flight_per_host: usize,
     /// The largest number of deliveries in memory.
     pub buffer: usize,
+    /// How many deliveries in a row, over at least a day, fail until a URL is suspended; `None`: it never is.
+    pub suspend_after: Option<NonZeroU32>,
     pub wake: DispatcherWake,
     pub meters: WebhookMeters,
     /// Exports a span for each attempt.
@@ -68,7 +71,10 @@ impl WebhookPool {
     pub fn start(arbiter: &ArbiterHandle, parts: DispatcherParts, on_restart: &RestartHook) -> Self {
         let DispatcherParts { store, vault, plans, clock, sender, retries, workers, traces, .. } = parts;
         let workers = workers.get();
-        let meters = parts.meters;
+        let (meters, suspends) = (parts.meters, parts.suspend_after.is_some());
+        if let Some(failures) = parts.suspend_after {
+            suspend_failing(&*store, failures, meters.clone());
+        }
         let in_flight = Arc::new(InFlightTable::new(
             workers,
             parts.in_flight_per_host,
@@ -83,6 +89,7 @@ impl WebhookPool {
             sender: sender.clone(),
             runtime: arbiter.clone(),
             clock: clock.clone(),
+            suspends,
             meters: meters.clone(),
         });
         let start_worker =
@@ -99,6 +106,7 @@ impl WebhookPool {
                 in_flight: Arc::clone(&in_flight),
                 wake: parts.wake,
                 longest_wait: retries.longest(),
+                suspends,
                 meters: meters.clone(),
             }),
             outcomes: OutcomeWriter::new(

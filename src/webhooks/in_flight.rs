@@ -172,9 +172,9 @@ impl InFlightTable {
         Ok(())
     }
 
-    /// Whether a delivery is in the table.
-    pub fn has(&self, id: DeliveryId) -> bool {
-        self.state().taken.contains_key(&id)
+    /// Whether a delivery is in the table. It is seen again then: the poller passes it by.
+    pub fn has(&self, due: &DueDelivery) -> bool {
+        self.state().taken.get_mut(&due.id).map(|taken| taken.see_again(due)).is_some()
     }
 
     /// Makes a taken delivery ready to begin.

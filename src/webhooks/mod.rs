@@ -12,5 +12,6 @@ mod queue;
 mod refusals;
 mod scheduler;
 pub mod sender;
+mod suspended;
 pub mod trial;
 pub mod worker;

@@ -10,6 +10,7 @@ use super::preparation::{Owners, Preparation, PrepareError};
 use super::queue::{FoundDelivery, QueueScan, behind_all_until};
 use super::refusals::{RefusalQueue, Refusals, Refused, is_still_due};
 use super::scheduler::{Flow, FreedCapacity, NoCapacity};
+use super::suspended::SuspensionCheck;
 use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
@@ -58,6 +59,8 @@ pub struct PollerParts {
     pub wake: DispatcherWake,
     /// The longest delay before a retry.
     pub longest_wait: Duration,
+    /// Whether URLs whose deliveries fail are suspended.
+    pub suspends: bool,
     pub meters: WebhookMeters,
 }
 
@@ -95,7 +98,8 @@ impl Poller {
         let (overdue_noted_at, last_round) = (Timestamp(0), Timestamp(0));
         let (scan, stranded) = (QueueScan::default(), StrandedScan::default());
         let (store, preparation) = (Arc::clone(&parts.store), Arc::clone(&parts.preparation));
-        let refusals = Refusals::new(store, preparation, parts.meters.clone());
+        let suspensions = SuspensionCheck::new(Arc::clone(&store), parts.suspends);
+        let refusals = Refusals::new(store, preparation, parts.meters.clone(), suspensions);
         let outage = OutageLog::new(
             "the store did not answer: webhooks wait",
             "webhooks are delivered again: the store answers",
@@ -269,9 +273,9 @@ impl Poller {
                 }
                 let flow = self.parts.preparation.flow(&due).await?;
                 if self.scan.look_at(&due, &flow) == FoundDelivery::Consider {
-                    if self.refusals.expects(&flow, now.month()) {
+                    if self.refusals.expects(due.id, &flow, now.month()) {
                         // A full list does not stop the scan: the key is barred until the list is empty again.
-                        if !self.parts.in_flight.has(due.id) && !self.refusal_queue.push(&due, flow.owner) {
+                        if !self.parts.in_flight.has(&due) && !self.refusal_queue.push(&due, flow.owner) {
                             self.scan.barred(flow.owner);
                         }
                     } else {
@@ -338,10 +342,19 @@ impl Poller {
         }
         let now = self.parts.clock.now();
         let states = self.parts.store.delivery_states(taken.iter().map(|taken| taken.due.id).collect()).await?;
+        let suspended = self.refusals.suspensions.look_up(taken.iter().map(|taken| taken.due.id)).await?;
         let (mut drafts, mut claims, mut refused, mut owners) = (Vec::new(), Vec::new(), Vec::new(), Owners::default());
         for (taken, state) in taken.iter().zip(states) {
             let id = taken.due.id;
             let Some(state) = state.filter(|state| is_still_due(&taken.due, state)) else { continue };
+            if suspended.has(id) {
+                refused.push(Refused::suspended(id, &state));
+                if self.refusals.suspensions.note(id, true) {
+                    // Deliveries of this URL that wait for a slot are refused without one.
+                    self.scan.recall_flow(&taken.flow);
+                }
+                continue;
+            }
             match self.parts.preparation.draft(id, &state, &mut owners).await {
                 Ok(draft) => {
                     if !state.counted {

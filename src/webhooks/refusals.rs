@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::flow::Flow;
 use super::preparation::{Owners, Preparation, PrepareError};
+use super::suspended::{SUSPENDED, SuspensionCheck};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
@@ -42,6 +43,11 @@ impl Refused {
     /// The delivery may have been counted, and attempted before.
     pub fn unsendable(id: DeliveryId, state: &DeliveryState, reason: &'static str) -> Self {
         Self { id, round: state.round, attempt: state.attempts + 1, why: NeverSent::Unsendable, reason }
+    }
+
+    /// The delivery may have been counted, and attempted before.
+    pub fn suspended(id: DeliveryId, state: &DeliveryState) -> Self {
+        Self { why: NeverSent::Suspended, ..Self::unsendable(id, state, SUSPENDED) }
     }
 }
 
@@ -108,16 +114,24 @@ pub struct Refusals {
     /// Use only grows, so no further delivery of that month is admitted unless the quota is raised. The store still
     /// decides; this only shows which deliveries need no slot.
     spent: HashMap<KeyId, (Month, MonthlyLimit)>,
+    pub suspensions: SuspensionCheck,
 }
 
 impl Refusals {
-    pub fn new(store: Arc<dyn DeliveryStore>, preparation: Arc<Preparation>, meters: WebhookMeters) -> Self {
-        Self { store, preparation, meters, spent: HashMap::new() }
+    pub fn new(
+        store: Arc<dyn DeliveryStore>,
+        preparation: Arc<Preparation>,
+        meters: WebhookMeters,
+        suspensions: SuspensionCheck,
+    ) -> Self {
+        Self { store, preparation, meters, spent: HashMap::new(), suspensions }
     }
 
     /// Whether a delivery is likely to be refused in this month.
-    pub fn expects(&self, flow: &Flow, month: Month) -> bool {
-        flow.is_nowhere() || self.spent.get(&flow.owner).is_some_and(|(spent, _)| *spent == month)
+    pub fn expects(&self, id: DeliveryId, flow: &Flow, month: Month) -> bool {
+        flow.is_nowhere()
+            || self.suspensions.expects(id)
+            || self.spent.get(&flow.owner).is_some_and(|(spent, _)| *spent == month)
     }
 
     /// Notes that a key's quota is used up; returns whether that was not known.
@@ -141,9 +155,16 @@ impl Refusals {
         }
         let states = self.store.delivery_states(expected.iter().map(|due| due.id).collect()).await?;
         let (mut refused, mut claims, mut claiming, mut to_send) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let suspended = self.suspensions.look_up(expected.iter().map(|due| due.id)).await?;
         let mut owners = Owners::default();
         for (due, state) in expected.into_iter().zip(states) {
+            let is_suspended = suspended.has(due.id);
+            self.suspensions.note(due.id, is_suspended);
             let Some(state) = state.filter(|state| is_still_due(&due, state)) else { continue };
+            if is_suspended {
+                refused.push(Refused::suspended(due.id, &state));
+                continue;
+            }
             match self.preparation.draft(due.id, &state, &mut owners).await {
                 Ok(draft) if state.counted => to_send.push((due, draft.flow().clone())),
                 Ok(draft) => {

@@ -16,7 +16,7 @@ use super::sender::{SendFailure, WebhookSender};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, HitStamp};
-use crate::domain::link::Link;
+use crate::domain::link::{Link, ShortId};
 use crate::domain::webhook::{DeliveryId, DeliveryState};
 use crate::store::{DeliveryStore, StoreError, TestClaim};
 use crate::telemetry::metrics::webhooks::{TestOutcome, WebhookMeters};
@@ -71,6 +71,8 @@ pub struct TesterParts {
     /// The runtime that the sender's connections belong to.
     pub runtime: ArbiterHandle,
     pub clock: Clock,
+    /// Whether URLs whose deliveries fail are suspended.
+    pub suspends: bool,
     pub meters: WebhookMeters,
 }
 
@@ -95,15 +97,17 @@ impl WebhookTester {
         let (drafts, refused) = self.within_quota(link, drafts).await?;
         tested.extend(refused);
         let (report, reported) = oneshot::channel();
-        let parts = Arc::clone(&self.parts);
+        let (parts, id) = (Arc::clone(&self.parts), link.id);
         // The connections belong to that runtime. The tests come to their end there also if the client has gone.
         self.parts.runtime.spawn(async move {
             let attempts = drafts.into_iter().map(|draft| attempt(&parts, draft, until));
+            let attempted = join_all(attempts).await;
+            let ended = end_suspensions(&parts, id, &attempted).await;
             // If the client has gone, nobody waits for it.
-            drop(report.send(join_all(attempts).await));
+            drop(report.send(ended.map(|()| attempted)));
             drop(slots);
         });
-        tested.extend(reported.await.map_err(|_| TestError::Stopping)?);
+        tested.extend(reported.await.map_err(|_| TestError::Stopping)??);
         tested.sort_by_key(|tested| places.iter().position(|place| *place == tested.place));
         for webhook in &tested {
             self.parts.meters.tested(match webhook.end {
@@ -155,12 +159,26 @@ async fn attempt(parts: &TesterParts, draft: Draft, until: Instant) -> TestedWeb
     let began = Instant::now();
     let end = match parts.preparation.request(&draft).await {
         Ok(request) => {
-            let sent = parts.sender.send_within(request.into_test(), until.saturating_duration_since(began)).await;
+            let sent =
+                parts.sender.send_within(request.into_test(), until.saturating_duration_since(Instant::now())).await;
             sent.map_or_else(TestEnd::Failed, TestEnd::Delivered)
         }
         Err(_) => TestEnd::Failed(SendFailure::Other),
     };
     TestedWebhook { place: draft.id().url_index, end, took: began.elapsed() }
+}
+
+/// Deliveries of webhooks that were tested with success are sent again.
+async fn end_suspensions(parts: &TesterParts, link: ShortId, tested: &[TestedWebhook]) -> Result<(), StoreError> {
+    if !parts.suspends {
+        return Ok(());
+    }
+    for webhook in tested {
+        if let TestEnd::Delivered(_) = webhook.end {
+            parts.store.end_suspension(link, webhook.place).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The id of a hit that a test stands for; random but for its time.

@@ -23,7 +23,7 @@ use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
 use crate::http::problem::{FieldErrors, Problem, ProblemKind};
 use crate::http::query::Query;
 use crate::http::times;
-use crate::service::webhook_status::StatusQuery;
+use crate::service::webhook_status::{StatusQuery, UrlStatus};
 
 static WEBHOOKS: Tag =
     Tag { name: "Webhooks", description: "State of deliveries. The requests are described under *The webhook*." };
@@ -75,9 +75,14 @@ pub struct WebhookSummary {
     /// HTTP status of the answer to that attempt; `null`: no answer.
     #[schema(required = true)]
     pub last_status: Option<u16>,
-    /// The error of that attempt, or `quota exceeded` if a later delivery was not attempted; `null`: neither.
+    /// The error of that attempt, or `quota exceeded` or `suspended` if a later delivery was not attempted; `null`: neither.
     #[schema(required = true)]
     pub last_error: Option<String>,
+    /// Since when the webhook is suspended: its deliveries fail with the error `suspended` and are not sent. Missing if it is
+    /// not suspended.
+    #[schema(value_type = String, format = DateTime, required = false)]
+    #[serde(serialize_with = "times::option::serialize", skip_serializing_if = "Option::is_none")]
+    pub suspended_at: Option<Timestamp>,
 }
 
 /// One delivery: one hit × one URL.
@@ -95,7 +100,8 @@ pub struct DeliveryRecord {
     /// HTTP status of the last answer; `null`: no answer.
     #[schema(required = true)]
     pub response_status: Option<u16>,
-    /// The error of the last attempt, such as `http 500`, `timed out` or `quota exceeded`; `null`: no error.
+    /// The error of the last attempt, such as `http 500` or `timed out`, or why there was none: `quota exceeded`, `suspended`;
+    /// `null`: no error.
     #[schema(required = true)]
     pub error: Option<String>,
     /// Time of the hit, UTC.
@@ -126,16 +132,9 @@ pub struct DeliveryPage {
     status: Option<DeliveryStatusName>,
 }
 
-fn summary(url: String, summary: UrlSummary) -> WebhookSummary {
-    WebhookSummary {
-        url,
-        pending: summary.pending,
-        delivered: summary.delivered,
-        failed: summary.failed,
-        last_attempt_at: summary.last_attempt_at,
-        last_status: summary.last_status,
-        last_error: summary.last_error,
-    }
+fn summary(url: String, UrlStatus { summary, suspended_at }: UrlStatus) -> WebhookSummary {
+    let UrlSummary { pending, delivered, failed, last_attempt_at, last_status, last_error } = summary;
+    WebhookSummary { url, pending, delivered, failed, last_attempt_at, last_status, last_error, suspended_at }
 }
 
 fn delivery(link: &Link, (id, state): (DeliveryId, DeliveryState)) -> DeliveryRecord {
@@ -162,7 +161,10 @@ pub static STATUS: Endpoint = Endpoint {
         summary: "Webhook delivery status",
         description: "\
 Returns the state of a link's webhooks to the link's owner and to the root key: counts and last attempt of each webhook,
-and single deliveries, newest first. Deliveries are kept for 30 days.",
+and single deliveries, newest first. Deliveries are kept for 30 days.
+
+A webhook with `suspended_at` is suspended, because its deliveries have failed for at least a day. They go on once
+`POST /{short_id}/webhooks/test` has succeeded for it, or the link was changed.",
         tag: &WEBHOOKS,
         parameters: &[
             parameters::<ShortIdPath>(),

@@ -201,6 +201,13 @@ pub fn webhook(facts: &Facts) -> String {
             format!("A delivery has {tries} attempts: at once, {waits} (±10 %). Then it has failed.")
         }
     };
+    let suspension = facts.suspend_after.map_or_else(String::new, |failures| {
+        format!(
+            r"**Suspension.** After {failures} failed deliveries in a row of one URL of one link, over at least 24 hours, its deliveries are not sent, and recorded as failed with the error `suspended`, until a test of the URL succeeds or the link is changed. `GET /{{short_id}}/webhooks/status` shows `suspended_at` meanwhile. What was not sent can be replayed then.
+
+"
+        )
+    });
     format!(
         r"Sent to every webhook URL of a link, in the background, for each hit. One delivery is one hit for one URL.
 
@@ -218,7 +225,7 @@ pub fn webhook(facts: &Facts) -> String {
 
 **Replay.** `POST /{{short_id}}/webhooks/replay` queues deliveries again that were delivered or have failed: the same `hit_id`, `webhook-id` and body, with all attempts anew. Each counts in the quota once more.
 
-**Signature.** Check it before you trust a request. `webhook-id`, `webhook-timestamp` and `webhook-signature` follow [Standard Webhooks](https://www.standardwebhooks.com), with the `webhook_secret` of the key that created the link. Its libraries verify a request, including its age, which protects against replay. In Python:
+{suspension}**Signature.** Check it before you trust a request. `webhook-id`, `webhook-timestamp` and `webhook-signature` follow [Standard Webhooks](https://www.standardwebhooks.com), with the `webhook_secret` of the key that created the link. Its libraries verify a request, including its age, which protects against replay. In Python:
 
 ```python
 import base64, hashlib, hmac, time

@@ -40,6 +40,8 @@ pub struct Facts {
     pub webhook_timeout: Duration,
     /// The delay after each failed attempt except the last.
     pub retry_delays: Vec<Duration>,
+    /// How many deliveries in a row, over at least a day, fail until a webhook is suspended.
+    pub suspend_after: Option<NonZeroU32>,
 }
 
 /// The API reference of a running service, generated at the first request for it.

@@ -17,6 +17,7 @@ use super::cluster::{AT_ONCE, Cluster};
 use super::delivery_replays::REPLAYS_AT_ONCE;
 use super::delivery_sums::DeliverySums;
 use super::delivery_timestamps::written_at;
+use super::failure_runs::FailureRuns;
 use super::lease::Leases;
 use super::names::CqlNames;
 use super::queue::{Expected, QueuedDelivery, bucket_of};
@@ -98,6 +99,7 @@ pub struct Deliveries {
     pub(super) names: Arc<CqlNames>,
     pub(super) leases: Arc<Leases>,
     pub(super) sums: DeliverySums,
+    failure_runs: Arc<FailureRuns>,
     /// Held for reading by changes of pending deliveries, and for writing by a count of them.
     pub(super) changing: RwLock<()>,
     /// Held by replays of some links each, so that a link's follow each other.
@@ -109,12 +111,18 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    pub fn new(cluster: &Arc<Cluster>, names: &Arc<CqlNames>, leases: &Arc<Leases>) -> Self {
+    pub fn new(
+        cluster: &Arc<Cluster>,
+        names: &Arc<CqlNames>,
+        leases: &Arc<Leases>,
+        failure_runs: &Arc<FailureRuns>,
+    ) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             names: Arc::clone(names),
             leases: Arc::clone(leases),
             sums: DeliverySums::new(cluster),
+            failure_runs: Arc::clone(failure_runs),
             changing: RwLock::default(),
             replaying: Default::default(),
             noted_days: Cache::new(DAYS_KEPT),
@@ -341,6 +349,8 @@ impl Deliveries {
                 let state = &row.state;
                 if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
             });
+        // First: what is settled is not counted again.
+        self.failure_runs.note(open.iter().filter_map(|(settlement, _)| settlement.end())).await?;
         let retry = |settlement: &Settlement| {
             let Settlement { id, round, .. } = *settlement;
             Some(QueuedDelivery { due_at: settlement.retry_at()?, id, round })

@@ -251,6 +251,9 @@ impl CqlLinks {
         if old.options.expires_at != link.options.expires_at {
             self.times.drop_expiry(old, link.revision).await?;
         }
+        if !old.webhooks.all().is_empty() {
+            self.failure_runs.forget_before(link.id, link.revision).await?;
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use scylla::policies::timestamp_generator::TimestampGenerator;
 use scylla::value::CqlTimestamp;
 
 use super::cluster::Cluster;
+use super::failure_runs::FailureRuns;
 use super::link_remains::RemainsRow;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
@@ -226,6 +227,7 @@ impl LinkTimesTable {
             cql.write(&statements.drop_labels_of_link, (AFTER_ALL_HITS, id.as_str(), month)).await?;
         }
         cql.write(&statements.drop_months_of_link, (id.as_str(),)).await?;
+        FailureRuns::forget(&self.cluster, id).await?;
         Ok(cql.write(&statements.drop_days_of_link, (AFTER_ALL_HITS, id.as_str())).await?)
     }
 }

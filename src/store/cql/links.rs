@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::failure_runs::FailureRuns;
 use super::in_use::InUse;
 use super::link_feed::LinkFeed;
 use super::link_names::{CqlLinkNames, TakenName};
@@ -38,6 +39,7 @@ pub struct CqlLinks {
     pub(super) names: CqlLinkNames,
     pub(super) feed: Arc<LinkFeed>,
     pub(super) times: LinkTimesTable,
+    pub(super) failure_runs: Arc<FailureRuns>,
     /// One creation of a name at a time in this process: LWTs of many at once on one row time out.
     names_under_way: InUse<LinkName, Mutex<()>, MAX_IDLE_NAMES>,
     under_way: Arc<Semaphore>,
@@ -66,13 +68,14 @@ impl Drop for Awaited {
 }
 
 impl CqlLinks {
-    pub fn new(cluster: &Arc<Cluster>, feed: &Arc<LinkFeed>) -> Self {
+    pub fn new(cluster: &Arc<Cluster>, feed: &Arc<LinkFeed>, failure_runs: &Arc<FailureRuns>) -> Self {
         Self {
             cluster: Arc::clone(cluster),
             quotas: LinkQuotas::new(cluster),
             names: CqlLinkNames::new(cluster),
             feed: Arc::clone(feed),
             times: LinkTimesTable::new(cluster),
+            failure_runs: Arc::clone(failure_runs),
             names_under_way: InUse::default(),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
         }

@@ -16,6 +16,7 @@ mod delivery_sums;
 mod delivery_timestamps;
 mod driver_counts;
 mod due;
+mod failure_runs;
 mod hits;
 mod in_use;
 mod keys;

@@ -165,6 +165,14 @@ statements! {
     SettlingRead replay_turn: "SELECT turn, queue, process FROM replays WHERE link = ?";
     Lwt take_replay_turn: "UPDATE replays SET turn = ?, queue = ?, process = ? WHERE link = ? IF turn = ?";
     Lwt end_replay_turn: "UPDATE replays SET process = ? WHERE link = ? IF turn = ?";
+    Read failure_run: "SELECT claim, revision, run, counted FROM failure_runs WHERE link = ? AND place = ?";
+    Read failure_runs: "SELECT place, claim, revision, run FROM failure_runs WHERE link = ?";
+    SettlingRead failure_run_claim: "SELECT claim FROM failure_runs WHERE link = ? AND place = ?";
+    Lwt put_failure_run: "UPDATE failure_runs USING TTL ? SET claim = ?, revision = ?, run = ?, counted = ? \
+                          WHERE link = ? AND place = ? IF claim = ?";
+    Lwt drop_failure_run: "DELETE FROM failure_runs WHERE link = ? AND place = ? IF claim = ?";
+    Write drop_failure_runs: "DELETE FROM failure_runs WHERE link = ?";
+    Read live_link: "SELECT owner, revision FROM links WHERE id = ?";
     Read deliveries_used: "SELECT used FROM delivery_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead delivery_quota: "SELECT process, used, claim, deliveries FROM delivery_quotas WHERE owner = ? AND month = ?";
     Lwt claim_deliveries: "UPDATE delivery_quotas SET used = ?, claim = ?, deliveries = ? \

@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 use super::cluster::{Cluster, OpenError, forever};
 use super::deliveries::Deliveries;
 use super::delivery_quota::DeliveryQuotas;
+use super::failure_runs::FailureRuns;
 use super::hits::Hits;
 use super::keys::CqlKeys;
 use super::lease::Leases;
@@ -31,6 +32,7 @@ pub struct CqlTables {
     pub leases: Arc<Leases>,
     pub deliveries: Arc<Deliveries>,
     pub delivery_quotas: DeliveryQuotas,
+    pub failure_runs: Arc<FailureRuns>,
     pub windows: Windows,
 }
 
@@ -40,14 +42,16 @@ impl CqlTables {
         let names = Arc::new(CqlNames::new(&cluster));
         let link_feed = Arc::new(LinkFeed::new(&cluster));
         let leases = Arc::new(Leases::new(&cluster, node, &link_feed));
-        let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases));
+        let failure_runs = Arc::new(FailureRuns::new(&cluster));
+        let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases, &failure_runs));
         Ok(Self {
-            links: Arc::new(CqlLinks::new(&cluster, &link_feed)),
+            links: Arc::new(CqlLinks::new(&cluster, &link_feed, &failure_runs)),
             once: Arc::new(CqlOnce::new(&cluster)),
             link_feed,
             keys: CqlKeys::new(&cluster),
             hits: Hits::new(&cluster, &deliveries),
             delivery_quotas: DeliveryQuotas::new(&cluster, &deliveries),
+            failure_runs,
             windows: Windows::new(&cluster),
             names,
             leases,

@@ -8,6 +8,7 @@ use fjall::{Guard, Keyspace, Readable, Snapshot};
 use super::database::engine_error;
 use super::delivery_sums::{DeliveryDay, DeliverySumTable};
 use super::engine::Engine;
+use super::failure_runs::FailureRunTable;
 use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
 use crate::domain::calendar::{Day, Month, Timestamp};
@@ -15,7 +16,7 @@ use crate::domain::key::KeyId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use crate::store::records::{corrupt, deliveries as records, row_keys};
 use crate::store::transfer::Metric;
-use crate::store::{DueDelivery, DuePlace, QuotaClaim, Settlement, StoreError, TestClaim};
+use crate::store::{DueDelivery, DuePlace, QuotaClaim, Settlement, StoreError, Suspension, TestClaim};
 
 /// Rows that one step of the retention removes: keeps its transaction short.
 const REMOVAL_STEP: usize = 2_000;
@@ -27,6 +28,7 @@ pub struct DeliveryTable {
     pub(super) failed: Keyspace,
     due: Keyspace,
     pub sums: DeliverySumTable,
+    pub runs: FailureRunTable,
     usage: UsageTable,
 }
 
@@ -37,6 +39,7 @@ impl DeliveryTable {
             failed: engine.keyspaces.failed.clone(),
             due: engine.keyspaces.due.clone(),
             sums: DeliverySumTable::new(engine),
+            runs: FailureRunTable::new(engine),
             usage: usage.clone(),
         }
     }
@@ -130,8 +133,13 @@ impl DeliveryTable {
         Ok(granted)
     }
 
-    pub fn settle(&self, transaction: &mut Transaction<'_>, settlements: &[Settlement]) -> Result<(), StoreError> {
-        let mut sums = self.sums.changes();
+    /// Writes outcomes of attempts; returns the suspensions that begin with them.
+    pub fn settle(
+        &self,
+        transaction: &mut Transaction<'_>,
+        settlements: &[Settlement],
+    ) -> Result<Vec<Suspension>, StoreError> {
+        let (mut sums, mut begun) = (self.sums.changes(), Vec::new());
         for settlement in settlements {
             let id = settlement.id;
             let awaited = |state: &DeliveryState| {
@@ -146,6 +154,7 @@ impl DeliveryTable {
             let attempts = state.attempts;
             state.settle(&settlement.outcome, settlement.at);
             self.write(transaction, id, &state)?;
+            begun.extend(self.runs.note(transaction, settlement)?);
             if state.status != DeliveryStatus::Pending {
                 sums.pending -= 1;
             }
@@ -158,7 +167,7 @@ impl DeliveryTable {
                 sum.last_status = state.response_status;
             }
         }
-        sums.write(transaction)
+        sums.write(transaction).map(|()| begun)
     }
 
     /// Removes deliveries of hits before a day, some at a time; `false` when none is left.
@@ -171,6 +180,7 @@ impl DeliveryTable {
             if removed == left {
                 break;
             }
+            self.runs.forget_until(transaction, day.link, day.day)?;
             self.sums.remove_day(transaction, day)?;
             // A day with few deliveries has a cost, too.
             left = left.saturating_sub(removed + 1);

@@ -7,6 +7,7 @@ use fjall::{Database, Keyspace, Readable, Snapshot};
 
 use super::database::engine_error;
 use super::engine::Engine;
+use super::failure_runs::forget_runs;
 use super::known_links::KnownLinks;
 use super::link_names::LinkNameTable;
 use super::link_remains::note_deletion;
@@ -201,6 +202,7 @@ impl LinkTable {
             self.revisions.put(transaction, &before, now)?;
         }
         self.remove(transaction, &before)?;
+        forget_runs(transaction, &self.times, link.id)?;
         self.put_expiry(transaction, link)?;
         transaction.makes_known(self.known.insert(&Destination::from(link)));
         overflow::insert(transaction, &self.links, &link.id.0, &row).map(Ok)
@@ -221,6 +223,7 @@ impl LinkTable {
             self.revisions.put(transaction, &before, link.updated_at)?;
         }
         self.remove(transaction, &before)?;
+        forget_runs(transaction, &self.times, link.id)?;
         self.names.put(transaction, &name, NameState::Kept { owner, revision })?;
         if name != LinkName::from(link.id) {
             self.names.put(transaction, &link.id.into(), NameState::Used)?;

@@ -16,6 +16,7 @@ mod delivery_lists;
 mod delivery_replays;
 mod delivery_sums;
 mod engine;
+mod failure_runs;
 mod hits;
 mod key_uses;
 mod keys;
@@ -405,7 +406,8 @@ impl DeliveryStore for EmbeddedStore {
     }
 
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        self.put(move |tables, transaction| tables.deliveries.settle(transaction, &settlements)).await
+        let begun = self.put(move |tables, transaction| tables.deliveries.settle(transaction, &settlements)).await?;
+        self.with_open(|open| open.tables.deliveries.runs.report(begun))
     }
 
     async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {

@@ -19,6 +19,7 @@ pub mod counts;
 pub mod deliveries;
 pub mod destinations;
 pub mod export;
+pub mod failure_runs;
 pub mod keys;
 pub mod labels;
 pub mod link_names;
@@ -120,6 +121,7 @@ mod tests {
             labels::decode_head(&later).map(drop),
             labels::decode_months(&later).map(drop),
             link_names::decode(&later).map(drop),
+            failure_runs::decode(&later).map(drop),
         ];
         for table in tables {
             assert!(table.unwrap_err().to_string().contains("written by a later version: the row has version 9"));

@@ -27,11 +27,12 @@ const KEY_SECRETS: &[u8] = b"s";
 const KEY_VIEWS: &[u8] = b"v";
 const KEY_CHILDREN: &[u8] = b"c";
 /// Prefixes of `link_times`: links by the time of their expiry, deleted links by the time of their deletion, earlier
-/// revisions by the time when they were replaced, and the same by link.
+/// revisions by the time when they were replaced, and the same by link; failed deliveries in a row by link and URL.
 pub const LINK_EXPIRIES: &[u8] = b"e";
 pub const LINK_DELETIONS: &[u8] = b"d";
 pub const REPLACEMENTS: &[u8] = b"r";
 const REVISION_TIMES: &[u8] = b"v";
+const FAILURE_RUNS: &[u8] = b"f";
 /// Prefixes of `idempotency`: parts of answers by the hash of their request, and the hashes by the time when the request
 /// began.
 const ONCE_PARTS: &[u8] = b"a";
@@ -165,6 +166,16 @@ pub fn revision_time(link: ShortId, of: Revision) -> Vec<u8> {
 /// All rows of `link_times` that say when revisions of a link were replaced.
 pub fn revision_times(link: ShortId) -> RangeInclusive<Vec<u8>> {
     revision_time(link, Revision(0))..=revision_time(link, Revision(u32::MAX))
+}
+
+/// The row of `link_times` with the failed deliveries in a row of a URL.
+pub fn failure_run(link: ShortId, place: u8) -> Vec<u8> {
+    [FAILURE_RUNS, link.0.as_slice(), &[place]].concat()
+}
+
+/// The failed deliveries in a row of all URLs of a link.
+pub fn failure_runs(link: ShortId) -> RangeInclusive<Vec<u8>> {
+    failure_run(link, 0)..=failure_run(link, u8::MAX)
 }
 
 /// The revision at the end of a row key.

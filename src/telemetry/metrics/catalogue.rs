@@ -123,13 +123,15 @@ metrics! {
         "Connections to the cluster."
 
     WEBHOOK_DELIVERIES: Counter "signpost_webhook_deliveries_total" ["outcome"]
-        "Finished webhook deliveries by outcome: delivered, failed, quota_exceeded, unsendable."
+        "Finished webhook deliveries by outcome: delivered, failed, quota_exceeded, unsendable, suspended (not sent, because their URL is suspended)."
     WEBHOOK_ATTEMPTS: Counter "signpost_webhook_attempts_total" ["result"]
         "Attempts of webhook deliveries by outcome: success, failure."
     WEBHOOK_TESTS: Counter "signpost_webhook_tests_total" ["outcome"]
         "Tests of webhooks by outcome: delivered, failed, quota_exceeded. They are not among the deliveries and attempts."
     WEBHOOK_REPLAYS: Counter "signpost_webhook_replays_total" []
         "Settled webhook deliveries that were queued again on request."
+    WEBHOOK_SUSPENSIONS: Counter "signpost_webhook_suspensions_total" []
+        "URLs of links that were suspended because their deliveries have failed, see webhooks.suspend_after."
     WEBHOOK_FIRST_ATTEMPT_DELAY: Histogram "signpost_webhook_first_attempt_delay_seconds" []
         "Time from a hit to the first attempt of a delivery."
     WEBHOOK_DELIVERY_DELAY: Histogram "signpost_webhook_delivery_delay_seconds" []

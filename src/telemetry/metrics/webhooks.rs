@@ -8,7 +8,7 @@ use metrics::{Counter, Histogram};
 
 use super::catalogue::{
     QUOTAS_REFUSED, WEBHOOK_ATTEMPTS, WEBHOOK_DELIVERIES, WEBHOOK_DELIVERY_DELAY, WEBHOOK_FIRST_ATTEMPT_DELAY,
-    WEBHOOK_REPLAYS, WEBHOOK_TESTS,
+    WEBHOOK_REPLAYS, WEBHOOK_SUSPENSIONS, WEBHOOK_TESTS,
 };
 
 /// Buckets of delays in seconds, from a delivery on an idle machine to one after an outage.
@@ -22,11 +22,13 @@ pub struct WebhookMeters {
     failed: Counter,
     quota_exceeded: Counter,
     unsendable: Counter,
+    not_sent_to_suspended: Counter,
     quotas_refused: Counter,
     succeeded_attempts: Counter,
     failed_attempts: Counter,
     tests: TestMeters,
     replays: Counter,
+    suspensions: Counter,
     first_attempt_delay: Histogram,
     delivery_delay: Histogram,
     queue: Arc<QueueMeters>,
@@ -57,6 +59,8 @@ pub enum NeverSent {
     QuotaExceeded,
     /// The stored delivery, its link or its key can't be used.
     Unsendable,
+    /// The URL is suspended.
+    Suspended,
 }
 
 /// What became of the test of a webhook.
@@ -92,11 +96,13 @@ impl WebhookMeters {
             failed: outcome("failed"),
             quota_exceeded: outcome("quota_exceeded"),
             unsendable: outcome("unsendable"),
+            not_sent_to_suspended: outcome("suspended"),
             quotas_refused: metrics::counter!(QUOTAS_REFUSED.name, "quota" => "webhook_deliveries"),
             succeeded_attempts: result("success"),
             failed_attempts: result("failure"),
             tests: TestMeters::register(),
             replays: metrics::counter!(WEBHOOK_REPLAYS.name),
+            suspensions: metrics::counter!(WEBHOOK_SUSPENSIONS.name),
             first_attempt_delay: metrics::histogram!(WEBHOOK_FIRST_ATTEMPT_DELAY.name),
             delivery_delay: metrics::histogram!(WEBHOOK_DELIVERY_DELAY.name),
             queue: Arc::new(QueueMeters { pending: AtomicU64::new(0), first_due: AtomicU64::new(u64::MAX) }),
@@ -133,6 +139,7 @@ impl WebhookMeters {
                 self.quotas_refused.increment(1);
             }
             NeverSent::Unsendable => self.unsendable.increment(1),
+            NeverSent::Suspended => self.not_sent_to_suspended.increment(1),
         }
     }
 
@@ -151,6 +158,11 @@ impl WebhookMeters {
     /// Deliveries were queued again.
     pub fn replayed(&self, count: u64) {
         self.replays.increment(count);
+    }
+
+    /// A URL of a link was suspended.
+    pub fn suspended(&self) {
+        self.suspensions.increment(1);
     }
 
     /// The number of deliveries in the queue.

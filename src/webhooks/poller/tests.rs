@@ -11,9 +11,9 @@ use crate::domain::link::{BaseUrl, NewLink, Revision, ShortId, TargetUrl};
 use crate::domain::plan::{Plan, Plans};
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::Vault;
-use crate::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
-use crate::store::Store;
+use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryStatus, NewDelivery};
 use crate::store::embedded::EmbeddedStore;
+use crate::store::{Replay, Settlement, Store};
 use crate::telemetry::metrics::Metrics;
 
 const NOW: Timestamp = Timestamp(1_790_000_000_000);
@@ -73,6 +73,27 @@ async fn enqueue(store: &dyn Store, deliveries: Vec<NewDelivery>) {
     store.apply_hits(Arc::new(batch)).await.unwrap();
 }
 
+/// A poller without workers. Free keys have so many deliveries in a month.
+fn poller(store: &Arc<dyn Store>, vault: Arc<Vault>, quota: u64) -> (Poller, Arc<InFlightTable>, DispatcherWake) {
+    let clock = Clock::standing_at(NOW);
+    let plan = Plan { webhook_deliveries_per_month: Some(quota), ..Plan::UNLIMITED };
+    let plans = Plans { free: plan, pro: Plan::UNLIMITED };
+    let meters = Metrics::new(iter::empty(), "/", iter::empty()).webhooks;
+    let in_flight = Arc::new(InFlightTable::new(8, 8, 256, clock.clone(), meters.clone()));
+    let wake = DispatcherWake::default();
+    let poller = Poller::new(PollerParts {
+        store: store.clone(),
+        preparation: Arc::new(Preparation::new(store, vault, plans, clock.clone())),
+        clock,
+        in_flight: Arc::clone(&in_flight),
+        wake: wake.clone(),
+        suspends: false,
+        longest_wait: Duration::from_hours(1),
+        meters,
+    });
+    (poller, in_flight, wake)
+}
+
 #[tokio::test]
 async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_another_key() {
     let directory = tempfile::tempdir().unwrap();
@@ -88,22 +109,9 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
     let last = NewDelivery { id: delivery(sent_link, OVER_QUOTA), owner: other, revision: Revision::FIRST };
     enqueue(&*store, refused.chain(iter::once(last)).collect()).await;
 
-    let clock = Clock::standing_at(NOW);
-    let none = Plan { webhook_deliveries_per_month: Some(0), ..Plan::UNLIMITED };
-    let plans = Plans { free: none, pro: Plan::UNLIMITED };
-    let meters = Metrics::new(iter::empty(), "/", iter::empty()).webhooks;
-    let in_flight = Arc::new(InFlightTable::new(8, 8, 256, clock.clone(), meters.clone()));
-    let mut poller = Poller::new(PollerParts {
-        store: store.clone(),
-        preparation: Arc::new(Preparation::new(&store, vault, plans, clock.clone())),
-        clock,
-        in_flight: Arc::clone(&in_flight),
-        wake: DispatcherWake::default(),
-        longest_wait: Duration::from_hours(1),
-        meters,
-    });
-
-    while !in_flight.has(last.id) {
+    let (mut poller, in_flight, _) = poller(&store, vault, 0);
+    let last = DueDelivery { due_at: last.id.hit.at, id: last.id, revision: last.revision, round: 0 };
+    while !in_flight.has(&last) {
         assert_eq!(poller.round().await.unwrap(), NextStep::Continue);
     }
     // The last delivery begins before most of those that are due earlier are refused.
@@ -114,4 +122,32 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
     let ids = (0..OVER_QUOTA).map(|number| delivery(refused_link, number));
     let states = store.delivery_states(ids.collect()).await.unwrap();
     assert!(states.iter().flatten().all(|state| state.status == DeliveryStatus::Failed && state.attempts == 0));
+}
+
+/// A replay may follow as soon as the store has the outcome, and before the table knows that.
+#[tokio::test]
+async fn a_replay_over_the_quota_is_refused_although_the_outcome_before_was_being_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
+    let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
+    let (owner, link) = new_link(&*store, &vault, 1, Tier::Free).await;
+    let [first, second] = [0, 1].map(|number| delivery(link, number));
+    let new = [first, second].map(|id| NewDelivery { id, owner, revision: Revision::FIRST });
+    enqueue(&*store, new.to_vec()).await;
+    let (mut poller, in_flight, wake) = poller(&store, vault, 1);
+    while poller.round().await.unwrap() == NextStep::Continue {}
+    let status = async |id| store.delivery_states(vec![id]).await.unwrap().remove(0).unwrap().status;
+    assert_eq!((status(first).await, status(second).await), (DeliveryStatus::Pending, DeliveryStatus::Failed));
+
+    let outcome = AttemptOutcome::Failed { response_status: None, error: "dns".into(), retry_in: None };
+    let settled = Settlement { id: first, round: 0, attempt: 1, outcome, at: NOW };
+    store.settle_deliveries(vec![settled.clone()]).await.unwrap();
+    let replay = Replay { link, ids: vec![first], at: NOW };
+    assert_eq!(store.replay_deliveries(replay).await.unwrap(), 1);
+    wake.wake(NOW);
+    while poller.round().await.unwrap() == NextStep::Continue {}
+    assert_eq!(status(first).await, DeliveryStatus::Pending, "it is still in the table");
+    in_flight.settled([settled].iter());
+    while poller.round().await.unwrap() == NextStep::Continue {}
+    assert_eq!(status(first).await, DeliveryStatus::Failed);
 }

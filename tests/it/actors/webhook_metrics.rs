@@ -39,6 +39,8 @@ async fn metrics_tell_what_became_of_deliveries_and_what_waits() {
         (r#"signpost_webhook_deliveries_total{outcome="failed"}"#, 1.0),
         (r#"signpost_webhook_deliveries_total{outcome="quota_exceeded"}"#, 1.0),
         (r#"signpost_webhook_deliveries_total{outcome="unsendable"}"#, 0.0),
+        (r#"signpost_webhook_deliveries_total{outcome="suspended"}"#, 0.0),
+        ("signpost_webhook_suspensions_total", 0.0),
         (r#"signpost_webhook_attempts_total{result="success"}"#, 2.0),
         (r#"signpost_webhook_attempts_total{result="failure"}"#, 4.0),
         ("signpost_webhook_first_attempt_delay_seconds_count", 3.0),

@@ -36,5 +36,6 @@ mod webhook_replays;
 mod webhook_retries;
 mod webhook_revisions;
 mod webhook_status;
+mod webhook_suspensions;
 mod webhook_tests;
 mod webhooks;

@@ -149,6 +149,7 @@ fn a_bad_value_in_the_environment_is_refused_in_one_line() {
         ("tiers.pro.child_keys", "unlimited", "\"unlimited\" is not a whole number"),
         ("webhooks.retry_delays", "1s,x", "\"x\" is not a duration from \"0s\" to \"1h\""),
         ("webhooks.retry_delays", "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s", "has 11 delays; the maximum is 10"),
+        ("webhooks.suspend_after", "1000001", "1000001 is not between 0 and 1000000"),
         ("geo.database", "gone.mmdb", "\"gone.mmdb\" is not an existing file"),
         ("geo.database", ".", "\".\" is not an existing file"),
         ("log.level", "loud", "\"loud\" is not one of off, error, warn, info, debug, trace"),

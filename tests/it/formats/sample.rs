@@ -3,6 +3,7 @@
 //! Fixtures hold what [`fill`] wrote when their version was made. What a later version adds is written by [`fill`] from then on,
 //! and expected by [`check`] of fixtures from that version on.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use signpost::domain::key::{ApiKey, Retiring, Scope, ScopeSet, SealedSecret, Tie
 use signpost::domain::link::{Link, LinkData, LinkOptions, LinkWebhooks, Revision};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
-use signpost::store::{CreateLinkError, DeliveryQuery, ExpiredLink, QuotaClaim, Replay, Store};
+use signpost::store::{CreateLinkError, DeliveryQuery, ExpiredLink, QuotaClaim, Replay, Store, SuspensionRule};
 
 use super::THIS;
 use crate::store::samples::{
-    DAY, batch, changed, day, deleted, delivered, delivery, failed, key, key_id, label, link, link_named, longest_link,
-    month, name, never_sent, node, noon, secret, settlement, short_id, target,
+    DAY, batch, changed, day, deleted, delivered, delivery, enqueue, failed, key, key_id, label, link, link_named,
+    longest_link, month, name, never_sent, node, noon, secret, settlement, short_id, target,
 };
 
 const LINKS: u32 = 30;
@@ -379,4 +380,13 @@ pub async fn go_on(store: &Arc<dyn Store>) {
     let made = store.create_link(link(LINKS + 3, key_id(2)), Some(16)).await.unwrap();
     assert_eq!(made, 16);
     assert!(store.create_link(link(LINKS + 4, key_id(2)), Some(16)).await.is_err());
+
+    // A store in which failures were not counted so far.
+    store.suspend_failing(SuspensionRule { failures: NonZeroU32::new(2).unwrap(), hook: Box::new(drop) });
+    let failing = [deliveries(THIS)[5].0.id, delivery(5, later(86_500), 1)];
+    enqueue(store, [failing[1]]).await;
+    for id in failing {
+        store.settle_deliveries(vec![settlement(id, 1, failed(None), id.hit.at)]).await.unwrap();
+    }
+    assert_eq!(store.suspensions(vec![short_id(5)]).await.unwrap().len(), 1);
 }

@@ -11,6 +11,7 @@ mod links;
 mod once;
 mod replays;
 mod run;
+mod suspensions;
 mod wire;
 
 use std::fmt::Debug;
@@ -40,6 +41,7 @@ use self::links::{
 use self::once::{create_key_once, create_link_once, create_link_with_slug_once, create_some_links_once};
 use self::replays::replay_deliveries;
 use self::run::{LATE, Run, with_every_fault};
+use self::suspensions::{count_failures, end_suspension};
 use super::samples::{
     MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
 };
@@ -95,6 +97,8 @@ under_every_fault! {
     the_delivery_quota_counts_each_once: claim_delivery_quota;
     a_try_is_written_down_once: settle_deliveries;
     a_failed_delivery_is_replayed_once: replay_deliveries;
+    a_failed_delivery_counts_once_for_the_suspension_of_its_url: count_failures;
+    a_suspension_is_ended: end_suspension;
     what_is_dropped_is_gone: drop_deliveries;
     // What only reads.
     links_and_keys_are_read_right_or_not_at_all: read_links_and_keys;

@@ -13,7 +13,8 @@ use signpost::store::{CountStore, CreateLinkError, Lifecycle, LinkStore, SharedN
 
 use super::Embedded;
 use super::conformance::Ground;
-use super::samples::{DAY, batch, day, key_id, label, link, longest_link, noon, short_id};
+use super::conformance::suspensions::{self, fail, hours, suspend_after, suspended};
+use super::samples::{DAY, batch, day, failed, key_id, label, link, longest_link, noon, short_id};
 use crate::support::{SOON, tells_what_is_in_memory};
 
 const PAGE: usize = 4_096;
@@ -246,4 +247,29 @@ async fn a_failing_write_takes_no_other_along() {
     let mut counts = tokio::time::timeout(SOON, join_all(gap)).await.unwrap();
     counts.sort_unstable();
     assert_eq!(counts, (1..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_count_of_failures_goes_with_the_last_of_its_deliveries_and_a_suspension_stays() {
+    let ground = Embedded::fresh().await;
+    let store = ground.open().await;
+    suspend_after(&store, 3);
+    for n in [1, 2] {
+        store.create_link(link(n, key_id(1)), None).await.unwrap();
+    }
+    fail(&store, [0, 1]).await;
+    for hour in [0, 12, 24] {
+        suspensions::end(&store, 1, 1, hour, failed(None)).await;
+    }
+    for hour in [0, 12] {
+        suspensions::end(&store, 2, 0, hour, failed(None)).await;
+    }
+    assert_eq!(suspended(&store).await, [1]);
+    while store.drop_deliveries(hours(12).day()).await.unwrap() {}
+    suspensions::end(&store, 2, 0, 25, failed(None)).await;
+    assert_eq!(store.suspensions(vec![short_id(2)]).await.unwrap().len(), 1, "one of the deliveries is still there");
+    fail(&store, [26]).await;
+    assert_eq!(suspended(&store).await, [1]);
+    while store.drop_deliveries(hours(2_000).day()).await.unwrap() {}
+    assert_eq!(suspended(&store).await, [1]);
 }

@@ -75,7 +75,8 @@ owner and the root key.
 
 They are sent as they were, with the same `hit_id`, `webhook-id` and body, and a new timestamp and signature. Each has all
 attempts anew; its `attempts` goes on. It counts in the monthly quota of deliveries once more, or for the first time if the
-quota has refused it. Pending deliveries are left alone, so the same request again replays nothing twice at once.
+quota has refused it. Pending deliveries are left alone, so the same request again replays nothing twice at once. While a
+webhook is suspended, its replayed deliveries fail again with the error `suspended`, and do not count.
 
 A request queues at most 1,000 deliveries and looks at some thousands. So `queued` may be small, even 0, while there are more:
 only `next_cursor: null` is the end.",

@@ -87,7 +87,9 @@ For the link's owner and the root key.
 
 A test is sent at once and once, and signed like a delivery. It tells of the link as it is now and of a hit that never was:
 its `hit_id` is in no list and no analytics. It has the header `Signpost-Test: true`. Each test counts in the owner's monthly
-quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`.",
+quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`.
+
+A webhook that is suspended is tested all the same, and is not suspended any more if the test is `delivered`.",
         tag: &WEBHOOKS,
         parameters: &[parameters::<ShortIdPath>()],
         body: Some(Body {

@@ -35,6 +35,7 @@ pub const FILES: &[SchemaFile] = files![
     "0009_link_changes.cql",
     "0010_replays.cql",
     "0012_idempotency.cql",
+    "0013_suspensions.cql",
 ];
 
 /// What a statement `ALTER TABLE table ADD column type` adds.

@@ -14,6 +14,7 @@ pub mod links;
 pub mod once;
 pub mod replays;
 pub mod survival;
+pub mod suspensions;
 pub mod windows;
 
 use std::sync::Arc;
@@ -137,6 +138,13 @@ macro_rules! every_promise {
             replays::what_the_quota_has_refused_counts_for_the_first_time
             replays::of_replays_at_once_each_delivery_is_queued_by_one
             replays::settled_deliveries_are_found_oldest_first_and_page_by_page
+            suspensions::a_url_is_suspended_after_failures_in_a_row_over_a_day
+            suspensions::failures_are_counted_over_restarts_and_each_once
+            suspensions::only_failures_in_a_row_count
+            suspensions::without_a_rule_nothing_is_counted
+            suspensions::outcomes_that_are_written_together_count_in_their_order
+            suspensions::a_test_ends_a_suspension_and_failures_count_anew
+            suspensions::a_change_of_the_link_ends_its_suspensions
             windows::what_a_store_publishes_of_windows_is_not_answered_to_itself
             windows::another_life_is_told_what_was_published_last_where_stores_are_shared
             survival::all_that_was_answered_is_there_after_opening_again
