@@ -8,12 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::try_join;
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::in_use::InUse;
 use super::link_feed::LinkFeed;
+use super::link_lists::LinkListTables;
 use super::link_names::{CqlLinkNames, TakenName};
 use super::link_quota::{CountedLinks, LinkQuotas};
 use super::link_remains::{NameKeeper, RemainsRow};
@@ -23,7 +25,7 @@ use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::links::{LinkRow, NewLinkRow};
-use crate::store::{CreateLinkError, ExpiredLink, StoreError};
+use crate::store::{CreateLinkError, ExpiredLink, LinkListPage, LinkListQuery, StoreError};
 
 /// Concurrent creations and changes of links.
 const MOST_UNDER_WAY: u32 = 1_024;
@@ -38,6 +40,7 @@ pub struct CqlLinks {
     pub(super) names: CqlLinkNames,
     pub(super) feed: Arc<LinkFeed>,
     pub(super) times: LinkTimesTable,
+    pub(super) lists: Arc<LinkListTables>,
     /// One creation of a name at a time in this process: LWTs of many at once on one row time out.
     names_under_way: InUse<LinkName, Mutex<()>, MAX_IDLE_NAMES>,
     under_way: Arc<Semaphore>,
@@ -73,6 +76,7 @@ impl CqlLinks {
             names: CqlLinkNames::new(cluster),
             feed: Arc::clone(feed),
             times: LinkTimesTable::new(cluster),
+            lists: Arc::new(LinkListTables::new(cluster)),
             names_under_way: InUse::default(),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
         }
@@ -171,7 +175,7 @@ impl CqlLinks {
     pub(super) async fn insert_new(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
         let claim = ours.unwrap_or_else(Uuid::new_v4);
         let row = NewLinkRow::new(link, claim)?;
-        self.times.put_expiry(link).await?;
+        try_join(self.times.put_expiry(link), self.lists.put(link)).await?;
         let inserted = self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await?;
         Ok(inserted.then_some(claim))
     }
@@ -286,6 +290,11 @@ impl CqlLinks {
             return Ok(None);
         };
         Ok(self.read_by_id(id).await?.filter(|link| link.name() == *name))
+    }
+
+    /// A part of a list.
+    pub(super) async fn list(&self, query: &LinkListQuery) -> Result<LinkListPage, StoreError> {
+        self.lists.read(&self.names, query).await
     }
 
     pub(super) async fn read_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {

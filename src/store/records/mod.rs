@@ -21,6 +21,7 @@ pub mod destinations;
 pub mod export;
 pub mod keys;
 pub mod labels;
+pub mod link_lists;
 pub mod link_names;
 pub mod links;
 pub mod once;
