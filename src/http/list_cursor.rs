@@ -12,14 +12,13 @@ use crate::domain::link::{LinkName, ListPlace, ShortId};
 const VERSION: u8 = 1;
 /// For how long a cursor can be used.
 const GOOD_FOR: Duration = Duration::from_hours(24);
-/// Bytes of the hash of filters.
-const FILTER_BYTES: usize = 16;
+const HASH_BYTES: usize = 16;
 const BY_TIME: u8 = 0;
 const BY_NAME: u8 = 1;
 
 /// What a list shows, so that a cursor of another list is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListFingerprint([u8; FILTER_BYTES]);
+pub struct ListFingerprint([u8; HASH_BYTES]);
 
 impl ListFingerprint {
     /// Of the values of all filters, in a fixed order.
@@ -34,29 +33,34 @@ impl ListFingerprint {
                 None => text.extend_from_slice(&usize::MAX.to_be_bytes()),
             }
         }
-        let mut hash = [0; FILTER_BYTES];
-        hash.copy_from_slice(&digest(&SHA256, &text).as_ref()[..FILTER_BYTES]);
+        let mut hash = [0; HASH_BYTES];
+        hash.copy_from_slice(&digest(&SHA256, &text).as_ref()[..HASH_BYTES]);
         Self(hash)
     }
 }
 
+/// The hash in a cursor: of its list, and of what follows in the cursor.
+fn hash(list: ListFingerprint, rest: &[u8]) -> [u8; HASH_BYTES] {
+    let mut hash = [0; HASH_BYTES];
+    hash.copy_from_slice(&digest(&SHA256, &[&list.0, rest].concat()).as_ref()[..HASH_BYTES]);
+    hash
+}
+
 /// The text of a cursor.
 pub fn encode(place: ListPlace, list: ListFingerprint, now: Timestamp) -> String {
-    let mut bytes = vec![VERSION];
-    bytes.extend_from_slice(&list.0);
-    bytes.extend_from_slice(&now.0.to_be_bytes());
+    let mut rest = now.0.to_be_bytes().to_vec();
     match place {
         ListPlace::Time(at, id) => {
-            bytes.push(BY_TIME);
-            bytes.extend_from_slice(&at.0.to_be_bytes());
-            bytes.extend_from_slice(&id.0);
+            rest.push(BY_TIME);
+            rest.extend_from_slice(&at.0.to_be_bytes());
+            rest.extend_from_slice(&id.0);
         }
         ListPlace::Name(name) => {
-            bytes.push(BY_NAME);
-            bytes.extend_from_slice(name.as_bytes());
+            rest.push(BY_NAME);
+            rest.extend_from_slice(name.as_bytes());
         }
     }
-    URL_SAFE_NO_PAD.encode(bytes)
+    URL_SAFE_NO_PAD.encode([&[VERSION], hash(list, &rest).as_slice(), &rest].concat())
 }
 
 /// The place in a cursor.
@@ -67,13 +71,15 @@ pub fn decode(text: &str, list: ListFingerprint, now: Timestamp) -> Result<ListP
     const OTHER: &str = "must be a next_cursor of this list with the same filters";
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| OTHER)?;
     let [VERSION, rest @ ..] = bytes.as_slice() else { return Err(OTHER) };
-    let (of, rest) = rest.split_first_chunk::<FILTER_BYTES>().ok_or(OTHER)?;
+    let (of, rest) = rest.split_first_chunk().ok_or(OTHER)?;
+    if *of != hash(list, rest) {
+        return Err(OTHER);
+    }
     let (issued_at, rest) = rest.split_first_chunk().ok_or(OTHER)?;
-    let place = place(rest).filter(|_| *of == list.0).ok_or(OTHER)?;
     if Timestamp(u64::from_be_bytes(*issued_at)).plus(GOOD_FOR) < now {
         return Err("is older than 24 hours: begin the list anew");
     }
-    Ok(place)
+    place(rest).ok_or(OTHER)
 }
 
 fn place(bytes: &[u8]) -> Option<ListPlace> {
@@ -110,7 +116,7 @@ mod tests {
             for other in [[Some("a"), Some("")], [None, Some("a")], [Some("b"), None]] {
                 assert!(decode(&cursor, ListFingerprint::of(other), now).is_err());
             }
-            for cut in 0..cursor.len() - 12 {
+            for cut in 0..cursor.len() {
                 assert!(decode(&cursor[..cut], list, now).is_err());
             }
         }
