@@ -60,7 +60,7 @@ pub fn encode(place: ListPlace, list: ListFingerprint, now: Timestamp) -> String
             rest.extend_from_slice(name.as_bytes());
         }
     }
-    URL_SAFE_NO_PAD.encode([&[VERSION], hash(list, &rest).as_slice(), &rest].concat())
+    URL_SAFE_NO_PAD.encode([&[VERSION], hash(list, &rest).as_slice(), rest.as_slice()].concat())
 }
 
 /// The place in a cursor.
@@ -71,7 +71,7 @@ pub fn decode(text: &str, list: ListFingerprint, now: Timestamp) -> Result<ListP
     const OTHER: &str = "must be a next_cursor of this list with the same filters";
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| OTHER)?;
     let [VERSION, rest @ ..] = bytes.as_slice() else { return Err(OTHER) };
-    let (of, rest) = rest.split_first_chunk().ok_or(OTHER)?;
+    let (of, rest) = rest.split_first_chunk::<HASH_BYTES>().ok_or(OTHER)?;
     if *of != hash(list, rest) {
         return Err(OTHER);
     }

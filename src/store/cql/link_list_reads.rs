@@ -73,6 +73,9 @@ impl LinkListTables {
 
     async fn rows_by_time(&self, list: &TimeList, query: &LinkListQuery) -> Result<IndexRows, StoreError> {
         let bounds = TimeBounds::of(query);
+        if bounds.are_empty() {
+            return Ok(IndexRows::default());
+        }
         let mut found = IndexRows::default();
         let mut buckets = self.buckets(list, &bounds, query.order).await?.into_iter();
         for bucket in buckets.by_ref().take(BUCKETS_AT_ONCE) {
@@ -248,6 +251,10 @@ impl TimeBounds {
             }
         }
         Self { first, end }
+    }
+
+    fn are_empty(&self) -> bool {
+        (self.first.0.0, &self.first.1) >= (self.end.0.0, &self.end.1)
     }
 }
 
