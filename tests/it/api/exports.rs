@@ -29,7 +29,10 @@ async fn an_export_has_what_a_list_has_in_one_answer() {
     let owner = free_key(&server, json!({"name": "owner"})).await;
     assert!(lines(&export(&owner, "").await).is_empty());
     let links: Vec<Value> = (0..80)
-        .map(|n| json!({"redirect_url": TARGET, "slug": format!("slug-{n}"), "tags": [["a", "b"][n % 2]]}))
+        .map(|n| {
+            let tag = if n % 2 == 0 { "a" } else { "b" };
+            json!({"redirect_url": TARGET, "slug": format!("slug-{n}"), "tags": [tag]})
+        })
         .collect();
     owner.post("/shorten/bulk", json!({"links": links})).await.expect(200);
     for query in ["", "order=oldest", "tag=a", "slug_prefix=slug-1", "q=slug-7", "include=hits", "archived=true"] {
