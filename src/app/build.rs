@@ -46,6 +46,7 @@ use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
 use crate::service::keys::KeyService;
+use crate::service::link_lists::LinkListService;
 use crate::service::link_upkeep::LinkUpkeep;
 use crate::service::links::LinkService;
 use crate::service::redirects::RedirectService;
@@ -283,11 +284,14 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
     let ApiParts { shards, cache, .. } = parts;
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
-    meters::show_link_feed(&core.metrics, store.clone());
+    meters::show_links(&core.metrics, store.clone());
     let root_is_chosen = config.secrets.root_key.is_some();
     let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
+    let link_lists =
+        LinkListService::new(store.clone(), store.clone(), store.clone(), parts.blocked_hosts.clone(), clock.clone());
     Ok(Api {
         blocked_hosts: parts.blocked_hosts,
+        link_lists,
         shards: Arc::clone(&shards),
         rates: rates(config),
         links: LinkService::new(store.clone(), store.clone(), Arc::clone(&cache), shards, *plans, clock.clone()),

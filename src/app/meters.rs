@@ -55,8 +55,11 @@ pub fn show_reach(metrics: &Metrics, reach: Option<Arc<Reach>>) {
     metrics.gauge_of(&of::STORE_REACHABLE, &[], move || u64::from(!reach.as_ref().is_some_and(|reach| reach.is_out())));
 }
 
-/// Registers how much of other nodes' changes is known. The embedded store has no other nodes.
-pub fn show_link_feed(metrics: &Metrics, links: Arc<dyn LinkStore>) {
+/// Registers how much of other nodes' changes is known (the embedded store has no other nodes), and how many of the links are
+/// in the lists.
+pub fn show_links(metrics: &Metrics, links: Arc<dyn LinkStore>) {
+    let listed = Arc::clone(&links);
+    metrics.gauge_of(&of::LINK_LISTS_FILLED, &[], move || listed.link_lists_percent().into());
     metrics.seconds_of(&of::LINK_FEED_AGE, move || links.link_changes_age().unwrap_or_default());
 }
 

@@ -37,6 +37,25 @@ pub struct Summary {
     pub last_30_days: u64,
 }
 
+/// The hits of a link in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HitsOfList {
+    pub total: u64,
+    pub last_7_days: u64,
+    /// As [`Analytics::daily`].
+    pub daily: Vec<u64>,
+}
+
+/// What a list shows of `hits` on the day `today`.
+pub fn hits_of_list(hits: &LinkHits, today: Day) -> HitsOfList {
+    let daily = daily(hits, today);
+    HitsOfList {
+        total: total(hits),
+        last_7_days: last_7(&daily),
+        daily: daily.into_iter().map(|(_, count)| count).collect(),
+    }
+}
+
 /// The summary of `hits` on the day `today`.
 pub fn summarize(hits: &LinkHits, today: Day) -> Summary {
     let daily = daily(hits, today);

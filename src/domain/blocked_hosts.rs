@@ -6,6 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use url::{Host, Url};
 
+use super::calendar::Timestamp;
+use super::link::{Link, LinkState, TargetUrl};
+
 /// A list of hosts. A host on the list blocks all hosts below it too.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct HostList(HashSet<Host<String>>);
@@ -88,6 +91,18 @@ impl BlockedHosts {
     pub fn list(&self) -> Arc<HostList> {
         // Nothing panics while this lock is held.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What a visitor of a link meets.
+    pub fn state_of(&self, link: &Link, now: Timestamp) -> LinkState {
+        let state = link.state(now);
+        let hosts = self.list();
+        let is_blocked = |url: &TargetUrl| hosts.has_host_of(url.as_str());
+        let leads_to_fallback = state == LinkState::Expired;
+        if is_blocked(&link.target) || leads_to_fallback && link.options.fallback.as_ref().is_some_and(is_blocked) {
+            return LinkState::Blocked;
+        }
+        state
     }
 
     /// Replaces the list; returns whether it has changed.

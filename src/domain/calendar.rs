@@ -108,6 +108,15 @@ impl fmt::Display for Day {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Month(pub u32);
 
+impl Month {
+    /// The first millisecond of this month.
+    pub fn start(self) -> Timestamp {
+        let year = i32::try_from(self.0 / 12).unwrap_or(i32::MAX);
+        let first = NaiveDate::from_ymd_opt(year, self.0 % 12 + 1, 1).unwrap_or(NaiveDate::MAX);
+        Day(u32::try_from(first.to_epoch_days()).unwrap_or(0)).start()
+    }
+}
+
 /// `YYYY-MM`.
 impl fmt::Display for Month {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,7 +142,7 @@ mod tests {
         assert_eq!((last.day().to_string(), last.month().to_string()), ("2024-02-29".into(), "2024-02".into()));
         assert_eq!((next.day().to_string(), next.month().to_string()), ("2024-03-01".into(), "2024-03".into()));
         assert_eq!(next.month().0 - last.month().0, 1);
-        assert_eq!(next.day().start(), next);
+        assert_eq!((next.day().start(), next.month().start()), (next, next));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Short links and their texts, each parsed once when it is received.
 
 mod data;
+mod list;
 mod merge;
 mod name;
 mod options;
@@ -21,8 +22,9 @@ use super::key::KeyId;
 use super::reserved::{is_reserved, is_route};
 
 pub use self::data::{DataTooLarge, LinkData, StoredDataError};
+pub use self::list::{LinkFilter, ListIndex, ListOrder, ListPlace, words_of};
 pub use self::name::{LinkName, SlugError};
-pub use self::options::{LinkOptions, MAX_CACHE_SECONDS, OptionsError, RedirectStatus};
+pub use self::options::{LinkOptions, MAX_CACHE_SECONDS, OptionsError, RedirectStatus, folded};
 pub use self::state::{LinkState, LinkTimes, TimeState};
 pub use self::target::{BaseUrl, TargetUrl, TargetUrlError};
 pub use self::webhooks::{FiredWebhooks, LinkWebhooks, MAX_WEBHOOKS, MAX_WEBHOOKS_EVER, TooManyWebhooks};

@@ -1,4 +1,4 @@
-//! What a client reads rather, HTML or JSON, by its `Accept` (RFC 9110, section 12.5.1).
+//! What a client reads rather, HTML, CSV or JSON, by its `Accept` (RFC 9110, section 12.5.1).
 
 use actix_web::http::header::ACCEPT;
 
@@ -14,6 +14,17 @@ pub fn prefers_html(fields: &(impl HeaderFields + ?Sized)) -> bool {
         json.see(specificity((kind, subtype), b"application", &[b"json", b"problem+json"]), weight);
     }
     html.weight > json.weight
+}
+
+/// Whether `Accept` prefers `text/csv` to JSON and to lines of JSON. Without a preference it does not.
+pub fn prefers_csv(fields: &(impl HeaderFields + ?Sized)) -> bool {
+    let (mut csv, mut json) = (BestMatch::default(), BestMatch::default());
+    for range in fields.lines(ACCEPT).flat_map(|line| split(line, b',')) {
+        let Some((kind, subtype, weight)) = media_range(range) else { continue };
+        csv.see(specificity((kind, subtype), b"text", &[b"csv"]), weight);
+        json.see(specificity((kind, subtype), b"application", &[b"x-ndjson", b"json"]), weight);
+    }
+    csv.weight > json.weight
 }
 
 /// The last `Accept` and what it prefers: most unknown links are asked for by browsers of a few kinds.
@@ -167,6 +178,25 @@ mod tests {
             assert!(both(&[line]), "{line}");
         }
         assert!(both(&["application/json;q=0.5", "text/html"]));
+    }
+
+    #[test]
+    fn csv_is_for_those_that_prefer_it() {
+        let prefers = |line: &str| prefers_csv(&[Header { name: "accept", value: line.as_bytes() }][..]);
+        for line in [
+            "text/csv",
+            "TEXT/CSV; header=present",
+            "text/*",
+            "text/csv, application/x-ndjson;q=0.9",
+            "text/csv, */*;q=0.1",
+        ] {
+            assert!(prefers(line), "{line}");
+        }
+        for line in
+            ["", "*/*", "application/x-ndjson", "text/csv, */*", "text/html, */*;q=0.1", "text/csv;q=0", "nonsense"]
+        {
+            assert!(!prefers(line), "{line}");
+        }
     }
 
     #[test]

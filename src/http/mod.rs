@@ -8,6 +8,7 @@ pub mod body;
 pub mod client;
 pub mod client_limits;
 mod conditions;
+mod csv;
 pub mod edge;
 pub mod endpoint;
 pub mod endpoints;
@@ -15,6 +16,7 @@ pub mod fast_path;
 pub mod field_errors;
 pub mod fields;
 pub mod idempotency;
+mod list_cursor;
 pub mod merge_patch;
 pub mod notices;
 pub mod openapi;
@@ -55,6 +57,7 @@ use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
 use crate::service::keys::KeyService;
+use crate::service::link_lists::LinkListService;
 use crate::service::links::LinkService;
 use crate::service::redirects::RedirectService;
 use crate::service::usage::UsageService;
@@ -70,6 +73,7 @@ pub struct Api {
     pub shards: Arc<KeyShards>,
     pub rates: Rates,
     pub links: LinkService,
+    pub link_lists: LinkListService,
     pub keys: KeyService,
     pub analytics: AnalyticsService,
     pub usage: UsageService,

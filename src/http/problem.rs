@@ -25,6 +25,7 @@ use crate::limits::client::RetryAfter;
 use crate::service::AccessError;
 use crate::service::analytics::AnalyticsError;
 use crate::service::keys::KeyError;
+use crate::service::link_lists::ListError;
 use crate::service::links::{ChangeError, CreateError};
 use crate::service::webhook_actions::TestError;
 use crate::store::StoreError;
@@ -333,6 +334,15 @@ impl From<AccessError> for Problem {
             AccessError::NotFound => Self::no_such_link(),
             AccessError::NotOwner => Self::new(ProblemKind::NotOwner, "This link belongs to another API key."),
             AccessError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ListError> for Problem {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::UnknownKey => KeyError::NotFound.into(),
+            ListError::Store(error) => error.into(),
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod analytics;
 pub mod authentication;
 mod in_turn;
 pub mod keys;
+pub mod link_lists;
 pub mod link_upkeep;
 pub mod links;
 pub mod once;

@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::StoreError;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
-use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
+use crate::domain::link::{Destination, Link, LinkName, ListIndex, ListOrder, ListPlace, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 
 /// Why a link was not created. Nothing was counted.
@@ -76,6 +76,35 @@ pub struct ExpiredLink {
     pub expires_at: Timestamp,
     pub id: ShortId,
     pub name: LinkName,
+}
+
+/// Which links to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkListQuery {
+    /// `None`: the links of all keys.
+    pub owner: Option<KeyId>,
+    pub index: ListIndex,
+    /// The order of an index by time.
+    pub order: ListOrder,
+    /// An index by time has only links that were created from this time on.
+    pub created_from: Option<Timestamp>,
+    /// The same for its end, which is exclusive.
+    pub created_until: Option<Timestamp>,
+    /// Only links after this place.
+    pub after: Option<ListPlace>,
+    /// The largest number of rows of the index to look at.
+    pub limit: usize,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkListPage {
+    /// In the order of the list. Fewer than were looked at, if rows are out of date.
+    pub links: Vec<Link>,
+    /// How many rows were looked at.
+    pub examined: usize,
+    /// The place after which the list goes on; `None`: it is at its end.
+    pub next: Option<ListPlace>,
 }
 
 /// What a store reports of links that were changed on any node.
@@ -148,6 +177,18 @@ pub trait LinkStore: Send + Sync + 'static {
 
     /// Drops what is noted of an expiry that its link does not have any more, or never had.
     async fn forget_expiry(&self, expired: ExpiredLink) -> Result<(), StoreError>;
+
+    /// A part of a list of links. It reads the index of the list, and no other links than those it looks at. It has every
+    /// link that was created before the list's first part was read, and that is still there and in the index.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] also while links of an earlier release are being added to the indexes.
+    async fn list_links(&self, query: LinkListQuery) -> Result<LinkListPage, StoreError>;
+
+    /// How many percent of the links of an earlier release are in the indexes of lists; at 100 there are lists.
+    fn link_lists_percent(&self) -> u8 {
+        100
+    }
 
     /// Whether there is certainly no link with this name, known from memory; `false` if that needs a look-up.
     fn definitely_absent(&self, name: &LinkName) -> bool {

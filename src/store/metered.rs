@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, MadeLinks, NewLinks,
-    OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, Store, StoreError, Suspension,
-    SuspensionRule, SuspensionStore, TestClaim, UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
+    MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, Store,
+    StoreError, Suspension, SuspensionRule, SuspensionStore, TestClaim, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};

@@ -35,6 +35,7 @@ macro_rules! store_methods {
                     link(name: LinkName) -> Result<Option<Link>, StoreError>;
                     link_at(id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError>;
                     expired_links(before: Timestamp, after: Option<ExpiredLink>, limit: usize) -> Result<Vec<ExpiredLink>, StoreError>;
+                    list_links(query: LinkListQuery) -> Result<LinkListPage, StoreError>;
                 }
                 writes {
                     create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
@@ -48,6 +49,7 @@ macro_rules! store_methods {
                 direct {
                     on_link_change(hook: LinkChangeHook) -> ();
                     link_changes_age() -> Option<Duration>;
+                    link_lists_percent() -> u8;
                 }
                 memory {
                     definitely_absent(name: &LinkName) -> bool;

@@ -20,8 +20,8 @@ use async_trait::async_trait;
 use thiserror::Error;
 
 pub use self::links::{
-    CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkStore, MAX_REVISIONS, MadeLinks, NewLinks,
-    REVISIONS_KEPT_DAYS, UpdateLinkError,
+    CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore, MAX_REVISIONS,
+    MadeLinks, NewLinks, REVISIONS_KEPT_DAYS, UpdateLinkError,
 };
 pub use self::once::OnceStore;
 pub use self::suspensions::{Suspension, SuspensionHook, SuspensionRule, SuspensionStore};

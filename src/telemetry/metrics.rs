@@ -7,6 +7,7 @@ pub mod catalogue;
 mod histogram;
 pub mod hits;
 pub mod link_changes;
+pub mod link_lists;
 pub mod once;
 pub mod requests;
 pub mod store;
@@ -27,6 +28,7 @@ use self::catalogue::{
 };
 use self::hits::CountingMeters;
 use self::link_changes::LinkChangeMeters;
+use self::link_lists::LinkListMeters;
 use self::once::OnceMeters;
 use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RefusedLink, RequestMeters};
 use self::store::OperationMeters;
@@ -48,6 +50,7 @@ pub struct Metrics {
     pub bulk: BulkMeters,
     pub once: OnceMeters,
     pub link_changes: LinkChangeMeters,
+    pub link_lists: LinkListMeters,
     pub counting: CountingMeters,
     pub webhooks: WebhookMeters,
     pub traces: TraceMeters,
@@ -73,7 +76,7 @@ impl Metrics {
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let process = metrics_process::Collector::default();
-        let (requests, refusals, bulk, once, link_changes, counting, webhooks, traces) =
+        let (requests, refusals, bulk, once, link_changes, link_lists, counting, webhooks, traces) =
             with_local_recorder(&recorder, || {
                 catalogue::describe();
                 process.describe();
@@ -84,6 +87,7 @@ impl Metrics {
                     BulkMeters::register(),
                     OnceMeters::register(),
                     LinkChangeMeters::register(),
+                    LinkListMeters::register(),
                     CountingMeters::register(),
                     WebhookMeters::register(),
                     TraceMeters::register(),
@@ -98,6 +102,7 @@ impl Metrics {
             bulk,
             once,
             link_changes,
+            link_lists,
             counting,
             webhooks,
             traces,

@@ -4,7 +4,8 @@ pub mod block;
 pub mod bulk;
 pub mod change;
 mod fields;
-mod records;
+pub mod list;
+pub(super) mod records;
 pub mod removal;
 pub mod replacement;
 

@@ -4,6 +4,7 @@
 
 pub mod analytics;
 pub mod api_keys;
+pub mod exports;
 pub mod health;
 pub mod links;
 pub mod preview;
@@ -21,12 +22,14 @@ use crate::domain::rate_limit::RateLimit;
 pub static ENDPOINTS: &[&Endpoint] = &[
     &links::CREATE,
     &links::bulk::CREATE_ALL,
+    &links::list::LIST,
     &links::GET,
     &links::change::CHANGE,
     &links::replacement::PUT,
     &links::removal::DELETE,
     &links::block::BLOCK,
     &links::block::UNBLOCK,
+    &exports::LINKS,
     &redirect::FOLLOW,
     &preview::GET,
     &qr::GET,

@@ -7,7 +7,7 @@ use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use crate::domain::key::{Scope, Tier};
-use crate::domain::link::LinkState;
+use crate::domain::link::{LinkState, ListOrder};
 use crate::domain::qr::QrFormat;
 use crate::domain::webhook::DeliveryStatus;
 use crate::service::keys::Descendants;
@@ -114,6 +114,10 @@ words!(
     "The status of a delivery; `failed` is final.",
     DeliveryStatus::ALL.map(DeliveryStatus::name)
 );
+words!(LinkListOrder, "LinkListOrder", "The order of a list of links.", ListOrder::ALL.map(ListOrder::name));
+words!(ArchivedFilter, "ArchivedFilter", "Whether archived links are listed.", ["false", "true", "any"]);
+words!(ListInclude, "ListInclude", "What else is shown of each link.", ["hits"]);
+words!(ExportFormatName, "ExportFormat", "The format of an export.", ["ndjson", "csv"]);
 words!(ReplayedStatusName, "ReplayedStatus", "Which settled deliveries are replayed.", ["failed", "delivered", "any"]);
 words!(TestStatusName, "WebhookTestStatus", "The outcome of a test of a webhook.", ["delivered", "failed"]);
 words!(LinkStateName, "LinkState", "The state of a link.", LinkState::ALL.map(LinkState::name));

@@ -1,6 +1,6 @@
 //! Changes of links, each an LWT on the revision.
 //!
-//! In this order: the row for its new expiry, the revision before (for deliveries), an entry in the change feed, the LWT,
+//! In this order: the rows for its new expiry and its lists, the revision before (for deliveries), an entry in the change feed, the LWT,
 //! another entry, removal of what is not needed any more, the answer. So other nodes watch the link before it changes,
 //! and forget it once it has.
 //!
@@ -114,7 +114,10 @@ impl CqlLinks {
         let has_limit = change == Change::Update && old.block_reason == link.block_reason;
         self.keep_revision(&old, has_limit).await?;
         match change {
-            Change::Update => self.times.put_expiry(link).await?,
+            Change::Update => {
+                self.times.put_expiry(link).await?;
+                self.lists.put_changed(&old, link).await?;
+            }
             Change::Delete => self.times.put_deletion(link).await?,
         }
         let (id, name, claim) = (link.id, old.name(), Uuid::new_v4());
@@ -246,6 +249,7 @@ impl CqlLinks {
     async fn clean_up(&self, old: &Link, link: &Link, change: Change) -> Result<(), StoreError> {
         if change == Change::Delete {
             self.times.drop_expiry(old, old.revision.next()).await?;
+            self.lists.drop_all(old).await?;
             return self.names.keep(&old.name(), link.id, link.owner, old.revision).await;
         }
         if old.options.expires_at != link.options.expires_at {
@@ -254,7 +258,7 @@ impl CqlLinks {
         if !old.webhooks.all().is_empty() {
             self.failure_runs.forget_before(link.id, link.revision).await?;
         }
-        Ok(())
+        self.lists.drop_changed(old, link).await
     }
 
     async fn edits_row(&self, id: ShortId) -> Result<Option<EditsRow>, CqlError> {

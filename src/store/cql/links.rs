@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::try_join;
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use uuid::Uuid;
 
@@ -15,6 +16,7 @@ use super::cluster::Cluster;
 use super::failure_runs::FailureRuns;
 use super::in_use::InUse;
 use super::link_feed::LinkFeed;
+use super::link_lists::LinkListTables;
 use super::link_names::{CqlLinkNames, TakenName};
 use super::link_quota::{CountedLinks, LinkQuotas};
 use super::link_remains::{NameKeeper, RemainsRow};
@@ -24,7 +26,7 @@ use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::links::{LinkRow, NewLinkRow};
-use crate::store::{CreateLinkError, ExpiredLink, StoreError};
+use crate::store::{CreateLinkError, ExpiredLink, LinkListPage, LinkListQuery, StoreError};
 
 /// Concurrent creations and changes of links.
 const MOST_UNDER_WAY: u32 = 1_024;
@@ -40,6 +42,7 @@ pub struct CqlLinks {
     pub(super) feed: Arc<LinkFeed>,
     pub(super) times: LinkTimesTable,
     pub(super) failure_runs: Arc<FailureRuns>,
+    pub(super) lists: Arc<LinkListTables>,
     /// One creation of a name at a time in this process: LWTs of many at once on one row time out.
     names_under_way: InUse<LinkName, Mutex<()>, MAX_IDLE_NAMES>,
     under_way: Arc<Semaphore>,
@@ -76,6 +79,7 @@ impl CqlLinks {
             feed: Arc::clone(feed),
             times: LinkTimesTable::new(cluster),
             failure_runs: Arc::clone(failure_runs),
+            lists: Arc::new(LinkListTables::new(cluster)),
             names_under_way: InUse::default(),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
         }
@@ -174,7 +178,7 @@ impl CqlLinks {
     pub(super) async fn insert_new(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
         let claim = ours.unwrap_or_else(Uuid::new_v4);
         let row = NewLinkRow::new(link, claim)?;
-        self.times.put_expiry(link).await?;
+        try_join(self.times.put_expiry(link), self.lists.put(link)).await?;
         let inserted = self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await?;
         Ok(inserted.then_some(claim))
     }
@@ -289,6 +293,11 @@ impl CqlLinks {
             return Ok(None);
         };
         Ok(self.read_by_id(id).await?.filter(|link| link.name() == *name))
+    }
+
+    /// A part of a list.
+    pub(super) async fn list(&self, query: &LinkListQuery) -> Result<LinkListPage, StoreError> {
+        self.lists.read(&self.names, query).await
     }
 
     pub(super) async fn read_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {

@@ -25,6 +25,9 @@ mod lease;
 mod link_batches;
 mod link_changes;
 mod link_feed;
+mod link_list_fill;
+mod link_list_reads;
+mod link_lists;
 mod link_names;
 mod link_once;
 mod link_quota;
@@ -37,6 +40,7 @@ mod names;
 mod once;
 mod outcome;
 mod own_rows;
+mod placed;
 mod queue;
 mod reconnect;
 mod retries;
@@ -62,9 +66,9 @@ use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::reach::Reach;
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkStore, MadeLinks, NewLinks,
-    OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError, TestClaim,
-    UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
+    MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError,
+    TestClaim, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -227,6 +231,16 @@ impl LinkStore for ScyllaStore {
 
     async fn forget_expiry(&self, expired: ExpiredLink) -> Result<(), StoreError> {
         self.open_tables()?.links.forget_expiry(expired).await
+    }
+
+    async fn list_links(&self, query: LinkListQuery) -> Result<LinkListPage, StoreError> {
+        let tables = self.open_tables()?;
+        tables.list_fill.check_done()?;
+        tables.links.list(&query).await
+    }
+
+    fn link_lists_percent(&self) -> u8 {
+        self.tables.list_fill.percent()
     }
 
     fn on_link_change(&self, hook: LinkChangeHook) {

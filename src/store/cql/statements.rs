@@ -69,6 +69,29 @@ statements! {
     Write drop_link_time_day: "DELETE FROM link_time_days USING TIMESTAMP ? WHERE kind = ? AND day = ?";
     Read link_times: "SELECT at, link, name, WRITETIME(name) FROM link_times WHERE kind = ? AND day = ? AND part = ? \
                       AND (at, link) > (?, ?) AND (at, link) < (?, ?) LIMIT ?";
+    // Idempotent and independent of the order: the link's revision is the timestamp.
+    Write put_listed_link: "INSERT INTO link_lists (kind, owner, value, bucket, part, created_at, link, revision) \
+                            VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
+    Write drop_listed_link: "DELETE FROM link_lists USING TIMESTAMP ? WHERE kind = ? AND owner = ? AND value = ? AND bucket = ? \
+                             AND part = ? AND created_at = ? AND link = ?";
+    Write put_link_list_bucket: "INSERT INTO link_list_buckets (kind, owner, value, bucket) VALUES (?, ?, ?, ?)";
+    Read link_list_buckets: "SELECT bucket FROM link_list_buckets WHERE kind = ? AND owner = ? AND value = ? \
+                             AND bucket >= ? AND bucket <= ?";
+    Read newest_links: "SELECT created_at, link, revision FROM link_lists WHERE kind = ? AND owner = ? AND value = ? \
+                        AND bucket = ? AND part = ? AND (created_at, link) > (?, ?) AND (created_at, link) < (?, ?) \
+                        ORDER BY created_at DESC, link DESC LIMIT ?";
+    Read oldest_links: "SELECT created_at, link, revision FROM link_lists WHERE kind = ? AND owner = ? AND value = ? \
+                        AND bucket = ? AND part = ? AND (created_at, link) > (?, ?) AND (created_at, link) < (?, ?) LIMIT ?";
+    Write put_slug: "INSERT INTO slugs_of (owner, first_two, name, link, created_at, revision) VALUES (?, ?, ?, ?, ?, ?) \
+                     USING TIMESTAMP ?";
+    Write drop_slug: "DELETE FROM slugs_of USING TIMESTAMP ? WHERE owner = ? AND first_two = ? AND name = ? AND link = ?";
+    Read slugs: "SELECT name, link, created_at, revision FROM slugs_of WHERE owner = ? AND first_two = ? \
+                 AND (name, link) > (?, ?) AND (name, link) < (?, ?) LIMIT ?";
+    SettlingRead link_list_fill: "SELECT place, is_done, holder, beat FROM link_list_fill WHERE job = 0";
+    Lwt begin_link_list_fill: "INSERT INTO link_list_fill (job, holder, beat) VALUES (0, ?, 0) IF NOT EXISTS";
+    Lwt take_link_list_fill: "UPDATE link_list_fill SET holder = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
+    Lwt move_link_list_fill: "UPDATE link_list_fill SET place = ?, is_done = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
+    Read links_to_list: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT 500", LinkRow::COLUMNS);
     Read months_of_link: "SELECT month FROM link_months WHERE link = ?";
     Write drop_labels_of_link: "DELETE FROM link_labels USING TIMESTAMP ? WHERE link = ? AND month = ?";
     Write drop_months_of_link: "DELETE FROM link_months WHERE link = ?";

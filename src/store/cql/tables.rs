@@ -12,6 +12,7 @@ use super::hits::Hits;
 use super::keys::CqlKeys;
 use super::lease::Leases;
 use super::link_feed::LinkFeed;
+use super::link_list_fill::LinkListFill;
 use super::links::CqlLinks;
 use super::names::CqlNames;
 use super::once::CqlOnce;
@@ -27,6 +28,7 @@ pub struct CqlTables {
     pub links: Arc<CqlLinks>,
     pub once: Arc<CqlOnce>,
     pub link_feed: Arc<LinkFeed>,
+    pub list_fill: Arc<LinkListFill>,
     pub keys: CqlKeys,
     pub hits: Hits,
     pub leases: Arc<Leases>,
@@ -44,8 +46,10 @@ impl CqlTables {
         let leases = Arc::new(Leases::new(&cluster, node, &link_feed));
         let failure_runs = Arc::new(FailureRuns::new(&cluster));
         let deliveries = Arc::new(Deliveries::new(&cluster, &names, &leases, &failure_runs));
+        let links = Arc::new(CqlLinks::new(&cluster, &link_feed, &failure_runs));
         Ok(Self {
-            links: Arc::new(CqlLinks::new(&cluster, &link_feed, &failure_runs)),
+            list_fill: Arc::new(LinkListFill::new(&links)),
+            links,
             once: Arc::new(CqlOnce::new(&cluster)),
             link_feed,
             keys: CqlKeys::new(&cluster),
@@ -65,7 +69,9 @@ impl CqlTables {
         self.deliveries.read_first_kept_day().await?;
         self.link_feed.make_known().await?;
         self.leases.begin_queues().await?;
-        self.link_feed.begin().await
+        self.link_feed.begin().await?;
+        self.list_fill.begin().await;
+        Ok(())
     }
 
     /// Starts the task that appends to the change feed.
@@ -82,6 +88,7 @@ impl CqlTables {
             forever(&self.deliveries, Deliveries::recount_loop),
             forever(&self.link_feed, LinkFeed::read_loop),
             forever(&self.link_feed, LinkFeed::level_loop),
+            forever(&self.list_fill, LinkListFill::fill_loop),
             forever(&self.cluster, Cluster::reconnect_loop),
         ]
     }

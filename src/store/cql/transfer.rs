@@ -7,11 +7,8 @@ mod links;
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, try_join_all};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
-use scylla::deserialize::row::{ColumnIterator, DeserializeRow};
-use scylla::deserialize::value::DeserializeValue;
-use scylla::deserialize::{DeserializationError, TypeCheckError};
+use scylla::deserialize::row::DeserializeRow;
 use scylla::errors::PrepareError;
-use scylla::frame::response::result::ColumnSpec;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
@@ -234,27 +231,6 @@ fn page<R>(
 fn next_place(rows: usize, last: Option<i64>) -> Option<String> {
     let is_full = i32::try_from(rows).is_ok_and(|rows| rows >= PAGE);
     last.filter(|_| is_full).map(|token| token.to_string())
-}
-
-/// A row with the token of its partition.
-struct Placed<R> {
-    token: i64,
-    row: R,
-}
-
-impl<'frame, 'metadata, R: DeserializeRow<'frame, 'metadata>> DeserializeRow<'frame, 'metadata> for Placed<R> {
-    fn type_check(specs: &[ColumnSpec<'_>]) -> Result<(), TypeCheckError> {
-        let Some((token, row)) = specs.split_first() else { return R::type_check(specs) };
-        <i64 as DeserializeValue<'frame, 'metadata>>::type_check(token.typ())?;
-        R::type_check(row)
-    }
-
-    fn deserialize(mut columns: ColumnIterator<'frame, 'metadata>) -> Result<Self, DeserializationError> {
-        let column = columns.next().transpose()?;
-        let column = column.ok_or_else(|| DeserializationError::new(std::fmt::Error))?;
-        let token = i64::deserialize(column.spec.typ(), column.slice)?;
-        Ok(Self { token, row: R::deserialize(columns)? })
-    }
 }
 
 /// A page of each section, from the token `from` on.

@@ -7,7 +7,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
 use super::database::engine_error;
 use crate::store::StoreError;
-use crate::store::records::{counts, labels, link_names, once};
+use crate::store::records::{counts, labels, link_lists, link_names, once};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -49,6 +49,8 @@ keyspaces! {
     /// Links by expiry and by deletion; earlier revisions by the time when they were replaced. The first byte of the row key
     /// says which.
     link_times: "link_times", small;
+    /// Lists of links by time and by slug. The first byte of the row key says of which.
+    link_lists: link_lists::TABLE, small;
     /// Key by id; key id by secret hash; what a key sees; what a key has created. The first byte of the row key says
     /// which.
     keys: "keys", small;

@@ -9,6 +9,7 @@ use super::database::engine_error;
 use super::engine::Engine;
 use super::failure_runs::forget_runs;
 use super::known_links::KnownLinks;
+use super::link_lists::{LinkListTable, ListedIds};
 use super::link_names::LinkNameTable;
 use super::link_remains::note_deletion;
 use super::link_revisions::LinkRevisionTable;
@@ -23,7 +24,9 @@ use crate::store::records::link_names::NameState;
 use crate::store::records::row_keys::{self, LINK_EXPIRIES};
 use crate::store::records::{corrupt, links as records};
 use crate::store::transfer::Metric;
-use crate::store::{CreateLinkError, ExpiredLink, MadeLinks, NewLinks, StoreError, UpdateLinkError};
+use crate::store::{
+    CreateLinkError, ExpiredLink, LinkListPage, LinkListQuery, MadeLinks, NewLinks, StoreError, UpdateLinkError,
+};
 
 /// Links, which are counted in their owner's month when they are created.
 pub struct LinkTable {
@@ -33,6 +36,7 @@ pub struct LinkTable {
     known: Arc<KnownLinks>,
     pub names: LinkNameTable,
     pub revisions: LinkRevisionTable,
+    pub lists: LinkListTable,
     usage: UsageTable,
 }
 
@@ -45,6 +49,7 @@ impl LinkTable {
             known: Arc::clone(&engine.known_links),
             names: LinkNameTable::new(engine),
             revisions: LinkRevisionTable::new(engine),
+            lists: LinkListTable::new(engine),
             usage: usage.clone(),
         }
     }
@@ -162,6 +167,7 @@ impl LinkTable {
             self.names.put(transaction, &name, NameState::Live(link.id))?;
         }
         self.put_expiry(transaction, link)?;
+        self.lists.put(transaction, link)?;
         transaction.makes_known(self.known.insert(&Destination::from(link)));
         overflow::insert(transaction, &self.links, &link.id.0, &row)
     }
@@ -204,6 +210,7 @@ impl LinkTable {
         self.remove(transaction, &before)?;
         forget_runs(transaction, &self.times, link.id)?;
         self.put_expiry(transaction, link)?;
+        self.lists.change(transaction, &before, link)?;
         transaction.makes_known(self.known.insert(&Destination::from(link)));
         overflow::insert(transaction, &self.links, &link.id.0, &row).map(Ok)
     }
@@ -224,6 +231,7 @@ impl LinkTable {
         }
         self.remove(transaction, &before)?;
         forget_runs(transaction, &self.times, link.id)?;
+        self.lists.remove(transaction, &before);
         self.names.put(transaction, &name, NameState::Kept { owner, revision })?;
         if name != LinkName::from(link.id) {
             self.names.put(transaction, &link.id.into(), NameState::Used)?;
@@ -323,6 +331,18 @@ impl LinkTable {
     pub fn read(&self, from: &impl RowReader, key: &[u8]) -> Result<Option<Link>, StoreError> {
         let value = overflow::get(records::TABLE, from, &self.links, key)?;
         value.map(|value| records::decode(&value)).transpose()
+    }
+
+    /// A part of a list.
+    pub fn list(&self, from: &Snapshot, query: &LinkListQuery) -> Result<LinkListPage, StoreError> {
+        let ListedIds { ids, next } = self.lists.ids(from, query)?;
+        let examined = ids.len();
+        let mut links = Vec::with_capacity(examined);
+        for id in ids {
+            // Of tags and targets the index has only the hash.
+            links.extend(self.read(from, &id.0)?.filter(|link| query.index.has(link)));
+        }
+        Ok(LinkListPage { links, examined, next })
     }
 
     /// Links that expired before `before`, after `after`.

@@ -23,11 +23,14 @@ mod keys;
 mod keyspaces;
 mod known_links;
 mod labels;
+mod lifecycle;
 mod link_index;
+mod link_lists;
 mod link_names;
 mod link_remains;
 mod link_revisions;
 mod links;
+mod list_fill;
 mod look_ups;
 mod lull;
 mod names;
@@ -42,7 +45,6 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use fjall::Snapshot;
@@ -52,6 +54,7 @@ use self::delivery_lists::DeliveryListPage;
 use self::engine::Gone;
 pub use self::engine::Opened;
 use self::known_links::KnownLinks;
+use self::list_fill::ListProgress;
 use self::look_ups::{LinkKey, LookUps};
 use self::once::OnceUnderWay;
 use self::readers::Readers;
@@ -61,8 +64,8 @@ use self::writer::Writer;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink,
-    ExtendKeyError, KeyStore, Lifecycle, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage,
-    SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
+    ExtendKeyError, KeyStore, LinkListPage, LinkListQuery, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim,
+    Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
 };
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
@@ -72,12 +75,8 @@ use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
-/// How long the readiness probe waits in the queue of writes.
-const PROBE_PATIENCE: Duration = Duration::from_secs(2);
 /// Deliveries that one transaction queues again.
 const REPLAYED_AT_ONCE: usize = 250;
-/// How long closing waits for running reads and writes.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A store in a directory of this machine. One process at a time may have it open.
 pub struct EmbeddedStore {
@@ -86,6 +85,7 @@ pub struct EmbeddedStore {
     readers: Readers,
     known_links: Arc<KnownLinks>,
     once_under_way: Arc<OnceUnderWay>,
+    listed: Arc<ListProgress>,
 }
 
 struct OpenStore {
@@ -111,6 +111,7 @@ impl EmbeddedStore {
         let (engine, gone) = opened.into_engine()?;
         let tables = Arc::new(EmbeddedTables::new(engine));
         link_index::rebuild(&tables.engine);
+        let listed = list_fill::fill(&tables);
         let known_links = Arc::clone(&tables.engine.known_links);
         let no_thread = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         let readers = Readers::start().map_err(no_thread)?;
@@ -122,6 +123,7 @@ impl EmbeddedStore {
             readers,
             known_links,
             once_under_way: Arc::default(),
+            listed,
         })
     }
 
@@ -162,30 +164,6 @@ impl EmbeddedStore {
         let outcome =
             self.write(move |tables, transaction| write(tables, transaction).map(Ok::<R, std::convert::Infallible>));
         outcome.await.map(|Ok(answer)| answer)
-    }
-}
-
-#[async_trait]
-impl Lifecycle for EmbeddedStore {
-    async fn ready(&self) -> Result<(), StoreError> {
-        // On the writing thread: its success shows that writes succeed, and a blocked probe costs no thread.
-        let probed = self.put(|tables, _| tables.engine.probe());
-        let late = |_| Err(StoreError::Unavailable("writes time out".into()));
-        tokio::time::timeout(PROBE_PATIENCE, probed).await.unwrap_or_else(late)
-    }
-
-    async fn close(&self) {
-        let open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some(OpenStore { tables, writer, gone }) = open else { return };
-        // The writing thread has the tables too, and finishes the queued writes: nothing is closed here.
-        drop((tables, writer));
-        let ended = async {
-            drop(gone.await);
-            self.readers.end().await;
-        };
-        if tokio::time::timeout(CLOSE_PATIENCE, ended).await.is_err() {
-            tracing::error!("store: not closed within the shutdown timeout; all answered writes are durable");
-        }
     }
 }
 
@@ -244,6 +222,14 @@ impl LinkStore for EmbeddedStore {
     async fn forget_expiry(&self, _: ExpiredLink) -> Result<(), StoreError> {
         // It changes in one transaction with the link.
         Ok(())
+    }
+
+    async fn list_links(&self, query: LinkListQuery) -> Result<LinkListPage, StoreError> {
+        self.read(move |tables, snapshot| tables.links.list(snapshot, &query)).await
+    }
+
+    fn link_lists_percent(&self) -> u8 {
+        self.listed.percent()
     }
 
     fn definitely_absent(&self, name: &LinkName) -> bool {

@@ -22,6 +22,7 @@ pub mod export;
 pub mod failure_runs;
 pub mod keys;
 pub mod labels;
+pub mod link_lists;
 pub mod link_names;
 pub mod links;
 pub mod once;

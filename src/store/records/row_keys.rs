@@ -5,10 +5,11 @@ use std::ops::{Range, RangeInclusive};
 
 use super::corrupt;
 use super::counts::dimension_number;
+use super::link_lists::{TimeList, TimeListKind};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{Dimension, NodeId};
 use crate::domain::key::{KeyId, SecretHash};
-use crate::domain::link::{Revision, ShortId};
+use crate::domain::link::{LinkName, Revision, ShortId};
 use crate::domain::webhook::DeliveryId;
 use crate::store::StoreError;
 use crate::store::transfer::Metric;
@@ -17,6 +18,8 @@ use crate::store::transfer::Metric;
 pub const PENDING_DELIVERIES: &[u8] = b"d";
 pub const LAYOUT: &[u8] = b"l";
 pub const KNOWN_LINKS_STAMP: &[u8] = b"i";
+/// How far links of an earlier release are in `link_lists`.
+pub const LISTED_UPTO: &[u8] = b"f";
 /// Prefixes of `meta`, followed by a node, by a name, and by the id of a key.
 pub const CURSORS: &[u8] = b"c";
 pub const NAMES: &[u8] = b"n";
@@ -146,6 +149,46 @@ pub fn once_time_of(row_key: &[u8]) -> Result<(Timestamp, [u8; 32]), StoreError>
     let invalid = || corrupt("idempotency", &"not a time and a hash");
     let (at, hash) = row_key.get(1..).and_then(<[u8]>::split_first_chunk).ok_or_else(invalid)?;
     Ok((Timestamp(u64::from_be_bytes(*at)), hash.try_into().map_err(|_| invalid())?))
+}
+
+/// The beginning of the row keys of a list of links by time.
+pub fn time_list(list: &TimeList) -> Vec<u8> {
+    let TimeList { kind, owner, value } = list;
+    let kind: &[u8] = match kind {
+        TimeListKind::All => b"o",
+        TimeListKind::Tag => b"t",
+        TimeListKind::Target => b"u",
+    };
+    [kind, owner.0.as_bytes(), value].concat()
+}
+
+/// The place of a link in a list by time.
+pub fn time_list_place(list: &TimeList, at: Timestamp, link: ShortId) -> Vec<u8> {
+    link_at(&time_list(list), at, link)
+}
+
+/// The beginning of a list from a time on.
+pub fn time_list_from(list: &TimeList, from: Timestamp) -> Vec<u8> {
+    [time_list(list).as_slice(), &from.0.to_be_bytes()].concat()
+}
+
+/// The time and the id at the end of a row key of a list by time.
+pub fn time_list_place_of(row_key: &[u8]) -> Result<(Timestamp, ShortId), StoreError> {
+    let invalid = || corrupt("link_lists", &"not a time and an id");
+    let (rest, link) = row_key.split_last_chunk::<{ ShortId::LENGTH }>().ok_or_else(invalid)?;
+    let (_, at) = rest.split_last_chunk().ok_or_else(invalid)?;
+    Ok((Timestamp(u64::from_be_bytes(*at)), short_id(link)?))
+}
+
+/// The place of a name, or of the first names that begin with a text, in a list by slug.
+pub fn slug_list(owner: KeyId, begin: &[u8]) -> Vec<u8> {
+    [b"s".as_slice(), owner.0.as_bytes(), begin].concat()
+}
+
+/// The name in a row key of a list by slug.
+pub fn slug_list_name(row_key: &[u8]) -> Option<LinkName> {
+    let name = row_key.get(1 + 16..)?;
+    std::str::from_utf8(name).ok().and_then(LinkName::parse)
 }
 
 /// The row of `link_revisions` with an earlier revision of a link.

@@ -82,6 +82,9 @@ metrics! {
     LINK_CHANGES: Counter "signpost_link_changes_total" ["outcome"]
         "Requests with PATCH, PUT or DELETE of links and to block and unblock them, by outcome: created, changed, unchanged (the link was as requested), deleted, conflict (412), refused (other 4xx after the rate limit), failed (5xx)."
 
+    LISTED_LINKS: Counter "signpost_listed_links_total" ["what"]
+        "Links of lists and exports: examined (looked at), returned."
+
     HITS_APPENDED: Counter "signpost_journal_hits_appended_total" []
         "Hits written to the journal."
     HITS_NOT_RECORDED: Counter "signpost_journal_hits_not_recorded_total" []
@@ -111,6 +114,8 @@ metrics! {
         "0 while the store is known to be unreachable and requests that need it are refused at once, else 1. Always 1 on the embedded store."
     LINK_FEED_AGE: Gauge "signpost_link_feed_age_seconds" []
         "How long ago this node last knew of all changes of links on other nodes. Until it knows of them, it answers from memory for at most cache.links_ttl. Always 0 on the embedded store."
+    LINK_LISTS_FILLED: Gauge "signpost_link_lists_filled_percent" []
+        "How many percent of the links that an earlier release has made are in the indexes of lists. Below 100, lists are answered 503."
     CQL_QUERIES: Counter "signpost_cql_queries_total" []
         "Queries sent to the cluster. Absent on the embedded store."
     CQL_ERRORS: Counter "signpost_cql_errors_total" []

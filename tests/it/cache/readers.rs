@@ -13,7 +13,8 @@ use signpost::domain::key::KeyId;
 use signpost::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use signpost::domain::quota::MonthlyLimit;
 use signpost::store::{
-    CreateLinkError, ExpiredLink, LinkChange, LinkStore, MadeLinks, NewLinks, StoreError, UpdateLinkError,
+    CreateLinkError, ExpiredLink, LinkChange, LinkListPage, LinkListQuery, LinkStore, MadeLinks, NewLinks, StoreError,
+    UpdateLinkError,
 };
 
 use super::{link, settings};
@@ -87,6 +88,10 @@ impl LinkStore for OneLink {
         _: usize,
     ) -> Result<Vec<ExpiredLink>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn list_links(&self, _: LinkListQuery) -> Result<LinkListPage, StoreError> {
+        Ok(LinkListPage::default())
     }
 }
 

@@ -10,10 +10,12 @@ use std::time::Duration;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::key::{ApiKey, Retiring, Scope, ScopeSet, SealedSecret, Tier};
-use signpost::domain::link::{Link, LinkData, LinkOptions, LinkWebhooks, Revision};
+use signpost::domain::link::{Link, LinkData, LinkOptions, LinkWebhooks, ListIndex, ListOrder, Revision};
 use signpost::domain::quota::MonthlyCounts;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
-use signpost::store::{CreateLinkError, DeliveryQuery, ExpiredLink, QuotaClaim, Replay, Store, SuspensionRule};
+use signpost::store::{
+    CreateLinkError, DeliveryQuery, ExpiredLink, LinkListQuery, QuotaClaim, Replay, Store, SuspensionRule,
+};
 
 use super::THIS;
 use crate::store::samples::{
@@ -255,9 +257,31 @@ pub async fn check(store: &Arc<dyn Store>, version: &str) {
     if version != "0.1.0" {
         check_changed_links(store).await;
     }
+    check_lists(store).await;
     check_keys(store).await;
     check_counts(store).await;
     check_deliveries(store, version).await;
+}
+
+/// All links are in the lists, whichever release has made them.
+async fn check_lists(store: &Arc<dyn Store>) {
+    let query = |owner| LinkListQuery {
+        owner,
+        index: ListIndex::All,
+        order: ListOrder::Oldest,
+        created_from: None,
+        created_until: None,
+        after: None,
+        limit: 1_000,
+    };
+    for owner in [None, Some(key_id(2)), Some(key_id(3))] {
+        let page = store.list_links(query(owner)).await.unwrap();
+        let expected = links().filter(|link| owner.is_none_or(|owner| owner == link.owner));
+        for link in expected {
+            assert!(page.links.contains(&link), "{:?} of {owner:?}", link.id);
+        }
+        assert!(page.next.is_none() && page.links.iter().all(|link| owner.is_none_or(|owner| owner == link.owner)));
+    }
 }
 
 async fn check_keys(store: &Arc<dyn Store>) {

@@ -11,11 +11,23 @@ pub const TARGET: &str = "https://example.com/";
 
 /// A server whose clock stands, and on which keys may send any number of requests about links.
 pub fn changing() -> ServerBuilder {
-    ["SHORTEN", "BULK", "LINK", "LINK_CHANGES", "API_KEYS", "USAGE", "ANALYTICS", "SUMMARY", "STATUS"]
-        .iter()
-        .fold(Server::builder().clock(standing()), |server, limit| {
-            server.set(&format!("SIGNPOST_TIERS__FREE__{limit}_PER_MINUTE"), "0")
-        })
+    [
+        "SHORTEN",
+        "BULK",
+        "LINK",
+        "LINK_CHANGES",
+        "LINK_LIST",
+        "EXPORTS",
+        "API_KEYS",
+        "USAGE",
+        "ANALYTICS",
+        "SUMMARY",
+        "STATUS",
+    ]
+    .iter()
+    .fold(Server::builder().clock(standing()), |server, limit| {
+        server.set(&format!("SIGNPOST_TIERS__FREE__{limit}_PER_MINUTE"), "0")
+    })
 }
 
 /// A client with a new key of the tier Free.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, SchemaFormat, SchemaType, Type};
 
 use crate::domain::calendar::Timestamp;
-use crate::domain::link::{Link, LinkOptions, LinkState, MAX_WEBHOOKS, RedirectStatus, TargetUrl};
+use crate::domain::link::{Link, LinkOptions, LinkState, MAX_WEBHOOKS, RedirectStatus};
 use crate::domain::webhook_url::MAX_WEBHOOK_URL_BYTES;
 use crate::http::Api;
 use crate::http::conditions::etag;
@@ -41,12 +41,20 @@ pub struct Shortlink {
 pub struct StoredLink {
     #[serde(flatten)]
     pub link: Shortlink,
-    /// The name that the creator of the link has chosen; `null`: the name is generated.
-    #[schema(required = true)]
-    pub slug: Option<String>,
     /// Custom JSON, with key order and number text as sent. Default: `{}`.
     #[schema(value_type = Object)]
     pub data: Box<RawValue>,
+    #[serde(flatten)]
+    #[schema(inline)]
+    pub fields: LinkFields,
+}
+
+/// The fields of a link that its record has beside those of a [`Shortlink`] and its data.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct LinkFields {
+    /// The name that the creator of the link has chosen; `null`: the name is generated.
+    #[schema(required = true)]
+    pub slug: Option<String>,
     /// URLs that are notified of each hit, as sent.
     pub webhooks: Vec<String>,
     /// Whether hits are counted for analytics.
@@ -288,15 +296,15 @@ impl Shortlink {
     }
 }
 
-impl StoredLink {
-    /// Names every field of the link, so that a new one does not compile until it is shown or left out here.
-    fn of(api: &Api, link: Link) -> Result<Self, Problem> {
-        let (shown, state) = (Shortlink::of(api, &link), state(api, &link));
+impl LinkFields {
+    /// Names every field of the link, so that a new one does not compile until it is shown or left out here. `state` is
+    /// that of the link now.
+    pub fn of(link: Link, state: LinkState) -> Self {
         let Link {
             id: _,
             slug,
             target: _,
-            data,
+            data: _,
             webhooks,
             tracked,
             options,
@@ -318,10 +326,8 @@ impl StoredLink {
             cache_seconds,
             preview,
         } = options;
-        Ok(Self {
-            link: shown,
+        Self {
             slug: slug.map(|slug| slug.to_string()),
-            data: RawValue::from_string(data.as_json().to_owned()).map_err(|_| Problem::internal())?,
             webhooks: webhooks.active().map(str::to_owned).collect(),
             tracked,
             title,
@@ -338,6 +344,17 @@ impl StoredLink {
             updated_at,
             revision: revision.0,
             state: state.name(),
+        }
+    }
+}
+
+impl StoredLink {
+    fn of(api: &Api, link: Link) -> Result<Self, Problem> {
+        let state = api.blocked_hosts.state_of(&link, api.clock.now());
+        Ok(Self {
+            link: Shortlink::of(api, &link),
+            data: RawValue::from_string(link.data.as_json().to_owned()).map_err(|_| Problem::internal())?,
+            fields: LinkFields::of(link, state),
         })
     }
 
@@ -382,18 +399,6 @@ impl StoredLink {
         merge(&mut example, changes);
         example
     }
-}
-
-/// What a visitor meets now.
-fn state(api: &Api, link: &Link) -> LinkState {
-    let state = link.state(api.clock.now());
-    let hosts = api.blocked_hosts.list();
-    let is_blocked = |url: &TargetUrl| hosts.has_host_of(url.as_str());
-    let leads_to_fallback = state == LinkState::Expired;
-    if is_blocked(&link.target) || leads_to_fallback && link.options.fallback.as_ref().is_some_and(is_blocked) {
-        return LinkState::Blocked;
-    }
-    state
 }
 
 fn merge(example: &mut Value, changes: &Value) {

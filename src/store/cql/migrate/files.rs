@@ -34,6 +34,7 @@ pub const FILES: &[SchemaFile] = files![
     "0008_key_children.cql",
     "0009_link_changes.cql",
     "0010_replays.cql",
+    "0011_link_lists.cql",
     "0012_idempotency.cql",
     "0013_suspensions.cql",
 ];

@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::super::cluster::AT_ONCE;
 use super::super::link_names::LIVE;
 use super::super::link_remains::{NameKeeper, RemainsRow};
-use super::{Placed, ScyllaTransfer, next_place};
+use super::super::placed::Placed;
+use super::{ScyllaTransfer, next_place};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
@@ -31,6 +32,7 @@ impl ScyllaTransfer {
         let row = NewLinkRow::new(link, claim)?;
         let tables = &self.tables.links;
         tables.times.put_expiry(link).await?;
+        tables.lists.put(link).await?;
         let is_ours = tables.insert_link(link, &row, claim).await.map_err(StoreError::from)?;
         if !is_ours && tables.read_by_id(link.id).await?.is_none_or(|there| there != *link) {
             return Err(SinkError::Taken(format!("link {}", link.id)));

@@ -9,6 +9,7 @@ pub mod hits;
 pub mod keys;
 pub mod link_batches;
 pub mod link_changes;
+pub mod link_lists;
 pub mod link_names;
 pub mod links;
 pub mod once;
@@ -86,6 +87,11 @@ macro_rules! every_promise {
             link_changes::a_link_with_webhooks_has_so_many_changes_at_the_most
             link_changes::expired_links_come_in_the_order_of_their_expiry
             link_changes::counts_of_deleted_links_are_removed
+            link_lists::a_walk_lists_each_link_once_by_the_time_of_its_creation
+            link_lists::links_are_listed_by_tag_target_and_slug
+            link_lists::lists_follow_changes_and_deletions
+            link_lists::links_made_together_and_refused_ones_are_listed_or_not
+            link_lists::changes_during_a_walk_leave_out_no_link_and_show_none_twice
             keys::a_key_that_is_there_stays_as_it_is
             keys::a_key_is_changed_only_from_its_revision_before
             keys::of_two_changes_at_once_one_is_told_of_the_conflict

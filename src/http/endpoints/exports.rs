@@ -1,0 +1,204 @@
+//! `GET /exports/links`: all links of a list in one answer, which is made while it is sent.
+
+use std::io;
+
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use utoipa::IntoParams;
+
+use super::links::LINKS as LINKS_TAG;
+use super::links::list::{LinkFilters, LinkOfList, ListFilters};
+use crate::domain::key::Scope;
+use crate::domain::link::ListPlace;
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
+use crate::http::Api;
+use crate::http::accept::prefers_csv;
+use crate::http::auth::{Access, Caller};
+use crate::http::csv;
+use crate::http::endpoint::{
+    self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem, shape,
+};
+use crate::http::openapi::schemas::{ArchivedFilter, ExportFormatName, LinkListOrder, LinkStateName, ListInclude};
+use crate::http::problem::{Problem, ProblemKind};
+use crate::http::query::Query;
+use crate::service::link_lists::{ListRequest, ListedPage};
+
+/// The rate limit of exports.
+pub static EXPORTS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(11), name: "exports", setting: "exports_per_minute" };
+
+/// Links in one part of the answer.
+const PART: usize = 250;
+/// The first line of a CSV.
+const COLUMNS: [&str; 10] = [
+    "short_id",
+    "short_url",
+    "redirect_url",
+    "title",
+    "tags",
+    "created_at",
+    "updated_at",
+    "expires_at",
+    "archived",
+    "total_hits",
+];
+
+/// The format of an export.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
+pub struct ExportParameters {
+    /// The format. Default: `csv` if `Accept` prefers `text/csv`, else `ndjson`.
+    format: Option<ExportFormatName>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExportFormat {
+    Ndjson,
+    Csv,
+}
+
+pub static LINKS: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/exports/links",
+    asks: Asks::Key(Access { scope: Scope::LinksRead, rate_limit: &EXPORTS_RATE, or_self: false }),
+    handler: || web::route().to(links),
+    docs: Docs {
+        id: "exportLinks",
+        summary: "Export links",
+        description: "\
+All links that `GET /links` would list with the same filters, in the same order, in one answer: a line of JSON for each link
+(`application/x-ndjson`), as in the list, or CSV (RFC 4180) with a header line and the columns `short_id`, `short_url`,
+`redirect_url`, `title`, `tags` (separated by commas), `created_at`, `updated_at`, `expires_at`, `archived` and `total_hits`
+(empty for an untracked link). A text of the CSV that begins with `=`, `+`, `-`, `@` or a tab gets a `'` in front, so that no
+spreadsheet takes it for a formula.
+
+The answer is sent while it is made. If it ends early, without the end of its chunked encoding, the service could not
+read all links.",
+        tag: &LINKS_TAG,
+        parameters: &[
+            parameters::<ExportParameters>().with_schemas(&[shape::<ExportFormatName>()]),
+            parameters::<LinkFilters>().with_schemas(&[
+                shape::<LinkListOrder>(),
+                shape::<ArchivedFilter>(),
+                shape::<LinkStateName>(),
+                shape::<ListInclude>(),
+            ]),
+        ],
+        body: None,
+        answers: &[ResponseDoc {
+            status: 200,
+            description: "The links.",
+            content: &[
+                Content { media_type: "application/x-ndjson", shape: inline_shape::<String>(), example: None },
+                Content { media_type: "text/csv", shape: inline_shape::<String>(), example: None },
+            ],
+            ..ResponseDoc::NONE
+        }],
+        problems: &[problem(ProblemKind::Validation), problem(ProblemKind::NotFound)],
+    },
+};
+
+pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let mut query = Query::of(&request);
+    let format = query.parse("format", |text| match text {
+        "ndjson" => Ok(ExportFormat::Ndjson),
+        "csv" => Ok(ExportFormat::Csv),
+        _ => Err("must be ndjson or csv"),
+    });
+    let filters = ListFilters::read(&api, &caller, query, None)?;
+    let format =
+        format.unwrap_or_else(|| if prefers_csv(request.headers()) { ExportFormat::Csv } else { ExportFormat::Ndjson });
+    let list = filters.list(&api, &caller).await?;
+    let export = LinkExport { api, list, format, with_hits: filters.with_hits };
+    // A failure of the first part is answered as such.
+    let first = export.page(None).await?;
+    let media_type = match format {
+        ExportFormat::Ndjson => "application/x-ndjson",
+        ExportFormat::Csv => "text/csv; charset=utf-8",
+    };
+    let mut response = HttpResponse::Ok();
+    response.insert_header((CONTENT_TYPE, media_type));
+    Ok(response.streaming(export.parts(first)))
+}
+
+/// An export under way.
+struct LinkExport {
+    api: web::Data<Api>,
+    list: ListRequest,
+    format: ExportFormat,
+    with_hits: bool,
+}
+
+impl LinkExport {
+    async fn page(&self, after: Option<ListPlace>) -> Result<ListedPage, Problem> {
+        let with_hits = self.with_hits || self.format == ExportFormat::Csv;
+        let page = self.api.link_lists.page(&self.list, after, PART, with_hits).await?;
+        self.api.metrics.link_lists.count(page.examined, page.links.len());
+        Ok(page)
+    }
+
+    /// The parts of the answer. Each is read when the one before is sent.
+    fn parts(self, first: ListedPage) -> impl Stream<Item = Result<Bytes, io::Error>> {
+        let head = match self.format {
+            ExportFormat::Ndjson => String::new(),
+            ExportFormat::Csv => {
+                let mut line = String::new();
+                csv::line(&mut line, COLUMNS);
+                line
+            }
+        };
+        let next = first.next;
+        let begin = head + &self.text_of(first);
+        let rest = stream::try_unfold((self, next), |(export, place)| async move {
+            let Some(place) = place else { return Ok(None) };
+            // The reason is logged. The client sees that the answer is cut off.
+            let page = export.page(Some(place)).await.map_err(|_| io::Error::other("the links can't be read"))?;
+            let next = page.next;
+            let text = export.text_of(page);
+            Ok(Some((Bytes::from(text), (export, next))))
+        });
+        let parts = stream::iter([Ok(Bytes::from(begin))]).chain(rest);
+        // An empty part would end the answer.
+        parts.filter(|part| std::future::ready(part.as_ref().map_or(true, |part| !part.is_empty())))
+    }
+
+    fn text_of(&self, page: ListedPage) -> String {
+        let mut text = String::new();
+        for listed in page.links {
+            let total = listed.hits.as_ref().map(|hits| hits.total.to_string());
+            let record = LinkOfList::of(&self.api, listed, self.with_hits);
+            match self.format {
+                ExportFormat::Ndjson => {
+                    // A record has no key that is not a text.
+                    text.push_str(&serde_json::to_string(&record).unwrap_or_default());
+                    text.push('\n');
+                }
+                ExportFormat::Csv => csv_line(&mut text, &record, total.as_deref()),
+            }
+        }
+        text
+    }
+}
+
+fn csv_line(to: &mut String, record: &LinkOfList, total: Option<&str>) {
+    let LinkOfList { link, fields, .. } = record;
+    let expires_at = fields.expires_at.map(|at| at.to_string());
+    csv::line(
+        to,
+        [
+            link.short_id.as_str(),
+            &link.short_url,
+            &link.redirect_url,
+            fields.title.as_deref().unwrap_or_default(),
+            &fields.tags.join(","),
+            &link.created_at.to_string(),
+            &fields.updated_at.to_string(),
+            expires_at.as_deref().unwrap_or_default(),
+            if fields.archived { "true" } else { "false" },
+            total.unwrap_or_default(),
+        ],
+    );
+}

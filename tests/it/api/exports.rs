@@ -1,0 +1,121 @@
+//! `GET /exports/links`.
+
+use serde_json::{Value, json};
+
+use crate::support::client::{Answer, Client};
+use crate::support::keys::text;
+use crate::support::links::{TARGET, changing, faults, free_key};
+use crate::support::server::Server;
+use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
+
+const HEAD: &str =
+    "short_id,short_url,redirect_url,title,tags,created_at,updated_at,expires_at,archived,total_hits\r\n";
+
+async fn export(client: &Client, query: &str) -> Answer {
+    client.get(&format!("/exports/links?{query}")).await.expect(200)
+}
+
+fn lines(answer: &Answer) -> Vec<Value> {
+    assert_eq!(answer.header("content-type"), "application/x-ndjson");
+    let text = answer.text();
+    assert!(text.is_empty() || text.ends_with('\n'));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[apply(on_each_store)]
+async fn an_export_has_what_a_list_has_in_one_answer() {
+    let server = changing().start();
+    let owner = free_key(&server, json!({"name": "owner"})).await;
+    assert!(lines(&export(&owner, "").await).is_empty());
+    let links: Vec<Value> = (0..80)
+        .map(|n| {
+            let tag = if n % 2 == 0 { "a" } else { "b" };
+            json!({"redirect_url": TARGET, "slug": format!("slug-{n}"), "tags": [tag]})
+        })
+        .collect();
+    owner.post("/shorten/bulk", json!({"links": links})).await.expect(200);
+    for query in ["", "order=oldest", "tag=a", "slug_prefix=slug-1", "q=slug-7", "include=hits", "archived=true"] {
+        let listed = owner.get(&format!("/links?limit=100&{query}")).await.expect(200).json();
+        assert_eq!(json!(lines(&export(&owner, query).await)), listed["links"], "{query}");
+    }
+    let root = server.root();
+    let more: Vec<Value> = vec![json!({"redirect_url": TARGET}); 500];
+    root.post("/shorten/bulk", json!({"links": more})).await.expect(200);
+    root.post("/shorten/bulk", json!({"links": more})).await.expect(200);
+    let mut ids: Vec<String> =
+        lines(&export(&root, "").await).iter().map(|link| text(&link["short_id"]).to_owned()).collect();
+    assert_eq!(ids.len(), 1_080);
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 1_080);
+    assert_eq!(lines(&export(&root, "q=slug-79").await).len(), 1);
+    let head = root.head("/exports/links").await.expect(200);
+    assert!(head.body.is_empty());
+}
+
+#[apply(on_each_store)]
+async fn a_csv_has_a_head_and_no_formulas() {
+    let server = changing().set("SIGNPOST_HTTP__BASE_URL", "https://go.example").start();
+    let owner = free_key(&server, json!({"name": "owner"})).await;
+    assert_eq!(export(&owner, "format=csv").await.text(), HEAD);
+    let body = json!({
+        "redirect_url": "https://example.com/a,b",
+        "slug": "first",
+        "title": "=HYPERLINK(\"x\")",
+        "tags": ["a", "-b"],
+        "expires_at": "2027-01-01T00:00:00Z",
+    });
+    owner.shorten(body).await;
+    let second = json!({"redirect_url": TARGET, "slug": "second", "title": "@x", "tracked": false, "tags": ["+1"]});
+    owner.shorten(second).await;
+    server.click("first", 2).await;
+    let created = owner.link_record("first").await["created_at"].as_str().unwrap().to_owned();
+    let expected = format!(
+        "{HEAD}first,https://go.example/first,\"https://example.com/a,b\",\"'=HYPERLINK(\"\"x\"\")\",\"a,-b\",{created},{created},\
+         2027-01-01T00:00:00.000Z,false,2\r\nsecond,https://go.example/second,{TARGET},'@x,'+1,{created},{created},,false,\r\n"
+    );
+    let csv = eventually("hits in the export", SOON, async || {
+        let csv = export(&owner, "format=csv&slug_prefix=f").await.text();
+        csv.ends_with(",2\r\n").then_some(csv)
+    })
+    .await;
+    assert!(expected.starts_with(&csv), "{csv}");
+    for (query, accept) in [("format=csv", "application/x-ndjson"), ("archived=any", "text/csv")] {
+        let headers = [("Accept", accept)];
+        let whole = owner.get_with(&format!("/exports/links?{query}"), &headers).await.expect(200);
+        assert_eq!(whole.header("content-type"), "text/csv; charset=utf-8");
+        let mut rows: Vec<&str> = expected.lines().collect();
+        let text = whole.text();
+        let mut shown: Vec<&str> = text.lines().collect();
+        rows.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(shown, rows);
+    }
+    lines(&owner.get_with("/exports/links?format=ndjson", &[("Accept", "text/csv")]).await.expect(200));
+}
+
+#[apply(on_each_store)]
+async fn an_export_has_filters_but_no_pages() {
+    let server = changing().start();
+    let owner = free_key(&server, json!({"name": "owner"})).await;
+    for (query, expected) in [
+        ("limit=10&cursor=x", vec!["cursor", "limit"]),
+        ("format=xml&state=new", vec!["format", "state"]),
+        ("tag=a&target=https://example.com/", vec!["target"]),
+    ] {
+        assert_eq!(faults(owner.get(&format!("/exports/links?{query}")).await), expected, "{query}");
+    }
+    owner.get("/exports/links?key_id=019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57").await.expect(404).problem("not-found");
+}
+
+#[apply(on_each_store)]
+async fn exports_have_a_rate_limit_of_their_own() {
+    let server = Server::start();
+    let owner = free_key(&server, json!({"name": "owner"})).await;
+    for remaining in ["r=1", "r=0"] {
+        let answer = export(&owner, "").await;
+        assert!(answer.header("ratelimit").starts_with(&format!("\"exports\";{remaining}")), "{:?}", answer.headers);
+    }
+    owner.get("/exports/links").await.expect(429).problem("rate-limited");
+}
