@@ -15,6 +15,7 @@
     reason = "for measuring programs: they stop at the first fault, and their numbers are small"
 )]
 
+pub mod engine;
 pub mod head;
 pub mod home;
 pub mod http;

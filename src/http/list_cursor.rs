@@ -60,7 +60,12 @@ pub fn encode(place: ListPlace, list: ListFingerprint, now: Timestamp) -> String
             rest.extend_from_slice(name.as_bytes());
         }
     }
-    URL_SAFE_NO_PAD.encode([&[VERSION], hash(list, &rest).as_slice(), rest.as_slice()].concat())
+    sealed(&rest, list)
+}
+
+/// The text of a cursor that says `rest`, whatever that is.
+pub fn sealed(rest: &[u8], list: ListFingerprint) -> String {
+    URL_SAFE_NO_PAD.encode([&[VERSION], hash(list, rest).as_slice(), rest].concat())
 }
 
 /// The place in a cursor.

@@ -16,7 +16,7 @@ pub mod fast_path;
 pub mod field_errors;
 pub mod fields;
 pub mod idempotency;
-mod list_cursor;
+pub mod list_cursor;
 pub mod merge_patch;
 pub mod notices;
 pub mod openapi;

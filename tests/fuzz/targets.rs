@@ -10,6 +10,7 @@ use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use signpost::counting::places::PlaceDatabase;
+use signpost::domain::calendar::Timestamp;
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::hit::{HitCursor, NodeId};
 use signpost::domain::link::{BaseUrl, LinkData, ShortId, TargetUrl};
@@ -18,6 +19,7 @@ use signpost::domain::webhook::DeliveryId;
 use signpost::domain::webhook_url::WebhookUrl;
 use signpost::http::auth::presented_secret;
 use signpost::http::client::{TrustedProxies, client_address};
+use signpost::http::list_cursor::{self, ListFingerprint};
 use signpost::journal::format::RecordLayout;
 use signpost::journal::record::HitRecord;
 use signpost::journal::{self, JournalError, JournalSettings};
@@ -120,6 +122,15 @@ pub fn cursors(bytes: &[u8]) {
         assert_eq!(id.to_bytes().as_slice(), bytes);
     }
     let _ = Uuid::try_parse_ascii(bytes);
+    let list = ListFingerprint::of([Some("tag"), None]);
+    assert!(list_cursor::decode(&String::from_utf8_lossy(bytes), list, Timestamp(0)).is_err());
+    // As somebody makes it who knows how.
+    if let Some((issued_at, _)) = bytes.split_first_chunk() {
+        let (cursor, issued_at) = (list_cursor::sealed(bytes, list), Timestamp(u64::from_be_bytes(*issued_at)));
+        if let Ok(place) = list_cursor::decode(&cursor, list, issued_at) {
+            assert_eq!(list_cursor::encode(place, list, issued_at), cursor);
+        }
+    }
 }
 
 pub const NODE: NodeId = NodeId(Uuid::from_u64_pair(0x0194_0000_0000_7000, 1));

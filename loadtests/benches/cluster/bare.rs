@@ -14,7 +14,7 @@ use signpost::store::cql::session::{ScyllaSettings, connect};
 use uuid::Uuid;
 
 use super::IN_FLIGHT;
-use super::engine::Engine;
+use loadtests::engine::Engine;
 
 const INSERT: &str = "INSERT INTO links (id, claim, owner, created_at, target, data, webhooks, tracked) \
                       VALUES (?, ?, ?, ?, ?, ?, ?, ?)";

@@ -20,7 +20,6 @@
 )]
 
 mod bare;
-mod engine;
 mod through;
 
 use std::fmt::Write;
@@ -29,13 +28,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use loadtests::{
+    engine::Engine,
     home::Home,
     measure::{self, Figures},
     program::Program,
 };
 
 use bare::Bare;
-use engine::Engine;
 use through::Through;
 
 /// Requests under way at once, of the product and of the bare driver alike.

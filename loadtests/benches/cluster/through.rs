@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
 use futures_util::future::join_all;
-use loadtests::product::{Product, settings};
+use loadtests::engine::Engine;
+use loadtests::product::Product;
 use loadtests::program::Program;
 use ring::rand::SystemRandom;
 use signpost::domain::calendar::{Day, Timestamp};
@@ -21,7 +21,6 @@ use signpost::store::{CountStore, Lifecycle, LinkStore};
 use uuid::Uuid;
 
 use super::IN_FLIGHT;
-use super::engine::Engine;
 
 pub const KEYSPACE: &str = "loadtest";
 /// Keys that make links at once; a month is counted for each.
@@ -44,7 +43,10 @@ impl Through {
         let session = connect(&settings).await.unwrap();
         migrate::migrate(&session, KEYSPACE, engine.replication_factor(), None).await.unwrap();
         let store = Arc::new(ScyllaStore::open(&settings, NodeId(Uuid::now_v7())).await.unwrap());
-        let program = Product::start(program, home, &program_settings(engine));
+        // So that next to nothing is answered from memory.
+        let no_cache = ("SIGNPOST_CACHE__LINKS".to_owned(), "1".to_owned());
+        let settings = engine.settings_of_program(KEYSPACE).into_iter().chain([no_cache]).collect::<Vec<_>>();
+        let program = Product::start(program, home, &settings);
         let owners = (0..OWNERS).map(|_| KeyId(Uuid::now_v7())).collect();
         let mut through =
             Self { store, program, owners, links: Vec::new(), random: SystemRandom::new(), counted: Mutex::new(0) };
@@ -142,18 +144,4 @@ impl Through {
         *self.counted.lock().unwrap() = upto;
         f64::from(rows) / begun.elapsed().as_secs_f64()
     }
-}
-
-fn program_settings(engine: &Engine) -> Vec<(String, String)> {
-    let master_key = base64::prelude::BASE64_STANDARD.encode([7; 32]);
-    let of_the_cluster = [
-        ("SIGNPOST_STORE__KIND", "scylla"),
-        ("SIGNPOST_SCYLLA__NODES", &engine.nodes().join(",")),
-        ("SIGNPOST_SCYLLA__KEYSPACE", KEYSPACE),
-        ("SIGNPOST_MASTER_KEY", &master_key),
-        // So that next to nothing is answered from memory.
-        ("SIGNPOST_CACHE__LINKS", "1"),
-    ];
-    let of_the_cluster = of_the_cluster.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    settings().into_iter().chain(of_the_cluster).collect()
 }

@@ -3,16 +3,16 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use loadtests::http;
 use loadtests::measure;
-use loadtests::operator::{self, ROOT_KEY};
+use loadtests::operator;
 use loadtests::plot::{self, Line};
+use loadtests::product::Connection;
 use loadtests::program::{HIGH_LIMIT, Program};
 use loadtests::seed::{self, Past, Seed, mix};
 use loadtests::server::Server;
@@ -142,17 +142,11 @@ fn edit(address: SocketAddr, links: u64) {
     std::thread::scope(|scope| {
         for editor in 0..CREATORS {
             scope.spawn(move || {
-                let mut connection = Connection::open(address);
+                let mut connection = Connection::open(address).unwrap();
                 for index in (editor * EDITED_ONE_IN..links).step_by((CREATORS * EDITED_ONE_IN) as usize) {
                     let target = seed::target(index).replace("autumn", "winter");
                     let body = format!("{{\"redirect_url\":\"{target}\"}}");
-                    let request = format!(
-                        "PATCH /links/{} HTTP/1.1\r\nHost: signpost\r\nX-API-Key: {ROOT_KEY}\r\nContent-Type: \
-                         application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                        seed::id(index),
-                        body.len()
-                    );
-                    assert_eq!(connection.status(&request), 200);
+                    connection.send("PATCH", &format!("/links/{}", seed::id(index)), &body);
                 }
             });
         }
@@ -169,44 +163,16 @@ fn the_child() -> u32 {
     pid.parse().unwrap()
 }
 
-/// A connection that is kept.
-struct Connection {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-}
-
-impl Connection {
-    fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Self { stream, buffer: vec![0; 64 * 1024] }
-    }
-
-    fn status(&mut self, request: &str) -> u16 {
-        self.stream.write_all(request.as_bytes()).unwrap();
-        let mut have = 0;
-        loop {
-            let read = self.stream.read(&mut self.buffer[have..]).unwrap();
-            assert!(read > 0, "the connection was closed");
-            have += read;
-            if http::lengths(&self.buffer[..have]).is_some_and(|(head, body)| have >= head + body) {
-                return http::status(&self.buffer);
-            }
-        }
-    }
-}
-
 /// Asks for links that nobody asked for before.
 fn redirect(address: SocketAddr, links: u64, asked: u64) -> Vec<Duration> {
-    let mut connection = Connection::open(address);
+    let mut connection = Connection::open(address).unwrap();
     let mut times = Vec::new();
     for n in 0..asked {
         // Spread over all of them, none twice.
         let index = (n * (links / asked) + mix(n) % (links / asked)).min(links - 1);
-        let request = format!("GET /{} HTTP/1.1\r\nHost: signpost\r\nUser-Agent: loadtest\r\n\r\n", seed::id(index));
+        let link = seed::id(index);
         let began = Instant::now();
-        assert_eq!(connection.status(&request), 302);
+        connection.hit(&link);
         times.push(began.elapsed());
     }
     times
@@ -216,17 +182,11 @@ fn create(address: SocketAddr, made: u64) {
     std::thread::scope(|scope| {
         for creator in 0..CREATORS {
             scope.spawn(move || {
-                let mut connection = Connection::open(address);
+                let mut connection = Connection::open(address).unwrap();
                 for n in 0..made / CREATORS {
                     let target = seed::target(creator << 32 | n);
                     let body = format!("{{\"redirect_url\":\"{target}\"}}");
-                    let request = format!(
-                        "POST /shorten HTTP/1.1\r\nHost: signpost\r\nX-API-Key: {}\r\nContent-Type: \
-                         application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                        ROOT_KEY,
-                        body.len()
-                    );
-                    assert_eq!(connection.status(&request), 200);
+                    connection.send("POST", "/shorten", &body);
                 }
             });
         }

@@ -1,7 +1,6 @@
 //! `POST /shorten/bulk`.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::future::join_all;
 use reqwest::Method;
@@ -275,36 +274,4 @@ async fn an_answer_is_not_much_larger_than_its_request() {
     assert_eq!(pointers(&results[0]).len(), 100);
     assert_eq!(pointers(&results[499]), ["/redirect_url"]);
     assert!(answer.body.len() < 3 << 19, "{}", answer.body.len());
-}
-
-/// How fast links are made over one connection, in links a second: alone, and 500 at a time.
-async fn speeds(client: &Client) -> [f64; 2] {
-    let began = Instant::now();
-    for link in plain(100) {
-        client.post("/shorten", link).await.expect(200);
-    }
-    let alone = 100.0 / began.elapsed().as_secs_f64();
-    let links = plain(500);
-    let began = Instant::now();
-    for _ in 0..2 {
-        assert_eq!(statuses(&bulk(client, &links).await), [200; 500]);
-    }
-    [alone, 1_000.0 / began.elapsed().as_secs_f64()]
-}
-
-#[apply(on_each_store)]
-async fn ten_times_as_many_links_a_second_are_made_together() {
-    let server = changing().start();
-    let root = server.root();
-    let mut measured = Vec::new();
-    // Other tests may have the machine in between.
-    for _ in 0..5 {
-        let [alone, together] = speeds(&root).await;
-        eprintln!("links a second: {alone:.0} alone, {together:.0} together");
-        if together >= 10.0 * alone {
-            return;
-        }
-        measured.push([alone, together]);
-    }
-    panic!("links a second, alone and together: {measured:?}");
 }

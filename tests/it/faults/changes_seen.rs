@@ -182,7 +182,7 @@ on_a_cluster! {
 }
 
 /// How much a test does: as much as the variable says, or less so that it takes seconds.
-fn amount(variable: &str, by_default: usize) -> usize {
+pub fn amount(variable: &str, by_default: usize) -> usize {
     std::env::var(variable).map_or(by_default, |amount| amount.parse().unwrap())
 }
 
@@ -279,7 +279,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    fn start(runtime: &tokio::runtime::Runtime) -> Self {
+    pub fn start(runtime: &tokio::runtime::Runtime) -> Self {
         let keyspace = migrated(runtime);
         let third = keyspace.clone();
         Self::start_on(keyspace, &third, LINKS_TTL)
@@ -295,7 +295,7 @@ impl Nodes {
         Self { processes, directories, keyspace }
     }
 
-    fn restart(&mut self, node: usize) {
+    pub fn restart(&mut self, node: usize) {
         self.processes[node] = program(self.directories[node].path(), &self.keyspace, LINKS_TTL).serve();
     }
 

@@ -14,6 +14,7 @@ mod master_key;
 mod names;
 mod out_of_reach;
 mod read_only;
+mod repeated_requests;
 mod rolling;
 mod start;
 mod two_nodes;

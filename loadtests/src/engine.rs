@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use loadtests::home;
+use base64::Engine as _;
+
+use crate::{home, product};
 
 /// Nodes that are there, or were started and end with this process.
 pub struct Engine {
@@ -35,6 +37,20 @@ impl Engine {
 
     pub fn replication_factor(&self) -> u32 {
         self.nodes.len().min(3) as u32
+    }
+
+    /// Settings of a program that keeps its data there.
+    pub fn settings_of_program(&self, keyspace: &str) -> Vec<(String, String)> {
+        let master_key = base64::prelude::BASE64_STANDARD.encode([7; 32]);
+        let of_the_cluster = [
+            ("SIGNPOST_STORE__KIND", "scylla"),
+            ("SIGNPOST_SCYLLA__NODES", &self.nodes.join(",")),
+            ("SIGNPOST_SCYLLA__KEYSPACE", keyspace),
+            ("SIGNPOST_SCYLLA__REPLICATION_FACTOR", &self.replication_factor().to_string()),
+            ("SIGNPOST_MASTER_KEY", &master_key),
+        ];
+        let of_the_cluster = of_the_cluster.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        product::settings().into_iter().chain(of_the_cluster).collect()
     }
 
     pub fn description(&self) -> String {

@@ -1,0 +1,84 @@
+//! Bulk creation beside single creations, over one connection.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use loadtests::measure::Figures;
+use loadtests::product::{Connection, Product};
+use loadtests::seed;
+use serde_json::{Value, json};
+
+use super::{Bound, Options, Stores, creation};
+
+/// Links of a bulk creation: as many as one may have.
+const LINKS: u64 = 500;
+
+/// What a way of creation does in each round.
+#[derive(Default)]
+struct Way {
+    per_second: Figures,
+    /// Microseconds of CPU of the program a link.
+    cpu: Figures,
+}
+
+impl Way {
+    /// Makes links for a while; `make` makes some, and answers how many.
+    fn round(&mut self, product: &Product, seconds: f64, mut make: impl FnMut(&mut Connection) -> u64) {
+        product.settle();
+        let mut connection = product.connect();
+        let (cpu, begun, mut made) = (product.cpu(), Instant::now(), 0);
+        while begun.elapsed() < Duration::from_secs_f64(seconds) {
+            made += make(&mut connection);
+        }
+        let elapsed = begun.elapsed().as_secs_f64();
+        product.settle();
+        self.per_second.0.push(made as f64 / elapsed);
+        self.cpu.0.push((product.cpu() - cpu) as f64 / made as f64);
+    }
+}
+
+pub fn measure(stores: &Stores, options: &Options, bounds: &mut Vec<Bound>) -> String {
+    let product = stores.start();
+    let (mut single, mut bulk) = (Way::default(), Way::default());
+    let mut next = 0;
+    for round in 0..=options.rounds {
+        eprintln!("bulk: round {round} of {}", options.rounds);
+        if round == 1 {
+            // The round before was to warm up.
+            (single, bulk) = (Way::default(), Way::default());
+        }
+        single.round(&product, options.seconds, |connection| {
+            next += 1;
+            connection.send("POST", "/shorten", &creation(&seed::target(next)).to_string());
+            1
+        });
+        bulk.round(&product, options.seconds, |connection| {
+            let links: Vec<Value> = (next..next + LINKS).map(|index| creation(&seed::target(index))).collect();
+            next += LINKS;
+            let answer = connection.send("POST", "/shorten/bulk", &json!({"links": links}).to_string());
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer["created"], LINKS);
+            LINKS
+        });
+    }
+    let ratios = |of: &Figures, to: &Figures| Figures(of.0.iter().zip(&to.0).map(|(of, to)| of / to).collect());
+    let (faster, cheaper) = (ratios(&bulk.per_second, &single.per_second), ratios(&bulk.cpu, &single.cpu));
+    bounds.push(Bound::at_least("bulk creation: × the links a second of single ones", 10.0, faster.median()));
+    bounds.push(Bound::at_most("bulk creation: × the CPU a link of single ones", 1.0 / 3.0, cheaper.median()));
+    let mut text = format!(
+        "\n## Bulk creation\n\nOver one connection, durable, by turns in {} rounds of {} s each; {LINKS} links a call.\n\n\
+         | | min | median | max |\n|---|---|---|---|\n",
+        options.rounds, options.seconds
+    );
+    for (name, figures, decimals) in [
+        ("single creations: links a second", &single.per_second, 0),
+        ("bulk creations: links a second", &bulk.per_second, 0),
+        ("single creations: CPU a link, µs", &single.cpu, 1),
+        ("bulk creations: CPU a link, µs", &bulk.cpu, 1),
+        ("bulk × single, links a second", &faster, 1),
+        ("bulk × single, CPU a link", &cheaper, 2),
+    ] {
+        writeln!(text, "| {name} | {} |", figures.cells(decimals)).unwrap();
+    }
+    text
+}
