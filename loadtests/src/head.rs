@@ -7,7 +7,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::measure;
+use crate::{home, measure};
 
 /// What is known before the run.
 pub struct Head {
@@ -20,10 +20,12 @@ pub struct Head {
 }
 
 impl Head {
-    /// Of a report that goes to `out`, or to `loadtests/results/<date>-<name>.md`.
+    /// Of a report that goes to `out`, or to `loadtests/results/<date>-<name>.md`. Relative paths begin at the root of the
+    /// repository: cargo starts a load test in another directory than that of its caller.
     pub fn new(name: &str, out: Option<PathBuf>) -> Self {
         let begun = chrono::Utc::now();
         let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+        let out = out.map(|out| home::repository().join(out));
         let out = out.unwrap_or_else(|| results.join(format!("{}-{name}.md", begun.format("%Y-%m-%d"))));
         Self { out, begun, load: measure::load(), commit: measure::commit(), plots: TempDir::new().unwrap() }
     }

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use loadtests::{
     engine::Engine,
-    home::Home,
+    home::{self, Home},
     measure::{self, Figures},
     program::Program,
 };
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     let report = runtime.block_on(run(&options));
     println!("{report}");
     if let Some(out) = &options.out {
-        std::fs::write(out, report).unwrap();
+        std::fs::write(home::repository().join(out), report).unwrap();
     }
     ExitCode::SUCCESS
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use loadtests::head::Head;
 use loadtests::http;
 use loadtests::measure;
 use loadtests::operator;
@@ -270,8 +271,8 @@ pub fn bounds(steps: &[Step]) -> String {
     text
 }
 
-/// Draws how the figures grow, in files beside `out`, and answers what shows them in the report.
-pub fn plots(steps: &[Step], out: &Path) -> String {
+/// Draws how the figures grow, in files beside the report, and answers what shows them there.
+pub fn plots(steps: &[Step], head: &Head) -> String {
     let line = |row: usize, label: &str| Line {
         label: label.to_owned(),
         points: steps.iter().map(|step| (step.links as f64 / 1e6, step.figures()[row].2)).collect(),
@@ -284,9 +285,8 @@ pub fn plots(steps: &[Step], out: &Path) -> String {
     ];
     let mut text = String::new();
     for (name, title, unit, lines) in charts {
-        let stem = out.file_stem().unwrap().to_string_lossy();
-        let file = format!("{stem}-{name}.svg");
-        plot::lines(&out.with_file_name(&file), title, ("million links", unit), &lines, false);
+        let (file, path) = head.plot(name);
+        plot::lines(&path, title, ("million links", unit), &lines, false);
         write!(text, "\n![{title}]({file})").unwrap();
     }
     text + "\n"

@@ -35,8 +35,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use loadtests::{
+    head::Head,
     home::{self, Home},
-    measure,
     program::Program,
 };
 
@@ -93,7 +93,7 @@ struct Options {
     /// The program to measure, instead of the one that these sources make.
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Where the report goes, besides standard output; the plots of `links` go beside it.
+    /// Where the report goes, instead of `loadtests/results`; the plots of `links` go beside it.
     #[arg(long)]
     out: Option<PathBuf>,
     /// What cargo adds.
@@ -107,25 +107,11 @@ impl Options {
     }
 }
 
-fn head(begun: &str, commit: &str, load: &str) -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    format!(
-        "# Growth\n\n- Command: `cargo bench -p loadtests --bench growth -- {}`\n- Date: {begun}. Commit: {commit}\n- Machine: {}; {}\n- Load \
-         average before / after: {load} / {}\n\n",
-        arguments.join(" "),
-        measure::machine(&home::scratch()),
-        measure::output_of("rustc", &["--version"]),
-        measure::load(),
-    )
-}
-
 fn main() -> ExitCode {
     let options = Options::parse();
     let needs_program = options.wants(Scenario::Links) || options.wants(Scenario::Analytics);
     let program = needs_program.then(|| Program::at(options.program.as_deref()));
-    let (begun, load) = (measure::output_of("date", &["-u", "+%Y-%m-%d %H:%M UTC"]), measure::load());
-    // Before the plots, which are a change.
-    let commit = measure::commit();
+    let head = Head::new("growth", options.out.clone());
     let home = Home::durable("growth");
     let mut text = String::new();
     let Options { rate, referrers, .. } = options;
@@ -141,18 +127,16 @@ fn main() -> ExitCode {
         text += &counting::run(&home.0, "distinct", load);
     }
     if let Some(program) = &program {
-        text += &of_program(&options, &home, program);
+        text += &of_program(&options, &home, program, &head);
     }
-    let report = head(&begun, &commit, &load) + &text;
+    let report = head.text("Growth", "cargo bench -p loadtests --bench growth --", &home::scratch(), &[]) + &text;
     println!("{report}");
-    if let Some(out) = &options.out {
-        std::fs::write(out, report).unwrap();
-    }
+    head.write(&report);
     ExitCode::SUCCESS
 }
 
 /// What is measured of the program as a process.
-fn of_program(options: &Options, home: &Home, program: &Program) -> String {
+fn of_program(options: &Options, home: &Home, program: &Program, head: &Head) -> String {
     let mut text = String::new();
     if options.wants(Scenario::Links) {
         let steps: Vec<_> = options
@@ -163,9 +147,7 @@ fn of_program(options: &Options, home: &Home, program: &Program) -> String {
         text += "\n## More and more links\n\n";
         text += &links::report(&steps);
         text += &links::bounds(&steps);
-        if let Some(out) = &options.out {
-            text += &links::plots(&steps, out);
-        }
+        text += &links::plots(&steps, head);
     }
     if options.wants(Scenario::Analytics) {
         text += "\n## Analytics of a link with many hits\n\n";

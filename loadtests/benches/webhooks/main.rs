@@ -152,7 +152,7 @@ fn main() -> ExitCode {
     let report = head(&begun, &load) + text.trim_end();
     println!("{report}");
     if let Some(path) = &options.out {
-        std::fs::write(path, report + "\n").unwrap();
+        std::fs::write(home::repository().join(path), report + "\n").unwrap();
     }
     ExitCode::SUCCESS
 }
