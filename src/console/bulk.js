@@ -1,0 +1,186 @@
+// Many links at once: a pasted list, or a CSV file, that is sent in parts. It goes on while other screens are shown.
+import { api, freshKey } from './api.js';
+import { parse } from './csv.js';
+import { session } from './session.js';
+
+/** The columns of a CSV file, by the names that people use. @type {Record<string, string>} */
+const COLUMNS = {
+  redirect_url: 'redirect_url', url: 'redirect_url', target: 'redirect_url', long_url: 'redirect_url', destination: 'redirect_url',
+  slug: 'slug', name: 'slug', short_id: 'slug', alias: 'slug', title: 'title', tags: 'tags', notes: 'notes', webhooks: 'webhooks', expires_at: 'expires_at', not_before: 'not_before',
+  max_clicks: 'max_clicks', fallback_url: 'fallback_url', redirect_status: 'redirect_status', archived: 'archived', tracked: 'tracked', data: 'data',
+};
+const [MOST_ROWS, MOST_BYTES] = [500, 900_000];
+
+/** @typedef {{line: number, target: string, source: string, body: string, fault?: string}} BulkRow */
+/** @typedef {{row: BulkRow, ok: boolean, short_url: string, reason: string}} Result */
+
+/** The JSON text of a cell. @param {string} field @param {string} value */
+function cellJson(field, value) {
+  if (field === 'tags') return JSON.stringify(value.split(/[,;]/).map((tag) => tag.trim()).filter(Boolean));
+  if (field === 'webhooks') return JSON.stringify(value.split(/\s+/).filter(Boolean));
+  if (field === 'max_clicks' || field === 'redirect_status') return /^\d+$/.test(value) ? value : JSON.stringify(value);
+  if (field === 'archived' || field === 'tracked') return /^(true|yes|1)$/i.test(value) ? 'true' : /^(false|no|0)$/i.test(value) ? 'false' : JSON.stringify(value);
+  if (field === 'data') {
+    JSON.parse(value);
+    return value;
+  }
+  return JSON.stringify(value);
+}
+
+/** @param {string[]} fields @param {string[]} cells @param {number} line @param {string} source @returns {BulkRow} */
+function rowOf(fields, cells, line, source) {
+  const found = new Map();
+  let fault;
+  fields.forEach((field, i) => {
+    const value = (cells[i] ?? '').trim();
+    if (!field || !value) return;
+    try {
+      found.set(field, cellJson(field, value));
+    } catch {
+      fault = `${field}: this is not valid JSON`;
+    }
+  });
+  if (!found.has('redirect_url')) fault = 'no target';
+  const target = found.has('redirect_url') ? JSON.parse(found.get('redirect_url')) : '';
+  return { line, source, target, fault, body: `{${[...found].map(([field, json]) => `"${field}":${json}`).join(',')}}` };
+}
+
+/** A CSV with a header line, or a list: per line a URL and, after white space, a name and a title.
+ * @param {string} text @returns {{rows: BulkRow[], ignored: string[], header: string}} */
+export function read(text) {
+  const clean = text.replace(/^\ufeff/, '');
+  const [head = ''] = clean.split(/\r?\n/, 1);
+  const separator = [',', ';', '\t'].toSorted((a, b) => head.split(b).length - head.split(a).length)[0];
+  const names = (parse(head, separator)[0]?.cells ?? []).map((cell) => cell.trim().toLowerCase());
+  const fields = names.map((name) => (Object.hasOwn(COLUMNS, name) ? COLUMNS[name] : ''));
+  if (fields.includes('redirect_url')) {
+    const sources = parse(clean, separator).slice(1);
+    const lines = clean.split(/\r?\n/);
+    const rows = sources.map(({ line, cells }, i) => rowOf(fields, cells, line, lines.slice(line - 1, (sources[i + 1]?.line ?? lines.length + 1) - 1).join('\n').trimEnd()));
+    return { rows, ignored: names.filter((name, i) => name && !fields[i]), header: head };
+  }
+  const rows = clean.split(/\r?\n/).map((source, i) => {
+    const [target = '', slug = '', ...title] = source.trim().split(/\s+/);
+    return rowOf(['redirect_url', 'slug', 'title'], [target, slug, title.join(' ')], i + 1, source);
+  });
+  return { rows: rows.filter(({ source }) => source.trim()), ignored: [], header: '' };
+}
+
+/** Parts that the API takes in one request each. @param {BulkRow[]} rows */
+function partsOf(rows) {
+  const parts = [];
+  let part = { rows: /** @type {BulkRow[]} */ ([]), bytes: 0, key: freshKey() };
+  for (const row of rows) {
+    const bytes = new TextEncoder().encode(row.body).length + 1;
+    if (part.rows.length === MOST_ROWS || (part.rows.length && part.bytes + bytes > MOST_BYTES)) {
+      parts.push(part);
+      part = { rows: [], bytes: 0, key: freshKey() };
+    }
+    part.rows.push(row);
+    part.bytes += bytes;
+  }
+  return part.rows.length ? [...parts, part] : parts;
+}
+
+/** @typedef {{state: 'running' | 'waiting' | 'stopped' | 'done', total: number, results: Result[], made: number, failed: number, header: string, error?: any, waitUntil?: number}} Run */
+
+/** @type {Run | undefined} */
+let run;
+/** @type {ReturnType<typeof partsOf>} */
+let parts = [];
+/** @type {Set<() => void>} */
+const watchers = new Set();
+const warn = (event) => event.preventDefault();
+
+/** @param {Partial<Run>} changes */
+function change(changes) {
+  if (!run) return;
+  run = { ...run, ...changes };
+  removeEventListener('beforeunload', warn);
+  if (run.state !== 'done') addEventListener('beforeunload', warn);
+  for (const watcher of [...watchers]) watcher();
+}
+
+/** @param {any} problem */
+const reasonOf = (problem) => (problem.errors?.length ? problem.errors.map(({ pointer, detail }) => `${(pointer ?? '').slice(1)} ${detail}`.trim()).join('; ') : (problem.detail ?? 'refused'));
+
+/** @param {BulkRow[]} rows @param {any[]} answers */
+function take(rows, answers) {
+  if (!run) return;
+  const results = rows.map((row, i) => {
+    const answer = answers[i] ?? {};
+    return answer.link ? { row, ok: true, short_url: answer.link.short_url, reason: '' } : { row, ok: false, short_url: '', reason: reasonOf(answer.problem ?? {}) };
+  });
+  change({ results: [...run.results, ...results], made: run.made + results.filter(({ ok }) => ok).length, failed: run.failed + results.filter(({ ok }) => !ok).length });
+}
+
+const NOT_SENT = { problem: { detail: 'not sent: the monthly limit of links is reached' } };
+const pause = (/** @type {number} */ ms) => new Promise((done) => setTimeout(done, ms));
+
+async function work() {
+  while (parts.length && run?.state === 'running') {
+    const [part] = parts;
+    try {
+      const answer = await api.bulk(`{"links":[${part.rows.map(({ body }) => body).join(',')}]}`, part.key);
+      parts.shift();
+      take(part.rows, answer.results);
+      if (!answer.results.at(-1)?.problem?.type?.endsWith(':link-quota-exceeded')) continue;
+      for (const rest of parts) take(rest.rows, rest.rows.map(() => NOT_SENT));
+      parts = [];
+    } catch (error) {
+      const refused = /** @type {any} */ (error);
+      if (!refused.retryAt) {
+        change({ state: 'stopped', error: refused });
+        return;
+      }
+      change({ state: 'waiting', waitUntil: refused.retryAt });
+      await pause(Math.max(500, refused.retryAt - Date.now() + 250));
+      if (/** @type {Run | undefined} */ (bulk.run)?.state !== 'waiting') return;
+      change({ state: 'running', waitUntil: undefined });
+    }
+  }
+  change({ state: 'done' });
+}
+
+export const bulk = {
+  get run() {
+    return run;
+  },
+  /** @param {() => void} watcher */
+  watch(watcher) {
+    watchers.add(watcher);
+    return () => {
+      watchers.delete(watcher);
+    };
+  },
+  /** @param {BulkRow[]} rows @param {string} header */
+  start(rows, header) {
+    const bad = rows.filter(({ fault }) => fault);
+    const good = rows.filter(({ fault }) => !fault);
+    parts = partsOf(good);
+    run = {
+      state: 'running', total: rows.length, made: 0, failed: bad.length, header,
+      results: bad.map((row) => ({ row, ok: false, short_url: '', reason: row.fault ?? '' })),
+    };
+    change({});
+    work();
+  },
+  /** The same parts with the same keys: what was made already is answered again, and not made twice. */
+  resume() {
+    change({ state: 'running', error: undefined });
+    work();
+  },
+  close() {
+    parts = [];
+    change({ state: 'done' });
+    run = undefined;
+    for (const watcher of [...watchers]) watcher();
+  },
+};
+
+addEventListener('online', () => run?.state === 'stopped' && run.error?.isOffline && bulk.resume());
+// Signed in again: on with it. Signed out: its links are those of a key that is not here any more.
+session.watch(() => {
+  if (!session.key && run) bulk.close();
+  else if (run?.state === 'stopped' && run.error?.status === 401 && session.key && !session.ended) bulk.resume();
+});

@@ -1,0 +1,65 @@
+// What was typed and is not sent yet. It outlives a change of screens and a reload of this tab, and ends with the session.
+import { useEffect, useState } from './html.js';
+import { readSlot, writeSlot } from './session.js';
+
+const SLOT = 'signpost.drafts';
+const PAUSE_MS = 200;
+
+/** @returns {Map<string, any>} */
+function stored() {
+  try {
+    return new Map(Object.entries(JSON.parse(readSlot(SLOT) ?? '{}')));
+  } catch {
+    return new Map();
+  }
+}
+
+const kept = stored();
+let timer = 0;
+
+function write() {
+  clearTimeout(timer);
+  timer = 0;
+  writeSlot(SLOT, kept.size ? JSON.stringify(Object.fromEntries(kept)) : null);
+}
+
+addEventListener('pagehide', write);
+
+/** @param {string} name @param {any} value */
+function keep(name, value) {
+  if (value === undefined) kept.delete(name);
+  else kept.set(name, value);
+  timer ||= setTimeout(write, PAUSE_MS);
+}
+
+export const drafts = {
+  /** @param {string} name */
+  get: (name) => kept.get(name),
+  keep,
+  clear() {
+    kept.clear();
+    write();
+  },
+};
+
+/** A value that is kept under a name while it is not the initial one.
+ * @template T @param {string} name @param {T} initial @returns {[T, (value: T | ((last: T) => T)) => void, () => void]} */
+export function useDraft(name, initial) {
+  const [value, setValue] = useState(/** @type {T} */ (kept.has(name) ? kept.get(name) : initial));
+  const [touched, setTouched] = useState(false);
+  useEffect(() => {
+    if (touched) keep(name, value);
+  }, [value, touched]);
+  return [
+    value,
+    (next) => {
+      setTouched(true);
+      setValue(next);
+    },
+    () => {
+      setTouched(false);
+      keep(name, undefined);
+      setValue(initial);
+    },
+  ];
+}

@@ -1,0 +1,117 @@
+// The form of a link's fields, of the composer and of the edit dialog.
+import { html, useEffect, useRef } from './html.js';
+import { faultOf, otherFaults } from './fields.js';
+import { zone } from './format.js';
+import { Check, Fault, Field, Icon, Select } from './ui.js';
+
+/** Which fields stand below which summary. @type {[string, string[]][]} */
+const GROUPS = [
+  ['Time and clicks', ['not_before', 'expires_at', 'max_clicks', 'fallback_url']],
+  ['Redirect', ['redirect_status', 'cache_seconds', 'forward_query', 'rules']],
+  ['Webhooks and data', ['webhooks', 'data', 'skip_bots']],
+  ['Notes and more', ['notes', 'preview', 'archived', 'tracked']],
+];
+
+const STATUSES = [['302', '302 Found (default)'], ['301', '301 Moved Permanently'], ['307', '307 Temporary Redirect'], ['308', '308 Permanent Redirect']];
+
+/** @typedef {{form: Record<string, any>, set: (name: string, value: any) => void, error: any, has: (name: string) => boolean}} FormProps */
+
+/** @param {FormProps & {name: string, label: string, hint?: any, type?: string, area?: number, [more: string]: any}} props */
+export function Text({ form, set, error, has, name, label, hint, type = 'text', area, optional, ...rest }) {
+  if (!has(name)) return null;
+  const onInput = (event) => set(name, event.target.value);
+  return html`
+    <${Field} label=${label} hint=${hint} error=${faultOf(error, name, form)} optional=${optional}>
+      ${(wiring) => area
+        ? html`<textarea ...${wiring} rows=${area} value=${form[name]} onInput=${onInput} ...${rest}></textarea>`
+        : html`<input ...${wiring} type=${type} value=${form[name]} onInput=${onInput} autocomplete="off" ...${rest} />`}
+    <//>
+  `;
+}
+
+/** @param {FormProps & {name: string, children?: any}} props */
+const Flag = ({ form, set, error, has, name, children }) => has(name) && html`
+  <div><${Check} checked=${form[name]} onChange=${(value) => set(name, value)}>${children}<//>
+  ${faultOf(error, name, form) && html`<p class="fault"><${Icon} name="alert" /><span>${faultOf(error, name, form)}</span></p>`}</div>
+`;
+
+const local = { type: 'datetime-local', step: 'any' };
+const code = { class: 'mono', spellcheck: false, autocapitalize: 'off' };
+
+/** @type {Record<string, (props: FormProps) => any>} */
+const GROUP_FIELDS = {
+  'Time and clicks': (props) => html`
+    <${Text} ...${props} ...${local} name="not_before" label="Starts" hint=${`Your time (${zone}). Until then the link is answered 404.`} />
+    <${Text} ...${props} ...${local} name="expires_at" label="Ends" hint=${`Your time (${zone}). No click counts from then on.`} />
+    <${Text} ...${props} name="max_clicks" label="Clicks at most" inputmode="numeric" hint="Exactly this many, whatever happens. Bots take none." />
+    <${Text} ...${props} name="fallback_url" label="Afterwards leads to" inputmode="url" hint="Where visitors go once the link has ended. Empty: an error page." />
+  `,
+  Redirect: (props) => html`
+    ${props.has('redirect_status') && html`<${Field} label="Status" hint="What browsers are told." error=${faultOf(props.error, 'redirect_status', props.form)}>
+      ${(wiring) => html`<${Select} ...${wiring} options=${STATUSES} value=${props.form.redirect_status} onChange=${(value) => props.set('redirect_status', value)} />`}
+    <//>`}
+    <${Text} ...${props} name="cache_seconds" label="Browsers may keep it for (seconds)" inputmode="numeric" hint="0: each visit is counted. Visits from a browser’s cache are not." />
+    <${Text} ...${props} ...${code} name="forward_query" label="Passes parameters on" placeholder="utm_*, gclid" hint="Names from the visitor’s address that are appended to the target; * passes all on." />
+    <${Text} ...${props} ...${code} name="rules" label="Rules" area=${4} placeholder=${'[{"if": {"os": ["ios"]}, "to": "https://…"}]'}
+      hint="A JSON array: other targets by device, country, language, time or weight. The first rule that holds decides." />
+  `,
+  'Webhooks and data': (props) => html`
+    <${Text} ...${props} ...${code} name="webhooks" label="Webhooks" area=${3} placeholder="https://hooks.example.com/clicks" hint="One URL per line, at most 10. Each click is posted there, signed." />
+    <${Text} ...${props} ...${code} name="data" label="Data" area=${3} placeholder=${'{"campaign": "autumn"}'} hint="A JSON object of at most 10 KB, sent to the webhooks with each click." />
+    <${Flag} ...${props} name="skip_bots">No webhooks for clicks of bots<//>
+  `,
+  'Notes and more': (props) => html`
+    <${Text} ...${props} name="notes" label="Notes" area=${3} hint="For people. At most 2,000 characters." />
+    <div>
+      <${Flag} ...${props} name="preview">The address with a “+” at its end shows where it leads<//>
+      <${Flag} ...${props} name="archived">Archived: left out of lists, redirects on<//>
+      <${Flag} ...${props} name="tracked">Count clicks (can’t be changed later)<//>
+    </div>
+  `,
+};
+
+/** A group of options. It opens by itself where a field in it has a fault. @param {FormProps & {title: string, names: string[]}} props */
+function Group({ title, names, ...props }) {
+  const box = useRef(/** @type {any} */ (null));
+  const hasFault = names.some((name) => faultOf(props.error, name, props.form));
+  useEffect(() => {
+    if (hasFault) box.current.open = true;
+  }, [hasFault]);
+  return html`
+    <details class="options" ref=${box}>
+      <summary><${Icon} name="down" />${title}</summary>
+      <div class="two">${GROUP_FIELDS[title](props)}</div>
+    </details>
+  `;
+}
+
+/** All fields beside the target and the name. @param {FormProps} props */
+export const Options = (props) => html`
+  <div class="two">
+    <${Text} ...${props} name="title" label="Title" optional />
+    <${Text} ...${props} name="tags" label="Tags" optional placeholder="mail, autumn" hint="Separated by commas." />
+  </div>
+  <div class="groups">
+    ${GROUPS.map(([title, names]) => names.some(props.has) && html`<${Group} key=${title} title=${title} names=${names} ...${props} />`)}
+  </div>
+`;
+
+/** The problem of a form, but for the faults that stand at its fields. @param {{error: any, has: (name: string) => boolean}} props */
+export function FormFault({ error, has }) {
+  if (!error || (error.slug === 'slug-taken' && has('slug'))) return null;
+  const others = otherFaults(error, has);
+  if ((error.slug === 'validation' || !error.status) && error.errors?.length) {
+    return others.length > 0 && html`<${Fault} error=${{ title: 'The form has faults', detail: 'The service has refused this:', errors: others }} />`;
+  }
+  return html`<${Fault} error=${error} />`;
+}
+
+/** Moves the focus to the first field with a fault. @param {any} error @param {{current: any}} box */
+export function useFirstFault(error, box) {
+  useEffect(() => {
+    if (!error) return undefined;
+    // After the group of the field has been opened.
+    const timer = setTimeout(() => box.current?.querySelector('[aria-invalid]')?.focus(), 30);
+    return () => clearTimeout(timer);
+  }, [error]);
+}

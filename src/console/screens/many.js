@@ -1,0 +1,115 @@
+// Many links at once.
+import { html, useEffect, useRef, useState } from '../html.js';
+import { bulk, read } from '../bulk.js';
+import { save, table } from '../csv.js';
+import { useDraft } from '../drafts.js';
+import { useCountdown } from '../load.js';
+import { counted, number } from '../format.js';
+import { session } from '../session.js';
+import { Button, Empty, Fault, Field, Theirs } from '../ui.js';
+
+const FEW = 200;
+
+function useRun() {
+  const [run, setRun] = useState(bulk.run);
+  useEffect(() => bulk.watch(() => setRun(bulk.run)), []);
+  return run;
+}
+
+/** @param {{run: import('../bulk.js').Run}} props */
+function State({ run }) {
+  const seconds = useCountdown(run.waitUntil);
+  if (run.state === 'waiting') return html`<p>The rate limit is reached. It goes on by itself ${seconds > 0 ? `in ${seconds} s` : 'now'}.</p>`;
+  if (run.state === 'running') return html`<p>Sending… You can look at other screens meanwhile.</p>`;
+  if (run.state === 'done') return html`<p>${run.failed ? 'Finished. The rows below were refused; all others are made.' : 'Finished. All links are made.'}</p>`;
+  return null;
+}
+
+/** @param {{run: import('../bulk.js').Run, onPutBack: (text: string) => void}} props */
+function Progress({ run, onPutBack }) {
+  const done = run.results.length;
+  const failed = run.results.filter(({ ok }) => !ok).toSorted((a, b) => a.row.line - b.row.line);
+  const title = useRef(/** @type {any} */ (null));
+  useEffect(() => title.current?.focus(), []);
+  const download = () => {
+    const rows = run.results.toSorted((a, b) => a.row.line - b.row.line).map(({ row, ok, short_url, reason }) => [row.line, ok ? 'made' : 'refused', short_url, row.target, reason]);
+    save(new Blob([table([['line', 'result', 'short_url', 'redirect_url', 'reason'], ...rows])], { type: 'text/csv' }), 'links-made.csv');
+  };
+  const putBack = () => onPutBack([run.header, ...failed.map(({ row }) => row.source)].filter(Boolean).join('\n'));
+  return html`
+    <section class="panel" aria-labelledby="progress-title">
+      <header class="tools"><h2 id="progress-title" tabindex="-1" ref=${title}>${number(run.made)} of ${number(run.total)} made</h2>
+        ${run.state === 'done' && html`<${Button} icon="save" onClick=${download}>Results as CSV<//>`}
+        ${run.state === 'done' && failed.length > 0 && html`<${Button} onClick=${putBack}>Put refused rows back<//>`}
+        ${run.state === 'done' && html`<${Button} onClick=${bulk.close}>New list<//>`}
+      </header>
+      <progress max=${run.total} value=${done} aria-label="Rows that are done"></progress>
+      <div role="status"><${State} run=${run} /></div>
+      ${run.state === 'stopped' && html`
+        <${Fault} error=${run.error} onRetry=${bulk.resume}><p>${counted(run.total - done, 'row')} not sent yet. Going on makes no link twice.</p><//>
+      `}
+      ${failed.length > 0 && html`
+        <h3 class="refused">${counted(failed.length, 'row')} refused</h3>
+        <div class="scroll" tabindex="0" role="region" aria-label="Refused rows">
+          <table class="refusals"><thead><tr><th scope="col" class="num">Line</th><th scope="col">Target</th><th scope="col">Reason</th></tr></thead>
+          <tbody>${failed.slice(0, FEW).map(({ row, reason }) => html`<tr key=${row.line}><td class="num">${row.line}</td><td class="to" title=${row.target}><${Theirs}>${row.target || row.source}<//></td><td>${reason}</td></tr>`)}</tbody></table>
+        </div>
+        ${failed.length > FEW && html`<p class="soft small">And ${number(failed.length - FEW)} more: see the results as CSV.</p>`}
+      `}
+    </section>
+  `;
+}
+
+function Compose() {
+  const [text, setText] = useDraft('many', '');
+  const [fault, setFault] = useState('');
+  const { rows, ignored, header } = read(text);
+  const bad = rows.filter((row) => row.fault);
+  const open = async (event) => {
+    const [file] = event.target.files;
+    event.target.value = '';
+    if (file) setText(await file.text());
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    setFault(rows.length ? '' : 'paste at least one address');
+    if (rows.length) bulk.start(rows, header);
+  };
+  return html`
+    <section class="panel">
+      <form onSubmit=${submit} novalidate>
+        <${Field} label="Addresses" error=${fault} hint="One per line. After a space you may add an own name, then a title. Or a CSV with a header line: redirect_url, slug, title, tags, notes, webhooks, expires_at, not_before, max_clicks, fallback_url, redirect_status, archived, tracked, data.">
+          ${(wiring) => html`<textarea ...${wiring} rows="12" class="mono" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} placeholder=${'https://example.com/a/long/address\nhttps://example.com/sale autumn-sale Autumn sale'}></textarea>`}
+        <//>
+        <div class="tools many-tools">
+          <p role="status" class="soft small">${rows.length ? `${counted(rows.length, 'row')}${header ? ', as CSV' : ''}${bad.length ? `, ${number(bad.length)} can’t be sent (line ${bad[0].line}: ${bad[0].fault})` : ''}${ignored.length ? `. Columns that are not used: ${ignored.join(', ')}` : ''}` : 'No rows yet.'}</p>
+          <label class="button file"><input type="file" accept=".csv,.tsv,.txt,text/csv,text/plain" class="vh" onChange=${open} /><span>Open a file…</span></label>
+          <button type="submit" class="button primary"><span>${rows.length ? `Make ${counted(rows.length, 'link')}` : 'Make links'}</span></button>
+        </div>
+      </form>
+    </section>
+  `;
+}
+
+export function Many() {
+  const run = useRun();
+  const [, setText, forget] = useDraft('many', '');
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    document.title = 'Many links · Signpost';
+  }, []);
+  const finished = run?.state === 'done' && run.failed === 0;
+  useEffect(() => {
+    if (finished) forget();
+  }, [finished]);
+  const putBack = (rest) => {
+    bulk.close();
+    setText(rest);
+    setRound((n) => n + 1);
+  };
+  if (!session.may('links:write')) return html`<h1>Many links at once</h1><section class="panel"><${Empty} title="This key can’t make links">It lacks the scope links:write.<//></section>`;
+  return html`
+    <h1>Many links at once</h1>
+    ${run ? html`<${Progress} run=${run} onPutBack=${putBack} />` : html`<${Compose} key=${round} />`}
+  `;
+}

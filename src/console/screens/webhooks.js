@@ -1,0 +1,155 @@
+// The webhooks of a link: their state, their deliveries, tests and replays.
+import { html, useEffect, useState } from '../html.js';
+import { api } from '../api.js';
+import { useAction, useLoad } from '../load.js';
+import { bare, clock, counted, moment, number } from '../format.js';
+import { session } from '../session.js';
+import { Button, Choice, Dialog, Empty, Fault, Field, Pill, Select, Skeleton, Submit, Theirs, When } from '../ui.js';
+
+/** @type {Record<string, string>} */
+const KINDS = { delivered: 'ok', failed: 'bad', pending: 'warn' };
+const STATUSES = [['', 'All'], ['failed', 'Failed'], ['pending', 'Pending'], ['delivered', 'Delivered']];
+
+/** @param {{result: any}} props */
+const Tested = ({ result }) => html`
+  <p class="small tested">Test: <${Pill} kind=${KINDS[result.status] ?? ''}>${result.status}<//> ${result.error ?? `answered ${result.response_status}`} <span class="soft">in ${number(result.duration_ms)} ms</span></p>
+`;
+
+/** @param {{hook: any, result?: any, mayAct: boolean, busy: boolean, onTest: () => void}} props */
+const Hook = ({ hook, result, mayAct, busy, onTest }) => html`
+  <li>
+    <div>
+      <code><${Theirs}>${hook.url}<//></code>
+      <p class="small">
+        <span class="tally ok">${number(hook.delivered)} delivered</span>
+        ${hook.pending > 0 && html`<span class="tally warn">${number(hook.pending)} pending</span>`}
+        ${hook.failed > 0 && html`<span class="tally bad">${number(hook.failed)} failed</span>`}
+        <span class="soft">last attempt <${When} at=${hook.last_attempt_at} />${hook.last_error && html`: ${hook.last_error}`}</span>
+        ${hook.last_error === 'suspended' && html` <${Pill} kind="bad">suspended<//>`}
+      </p>
+      <div role="status">${result && html`<${Tested} result=${result} />`}</div>
+    </div>
+    ${mayAct && html`<${Button} icon="send" onClick=${onTest} aria-disabled=${busy ? 'true' : undefined}>Test<span class="vh"> ${hook.url}</span><//>`}
+  </li>
+`;
+
+const SINCE = [['3600', 'the last hour'], ['86400', 'the last day'], ['604800', 'the last 7 days'], ['2592000', 'the last 30 days']];
+
+/** @param {{id: string, urls: string[], onClose: () => void, onDone: (text: string) => void}} props */
+function Replay({ id, urls, onClose, onDone }) {
+  const [form, setForm] = useState({ since: '86400', status: 'failed', url: '' });
+  const [queued, setQueued] = useState(0);
+  const [rest, setRest] = useState(/** @type {any} */ (undefined));
+  const set = (name) => (value) => {
+    setForm({ ...form, [name]: value });
+    setRest(undefined);
+  };
+  // Goes on where a refusal, of the rate limit for one, has stopped it.
+  const action = useAction(async () => {
+    let body = rest ?? { since: new Date(Date.now() - Number(form.since) * 1000).toISOString(), status: form.status, ...(form.url && { url: form.url }) };
+    let sum = rest ? queued : 0;
+    for (;;) {
+      setRest(body);
+      const page = await api.replay(id, body);
+      sum += page.queued;
+      setQueued(sum);
+      if (page.next_cursor === null) break;
+      body = { ...body, cursor: page.next_cursor };
+    }
+    onDone(sum ? `${counted(sum, 'delivery', 'deliveries')} queued again.` : 'There was nothing to replay.');
+  });
+  const pick = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string[][]} */ options) => html`
+    <${Field} label=${label}>${(wiring) => html`<${Select} ...${wiring} options=${options} value=${/** @type {any} */ (form)[name]} onChange=${set(name)} />`}<//>
+  `;
+  return html`
+    <${Dialog} title="Replay deliveries" onClose=${onClose}>
+      ${(close) => html`
+        <form onSubmit=${async (event) => { event.preventDefault(); if (await action.run()) close(); }}>
+          <p>They are sent again with the same ids and bodies. Each counts in the monthly quota of deliveries.</p>
+          ${pick('status', 'Which', [['failed', 'Failed ones'], ['delivered', 'Delivered ones'], ['any', 'All']])}
+          ${pick('since', 'Of clicks in', SINCE)}
+          ${urls.length > 1 && pick('url', 'To', [['', 'all webhooks'], ...urls.map((url) => [url, bare(url)])])}
+          <p role="status">${action.busy || rest ? `${number(queued)} queued so far` : ''}</p>
+          ${action.error && html`<${Fault} error=${action.error} />`}
+          <div class="buttons end"><${Button} onClick=${close}>Cancel<//><${Submit} busy=${action.busy} error=${action.error} busyText="Queueing…">${rest ? 'Go on' : 'Replay'}<//></div>
+        </form>
+      `}
+    <//>
+  `;
+}
+
+/** @param {{rows: any[], mayAct: boolean, busy: boolean, onReplay: (one: any) => void}} props */
+const Deliveries = ({ rows, mayAct, busy, onReplay }) => html`
+  <table class="deliveries">
+    <thead><tr><th scope="col">Status</th><th scope="col">Queued</th><th scope="col">To</th><th scope="col">Answer</th><th scope="col" class="num">Attempts</th><th scope="col"><span class="vh">Actions</span></th></tr></thead>
+    <tbody>${rows.map((one) => html`
+      <tr key=${one.hit_id + one.url}>
+        <td><${Pill} kind=${KINDS[one.status] ?? ''}>${one.status}<//></td>
+        <td><time datetime=${one.created_at} title=${moment(one.created_at)}>${clock(one.created_at)}</time></td>
+        <td class="to" title=${`${one.url}\nhit ${one.hit_id}`}><${Theirs}>${bare(one.url)}<//></td>
+        <td>${one.error ?? one.response_status ?? html`<span class="soft">waiting</span>`}${one.next_attempt_at && html` <span class="soft">next <${When} at=${one.next_attempt_at} /></span>`}</td>
+        <td class="num">${one.attempts}</td>
+        <td class="num">${mayAct && one.status !== 'pending' && html`<button type="button" class="plain" aria-disabled=${busy ? 'true' : undefined} onClick=${() => onReplay(one)}>Replay<span class="vh"> the delivery of ${clock(one.created_at)} to ${bare(one.url)}</span></button>`}</td>
+      </tr>
+    `)}</tbody>
+  </table>
+`;
+
+const POLL_MS = 3000;
+
+/** @param {{link: import('../api.js').LinkRecord, query: URLSearchParams}} props */
+export function Webhooks({ link, query }) {
+  const id = link.short_id;
+  const status = query.get('deliveries') ?? '';
+  const [tests, setTests] = useState(/** @type {Record<string, any>} */ ({}));
+  const [replaying, setReplaying] = useState(false);
+  const [notice, setNotice] = useState('');
+  const list = useLoad((signal) => api.deliveries(id, { status, limit: 25 }, signal), [id, status, link.revision]);
+  const more = useAction(async () => {
+    const page = await api.deliveries(id, { status, limit: 25, cursor: list.data.next_cursor });
+    list.change((data) => ({ ...data, deliveries: [...data.deliveries, ...page.deliveries], next_cursor: page.next_cursor }));
+  });
+  const test = useAction(async (/** @type {string | undefined} */ url) => {
+    const { results } = await api.test(id, url);
+    setTests((last) => ({ ...last, ...Object.fromEntries(results.map((result) => [result.url, result])) }));
+  });
+  const again = useAction(async (/** @type {any} */ one) => {
+    await api.replay(id, { hit_id: one.hit_id, url: one.url });
+    setNotice('Queued again.');
+    list.reload();
+  });
+  const hasPending = list.data?.deliveries.some((one) => one.status === 'pending');
+  useEffect(() => {
+    const timer = hasPending ? setTimeout(() => document.hidden || list.reload(), POLL_MS) : 0;
+    return () => clearTimeout(timer);
+  }, [list.data]);
+  if (list.error && !list.data) return html`<section class="panel"><h2>Webhooks</h2><${Fault} error=${list.error} onRetry=${list.reload} /></section>`;
+  if (!list.data) return html`<section class="panel"><${Skeleton} rows=${4} /></section>`;
+  const { webhooks, deliveries, next_cursor: next } = list.data;
+  if (!webhooks.length && !deliveries.length) {
+    return html`<section class="panel"><${Empty} title="No webhooks">Edit the link to give it some: each click is then posted there, signed.<//></section>`;
+  }
+  const mayAct = session.may('webhooks:write');
+  const current = new Set(link.webhooks);
+  return html`
+    <section class="panel" aria-labelledby="hooks-title">
+      <header class="tools"><h2 id="hooks-title">Webhooks</h2>${mayAct && current.size > 1 && html`<${Button} icon="send" onClick=${() => test.run(undefined)} aria-disabled=${test.busy ? 'true' : undefined}>Test all<//>`}</header>
+      <ul class="hooks">${webhooks.map((hook) => html`<${Hook} key=${hook.url} hook=${hook} result=${tests[hook.url]} mayAct=${mayAct && current.has(hook.url)} busy=${test.busy} onTest=${() => test.run(hook.url)} />`)}</ul>
+      <p role="status" class="soft small">${test.busy ? 'Testing: this takes at most 10 seconds.' : ''}</p>
+      ${test.error && html`<${Fault} error=${test.error} />`}
+    </section>
+    <section class="panel" aria-labelledby="deliveries-title">
+      <header class="tools">
+        <h2 id="deliveries-title">Deliveries</h2>
+        <${Choice} label="Which deliveries" path=${['links', id, 'webhooks']} query=${query} name="deliveries" value=${status} options=${STATUSES} />
+        ${mayAct && html`<${Button} icon="turn" onClick=${() => setReplaying(true)}>Replay…<//>`}
+        <${Button} onClick=${list.reload}>Refresh<//>
+      </header>
+      <p role="status" class="soft small">${notice}</p>
+      ${[again.error, more.error, list.error].filter(Boolean).map((error, i) => html`<${Fault} key=${i} error=${error} />`)}
+      ${deliveries.length === 0 ? html`<p class="soft none">No ${status} deliveries in the last 30 days.</p>` : html`<${Deliveries} rows=${deliveries} mayAct=${mayAct} busy=${again.busy} onReplay=${again.run} />`}
+      ${next && html`<div class="after"><${Button} onClick=${() => more.run()} aria-disabled=${more.busy ? 'true' : undefined}>Show more<//></div>`}
+    </section>
+    ${replaying && html`<${Replay} id=${id} urls=${[...current]} onClose=${() => setReplaying(false)} onDone=${(text) => { setNotice(text); list.reload(); }} />`}
+  `;
+}

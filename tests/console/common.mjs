@@ -1,0 +1,109 @@
+// What the tests of the console have in common: one browser, a page per test, and what no page may do.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, test } from 'node:test';
+import { start } from './server.mjs';
+
+export const MODULES = process.env.CONSOLE_MODULES;
+const load = createRequire(`${MODULES}/`);
+const { chromium } = load('playwright-core');
+const AXE = readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
+export const PATIENCE = 10_000;
+
+let browser;
+let server;
+
+/** The browser, the same for all tests. */
+export async function theBrowser() {
+  browser ??= await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  return browser;
+}
+
+export async function theServer() {
+  server ??= await start();
+  return server;
+}
+
+after(async () => {
+  await browser?.close();
+  server?.close();
+});
+
+/** Chromium writes these of answers that the tests want. */
+const EXPECTED = /Failed to load resource: (the server responded with a status of (4|5)\d\d|net::ERR_)/;
+
+/** A page of its own. `elsewhere` collects what the page must not do. */
+export async function open({ base, key, hash = '#/links', width = 1280, theme = 'light', drafts }) {
+  const context = await (await theBrowser()).newContext({
+    viewport: { width, height: 860 }, colorScheme: theme, locale: 'en-GB', timezoneId: 'Europe/Berlin', permissions: ['clipboard-read', 'clipboard-write'], reducedMotion: 'reduce',
+  });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  const bad = [];
+  page.on('console', (message) => ['error', 'warning'].includes(message.type()) && !EXPECTED.test(message.text()) && bad.push(`${message.type()}: ${message.text()}`));
+  page.on('pageerror', (error) => bad.push(`thrown: ${error.stack}`));
+  page.on('dialog', (dialog) => {
+    if (dialog.type() !== 'beforeunload') bad.push(`dialog: ${dialog.message()}`);
+    dialog.accept();
+  });
+  const calls = [];
+  context.on('request', (request) => {
+    const url = new URL(request.url());
+    if (url.origin !== new URL(base).origin && url.protocol !== 'blob:' && url.protocol !== 'data:') bad.push(`request: ${request.url()}`);
+    if (!url.pathname.includes('/console')) calls.push(`${request.method()} ${url.pathname.slice(new URL(base).pathname.replace(/\/$/, '').length)}${url.search}`);
+  });
+  await page.addInitScript(() => addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`)));
+  if (key) {
+    await page.addInitScript(([secret]) => {
+      if (sessionStorage.getItem('tests.signed-in')) return;
+      sessionStorage.setItem('tests.signed-in', 'yes');
+      sessionStorage.setItem('signpost.key', secret);
+    }, [key]);
+  }
+  await page.goto(`${base}/console${hash}`);
+  return { page, context, bad, calls, drafts };
+}
+
+/** A test with the fake of the API. */
+export function screen(name, options, act) {
+  test(name, { timeout: 60_000 }, async () => {
+    const { base, fake } = await theServer();
+    fake.reset();
+    if (options.fill !== false) fake.fill();
+    options.before?.(fake);
+    const seen = await open({ base, key: options.signedOut ? undefined : fake.secret, ...options });
+    try {
+      await act({ ...seen, fake, base });
+      assert.deepEqual(seen.bad, []);
+    } catch (error) {
+      if (process.env.CONSOLE_SHOTS) await seen.page.screenshot({ path: `${process.env.CONSOLE_SHOTS}/${name.replace(/\W+/g, '-').slice(0, 80)}.png` }).catch(() => {});
+      if (seen.bad.length) error.message += `\nBesides: ${seen.bad.join('\n')}`;
+      throw error;
+    } finally {
+      await seen.context.close();
+    }
+  });
+}
+
+/** What axe finds. */
+export async function axe(page) {
+  await page.evaluate(AXE);
+  return page.evaluate(async () => {
+    const { violations } = await axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] });
+    return violations.map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => `${node.target} ${node.any[0]?.message ?? node.failureSummary}`).join(' | ')}`);
+  });
+}
+
+export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+export const dialog = (page) => page.locator('dialog[open]').last();
+/** Waits until a condition holds. */
+export async function until(holds, what) {
+  for (const end = Date.now() + PATIENCE; ; ) {
+    const value = await holds();
+    if (value) return value;
+    if (Date.now() > end) assert.fail(`not within ${PATIENCE} ms: ${what}`);
+    await new Promise((done) => setTimeout(done, 30));
+  }
+}
+export { assert, test };

@@ -1,0 +1,171 @@
+// What no text and no script may do, what the server answers, and the keyboard.
+import { assert, axe, dialog, open, screen, test, theServer, until } from './common.mjs';
+import { ALL_HEADERS, PAGE_HEADERS, build, scripts } from './files.mjs';
+import { start } from './server.mjs';
+
+const HOSTILE = `'"><img src=x onerror=alert(1)><script>alert(2)</script>\u202e\${alert(3)}`;
+
+screen('hostile texts are only text, on every screen', {
+  before(fake) {
+    fake.link({ slug: 'hostile', title: HOSTILE, tags: [HOSTILE.slice(0, 50)], notes: HOSTILE, redirect_url: `javascript:alert(1)//${HOSTILE}`, fallback_url: 'data:text/html,x', data: JSON.stringify({ [HOSTILE]: HOSTILE, __proto__: 1 }), block_reason: HOSTILE, webhooks: [`https://x.example/${HOSTILE}`], days: Array(400).fill(3) });
+    fake.hooks.set('hostile', [{ hit_id: 'x', url: `https://x.example/${HOSTILE}`, status: 'failed', attempts: 3, response_status: null, error: HOSTILE, created_at: new Date().toISOString(), updated_at: '', next_attempt_at: null }]);
+    fake.keys.push(fake.key({ name: HOSTILE, prefix: HOSTILE.slice(0, 8) }));
+    fake.rule('GET', /breakdown/, { status: 200, headers: {}, body: { dimension: 'browser', total: 3, other: 0, none: 0, private: 0, more: 0, labels: [{ label: HOSTILE, count: 3 }, { label: '__proto__', count: 1 }] } });
+  },
+}, async ({ page, base }) => {
+  for (const [hash, ready] of [['#/links', 'onerror'], ['#/links/hostile', 'Blocked because'], ['#/links/hostile/webhooks', 'failed'], ['#/keys', 'onerror'], [`#/links?q=${encodeURIComponent(HOSTILE)}`, 'Nothing found'], [`#/links/${encodeURIComponent(HOSTILE)}`, 'There is no such link']]) {
+    await page.goto(`${base}/console${hash}`);
+    await page.getByText(ready).locator('visible=true').first().waitFor();
+    if (hash === '#/links/hostile') {
+      await page.getByLabel('Devices by').selectOption('browser');
+      await page.getByText('__proto__', { exact: true }).waitFor();
+      await page.getByRole('button', { name: 'Edit' }).click();
+      await dialog(page).getByLabel('Leads to', { exact: true }).waitFor();
+    }
+    const found = await page.evaluate(() => [...document.querySelectorAll('a[href], img, script')].map((one) => one.getAttribute('href') ?? one.src).filter((to) => /^(javascript|data):/i.test(to)).concat([...document.querySelectorAll('img[onerror], body script')].map(() => 'markup')));
+    assert.deepEqual(found, [], hash);
+  }
+  for (const link of await page.locator('a[target=_blank]').all()) assert.match(await link.getAttribute('rel'), /noopener noreferrer/);
+});
+
+screen('the policy refuses what the console never does', {}, async ({ page, bad }) => {
+  await page.locator('.row').first().waitFor();
+  const tried = await page.evaluate(async () => {
+    const out = {};
+    const attempt = async (name, act) => {
+      try {
+        await act();
+        out[name] = 'went through';
+      } catch {
+        out[name] = 'refused';
+      }
+    };
+    await attempt('innerHTML', () => (document.createElement('div').innerHTML = '<b>x</b>'));
+    await attempt('eval', () => new Promise((done, fail) => setTimeout(() => { try { (0, eval)('1'); done(); } catch (error) { fail(error); } })));
+    await attempt('fetch elsewhere', () => fetch('https://example.com/'));
+    await attempt('script', () => (document.createElement('script').src = '/x.js'));
+    await attempt('policy', () => trustedTypes.createPolicy('x', {}));
+    return out;
+  });
+  assert.deepEqual(new Set(Object.values(tried)), new Set(['refused']), JSON.stringify(tried));
+  assert.ok(bad.length > 0);
+  bad.length = 0;
+});
+
+test('the page, its assets and their headers are those of the contract', async () => {
+  const { base } = await theServer();
+  const page = await fetch(`${base}/console`);
+  for (const [name, value] of Object.entries({ ...PAGE_HEADERS, ...ALL_HEADERS, 'cache-control': 'no-cache' })) assert.equal(page.headers.get(name), value);
+  assert.equal((await fetch(`${base}/console`, { headers: { 'if-none-match': page.headers.get('etag') } })).status, 304);
+  const away = await fetch(`${base}/console/`, { redirect: 'manual' });
+  assert.deepEqual([away.status, new URL(away.headers.get('location'), `${base}/console/`).href], [308, `${base}/console`]);
+  const paths = [...(await page.text()).matchAll(/(?:href|src)="(console\/[^"]+)"/g)].map(([, path]) => path);
+  assert.ok(paths.length > 5);
+  for (const path of paths) {
+    const asset = await fetch(`${base}/${path}`);
+    assert.equal(asset.status, 200, path);
+    assert.match(asset.headers.get('cache-control'), /immutable/);
+  }
+});
+
+test('all files together are below 60,000 bytes, gzipped', () => {
+  const { size } = build();
+  console.log(`all files: ${size} bytes gzipped`);
+  assert.ok(size < 60_000, String(size));
+});
+
+test('each import of the console is on one line and names a file', () => {
+  assert.ok(scripts().length > 20);
+  const [text] = [...build().assets].filter(([path]) => path.endsWith('/main.js')).map(([, file]) => file.text);
+  assert.deepEqual([...text.matchAll(/^(?:import|export) .*$/gm)].map(([line]) => line).filter((line) => !/^import .* from '\.\/vendor\/\w+\.js';$/.test(line)), []);
+});
+
+test('the console works below a path of a proxy', { timeout: 60_000 }, async () => {
+  const below = await start({ path: '/short/er' });
+  below.fake.fill();
+  const { page, context, bad } = await open({ base: below.base, key: below.fake.secret });
+  try {
+    await page.getByLabel('Shorten a link').fill('https://example.com/');
+    await page.keyboard.press('Enter');
+    await page.getByText('Your link is ready').waitFor();
+    assert.equal(await page.getByRole('img', { name: /QR code of/ }).evaluate((image) => image.decode().then(() => true)), true);
+    assert.deepEqual(bad, []);
+  } finally {
+    await context.close();
+    below.close();
+  }
+});
+
+screen('the keyboard alone signs in, makes a link, opens it, edits it and comes back', { signedOut: true, fill: false }, async ({ page, fake }) => {
+  const name = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? (document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim());
+  /** Goes forward, or back, to a control. */
+  const to = async (wanted, key = 'Tab') => {
+    for (let i = 0; i < 60; i += 1) {
+      if (wanted.test(await name())) return;
+      await page.keyboard.press(key);
+    }
+    assert.fail(`no way to ${wanted}; at ${await name()}`);
+  };
+  await page.keyboard.type(fake.secret);
+  await page.keyboard.press('Enter');
+  await page.getByLabel('Shorten a link').waitFor();
+  await page.keyboard.press('Tab');
+  assert.equal(await name(), 'Skip to content');
+  await page.keyboard.press('Enter');
+  await to(/^Shorten a link/);
+  await page.keyboard.type('https://example.com/by-keyboard');
+  await page.keyboard.press('Enter');
+  await page.getByText('Your link is ready').waitFor();
+  await to(/N000001$/);
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: /N000001$/ }).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.tagName), 'MAIN');
+  await to(/^Edit$/);
+  await page.keyboard.press('Enter');
+  await dialog(page).getByLabel('Title').waitFor();
+  await to(/^Title/);
+  await page.keyboard.type('From the keyboard');
+  await page.keyboard.press('Enter');
+  await dialog(page).waitFor({ state: 'detached' });
+  assert.equal(await name(), 'Edit');
+  await to(/^More actions$/);
+  await page.keyboard.press('Enter');
+  await to(/^Delete…$/);
+  await page.keyboard.press('Enter');
+  await dialog(page).waitFor();
+  await page.keyboard.press('Escape');
+  await dialog(page).waitFor({ state: 'detached' });
+  assert.equal(await name(), 'More actions');
+  await to(/^Links$/, 'Shift+Tab');
+  await page.keyboard.press('Enter');
+  await page.getByText('From the keyboard').waitFor();
+  assert.deepEqual(await axe(page), []);
+});
+
+const OWN_MS = 200;
+
+screen('a link with 400 days and full lists is shown within 200 ms of the console’s own time', {
+  before(fake) {
+    const labels = Array.from({ length: 1000 }, (_, i) => ({ label: `label-${i}.example.com`, count: 1000 - i }));
+    fake.rule('GET', /breakdown/, { status: 200, headers: {}, body: { dimension: 'browser', total: 500_500, other: 0, none: 0, private: 0, more: 0, labels } });
+    for (let i = 0; i < 120; i += 1) fake.link({ days: Array(400).fill(i), tags: ['a', 'b', 'c'] });
+  },
+}, async ({ page, base }) => {
+  const slowest = {};
+  await page.addInitScript(() => new PerformanceObserver((list) => (globalThis.longest = Math.max(globalThis.longest ?? 0, ...list.getEntries().map(({ duration }) => duration)))).observe({ type: 'longtask', buffered: true }));
+  for (const [hash, act] of [
+    ['#/links', async () => page.getByRole('button', { name: 'Show more' }).click()],
+    ['#/links/autumn?range=all', async () => page.getByRole('slider').waitFor()],
+    ['#/links/autumn', async () => { await page.getByLabel('Devices by').selectOption('browser'); await page.getByText('label-999.example.com').waitFor({ state: 'attached' }); }],
+    ['#/keys', async () => page.getByText('old deploy script').waitFor()],
+    ['#/bulk', async () => page.getByLabel('Addresses').fill('https://example.com/\n'.repeat(500))],
+  ]) {
+    await page.goto('about:blank');
+    await page.goto(`${base}/console${hash}`);
+    await page.locator('main').waitFor();
+    await act();
+    slowest[hash] = await until(() => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(1 + (globalThis.longest ?? 0)))))), 'a frame');
+  }
+  console.log(`longest tasks in ms: ${JSON.stringify(slowest)}`);
+  for (const [hash, ms] of Object.entries(slowest)) assert.ok(ms < OWN_MS * (process.env.CI ? 3 : 1), `${hash}: ${ms} ms`);
+});

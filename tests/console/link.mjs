@@ -1,0 +1,226 @@
+import { assert, dialog, screen, until } from './common.mjs';
+import { problem } from './fake.mjs';
+
+const hash = '#/links/autumn';
+const figure = (page, label) => page.locator('.figures > div').filter({ hasText: label }).locator('dd');
+const stored = (fake, id = 'autumn') => fake.links.find(({ short_id }) => short_id === id);
+
+screen('the first view of a link takes at most three requests', { hash }, async ({ page, calls }) => {
+  await page.getByRole('slider', { name: 'Clicks per day' }).waitFor();
+  await page.getByRole('img', { name: /QR code/ }).waitFor();
+  const own = calls.filter((call) => !call.includes('/api-keys/self') && !call.includes('/hits/stream'));
+  assert.deepEqual(own.sort(), ['GET /autumn/qr?format=svg', 'GET /links/autumn', 'GET /links/autumn/analytics']);
+});
+
+screen('a click is counted live in the figures and in the plot', { hash }, async ({ page, fake }) => {
+  await page.getByText('live', { exact: true }).waitFor();
+  const number = async () => Number((await figure(page, 'All clicks').textContent()).replaceAll(',', ''));
+  const before = await number();
+  const bar = () => page.getByRole('slider').getAttribute('aria-valuetext');
+  const told = await bar();
+  fake.hit('autumn');
+  await until(async () => (await number()) === before + 1, 'one more click');
+  assert.notEqual(await bar(), told);
+  fake.hit('autumn');
+  await until(async () => (await number()) === before + 2, 'two more clicks');
+});
+
+screen('ranges are bars of hours, days, weeks and months', { hash }, async ({ page, fake }) => {
+  for (const [range, unit, count] of [['24 h', 'hour', 24], ['7 days', 'day', 7], ['90 days', 'day', 90], ['Year', 'week', 53], ['All', 'day', undefined]]) {
+    await page.getByRole('navigation', { name: 'Range' }).getByRole('link', { name: range, exact: true }).click();
+    await page.getByRole('slider', { name: `Clicks per ${unit}` }).waitFor();
+    if (count) await until(async () => Number(await page.getByRole('slider').getAttribute('aria-valuemax')) === count - 1, `${count} bars`);
+  }
+  await page.getByRole('link', { name: 'Dates', exact: true }).click();
+  await page.getByLabel('From').fill('2026-01-01');
+  await page.getByLabel('From').dispatchEvent('change');
+  await until(() => fake.log.some(({ path, query }) => path.endsWith('/series') && query.from === '2026-01-01' && query.interval === 'week'), 'a series from the date');
+  await page.goBack();
+});
+
+screen('the plot is read by the keyboard and as a table', { hash }, async ({ page }) => {
+  await page.getByRole('slider').focus();
+  await page.keyboard.press('Home');
+  const first = await page.getByRole('slider').getAttribute('aria-valuetext');
+  await page.keyboard.press('ArrowRight');
+  assert.notEqual(await page.getByRole('slider').getAttribute('aria-valuetext'), first);
+  await page.getByText('Show as a table').click();
+  assert.equal(await page.getByRole('region', { name: 'Clicks per day, table' }).locator('tbody tr').count(), 30);
+});
+
+screen('clicks are shown with bots, without them, or of them alone', { hash }, async ({ page, fake }) => {
+  await page.getByRole('slider').waitFor();
+  const all = await figure(page, 'All clicks').textContent();
+  await page.getByRole('navigation', { name: 'Bots' }).getByRole('link', { name: 'Without' }).click();
+  await until(async () => (await figure(page, 'All clicks').textContent()) !== all, 'other figures');
+  assert.equal(fake.log.filter(({ path }) => path.endsWith('/analytics')).at(-1).query.bots, 'exclude');
+});
+
+screen('breakdowns are shown by dimension, with what is not told, and with more labels', { hash }, async ({ page }) => {
+  await page.getByText('news.ycombinator.com').waitFor();
+  await page.getByText('Germany').waitFor();
+  await page.getByLabel('Devices by').selectOption('browser');
+  await page.getByText('Firefox').waitFor();
+  await page.getByText('Not told').waitFor();
+  await page.getByLabel('Referrers by').selectOption('utm_campaign');
+  await page.getByText('label 9', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'Show more' }).first().click();
+  await page.getByText('label 12', { exact: true }).waitFor();
+  await page.getByRole('link', { name: 'Range above' }).click();
+  await page.getByText('label 9', { exact: true }).first().waitFor();
+});
+
+screen('a service without series, breakdowns and streams is told apart from a fault', { hash, before: (fake) => (fake.series = false) }, async ({ page }) => {
+  await page.getByRole('slider').waitFor();
+  await page.getByRole('link', { name: 'Year', exact: true }).click();
+  await page.getByText('does not have other ranges').waitFor();
+  await page.getByLabel('Devices by').selectOption('browser');
+  await page.getByText('does not have this breakdown').waitFor();
+  assert.equal(await page.getByRole('alert').count(), 0);
+});
+
+screen('a link that is not tracked says so', { hash: '#/links/Hs9dPw5' }, async ({ page }) => {
+  await page.getByText('Clicks of this link are not kept').waitFor();
+});
+
+screen('a link without clicks says where they will be', { hash: '#/links/none', before: (fake) => fake.link({ slug: 'none' }) }, async ({ page, fake }) => {
+  await page.getByText('No clicks yet').waitFor();
+  await page.getByText('live', { exact: true }).waitFor();
+  fake.hit('none');
+  await page.getByRole('slider').waitFor();
+});
+
+for (const id of ['zzzzzzz', '..', '%2e%2e%2fusage', '%']) {
+  screen(`a link that does not exist is named so: ${id}`, { hash: `#/links/${id}` }, async ({ page }) => {
+    await page.getByText('There is no such link').waitFor();
+  });
+}
+
+screen('a page that does not exist leads back', { hash: '#/nowhere' }, async ({ page }) => {
+  await page.getByRole('link', { name: 'To the links' }).click();
+  await page.locator('.row').first().waitFor();
+});
+
+screen('numbers in the data of a link are shown as they were sent', { hash }, async ({ page }) => {
+  await page.getByText('"id": 12345678901234567890').waitFor();
+  await page.getByText('"price": 1.0').waitFor();
+});
+
+screen('colours of a QR code are part of its address, and a refusal is told', { hash }, async ({ page }) => {
+  await page.getByLabel('Modules').fill('#112233');
+  await until(async () => (await page.getByRole('img', { name: /QR code/ }).getAttribute('src')).includes('dark=%23112233'), 'the colour');
+  assert.match(await page.getByRole('link', { name: 'PNG' }).getAttribute('href'), /format=png&scale=10&dark=%23112233/);
+  await page.getByLabel('Background').fill('#112233');
+  await page.getByText('is too close to light to be read').waitFor();
+  await page.getByLabel('Transparent').check();
+  await page.getByRole('img', { name: /QR code/ }).waitFor();
+});
+
+screen('an edit sends only what was changed', { hash }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('Winter sale');
+  await dialog(page).getByText('Webhooks and data', { exact: true }).click();
+  const data = dialog(page).getByLabel('Data', { exact: true });
+  assert.match(await data.inputValue(), /"price": 1\.0/);
+  await data.fill((await data.inputValue()).replace('"autumn-2026"', '"winter"'));
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await page.getByText('Winter sale').waitFor();
+  const sent = fake.log.find(({ method }) => method === 'PATCH');
+  assert.equal(sent.body, '{"title":"Winter sale","data":{"campaign":"winter"}}');
+  assert.equal(sent.headers['if-match'], '"1"');
+  assert.match(stored(fake).data, /12345678901234567890/);
+});
+
+screen('an edit that was begun is there again after the dialog was closed, and after a reload', { hash }, async ({ page }) => {
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('Half');
+  await page.keyboard.press('Escape');
+  await dialog(page).waitFor({ state: 'detached' });
+  await page.reload();
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByText('Your edits from before').waitFor();
+  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Half');
+  await dialog(page).getByRole('button', { name: 'Discard them' }).click();
+  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Autumn sale');
+});
+
+screen('a conflict shows both versions, and the person chooses', { hash }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('Mine');
+  await dialog(page).getByLabel('Tags').fill('mine');
+  Object.assign(stored(fake), { title: 'Theirs', notes: 'their notes', tags: ['theirs'], revision: 2 });
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByText('This link was changed meanwhile').waitFor();
+  for (const text of ['Theirs', 'Mine', 'their notes']) await dialog(page).getByText(text, { exact: true }).waitFor();
+  await dialog(page).getByRole('group', { name: 'Which Tags to save' }).getByRole('button', { name: 'Keep theirs' }).click();
+  await dialog(page).getByRole('button', { name: 'Edit further' }).click();
+  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Mine');
+  assert.equal(await dialog(page).getByLabel('Tags').inputValue(), 'theirs');
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+  const { title, tags, notes } = stored(fake);
+  assert.deepEqual({ title, tags, notes }, { title: 'Mine', tags: ['theirs'], notes: 'their notes' });
+});
+
+screen('a link that is deleted while it is edited keeps what was typed', { hash }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('Typed');
+  fake.links.splice(fake.links.indexOf(stored(fake)), 1);
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByText('Unknown link.').waitFor();
+  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Typed');
+});
+
+screen('a fault of an edit stands at its field', { hash }, async ({ page, fake }) => {
+  fake.rule('PATCH', /links/, problem(422, 'The request has faults.', { errors: [{ pointer: '/rules/3/if/country/0', detail: 'unknown country' }, { pointer: '/max_clicks', detail: 'unknown field' }] }), 1);
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('x');
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByText('3/if/country/0: unknown country').waitFor();
+  await dialog(page).getByText('Unknown field').waitFor();
+});
+
+screen('a link is archived and deleted from its own screen', { hash }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'More actions' }).click();
+  await page.getByRole('button', { name: 'Archive', exact: true }).click();
+  await page.getByText('archived', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'More actions' }).click();
+  await page.getByRole('button', { name: 'Delete…' }).click();
+  await dialog(page).getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('heading', { name: 'Your links' }).waitFor({ state: 'attached' });
+  assert.equal(stored(fake), undefined);
+});
+
+screen('webhooks are listed with their deliveries, tested and replayed', { hash: '#/links/autumn/webhooks' }, async ({ page, fake }) => {
+  await page.getByText('13 delivered').waitFor();
+  assert.equal(await page.locator('.deliveries tbody tr').count(), 25);
+  await page.getByRole('button', { name: 'Show more' }).click();
+  await until(async () => (await page.locator('.deliveries tbody tr').count()) === 30, 'all deliveries');
+  await page.getByRole('button', { name: 'Test all' }).click();
+  await page.getByText('answered 204').waitFor();
+  await page.locator('.tested').filter({ hasText: 'failed' }).waitFor();
+  await page.getByRole('navigation', { name: 'Which deliveries' }).getByRole('link', { name: 'Failed' }).click();
+  await until(async () => (await page.locator('.deliveries tbody tr').count()) === 7, 'the failed ones');
+  await page.getByRole('button', { name: /^Replay the delivery/ }).first().click();
+  await page.getByText('Queued again.').waitFor();
+  assert.equal(fake.hooks.get('autumn').filter(({ status }) => status === 'failed').length, 6);
+  await page.getByRole('button', { name: 'Replay…' }).click();
+  await dialog(page).getByRole('button', { name: 'Replay' }).click();
+  await page.getByText('6 deliveries queued again.').waitFor();
+  await page.getByText('No failed deliveries').waitFor();
+});
+
+screen('a replay in several parts goes on after a rate limit', { hash: '#/links/autumn/webhooks' }, async ({ page, fake }) => {
+  fake.rule('POST', /replay/, { status: 202, headers: {}, body: { queued: 1000, next_cursor: 'c2' } }, 1);
+  fake.rule('POST', /replay/, problem(429, 'Limit.', { headers: { 'retry-after': '1' } }), 1);
+  await page.getByRole('button', { name: 'Replay…' }).click();
+  await dialog(page).getByRole('button', { name: 'Replay' }).click();
+  await dialog(page).getByText('1,000 queued so far').waitFor();
+  await dialog(page).getByRole('button', { name: 'Go on' }).click();
+  await page.getByText('1,007 deliveries queued again.').waitFor();
+  assert.equal(JSON.parse(fake.log.filter(({ path }) => path.endsWith('replay')).at(-1).body).cursor, 'c2');
+});
+
+screen('a link without webhooks says how to get some', { hash: '#/links/m1CoVi3/webhooks' }, async ({ page }) => {
+  await page.getByText('No webhooks', { exact: true }).waitFor();
+});
