@@ -48,7 +48,7 @@ pub use self::{
     limits::LimitsConfig,
     links::LinksConfig,
     log::{LogConfig, LogFormat, LogLevel},
-    pages::{FallbacksConfig, PagesConfig, RedirectConfig},
+    pages::{ConsoleConfig, FallbacksConfig, PagesConfig, RedirectConfig},
     renamed::RenamedSetting,
     scylla::{Consistency, CqlNode, ScyllaConfig, SerialConsistency},
     secrets::{MasterKey, RootKey, ScyllaPassword, Secrets},
@@ -74,6 +74,8 @@ pub struct Config {
     pub fallbacks: FallbacksConfig,
     /// Pages in the place of the service's own.
     pub pages: PagesConfig,
+    /// The page for people with a key.
+    pub console: ConsoleConfig,
     /// What links may not lead to.
     pub abuse: AbuseConfig,
     /// The operator's listener.
@@ -150,6 +152,7 @@ impl Config {
             redirect: RedirectConfig::read(&mut settings)?,
             fallbacks: FallbacksConfig::read(&mut settings)?,
             pages: PagesConfig::read(&mut settings, directory)?,
+            console: ConsoleConfig::read(&mut settings)?,
             abuse: AbuseConfig::read(&mut settings, directory)?,
             admin: AdminConfig::read(&mut settings)?,
             store: StoreConfig::read(&mut settings)?,

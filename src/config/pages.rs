@@ -1,4 +1,4 @@
-//! `[redirect]`, `[fallbacks]` and `[pages]`: what visitors get besides redirects.
+//! `[redirect]`, `[fallbacks]`, `[pages]` and `[console]`: what visitors get besides redirects.
 
 use std::path::{Path, PathBuf};
 
@@ -60,5 +60,18 @@ impl PagesConfig {
                 directory.join(text).is_file().then(|| PathBuf::from(text))
             })?,
         })
+    }
+}
+
+/// Settings of the page for people with a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsoleConfig {
+    /// Whether it is served.
+    pub enabled: bool,
+}
+
+impl ConsoleConfig {
+    pub(super) fn read(settings: &mut LayeredSettings) -> Result<Self, SettingError> {
+        Ok(Self { enabled: settings.boolean("console.enabled")? })
     }
 }

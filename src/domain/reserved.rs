@@ -1,16 +1,15 @@
 //! Names that links can't have: those of routes, and those that may become routes.
 
 /// The first segments of routes. A unit test compares them with the routes.
-const OF_ROUTES: [&str; 9] =
-    ["api-keys", "docs", "exports", "favicon.ico", "links", "openapi.json", "robots.txt", "shorten", "usage"];
+const OF_ROUTES: [&str; 10] =
+    ["api-keys", "console", "docs", "exports", "favicon.ico", "links", "openapi.json", "robots.txt", "shorten", "usage"];
 
 /// Names that are kept free for routes to come, and names that visitors would take for a part of the service.
-const KEPT_FREE: [&str; 15] = [
+const KEPT_FREE: [&str; 14] = [
     "admin",
     "analytics",
     "api",
     "assets",
-    "console",
     "favicon",
     "health",
     "hits",
@@ -30,8 +29,8 @@ pub fn is_reserved(name: &str) -> bool {
 
 /// Paths of routes with one segment: no link with such a name can be reached. Links with other reserved names can: they
 /// may have been made before the name was reserved. A unit test compares the paths with the routes.
-const ROUTES: [&str; 8] =
-    ["api-keys", "docs", "favicon.ico", "links", "openapi.json", "robots.txt", "shorten", "usage"];
+const ROUTES: [&str; 9] =
+    ["api-keys", "console", "docs", "favicon.ico", "links", "openapi.json", "robots.txt", "shorten", "usage"];
 
 /// Whether a route has this name as its path, so that no link can be reached by it.
 pub fn is_route(name: &[u8]) -> bool {
@@ -55,7 +54,7 @@ mod tests {
     #[test]
     fn a_route_is_named_in_its_own_case_alone() {
         assert!(is_route(b"shorten"));
-        for name in ["SHORTEN", "console", "exports"] {
+        for name in ["SHORTEN", "Console", "exports"] {
             assert!(!is_route(name.as_bytes()), "{name}");
         }
     }

@@ -8,6 +8,7 @@ pub mod body;
 pub mod client;
 pub mod client_limits;
 mod conditions;
+pub mod console;
 mod csv;
 pub mod edge;
 pub mod endpoint;
@@ -42,6 +43,7 @@ use actix_web::dev::RequestHead;
 
 use self::client::TrustedProxies;
 use self::client_limits::ClientLimits;
+use self::console::Console;
 use self::notices::Notices;
 use self::openapi::Reference;
 use self::pages::{Fallbacks, Pages};
@@ -90,6 +92,8 @@ pub struct Api {
     pub metrics: Arc<Metrics>,
     pub readiness: Readiness,
     pub reference: Reference,
+    /// `None`: the operator has turned it off.
+    pub console: Option<Console>,
     pub pages: Arc<Pages>,
     pub fallbacks: Fallbacks,
     /// The time limit of a request's body.

@@ -9,8 +9,9 @@ export const ROOT = join(dirname(fileURLToPath(import.meta.url)), '../..');
 export const SOURCES = join(ROOT, 'src/console');
 
 const TYPES = { css: 'text/css; charset=utf-8', js: 'text/javascript; charset=utf-8', svg: 'image/svg+xml', html: 'text/html; charset=utf-8' };
-/** The files that are served as they are. The other scripts are joined to `main.js`. */
+/** The files that are served as they are, below their last name. The other scripts are joined to `main.js`. */
 export const PLAIN = ['app.css', 'icon.svg', 'theme.js', 'vendor/hooks.js', 'vendor/htm.js', 'vendor/preact.js'];
+const lastName = (path) => path.split('/').at(-1);
 
 export const PAGE_HEADERS = {
   'content-security-policy':
@@ -56,7 +57,7 @@ export function joined() {
       if (from) {
         const to = posix.join(posix.dirname(path), from[2]);
         if (!to.startsWith('vendor/')) return `const ${from[1]} = m${add(to)};`;
-        head.add(`import ${from[1]} from './${to}';`);
+        head.add(`import ${from[1]} from './${lastName(to)}';`);
         return '';
       }
       const list = /^export (\{.+\});$/.exec(line);
@@ -76,14 +77,14 @@ export function joined() {
 
 /** The page, and the assets by path. */
 export function build() {
-  const contents = new Map(PLAIN.map((path) => [path, source(path)]));
+  const contents = new Map(PLAIN.map((path) => [lastName(path), source(path)]));
   contents.set('main.js', joined());
   const hash = createHash('sha256');
-  for (const path of [...contents.keys()].sort()) hash.update(`${path}\0${contents.get(path)}\0`);
+  for (const name of [...contents.keys()].sort()) hash.update(`${name}\0${contents.get(name)}\0`);
   const version = hash.digest('hex').slice(0, 16);
   const file = (path, text) => ({ text, type: TYPES[path.split('.').at(-1)], gzip: gzipSync(text, { level: 9 }) });
   const page = file('index.html', source('index.html').replaceAll('console/@/', `console/${version}/`));
   const assets = new Map([...contents].map(([path, text]) => [`/console/${version}/${path}`, file(path, text)]));
-  const etag = `"${createHash('sha256').update(page.text).digest('hex').slice(0, 16)}"`;
+  const etag = `W/"${createHash('sha256').update(page.text).digest('hex').slice(0, 16)}"`;
   return { page, assets, etag, version, size: [page, ...assets.values()].reduce((sum, { gzip }) => sum + gzip.length, 0) };
 }

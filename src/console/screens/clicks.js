@@ -5,6 +5,7 @@ import { save } from '../csv.js';
 import { useAction, useLoad } from '../load.js';
 import { DAY_MS, isoDay, labelOf, number, percent } from '../format.js';
 import { refine } from '../router.js';
+import { session } from '../session.js';
 import { follow } from '../stream.js';
 import { Button, Choice, Empty, Fault, Select, Skeleton } from '../ui.js';
 import { BarList, Bars, BarsTable } from '../plots.js';
@@ -30,7 +31,7 @@ export function rangeOf(query, created) {
 }
 
 /** How long no hit must come before the count is compared with the service's, and how often at most. */
-const [QUIET_MS, RESYNC_MS, POLL_MS] = [3000, 10_000, 10_000];
+const [QUIET_MS, RESYNC_MS, POLL_MS] = [3000, 10_000, 4000];
 
 /** The total as it grows: hits of the stream, or, without one, the summary from time to time.
  * @param {string} id @param {any} data @param {string} bots */
@@ -216,9 +217,15 @@ function Breakdowns({ id, query, data, range }) {
   `;
 }
 
-/** @param {{id: string, created: string, query: URLSearchParams, data: any}} props */
-function Counted({ id, created, query, data }) {
+/** @param {{id: string, created: string, query: URLSearchParams, data: any, reload: () => void}} props */
+function Counted({ id, created, query, data, reload }) {
   const live = useLive(id, data, query.get('bots') ?? '');
+  const isFirst = data.total_hits === 0 && live.total > 0;
+  useEffect(() => {
+    // The breakdowns have something to show now.
+    const timer = isFirst ? setTimeout(reload, 2000) : 0;
+    return () => clearTimeout(timer);
+  }, [isFirst]);
   return html`
     <${Figures} data=${data} live=${live} />
     <div class="tools plot-tools">
@@ -237,7 +244,7 @@ const knowsNoBots = (error, bots) => bots !== '' && error?.errors?.some(({ param
 export function useClicks(id, created, query) {
   const bots = query.get('bots') ?? '';
   const seen = useRef(0);
-  const stats = useLoad((signal) => api.analytics(id, { bots }, signal), [id, bots]);
+  const stats = useLoad(async (signal) => (session.may('analytics:read') ? api.analytics(id, { bots }, signal) : undefined), [id, bots]);
   useEffect(() => {
     // A page that was hidden for long shows old figures.
     const back = () => {
@@ -256,7 +263,7 @@ export function useClicks(id, created, query) {
       ${error?.slug === 'untracked-link' && html`<${Empty} title="Clicks of this link are not kept">It was created without tracking. It redirects, fires its webhooks and counts in the usage of its key.<//>`}
       ${knowsNoBots(error, bots) ? html`<${Unavailable} what="clicks without bots" />` : error && error.slug !== 'untracked-link' && html`<${Fault} error=${error} onRetry=${stats.reload} />`}
       ${!stats.data && !error && html`<${Skeleton} />`}
-      ${stats.data && !error && html`<${Counted} id=${id} created=${created} query=${query} data=${stats.data} />`}
+      ${stats.data && !error && html`<${Counted} id=${id} created=${created} query=${query} data=${stats.data} reload=${stats.reload} />`}
     </section>
   `;
   const below = stats.data && !error && stats.data.total_hits > 0 && html`<${Breakdowns} id=${id} query=${query} data=${stats.data} range=${rangeOf(query, created)} />`;

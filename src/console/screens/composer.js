@@ -37,6 +37,8 @@ export function Composer({ onMade }) {
   const [made, setMade] = useState(/** @type {any} */ (undefined));
   const [round, setRound] = useState(0);
   const box = useRef(/** @type {any} */ (null));
+  // Only at the beginning: an option that is emptied must not close on the person.
+  const hasOptions = useRef(Object.keys(BLANK).some((name) => name !== 'redirect_url' && form[name] !== BLANK[name]));
   // The same request again after a lost answer must not make a second link.
   const once = useRef({ body: '', key: '' });
   const action = useAction(async () => {
@@ -46,6 +48,7 @@ export function Composer({ onMade }) {
     once.current = { body: '', key: '' };
     setMade(link);
     forget();
+    hasOptions.current = false;
     setRound((n) => n + 1);
     onMade();
   });
@@ -68,7 +71,7 @@ export function Composer({ onMade }) {
             </div>
           `}
         <//>
-        <details class="options" key=${`o${round}`} open=${Object.keys(BLANK).some((name) => name !== 'redirect_url' && form[name] !== BLANK[name])}>
+        <details class="options" key=${`o${round}`} open=${hasOptions.current}>
           <summary><${Icon} name="down" />Own name, title, expiry, webhooks and more</summary>
           <div class="two">
             <${Text} ...${props} name="slug" label="Own name" optional class="mono" spellcheck=${false} autocapitalize="off" placeholder="autumn-sale" hint="Letters, digits, - and _; case matters. Empty: 7 random characters." />

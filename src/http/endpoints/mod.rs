@@ -4,6 +4,7 @@
 
 pub mod analytics;
 pub mod api_keys;
+pub mod console;
 pub mod exports;
 pub mod health;
 pub mod links;
@@ -50,6 +51,9 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &reference::PAGE,
     &site::ROBOTS,
     &site::FAVICON,
+    &console::PAGE,
+    &console::SLASH,
+    &console::ASSET,
 ];
 
 /// The rate limits of keys of all endpoints, each once.

@@ -32,6 +32,19 @@ pub struct KeyIdPath {
     key_id: uuid::Uuid,
 }
 
+/// The path of a file of the console.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes a path that is taken apart by hand")]
+pub struct ConsoleAssetPath {
+    /// The version of the files, as the page names it.
+    #[param(pattern = "^[0-9a-f]{16}$", example = "0123456789abcdef")]
+    version: String,
+    /// The name of a file.
+    #[param(example = "main.js")]
+    file: String,
+}
+
 /// The validator of a cached copy.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]

@@ -4,6 +4,7 @@ mod blocked_hosts;
 mod bulk;
 mod child_keys;
 mod connections;
+mod console;
 mod edge;
 mod exports;
 mod fast_path;
