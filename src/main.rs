@@ -236,7 +236,9 @@ fn print_address(app: &App, console: Console) -> io::Result<()> {
         return Ok(());
     }
     let (version, address, base_url) = (env!("CARGO_PKG_VERSION"), app.address, &app.base_url);
-    console.say(&format!("Signpost {version} serves on {address} (console: {base_url}/console, API reference: {base_url}/docs)"))
+    console.say(&format!(
+        "Signpost {version} serves on {address} (console: {base_url}/console, API reference: {base_url}/docs)"
+    ))
 }
 
 /// Without `http.base_url`, short links begin with the listen address, often `0.0.0.0`, which other machines can't

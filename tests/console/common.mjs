@@ -16,7 +16,8 @@ let server;
 
 /** The browser, the same for all tests. */
 export async function theBrowser() {
-  browser ??= await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  if (browser?.isConnected()) return browser;
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   return browser;
 }
 

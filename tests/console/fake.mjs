@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { SOURCES } from './files.mjs';
 
+const { members } = await import(`data:text/javascript;base64,${readFileSync(join(SOURCES, 'json.js')).toString('base64')}`);
 const DAY = 86_400_000;
 const SCOPES = ['links:write', 'links:read', 'analytics:read', 'usage:read', 'webhooks:read', 'webhooks:write', 'keys:manage'];
 const iso = (at) => new Date(at).toISOString();
@@ -237,9 +238,9 @@ export class Fake {
     for (const [name, value] of Object.entries(rest)) link[name] = value ?? blank[name];
     if (data !== undefined) {
       // Numbers keep their text where they are not touched: the fake replaces only what the patch names.
-      const members = JSON.parse(link.data, (key, value, context) => (typeof value === 'number' && context ? `#${context.source}#` : value));
-      for (const [name, value] of Object.entries(data ?? {})) value === null ? delete members[name] : (members[name] = value);
-      link.data = data === null ? '{}' : JSON.stringify(members).replace(/"#([^"#]*)#"/g, '$1');
+      const kept = members(data === null ? '{}' : link.data);
+      for (const [name, value] of Object.entries(data ?? {})) value === null ? kept.delete(name) : kept.set(name, JSON.stringify(value));
+      link.data = `{${[...kept].map(([name, value]) => `${JSON.stringify(name)}:${value}`).join(',')}}`;
     }
     link.revision += 1;
     link.updated_at = iso(Date.now());

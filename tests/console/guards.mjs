@@ -13,7 +13,7 @@ screen('hostile texts are only text, on every screen', {
     fake.rule('GET', /breakdown/, { status: 200, headers: {}, body: { dimension: 'browser', total: 3, other: 0, none: 0, private: 0, more: 0, labels: [{ label: HOSTILE, count: 3 }, { label: '__proto__', count: 1 }] } });
   },
 }, async ({ page, base }) => {
-  for (const [hash, ready] of [['#/links', 'onerror'], ['#/links/hostile', 'Blocked because'], ['#/links/hostile/webhooks', 'failed'], ['#/keys', 'onerror'], [`#/links?q=${encodeURIComponent(HOSTILE)}`, 'Nothing found'], [`#/links/${encodeURIComponent(HOSTILE)}`, 'There is no such link']]) {
+  for (const [hash, ready] of [['#/links', 'onerror'], ['#/links/hostile', 'Blocked because'], ['#/links/hostile/webhooks', 'failed'], ['#/keys', 'onerror'], [`#/links?q=${encodeURIComponent(HOSTILE)}`, 'onerror'], [`#/links/${encodeURIComponent(HOSTILE)}`, 'There is no such link']]) {
     await page.goto(`${base}/console${hash}`);
     await page.getByText(ready).locator('visible=true').first().waitFor();
     if (hash === '#/links/hostile') {
@@ -106,6 +106,7 @@ screen('the keyboard alone signs in, makes a link, opens it, edits it and comes 
     }
     assert.fail(`no way to ${wanted}; at ${await name()}`);
   };
+  await until(async () => /API key/.test(await name()), 'the focus is in the field');
   await page.keyboard.type(fake.secret);
   await page.keyboard.press('Enter');
   await page.getByLabel('Shorten a link').waitFor();
@@ -144,28 +145,37 @@ screen('the keyboard alone signs in, makes a link, opens it, edits it and comes 
 
 const OWN_MS = 200;
 
-screen('a link with 400 days and full lists is shown within 200 ms of the console’s own time', {
+screen('every screen takes less than 200 ms of its own, with 400 days, full lists and many links', {
   before(fake) {
     const labels = Array.from({ length: 1000 }, (_, i) => ({ label: `label-${i}.example.com`, count: 1000 - i }));
     fake.rule('GET', /breakdown/, { status: 200, headers: {}, body: { dimension: 'browser', total: 500_500, other: 0, none: 0, private: 0, more: 0, labels } });
     for (let i = 0; i < 120; i += 1) fake.link({ days: Array(400).fill(i), tags: ['a', 'b', 'c'] });
   },
-}, async ({ page, base }) => {
-  const slowest = {};
-  await page.addInitScript(() => new PerformanceObserver((list) => (globalThis.longest = Math.max(globalThis.longest ?? 0, ...list.getEntries().map(({ duration }) => duration)))).observe({ type: 'longtask', buffered: true }));
-  for (const [hash, act] of [
-    ['#/links', async () => page.getByRole('button', { name: 'Show more' }).click()],
-    ['#/links/autumn?range=all', async () => page.getByRole('slider').waitFor()],
-    ['#/links/autumn', async () => { await page.getByLabel('Devices by').selectOption('browser'); await page.getByText('label-999.example.com').waitFor({ state: 'attached' }); }],
-    ['#/keys', async () => page.getByText('old deploy script').waitFor()],
-    ['#/bulk', async () => page.getByLabel('Addresses').fill('https://example.com/\n'.repeat(500))],
+}, async ({ page, context, base }) => {
+  const inspector = await context.newCDPSession(page);
+  // The processor's time of the page's thread: other programs may be busy besides.
+  await inspector.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const spent = async () => {
+    const { metrics } = await inspector.send('Performance.getMetrics');
+    return 1000 * metrics.filter(({ name }) => ['ScriptDuration', 'LayoutDuration', 'RecalcStyleDuration'].includes(name)).reduce((sum, { value }) => sum + value, 0);
+  };
+  const taken = {};
+  for (const [hash, ready, act] of [
+    ['#/links', () => page.locator('.row').nth(24).waitFor(), () => page.getByRole('button', { name: 'Show more' }).click().then(() => page.locator('.row').nth(49).waitFor())],
+    ['#/links/autumn', () => page.getByText('t.co').waitFor(), () => page.getByLabel('Devices by').selectOption('browser').then(() => page.getByText('label-999.example.com').waitFor({ state: 'attached' }))],
+    ['#/links/autumn?range=all', () => page.getByRole('slider').waitFor(), () => page.getByText('Show as a table').click()],
+    ['#/links/autumn/webhooks', () => page.locator('.deliveries tr').nth(20).waitFor(), () => page.getByRole('button', { name: 'Show more' }).click()],
+    ['#/keys', () => page.getByText('old deploy script').waitFor(), () => page.getByRole('button', { name: 'New key' }).click()],
+    ['#/bulk', () => page.getByLabel('Addresses').waitFor(), () => page.getByLabel('Addresses').fill('https://example.com/\n'.repeat(500))],
   ]) {
     await page.goto('about:blank');
+    const began = await spent();
     await page.goto(`${base}/console${hash}`);
-    await page.locator('main').waitFor();
+    await ready();
+    const shown = await spent();
     await act();
-    slowest[hash] = await until(() => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(1 + (globalThis.longest ?? 0)))))), 'a frame');
+    taken[hash] = [Math.round(shown - began), Math.round((await spent()) - shown)];
   }
-  console.log(`longest tasks in ms: ${JSON.stringify(slowest)}`);
-  for (const [hash, ms] of Object.entries(slowest)) assert.ok(ms < OWN_MS * (process.env.CI ? 3 : 1), `${hash}: ${ms} ms`);
+  console.log(`own time in ms, first view and next step: ${JSON.stringify(taken)}`);
+  for (const [hash, times] of Object.entries(taken)) for (const ms of times) assert.ok(ms < OWN_MS, `${hash}: ${ms} ms`);
 });

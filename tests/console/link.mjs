@@ -192,7 +192,7 @@ screen('a link is archived and deleted from its own screen', { hash }, async ({ 
 });
 
 screen('webhooks are listed with their deliveries, tested and replayed', { hash: '#/links/autumn/webhooks' }, async ({ page, fake }) => {
-  await page.getByText('13 delivered').waitFor();
+  await page.getByText('15 delivered').waitFor();
   assert.equal(await page.locator('.deliveries tbody tr').count(), 25);
   await page.getByRole('button', { name: 'Show more' }).click();
   await until(async () => (await page.locator('.deliveries tbody tr').count()) === 30, 'all deliveries');

@@ -131,7 +131,7 @@ screen('faults stand at their fields, and what was typed stays', {}, async ({ pa
   await page.getByLabel('Webhooks', { exact: true }).fill('https://hooks.example.com/a\nftp://x');
   await page.getByText('Webhooks and data', { exact: true }).click();
   await page.getByRole('button', { name: 'Shorten' }).click();
-  await page.getByText('Must be an absolute http or https URL').waitFor();
+  await page.getByText('Must be an absolute http or https URL', { exact: true }).waitFor();
   await page.getByText('Line 2 must be an absolute').waitFor();
   await until(() => page.evaluate(() => document.activeElement?.type === 'url'), 'the focus is at the first fault');
   await page.getByLabel('Webhooks', { exact: true }).fill('');

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from '../html.js';
 import { bulk, read } from '../bulk.js';
 import { save, table } from '../csv.js';
-import { useDraft } from '../drafts.js';
+import { drafts, useDraft } from '../drafts.js';
 import { useCountdown } from '../load.js';
 import { counted, number } from '../format.js';
 import { session } from '../session.js';
@@ -93,18 +93,17 @@ function Compose() {
 
 export function Many() {
   const run = useRun();
-  const [, setText, forget] = useDraft('many', '');
   const [round, setRound] = useState(0);
   useEffect(() => {
     document.title = 'Many links · Signpost';
   }, []);
   const finished = run?.state === 'done' && run.failed === 0;
   useEffect(() => {
-    if (finished) forget();
+    if (finished) drafts.keep('many', undefined);
   }, [finished]);
   const putBack = (rest) => {
+    drafts.keep('many', rest);
     bulk.close();
-    setText(rest);
     setRound((n) => n + 1);
   };
   if (!session.may('links:write')) return html`<h1>Many links at once</h1><section class="panel"><${Empty} title="This key can’t make links">It lacks the scope links:write.<//></section>`;

@@ -26,14 +26,8 @@ const PAGE: &str = include_str!("../../console/index.html");
 const VERSION: &str = "@";
 
 /// Files that are served as they are, below their last name.
-static PLAIN: [(&str, &str); 6] = sources![
-    "app.css",
-    "icon.svg",
-    "theme.js",
-    "vendor/hooks.js",
-    "vendor/htm.js",
-    "vendor/preact.js",
-];
+static PLAIN: [(&str, &str); 6] =
+    sources!["app.css", "icon.svg", "theme.js", "vendor/hooks.js", "vendor/htm.js", "vendor/preact.js",];
 
 /// Modules that are served as one, so that a browser asks for few files and these are small. The first one starts the console.
 const MAIN: &str = "main.js";
@@ -116,7 +110,8 @@ impl Files {
         texts.sort_unstable();
         let version = hash(texts.iter().flat_map(|(name, text)| [name, text.as_str()]));
         let page = PAGE.replace(&format!("console/{VERSION}/"), &format!("console/{version}/"));
-        let etag = HeaderValue::try_from(format!("W/\"{}\"", hash([page.as_str()]))).unwrap_or(HeaderValue::from_static(""));
+        let etag =
+            HeaderValue::try_from(format!("W/\"{}\"", hash([page.as_str()]))).unwrap_or(HeaderValue::from_static(""));
         let assets = texts.into_iter().map(|(name, text)| (name, File::of(name, text))).collect();
         Self { version, page: File::of("index.html", page), etag, assets }
     }
