@@ -15,8 +15,11 @@ const VENDOR: &str = "vendor/";
 pub fn joined(modules: &[(&str, &str)], main: &str) -> String {
     let mut joined = Joined { modules, imports: Vec::new(), bodies: String::new(), done: Vec::new() };
     joined.add(main);
-    let imports: String = joined.imports.iter().map(|line| format!("{line}\n")).collect();
-    imports + &joined.bodies
+    let mut text = String::new();
+    for line in &joined.imports {
+        push(&mut text, line);
+    }
+    text + &joined.bodies
 }
 
 struct Joined<'a> {
@@ -34,7 +37,8 @@ impl Joined<'_> {
         if let Some(number) = self.done.iter().position(|known| known == path) {
             return number;
         }
-        let source = self.modules.iter().find(|(known, _)| *known == path).map_or("", |(_, source)| source);
+        let modules = self.modules;
+        let source = modules.iter().find(|(known, _)| *known == path).map_or("", |(_, source)| *source);
         let mut body = String::new();
         let mut exports: Vec<&str> = Vec::new();
         for line in lean(source) {
@@ -109,7 +113,9 @@ fn resolve(path: &str, from: &str) -> String {
     for segment in from.split('/') {
         match segment {
             "." => {}
-            ".." => drop(segments.pop()),
+            ".." => {
+                segments.pop();
+            }
             name => segments.push(name),
         }
     }

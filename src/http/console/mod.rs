@@ -108,7 +108,7 @@ impl Files {
             PLAIN.iter().map(|(path, text)| (last_name(path), (*text).to_owned())).collect();
         texts.push((MAIN, joined(&MODULES, MAIN)));
         texts.sort_unstable();
-        let version = hash(texts.iter().flat_map(|(name, text)| [name, text.as_str()]));
+        let version = hash(texts.iter().flat_map(|(name, text)| [*name, text.as_str()]));
         let page = PAGE.replace(&format!("console/{VERSION}/"), &format!("console/{version}/"));
         let etag =
             HeaderValue::try_from(format!("W/\"{}\"", hash([page.as_str()]))).unwrap_or(HeaderValue::from_static(""));
@@ -147,7 +147,9 @@ fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
         context.update(text.as_bytes());
         context.update(&[0]);
     }
-    context.finish().as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let digest = context.finish();
+    let digits = digest.as_ref().iter().take(8).flat_map(|byte| [byte >> 4, byte & 0xf]);
+    digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
 }
 
 #[cfg(test)]

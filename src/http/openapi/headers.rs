@@ -82,7 +82,7 @@ const HEADERS: [HeaderRow; 16] = [
         "Target of the redirect; of a link that was created by `PUT`, where its record is.",
         || json!({"type": "string", "format": "uri", "examples": ["https://example.com/summer?ref=mail"]}),
     ),
-    ("Content-Security-Policy", true, "What the page may load: only its inline content.", || json!({"type": "string"})),
+    ("Content-Security-Policy", true, "What the page may load.", || json!({"type": "string"})),
     ("Allow", true, "The methods that the path supports.", || json!({"type": "string", "examples": ["GET, HEAD"]})),
     (
         "Accept-Patch",
