@@ -37,8 +37,6 @@ pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/prob
 /// `Retry-After` of 503, in seconds.
 const UNAVAILABLE_SECONDS: u32 = 2;
 const A_DAY_SECONDS: u32 = 86_400;
-/// `Retry-After` where too many exports are under way, in seconds.
-const EXPORT_SECONDS: u32 = 10;
 
 impl FieldErrors {
     /// # Errors
@@ -206,12 +204,6 @@ impl Problem {
         let detail =
             "A link with webhooks can be changed 1,000 times in 33 days, which this one has been; retry tomorrow.";
         Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(A_DAY_SECONDS))
-    }
-
-    /// As many exports of the key, or of all keys, are under way as may be at once.
-    pub fn too_many_exports() -> Self {
-        let detail = "Too many exports are under way at once; retry when one of them has ended.";
-        Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(EXPORT_SECONDS))
     }
 
     pub fn unavailable() -> Self {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::http::header::CONTENT_TYPE;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -40,7 +40,9 @@ pub static EXPORTS_RATE: RateLimit =
 const PART: usize = 100;
 /// For how long a part is tried again if the store does not give it.
 const RETRIED_FOR: Duration = Duration::from_secs(30);
-const RETRY_AFTER: Duration = Duration::from_millis(500);
+const RETRIED_AFTER: Duration = Duration::from_millis(500);
+/// `Retry-After` where too many exports are under way, in seconds.
+const LATER_SECONDS: u32 = 10;
 /// The first line of a CSV.
 const COLUMNS: [&str; 10] = [
     "short_id",
@@ -113,7 +115,7 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
     let requested = RequestedList::read(&api, &caller, query, None)?;
     let format =
         format.unwrap_or_else(|| if prefers_csv(request.headers()) { ExportFormat::Csv } else { ExportFormat::Ndjson });
-    let slot = api.link_lists.exports.enter(caller.key.id).ok_or_else(Problem::too_many_exports)?;
+    let slot = api.link_lists.exports.enter(caller.key.id).ok_or_else(too_many_exports)?;
     let list = requested.list(&api, &caller).await?;
     let secret = presented_secret(request.headers()).unwrap_or_default().to_vec();
     let export = LinkExport { api, list, format, with_hits: requested.with_hits, secret, _slot: slot };
@@ -126,6 +128,11 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
     let mut response = HttpResponse::Ok();
     response.insert_header((CONTENT_TYPE, media_type));
     Ok(response.streaming(export.parts(first)))
+}
+
+fn too_many_exports() -> Problem {
+    let detail = "Too many exports are under way at once; retry when one of them has ended.";
+    Problem::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(LATER_SECONDS))
 }
 
 /// Why an export ends before its end.
@@ -183,7 +190,7 @@ impl LinkExport {
                 return Err(error.into());
             }
             tracing::debug!(%error, "can't read the next links of an export: retrying");
-            sleep(RETRY_AFTER).await;
+            sleep(RETRIED_AFTER).await;
         }
     }
 
