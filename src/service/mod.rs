@@ -2,6 +2,7 @@
 
 pub mod analytics;
 pub mod authentication;
+pub mod exports;
 mod in_turn;
 pub mod keys;
 pub mod link_lists;

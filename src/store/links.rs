@@ -103,6 +103,8 @@ pub struct LinkListPage {
     pub links: Vec<Link>,
     /// How many rows were looked at.
     pub examined: usize,
+    /// How many buckets of the list were read, also empty ones; 0 where lists have none.
+    pub buckets: usize,
     /// The place after which the list goes on; `None`: it is at its end.
     pub next: Option<ListPlace>,
 }

@@ -134,9 +134,11 @@ impl LinkOptions {
     }
 }
 
-/// A tag without its case.
+/// A tag, or another text, without its case. Each character is folded by itself, so that a part of a text is a part of
+/// the folded text: a sigma at the end of a word is a sigma.
 pub fn folded(tag: &str) -> String {
-    tag.to_lowercase()
+    let folded = tag.chars().flat_map(char::to_lowercase);
+    folded.map(|c| if c == 'ς' { 'σ' } else { c }).collect()
 }
 
 #[cfg(test)]

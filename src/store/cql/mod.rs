@@ -27,6 +27,8 @@ mod link_changes;
 mod link_feed;
 mod link_list_fill;
 mod link_list_reads;
+mod link_list_slugs;
+mod link_list_times;
 mod link_lists;
 mod link_names;
 mod link_once;

@@ -75,8 +75,10 @@ statements! {
     Write drop_listed_link: "DELETE FROM link_lists USING TIMESTAMP ? WHERE kind = ? AND owner = ? AND value = ? AND bucket = ? \
                              AND part = ? AND created_at = ? AND link = ?";
     Write put_link_list_bucket: "INSERT INTO link_list_buckets (kind, owner, value, bucket) VALUES (?, ?, ?, ?)";
-    Read link_list_buckets: "SELECT bucket FROM link_list_buckets WHERE kind = ? AND owner = ? AND value = ? \
-                             AND bucket >= ? AND bucket <= ?";
+    Read newest_link_list_buckets: "SELECT bucket FROM link_list_buckets WHERE kind = ? AND owner = ? AND value = ? \
+                                    AND bucket >= ? AND bucket <= ? ORDER BY bucket DESC LIMIT ?";
+    Read oldest_link_list_buckets: "SELECT bucket FROM link_list_buckets WHERE kind = ? AND owner = ? AND value = ? \
+                                    AND bucket >= ? AND bucket <= ? LIMIT ?";
     Read newest_links: "SELECT created_at, link, revision FROM link_lists WHERE kind = ? AND owner = ? AND value = ? \
                         AND bucket = ? AND part = ? AND (created_at, link) > (?, ?) AND (created_at, link) < (?, ?) \
                         ORDER BY created_at DESC, link DESC LIMIT ?";
@@ -91,6 +93,8 @@ statements! {
     Lwt begin_link_list_fill: "INSERT INTO link_list_fill (job, holder, beat) VALUES (0, ?, 0) IF NOT EXISTS";
     Lwt take_link_list_fill: "UPDATE link_list_fill SET holder = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
     Lwt move_link_list_fill: "UPDATE link_list_fill SET place = ?, is_done = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
+    Lwt restart_link_list_fill: "UPDATE link_list_fill SET place = null, is_done = false, holder = ?, beat = ? WHERE job = 0 \
+                                 IF holder = ? AND beat = ?";
     Read links_to_list: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT 500", LinkRow::COLUMNS);
     Read months_of_link: "SELECT month FROM link_months WHERE link = ?";
     Write drop_labels_of_link: "DELETE FROM link_labels USING TIMESTAMP ? WHERE link = ? AND month = ?";

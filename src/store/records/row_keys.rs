@@ -188,7 +188,8 @@ pub fn slug_list(owner: KeyId, begin: &[u8]) -> Vec<u8> {
 /// The name in a row key of a list by slug.
 pub fn slug_list_name(row_key: &[u8]) -> Option<LinkName> {
     let name = row_key.get(1 + 16..)?;
-    std::str::from_utf8(name).ok().and_then(LinkName::parse)
+    // A later release may have a route of this name.
+    std::str::from_utf8(name).ok().and_then(LinkName::of_form)
 }
 
 /// The row of `link_revisions` with an earlier revision of a link.

@@ -90,6 +90,8 @@ macro_rules! every_promise {
             link_lists::a_walk_lists_each_link_once_by_the_time_of_its_creation
             link_lists::links_are_listed_by_tag_target_and_slug
             link_lists::lists_follow_changes_and_deletions
+            link_lists::days_whose_links_are_all_deleted_are_passed_over
+            link_lists::a_name_that_is_made_again_hides_no_slug_behind_it
             link_lists::links_made_together_and_refused_ones_are_listed_or_not
             link_lists::changes_during_a_walk_leave_out_no_link_and_show_none_twice
             keys::a_key_that_is_there_stays_as_it_is
