@@ -225,6 +225,9 @@ impl Deliveries {
         if writing == Writing::Again {
             changes = self.unwritten(&changes).await?;
         }
+        if changes.is_empty() {
+            return Ok(0);
+        }
         let mut count = 0;
         for mut changes in in_chunks(changes) {
             let mut sums = if let Some(sums) = of_day.sums.take() {

@@ -98,10 +98,11 @@ impl Deliveries {
     /// Adds deliveries that are about to fail to the index of failed ones.
     async fn put_failed(&self, changes: &[Change]) -> Result<(), StoreError> {
         let failed = changes.iter().filter(|change| change.state.status == DeliveryStatus::Failed);
+        let failed: Vec<_> = failed.map(|change| (change.id, change.written_at())).collect();
         self.cluster
-            .all(failed, |change| async move {
-                let (link, day, delivery) = place_of(change.id);
-                let values = (link.as_str(), day_column(day), delivery, change.written_at());
+            .all(failed, |(id, at)| async move {
+                let (link, day, delivery) = place_of(id);
+                let values = (link.as_str(), day_column(day), delivery, at);
                 Ok(self.cluster.cql.write(&self.cluster.statements.put_failed, values).await?)
             })
             .await
@@ -111,9 +112,10 @@ impl Deliveries {
     /// longer.
     pub(super) async fn note_replayed(&self, changes: &[Change]) {
         let failed = changes.iter().filter(|change| change.replayed() == Some(DeliveryStatus::Failed));
-        let noted = self.cluster.all(failed, |change| async move {
-            let (link, day, delivery) = place_of(change.id);
-            let values = (change.written_at(), link.as_str(), day_column(day), delivery);
+        let failed: Vec<_> = failed.map(|change| (change.id, change.written_at())).collect();
+        let noted = self.cluster.all(failed, |(id, at)| async move {
+            let (link, day, delivery) = place_of(id);
+            let values = (at, link.as_str(), day_column(day), delivery);
             Ok(self.cluster.cql.write(&self.cluster.statements.note_replayed, values).await?)
         });
         if let Err(error) = noted.await {
