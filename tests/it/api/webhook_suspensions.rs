@@ -231,11 +231,13 @@ async fn a_start_without_the_setting_ends_all_that_was_counted() {
     fail_for_a_day(&server, &server.root(), &id, &clock, 1).await;
     let server = suspending(&clock).unset("SIGNPOST_WEBHOOKS__SUSPEND_AFTER").directory(server.stop()).start();
     receiver.decide_with(|_| Reply::Status(200));
+    clock.advance(HOUR);
     server.click(&id, 1).await;
     assert_eq!(settled(&server.root(), &id, 3).await[0]["status"], "delivered");
     let server = suspending(&clock).directory(server.stop()).start();
     assert_eq!(status(&server.root(), &id).await["webhooks"][0].get("suspended_at"), None);
     receiver.decide_with(|_| Reply::Status(500));
+    clock.advance(HOUR);
     server.click(&id, 1).await;
     assert_eq!(settled(&server.root(), &id, 4).await[0]["error"], "http 500");
 }
