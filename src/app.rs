@@ -32,7 +32,7 @@ use crate::actors::supervisor::{Handle, Supervisor};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError, StoreKind};
 use crate::domain::link::BaseUrl;
-use crate::domain::webhook::first_kept_day;
+use crate::domain::webhook::first_stored_day;
 use crate::http::Api;
 use crate::http::admin::AdminServer;
 use crate::http::server::PublicServer;
@@ -340,7 +340,7 @@ async fn flush_uses(authentication: Arc<AuthenticationService>) {
 
 async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Clock) {
     loop {
-        match store.drop_deliveries(first_kept_day(clock.now())).await {
+        match store.drop_deliveries(first_stored_day(clock.now())).await {
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => tokio::time::sleep(DROP_DELIVERIES_EVERY).await,
             Err(error) => {

@@ -22,7 +22,7 @@ pub struct DeliveryId {
 }
 
 impl DeliveryId {
-    const BYTES: usize = ShortId::LENGTH + 8 + 16 + 1;
+    pub const BYTES: usize = ShortId::LENGTH + 8 + 16 + 1;
 
     /// The sort key: link, time descending, hit, URL.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -233,7 +233,13 @@ impl UrlSummary {
     }
 }
 
-/// The first day whose deliveries are kept at `now`.
+/// The first day whose deliveries are shown and can be replayed at `now`.
 pub fn first_kept_day(now: Timestamp) -> Day {
     now.day().minus(RETENTION_DAYS)
+}
+
+/// The first day whose deliveries are not removed at `now`: what was replayed on the last day on which that is possible
+/// is sent on the next one at the latest.
+pub fn first_stored_day(now: Timestamp) -> Day {
+    first_kept_day(now).minus(1)
 }

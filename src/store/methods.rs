@@ -131,6 +131,7 @@ macro_rules! store_methods {
                 }
                 writes {
                     end_suspension(link: ShortId, place: u8) -> Result<(), StoreError>;
+                    forget_failures() -> Result<(), StoreError>;
                 }
                 direct {
                     suspend_failing(rule: SuspensionRule) -> ();

@@ -185,13 +185,17 @@ statements! {
     Read delivery_days: "SELECT day FROM delivery_days WHERE link = ? AND day >= ?";
     Read deliveries_back: "SELECT delivery, state FROM deliveries WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
                            ORDER BY delivery DESC LIMIT ?";
-    Write put_failed: "INSERT INTO failed_deliveries (link, day, delivery) VALUES (?, ?, ?)";
-    Read failed: "SELECT delivery FROM failed_deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
-    Read failed_back: "SELECT delivery FROM failed_deliveries WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
+    // With the timestamp of the state.
+    Write put_failed: "INSERT INTO failed_deliveries (link, day, delivery, replayed) VALUES (?, ?, ?, false) USING TIMESTAMP ?";
+    Write note_replayed: "UPDATE failed_deliveries USING TIMESTAMP ? SET replayed = true \
+                          WHERE link = ? AND day = ? AND delivery = ?";
+    Read failed: "SELECT delivery, replayed FROM failed_deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
+    Read failed_back: "SELECT delivery, replayed FROM failed_deliveries \
+                       WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
                        ORDER BY delivery DESC LIMIT ?";
     SettlingRead replay_turn: "SELECT turn, queue, process FROM replays WHERE link = ?";
     Lwt take_replay_turn: "UPDATE replays SET turn = ?, queue = ?, process = ? WHERE link = ? IF turn = ?";
-    Lwt end_replay_turn: "UPDATE replays SET process = ? WHERE link = ? IF turn = ?";
+    Lwt end_replay_turn: "UPDATE replays SET process = ? WHERE link = ? IF turn = ? AND process = ?";
     Read failure_run: "SELECT claim, revision, run, counted FROM failure_runs WHERE link = ? AND place = ?";
     Read failure_runs: "SELECT place, claim, revision, run FROM failure_runs WHERE link = ?";
     SettlingRead failure_run_claim: "SELECT claim FROM failure_runs WHERE link = ? AND place = ?";
@@ -199,6 +203,7 @@ statements! {
                           WHERE link = ? AND place = ? IF claim = ?";
     Lwt drop_failure_run: "DELETE FROM failure_runs WHERE link = ? AND place = ? IF claim = ?";
     Write drop_failure_runs: "DELETE FROM failure_runs WHERE link = ?";
+    Read links_with_failure_runs: "SELECT DISTINCT link FROM failure_runs";
     Read live_link: "SELECT owner, revision FROM links WHERE id = ?";
     Read deliveries_used: "SELECT used FROM delivery_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead delivery_quota: "SELECT process, used, claim, deliveries FROM delivery_quotas WHERE owner = ? AND month = ?";

@@ -222,6 +222,11 @@ pub fn failure_runs(link: ShortId) -> RangeInclusive<Vec<u8>> {
     failure_run(link, 0)..=failure_run(link, u8::MAX)
 }
 
+/// The failed deliveries in a row of all URLs of all links.
+pub fn all_failure_runs() -> Range<Vec<u8>> {
+    FAILURE_RUNS.to_vec()..FAILURE_RUNS.iter().map(|byte| byte + 1).collect()
+}
+
 /// The revision at the end of a row key.
 pub fn revision_of(bytes: &[u8]) -> Result<Revision, StoreError> {
     let bytes = bytes.try_into().map_err(|_| corrupt("keys of rows", &"not a revision"))?;

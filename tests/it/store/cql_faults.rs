@@ -6,6 +6,7 @@
 //! to what it would have come to without the fault. That is looked up through another store, which nothing disturbs.
 
 mod child_keys;
+mod late_replays;
 mod link_batches;
 mod links;
 mod once;
@@ -41,7 +42,7 @@ use self::links::{
 use self::once::{create_key_once, create_link_once, create_link_with_slug_once, create_some_links_once};
 use self::replays::replay_deliveries;
 use self::run::{LATE, Run, with_every_fault};
-use self::suspensions::{count_failures, end_suspension};
+use self::suspensions::{count_failure_behind_success, count_failures, end_suspension};
 use super::samples::{
     MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
 };
@@ -98,6 +99,7 @@ under_every_fault! {
     a_try_is_written_down_once: settle_deliveries;
     a_failed_delivery_is_replayed_once: replay_deliveries;
     a_failed_delivery_counts_once_for_the_suspension_of_its_url: count_failures;
+    a_failure_behind_a_success_counts_once_for_the_suspension: count_failure_behind_success;
     a_suspension_is_ended: end_suspension;
     what_is_dropped_is_gone: drop_deliveries;
     // What only reads.

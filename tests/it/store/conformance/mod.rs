@@ -135,6 +135,7 @@ macro_rules! every_promise {
             delivery_lists::a_list_of_one_status_leaves_out_the_others
             delivery_lists::a_list_begins_at_the_day_asked_for
             delivery_lists::summaries_add_up_the_days_of_each_url
+            delivery_lists::failed_deliveries_that_were_replayed_cost_a_list_nothing
             delivery_lists::what_is_dropped_leaves_nothing_behind
             once::links_are_made_once_and_the_answer_is_kept
             once::what_makes_nothing_leaves_the_key_free
@@ -150,6 +151,7 @@ macro_rules! every_promise {
             suspensions::failures_are_counted_over_restarts_and_each_once
             suspensions::only_failures_in_a_row_count
             suspensions::without_a_rule_nothing_is_counted
+            suspensions::a_time_without_a_rule_ends_all_that_was_counted
             suspensions::outcomes_that_are_written_together_count_in_their_order
             suspensions::a_test_ends_a_suspension_and_failures_count_anew
             suspensions::a_change_of_the_link_ends_its_suspensions
