@@ -60,6 +60,7 @@ macro_rules! store_methods {
             OnceStore {
                 reads {
                     look_up_once(request: OnceRequest) -> Result<Option<OnceState>, StoreError>;
+                    cut_off_once(request: OnceRequest) -> Result<Option<Timestamp>, StoreError>;
                 }
                 writes {
                     begin_once(request: OnceRequest) -> Result<OnceState, StoreError>;

@@ -57,11 +57,12 @@ The root key is the operator's. It has every scope, sees and changes every link 
 
 ## Repeating a request safely
 
-`POST /shorten`, `/shorten/bulk` and `/api-keys` take an `Idempotency-Key`: a text that you choose anew for each thing to be done. If an answer does not reach you, send the same request (the same bytes and `Content-Type`) with the same key again, as often as you like: it is done once, and answered as the first time, with `Idempotent-Replayed: true`. This takes nothing from quotas, but counts in the rate limit.
+`POST /shorten`, `/shorten/bulk` and `/api-keys` take an `Idempotency-Key`: a text that you choose anew for each thing to be done. If an answer does not reach you, send the same request (the same bytes and `Content-Type`) with the same key again, as often as you like: it is done once, and answered as the first time, with `Idempotent-Replayed: true` and the `X-Usage-…` headers of now. This takes nothing from quotas, but counts in the rate limit.
 
 - A key is remembered for 24 hours from its first request on, for each API key and endpoint by itself. Another body is answered 422 `idempotency-key-reused`.
 - While the first request is at work, the answer is 409 `idempotency-in-progress`: repeat after `Retry-After`. If a node died meanwhile, this lasts for at most 30 s; then the request is done to its end.
 - Only what was made is remembered: after any other answer than 2xx, and if no link of `/shorten/bulk` was created, the key is free.
+- The answer of `/shorten/bulk` is remembered as a whole: send a link in it that failed with 503 again with another key.
 - Secrets are not stored: a repeated `POST /api-keys` is answered with `key` and `webhook_secret` `null`. Rotate the key if you never saw them.
 - The header is an error with any other `PATCH`, `PUT`, `POST` or `DELETE`, and ignored with `GET`.
 

@@ -54,7 +54,7 @@ const HEADERS: [HeaderRow; 16] = [
     (
         "Idempotent-Replayed",
         false,
-        "The answer is that to an earlier request with this `Idempotency-Key`: nothing was done again.",
+        "The answer is that to an earlier request with this `Idempotency-Key`: nothing was done again. Other headers are of now.",
         || json!({"type": "string", "pattern": "^true$", "examples": ["true"]}),
     ),
     (

@@ -34,6 +34,7 @@ mod link_lists;
 mod link_names;
 mod link_once;
 mod link_quota;
+mod link_quota_once;
 mod link_remains;
 mod link_times;
 mod links;
@@ -266,8 +267,12 @@ impl OnceStore for ScyllaStore {
         self.open_tables()?.once.look_up(&request).await
     }
 
+    async fn cut_off_once(&self, request: OnceRequest) -> Result<Option<Timestamp>, StoreError> {
+        self.open_tables()?.once.cut_off(&request).await
+    }
+
     async fn end_once(&self, ticket: OnceTicket) -> Result<(), StoreError> {
-        self.open_tables()?.once.end(&ticket).await.map(drop)
+        self.open_tables()?.once.give_up(&ticket).await
     }
 
     async fn create_links_once(

@@ -113,10 +113,10 @@ statements! {
                            WHERE owner = ? AND month = ? AND process = ? IF used = ?";
     Lwt claim_links: "UPDATE link_quotas SET used = ?, claim = ? WHERE owner = ? AND month = ? AND process = ? IF used = ?";
 
-    SettlingRead once: "SELECT fingerprint, claim, begun_at, holder, plan, counted, used, status, answer FROM idempotency \
-                        WHERE owner = ? AND endpoint = ? AND key = ?";
-    Read once_seen: "SELECT fingerprint, claim, begun_at, holder, plan, counted, used, status, answer FROM idempotency \
-                        WHERE owner = ? AND endpoint = ? AND key = ?";
+    SettlingRead once: "SELECT fingerprint, claim, begun_at, holder, WRITETIME(holder) AS held_since, plan, counted, used, \
+                        status, answer FROM idempotency WHERE owner = ? AND endpoint = ? AND key = ?";
+    Read once_seen: "SELECT fingerprint, claim, begun_at, holder, WRITETIME(holder) AS held_since, plan, counted, used, \
+                        status, answer FROM idempotency WHERE owner = ? AND endpoint = ? AND key = ?";
     Lwt begin_once: "INSERT INTO idempotency (owner, endpoint, key, fingerprint, claim, begun_at, holder) \
                      VALUES (?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS";
     Lwt take_over_once: "UPDATE idempotency USING TTL ? SET holder = ? WHERE owner = ? AND endpoint = ? AND key = ? \

@@ -260,6 +260,11 @@ impl OnceStore for EmbeddedStore {
         }
     }
 
+    async fn cut_off_once(&self, _: OnceRequest) -> Result<Option<Timestamp>, StoreError> {
+        // An attempt that was cut off has made all or nothing.
+        Ok(None)
+    }
+
     async fn end_once(&self, ticket: OnceTicket) -> Result<(), StoreError> {
         // Nothing is written before it is done.
         drop(ticket);

@@ -39,7 +39,10 @@ use self::links::{
     create_link_with_own_id, create_link_with_slug, create_link_with_slug_past_the_quota, delete_link, update_link,
     update_link_that_another_follows,
 };
-use self::once::{create_key_once, create_link_once, create_link_with_slug_once, create_some_links_once};
+use self::once::{
+    create_key_once, create_link_once, create_link_with_slug_once, create_links_ended_meanwhile,
+    create_links_taken_over, create_some_links_once,
+};
 use self::replays::replay_deliveries;
 use self::run::{LATE, Run, with_every_fault};
 use self::suspensions::{count_failure_behind_success, count_failures, end_suspension};
@@ -77,6 +80,8 @@ under_every_fault! {
     a_link_of_a_repeated_request_is_made_and_counted_once: create_link_once;
     a_link_with_a_name_of_a_repeated_request_is_made_and_counted_once: create_link_with_slug_once;
     links_of_a_repeated_request_are_made_and_counted_once: create_some_links_once;
+    links_of_a_request_that_is_taken_over_are_made_and_counted_once: create_links_taken_over;
+    links_of_a_request_that_is_ended_meanwhile_are_removed: create_links_ended_meanwhile;
     a_key_of_a_repeated_request_is_made_once: create_key_once;
     a_link_is_changed_once: update_link;
     a_change_that_another_follows_is_no_conflict: update_link_that_another_follows;

@@ -6,6 +6,7 @@ mod cql_child_keys;
 mod cql_faults;
 mod cql_links;
 mod cql_lists;
+mod cql_once;
 mod cql_windows;
 mod embedded;
 mod embedded_links;
