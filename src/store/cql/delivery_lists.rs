@@ -28,7 +28,7 @@ fn parse((delivery, state, counted): DeliveryColumns) -> Result<Option<(Delivery
 }
 
 impl Deliveries {
-    /// The first day whose deliveries are still shown. Rows of earlier days expire some days later.
+    /// The first day whose deliveries are not removed. Rows of earlier days expire some days later.
     pub(super) fn first_kept_day(&self) -> Day {
         Day(self.kept_from.load(Ordering::Relaxed))
     }
