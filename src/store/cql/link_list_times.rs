@@ -60,9 +60,9 @@ impl LinkListTables {
             ListOrder::Oldest => &statements.oldest_link_list_buckets,
         };
         let (kind, owner, value) = columns_of(list);
-        let (first, last) = (timestamp_from(bounds.first.0), timestamp_from(bounds.end.0));
+        let (from, until) = (timestamp_from(bounds.first.0), timestamp_from(bounds.end.0));
         let limit = i32::try_from(BUCKETS_OF_A_CALL + 1).unwrap_or(i32::MAX);
-        let values = (kind, owner, value, bucket_of(list.kind, first), bucket_of(list.kind, last), limit);
+        let values = (kind, owner, value, bucket_of(list.kind, from), bucket_of(list.kind, until), limit);
         let buckets: Vec<(i32,)> = cql.read(statement, values).await?;
         Ok(buckets.into_iter().map(|(bucket,)| bucket).collect())
     }
