@@ -73,7 +73,9 @@ impl FailureRunTable {
     /// Tells of suspensions that have begun.
     pub fn report(&self, begun: Vec<Suspension>) {
         if let Some(rule) = self.rule.get() {
-            begun.into_iter().for_each(|suspension| (rule.hook)(suspension));
+            for suspension in begun {
+                (rule.hook)(suspension);
+            }
         }
     }
 
