@@ -191,7 +191,9 @@ mod tests {
     fn forget_lists(tables: &EmbeddedTables) {
         let rows: Vec<_> = tables.engine.keyspaces.link_lists.iter().map(|row| row.key().unwrap()).collect();
         let mut transaction = Transaction::begin(&tables.engine);
-        rows.into_iter().for_each(|row| transaction.remove(&tables.engine.keyspaces.link_lists, row));
+        for row in rows {
+            transaction.remove(&tables.engine.keyspaces.link_lists, row);
+        }
         transaction.remove(&tables.engine.keyspaces.meta, row_keys::LISTED_UPTO);
         transaction.commit().unwrap();
     }
