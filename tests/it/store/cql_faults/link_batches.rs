@@ -43,17 +43,22 @@ pub async fn create_links(run: &Run) {
     .await;
 }
 
-/// Two are made, and the third is refused by the quota.
+/// Two are made, and the others are refused by the quota. A link that is not settled in time is refused by itself.
 fn is_made_in_order(run: &Run, made: &MadeLinks, links: &[Link]) {
-    let told: Vec<_> = made.links.iter().map(|link| link.as_ref().ok().copied()).collect();
-    assert_eq!(told, [Some(links[0].id), Some(links[1].id), None], "{}", run.name());
-    let refused = &made.links[2];
-    assert!(
-        matches!(refused, Err(CreateLinkError::QuotaExceeded { limit: 2, current: 2 })),
-        "{refused:?}: {}",
-        run.name()
-    );
-    assert_eq!(made.used, 2, "{}", run.name());
+    let is_settled = |made: &&(&Result<ShortId, CreateLinkError>, &Link)| {
+        !matches!(made.0, Err(CreateLinkError::Store(StoreError::Unavailable(_))))
+    };
+    let mut room = 2;
+    for (made, link) in made.links.iter().zip(links).collect::<Vec<_>>().iter().filter(is_settled) {
+        if room > 0 {
+            room -= 1;
+            assert_eq!(made.as_ref().ok(), Some(&link.id), "{}", run.name());
+        } else {
+            let is_right = matches!(made, Err(CreateLinkError::QuotaExceeded { limit: 2, current: 2 }));
+            assert!(is_right, "{made:?}: {}", run.name());
+        }
+    }
+    assert_eq!(made.used, 2 - room, "{}", run.name());
 }
 
 /// A slug, and one of the form of an id, which is the id: whatever has become of the call, the names can be had.
