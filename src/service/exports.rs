@@ -65,7 +65,7 @@ mod tests {
         assert!(slots.enter(key(0)).is_none());
         first.pop();
         first.push(slots.enter(key(0)).unwrap());
-        let others: Vec<_> = (1..).map(|n| slots.enter(key(n))).take_while(Option::is_some).collect();
+        let others: Vec<_> = (1..=99).map_while(|n| slots.enter(key(n))).collect();
         assert_eq!(first.len() + others.len(), OF_ALL);
         drop(first);
         assert!(slots.enter(key(99)).is_some());

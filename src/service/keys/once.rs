@@ -39,13 +39,13 @@ impl KeyService {
         let (key, issued) = match self.drawn(creator, new, id, ticket.seed.begun_at) {
             Ok(issued) => (issued.key.clone(), Ok(issued)),
             // An attempt that was cut off may have made it when the creator was still allowed to.
-            Err(refused) => match self.store.key(id).await? {
-                Some(there) => (there, Err(refused)),
-                None => {
+            Err(refused) => {
+                let Some(there) = self.store.key(id).await? else {
                     self.once.end_once(ticket).await?;
                     return Err(refused);
-                }
-            },
+                };
+                (there, Err(refused))
+            }
         };
         let limit = self.plans.of(creator).child_keys;
         let there = match self.once.create_key_once(ticket, key, limit, respond.clone()).await? {

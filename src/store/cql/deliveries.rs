@@ -237,7 +237,9 @@ impl Deliveries {
                 changes = unwritten;
                 sums
             };
-            changes.iter().for_each(|change| sums.count(change));
+            for change in &changes {
+                sums.count(change);
+            }
             count += changes.len() as u64;
             // Before the write: its answer may be lost, or this future dropped.
             (of_day.sums, of_day.unsettled) = (Some(sums.clone()), changes);

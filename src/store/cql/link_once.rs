@@ -11,7 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::link_batches::{Inserted, InsertedLink, LINKS_AT_ONCE, NAME_PATIENCE, NotInserted, QuotaEnd, count_of};
 use super::link_names::{RepeatedClaim, TakenName, Taking};
-use super::link_quota::{CreationPlace, LinkQuota};
+use super::link_quota::{CreationPlace, LinkQuota, LinkQuotas};
 use super::link_quota_once::OnceCount;
 use super::links::CqlLinks;
 use super::once::{CqlOnce, LAST_OF_ROW, OnceRow};
@@ -142,7 +142,7 @@ impl LinkAttempt<'_> {
     /// Waits for the names of the links, and reads the request's row; `None`: another attempt has it.
     async fn enter(self) -> Result<(Vec<OwnedMutexGuard<()>>, CreationPlace, Option<OnceRow>), StoreError> {
         let alone = self.store.lock_names(&self.new.links).await?;
-        let place = self.store.quotas.enter_again(self.quota)?;
+        let place = LinkQuotas::enter_again(self.quota)?;
         let row = self.once.read(&self.ticket.id).await?;
         Ok((alone, place, row.filter(|row| row.holder == Some(self.ticket.holder))))
     }

@@ -149,7 +149,7 @@ impl LinkQuotas {
     }
 
     /// Takes a place for a creation that an earlier attempt may have counted, so whatever room there is.
-    pub fn enter_again(&self, quota: &Arc<LinkQuota>) -> Result<CreationPlace, StoreError> {
+    pub fn enter_again(quota: &Arc<LinkQuota>) -> Result<CreationPlace, StoreError> {
         let mut known = quota.known();
         if known.under_way >= MOST_UNDER_WAY {
             return Err(too_many_under_way());
@@ -162,14 +162,12 @@ impl LinkQuotas {
     /// The count of a month, or what this process knows of it: it is no less than that.
     pub async fn used_at_least(&self, quota: &LinkQuota) -> Result<u64, StoreError> {
         let known = quota.known().used;
-        match known {
-            Some(used) => Ok(used),
-            None => {
-                let used = self.used(quota.owner, quota.month).await?;
-                quota.saw(used);
-                Ok(used)
-            }
+        if let Some(used) = known {
+            return Ok(used);
         }
+        let used = self.used(quota.owner, quota.month).await?;
+        quota.saw(used);
+        Ok(used)
     }
 
     pub async fn used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {

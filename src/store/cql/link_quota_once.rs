@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::link_quota::{LinkQuota, LinkQuotas};
-use super::once::CqlOnce;
+use super::once::{CqlOnce, OnceRow};
 use super::outcome::CqlError;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::StoreError;
@@ -84,7 +84,7 @@ impl LinkQuotas {
             return Ok(CountStep::RowOutOfReach);
         };
         let row = row.filter(|row| row.holder == Some(ticket.holder));
-        if let Some(counted) = row.as_ref().and_then(|row| row.counted()) {
+        if let Some(counted) = row.as_ref().and_then(OnceRow::counted) {
             return Ok(CountStep::Settled(Some(counted)));
         }
         // Not before a claim of ours can't be applied any more: the next one of this process could take its trace away

@@ -186,7 +186,7 @@ fn assert_cut(bytes: &[u8]) {
 async fn an_export_ends_with_its_key() {
     let clock = standing();
     let (server, switch) = faulty(changing().clock(clock.clone()));
-    let expires = json!({"name": "soon over", "tier": "pro", "expires_at": "2026-11-21T13:00:00Z"});
+    let expires = json!({"name": "soon over", "tier": "Pro", "expires_at": "2026-11-21T13:00:00Z"});
     let key = server.root().new_key(expires).await;
     fail_after_a_part(&server.with_key(text(&key["key"])), &switch).await;
     let over = async {
