@@ -14,6 +14,7 @@ use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::in_use::InUse;
 use super::keys::CqlKeys;
 use super::outcome::CqlError;
 use super::session::Pause;
@@ -33,6 +34,8 @@ const HELD_FOR: Duration = Duration::from_secs(15);
 const HELD_FOR_AT_MOST: Duration = Duration::from_secs(25);
 /// Holders that are remembered.
 const MAX_SEEN: usize = 10_000;
+/// Requests whose lock is kept though nobody has it.
+const MAX_IDLE_REQUESTS: usize = 1_000;
 /// A row without an answer is not taken over in its last seconds: its columns do not expire in the same moment. As long as
 /// a dead holder's request is answered 409 anyway.
 pub(super) const LAST_OF_ROW: Duration = Duration::from_secs(5);
@@ -77,11 +80,14 @@ impl OnceRow {
 pub struct CqlOnce {
     pub(super) cluster: Arc<Cluster>,
     seen: Mutex<HashMap<Uuid, Instant>>,
+    /// One attempt at a time in this process begins or takes over a request, by its hash: LWTs of many at once on one row
+    /// time out.
+    beginning: InUse<[u8; 32], tokio::sync::Mutex<()>, MAX_IDLE_REQUESTS>,
 }
 
 impl CqlOnce {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
-        Self { cluster: Arc::clone(cluster), seen: Mutex::default() }
+        Self { cluster: Arc::clone(cluster), seen: Mutex::default(), beginning: InUse::default() }
     }
 
     pub async fn read(&self, id: &OnceId) -> Result<Option<OnceRow>, CqlError> {
@@ -140,11 +146,21 @@ impl CqlOnce {
     pub async fn begin(&self, request: OnceRequest) -> Result<OnceState, StoreError> {
         let holder = Uuid::new_v4();
         let mut pause = Pause::within(self.cluster.cql.patience());
+        let mut alone = None;
         loop {
             // A settled read would contend with the attempt that is at work. What this one misses, the LWT finds.
             let row = self.seen(&request.id).await?;
             if let Some(state) = self.state(row.as_ref(), &request) {
                 return Ok(state);
+            }
+            if alone.is_none() {
+                let others = self.beginning.of(request.id.hash(), |_| tokio::sync::Mutex::default()).lock_owned();
+                let Ok(ours) = tokio::time::timeout(self.cluster.cql.patience(), others).await else {
+                    return Ok(OnceState::UnderWay);
+                };
+                // The one before may have begun it.
+                alone = Some(ours);
+                continue;
             }
             let seed = match row.as_ref().and_then(OnceRow::seed) {
                 Some(seed) => seed,
