@@ -204,10 +204,11 @@ async fn an_export_ends_when_the_service_drains() {
     let address = server.address;
     let stop = async {
         is_refused(&switch).await;
-        tokio::task::spawn_blocking(move || drop(server))
+        // It goes on while the export ends.
+        [tokio::task::spawn_blocking(move || drop(server))]
     };
     let began = Instant::now();
-    let (bytes, stopping) = join(bytes_of_export(address, ROOT_KEY), stop).await;
+    let (bytes, [stopping]) = join(bytes_of_export(address, ROOT_KEY), stop).await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_cut(&bytes);
     back_in_reach(&switch);

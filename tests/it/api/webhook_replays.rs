@@ -122,9 +122,9 @@ async fn what_is_replayed_is_chosen_by_status_url_and_hit() {
         receiver.take_received();
         assert_eq!(replay(&root, &id, body.clone()).await, all(expected as u64), "{body}");
         settled(&root, &id, 6).await;
-        let received = receiver.take_received();
+        let requests = receiver.take_received();
         let mut all_sent: Vec<_> =
-            received.iter().map(|one| (one.path.clone(), text(&one.json()["hit_id"]).to_owned())).collect();
+            requests.iter().map(|one| (one.path.clone(), text(&one.json()["hit_id"]).to_owned())).collect();
         all_sent.sort();
         all_sent.dedup();
         assert_eq!(all_sent.len(), expected, "{body}");
@@ -226,12 +226,12 @@ async fn what_is_replayed_on_the_last_day_is_sent_on_the_next() {
             let status = root.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
             (status["deliveries"][0]["attempts"] == count).then_some(())
         })
-        .await
+        .await;
     };
     attempts(1).await;
     clock.advance(Duration::from_secs(11));
     attempts(2).await;
-    let last_seconds = noon().plus(DAY * 30).day().start().plus(DAY - Duration::from_secs(5));
+    let last_seconds = noon().plus(DAY * 31).day().start().minus(Duration::from_secs(5));
     clock.advance(last_seconds.since(clock.now()));
     assert_eq!(replay(&root, &id, json!({})).await, all(1));
     attempts(3).await;

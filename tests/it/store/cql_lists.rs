@@ -23,7 +23,7 @@ use crate::support::keyspaces::Keyspace;
 use crate::support::{SOON, eventually};
 
 /// How soon a process that adds links and is gone is replaced, and then some.
-const TAKEN_OVER: Duration = Duration::from_secs(60);
+const TAKEN_OVER: Duration = Duration::from_mins(1);
 
 async fn keyspace() -> Keyspace {
     tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()

@@ -53,8 +53,9 @@ pub async fn let_go(session: &Session, request: &OnceRequest) {
 async fn leave_begun(session: &Session, request: &OnceRequest, begun_at: Timestamp, ago: Duration) {
     assert_eq!(request.id.endpoint, OnceEndpoint::Bulk);
     let Fingerprint(fingerprint) = request.fingerprint;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let written = i64::try_from((now - ago).as_micros()).unwrap();
+    let written = std::time::SystemTime::now().checked_sub(ago).unwrap();
+    let written = written.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let written = i64::try_from(written.as_micros()).unwrap();
     let begun_at = CqlTimestamp(i64::try_from(begun_at.0).unwrap());
     let statement = "INSERT INTO idempotency (owner, endpoint, key, fingerprint, claim, begun_at, holder) \
                      VALUES (?, 1, ?, ?, ?, ?, ?) USING TIMESTAMP ?";

@@ -82,12 +82,11 @@ impl Raw {
                 .collect();
             let mut answer = Answer { status, headers, body: Vec::new(), code: None };
             if !is_head && !matches!(status, 204 | 304) {
-                answer.body = match answer.header("transfer-encoding") {
-                    "chunked" => self.chunks(&head).await,
-                    _ => {
-                        let length = answer.header("content-length").parse();
-                        self.bytes(length.unwrap_or_else(|_| panic!("no length: {head}")), &head).await
-                    }
+                answer.body = if answer.header("transfer-encoding") == "chunked" {
+                    self.chunks(&head).await
+                } else {
+                    let length = answer.header("content-length").parse();
+                    self.bytes(length.unwrap_or_else(|_| panic!("no length: {head}")), &head).await
                 };
             }
             if !is_head {

@@ -188,7 +188,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared) {
             Reply::HeadAlone(status) => {
                 let head = format!("HTTP/1.1 {status} As Told\r\ncontent-length: 1\r\n\r\n");
                 drop(stream.write_all(head.as_bytes()).await);
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
