@@ -72,8 +72,10 @@ pub async fn create_some_links_once(run: &Run) {
     let slugs = [None, Some(own.as_str()), None];
     let answer = answer_at_last(run, &slugs, 3).await;
     let told: Vec<&str> = answer.body.split(' ').collect();
-    assert_eq!(told.iter().filter(|told| **told == "-").count(), 1, "{}: {}", answer.body, run.name());
-    assert_eq!(run.links_created(key_id(run.n)).await, 3, "{}: {}", answer.body, run.name());
+    // A cut connection has the requests of several links.
+    let made = told.iter().filter(|told| **told != "-").count() as u64;
+    assert!((1..=2).contains(&made), "{}: {}", answer.body, run.name());
+    assert_eq!(run.links_created(key_id(run.n)).await, 1 + made, "{}: {}", answer.body, run.name());
     for (id, slug) in told.into_iter().zip(slugs) {
         let found = run.clean.link(name(slug.unwrap_or(id).replace('-', "none").as_str())).await.unwrap();
         assert_eq!(found.map(|link| link.id.to_string()).as_deref().unwrap_or("-"), id, "{}", run.name());
