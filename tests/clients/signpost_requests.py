@@ -1,6 +1,7 @@
 """Valid values of what a JSON schema can't say whole: public URLs, times to come, colours apart, cursors of this service."""
 
 import datetime
+import itertools
 import string
 
 import codes
@@ -60,6 +61,17 @@ def filter_case(context, case) -> bool:
         urls = [body.get("redirect_url") or "", body.get("fallback_url") or "", *(body.get("webhooks") or [])]
         return ends_later and are_tags and is_name and all(is_public(url) for url in urls)
     return True
+
+
+NUMBERS = itertools.count()
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs) -> None:
+    """Gives each request an `Idempotency-Key` of its own: with one that was sent with another body it is refused."""
+    is_negative = case.meta is not None and case.meta.generation.mode.is_negative
+    if not is_negative and "Idempotency-Key" in (case.headers or {}):
+        case.headers["Idempotency-Key"] = f"request-{next(NUMBERS)}"
 
 
 @schemathesis.check
