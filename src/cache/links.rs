@@ -73,7 +73,7 @@ impl LinkCache {
         let entries = if settings.is_shared {
             entries.expire_after(EntryExpiry { found_for: settings.found_for, missing_for: settings.missing_for })
         } else {
-            // Entries are valid until they change. Each look-up would check their time all the same.
+            // Only this process changes links, so entries need no end. With one, each look-up would read the clock.
             entries
         };
         let entries = entries.build_with_hasher(RandomState::default());
