@@ -55,7 +55,7 @@ impl From<StoreError> for NotInserted {
 }
 
 impl NotInserted {
-    fn with_name(error: StoreError) -> Self {
+    fn with_name(error: impl Into<CreateLinkError>) -> Self {
         Self { error: error.into(), may_have_name: true }
     }
 }
@@ -245,6 +245,8 @@ impl CqlLinks {
         let link = Link { revision: taken.revision, ..link };
         match self.insert_with_spare(link, spare_ids, ours).await {
             Ok((link, claim)) => Ok(InsertedLink { link, claim, name: Some(taken) }),
+            // Another attempt of the creation may go on with the name.
+            Err(error) if repeated.is_some() => Err(NotInserted::with_name(error)),
             Err(error) => {
                 self.names.free(&taken).await.map_err(NotInserted::with_name)?;
                 Err(error.into())

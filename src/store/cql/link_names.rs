@@ -301,6 +301,15 @@ impl CqlLinkNames {
         done.map(drop)
     }
 
+    /// Gives back a name that an attempt with the claim `ours` may have taken for a link that was not created.
+    pub async fn free_if_taken(&self, link: &Link, name: LinkName, ours: Uuid) -> Result<(), StoreError> {
+        let Some(row) = self.read(&name).await? else { return Ok(()) };
+        match self.taken_before(&row, link, name, ours).await? {
+            Some(taken) => self.free(&taken).await,
+            None => Ok(()),
+        }
+    }
+
     /// Keeps the name of a link that is deleted for its owner.
     pub async fn keep(&self, name: &LinkName, id: ShortId, owner: KeyId, last: Revision) -> Result<(), StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;

@@ -15,7 +15,7 @@ use super::link_quota::{CreationPlace, LinkQuota, LinkQuotas};
 use super::link_quota_once::OnceCount;
 use super::links::CqlLinks;
 use super::once::{CqlOnce, LAST_OF_ROW, OnceRow};
-use crate::domain::link::{Link, LinkOptions, ShortId};
+use crate::domain::link::{Link, LinkName, LinkOptions, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::once::{AnswerOfLinks, OnceDone, OnceTicket};
 use crate::store::records::once::PlannedLink;
@@ -96,16 +96,28 @@ impl LinkAttempt<'_> {
         let Some(row) = row else { return Ok(once.replaced(ticket).await?) };
         let (inserted, is_planned) = match row.plan()? {
             Some(plan) => (self.planned(&row, plan).await?, true),
-            None => (self.insert().await?, self.is_single()),
+            None => (self.insert().await?, false),
         };
-        if !is_planned && count_of(&inserted) > 0 {
-            match once.put_plan(ticket, &plan_of(&inserted)).await {
-                Ok(true) => {}
-                Ok(false) => return self.overtaken(inserted).await,
-                Err(error) => return self.withdrawn(inserted, error).await,
-            }
-        }
         let count = count_of(&inserted);
+        if count == 0 {
+            match failure_of(&inserted) {
+                None => {}
+                // The next attempt goes on with the name. Any other creation would have to wait for it.
+                Some((error, true)) => return Err(GivenUp::Open(error)),
+                Some((error, false)) if self.is_single() => return Err(self.unbegun(error)),
+                Some((error, false)) => return self.withdrawn(inserted, error).await,
+            }
+        } else if !self.is_single() {
+            if !is_planned {
+                match once.put_plan(ticket, &plan_of(&inserted)).await {
+                    Ok(true) => {}
+                    Ok(false) => return self.overtaken(inserted).await,
+                    Err(error) => return self.withdrawn(inserted, error).await,
+                }
+            }
+            // Every later attempt goes by the plan.
+            self.remove_refused(&inserted).await?;
+        }
         let (counted, used) = if count == 0 {
             // Nothing is left of it, whoever has begun it.
             let used = store.quotas.used(quota.owner, quota.month).await.map_err(GivenUp::Clean)?;
@@ -117,8 +129,11 @@ impl LinkAttempt<'_> {
             }
         };
         // Only who has the request removes what it has inserted.
-        if counted == 0 && !once.end(ticket).await? {
-            return self.overtaken(inserted).await;
+        if counted == 0 {
+            if !once.end(ticket).await? {
+                return self.overtaken(inserted).await;
+            }
+            self.remove_refused(&inserted).await.map_err(GivenUp::Clean)?;
         }
         let end = QuotaEnd { limit: limit.unwrap_or(u64::MAX), used };
         let settled: Result<Vec<_>, StoreError> = store.settle_all(inserted, counted, end).await.into_iter().collect();
@@ -163,50 +178,43 @@ impl LinkAttempt<'_> {
             // What an attempt before has inserted is found by inserting all again. A single link may be counted already.
             _ => None,
         };
-        let inserted = store.insert_all(new, room, Some(self.repeated())).await;
-        if !ticket.is_first {
-            self.remove_refused(&inserted).await?;
-        }
-        if count_of(&inserted) > 0 {
-            return Ok(inserted);
-        }
-        let failed = inserted.iter().filter_map(|link| link.as_ref().err());
-        let failed = failed.filter_map(|NotInserted { error, may_have_name }| match error {
-            CreateLinkError::Store(error) => Some((error, *may_have_name)),
-            CreateLinkError::NameTaken | CreateLinkError::QuotaExceeded { .. } => None,
-        });
-        match failed.max_by_key(|(_, may_have_name)| *may_have_name) {
-            None => Ok(inserted),
-            // The next attempt goes on with the name. Any other creation would have to wait for it.
-            Some((error, true)) => Err(GivenUp::Open(error.clone())),
-            Some((error, false)) if self.is_single() => Err(self.unbegun(error.clone())),
-            Some((error, false)) => Err(GivenUp::Clean(error.clone())),
-        }
+        Ok(store.insert_all(new, room, Some(self.repeated())).await)
     }
 
     fn repeated(self) -> RepeatedClaim {
         RepeatedClaim { claim: self.ticket.seed.claim, now: self.ticket.now() }
     }
 
-    /// Removes what an attempt before has inserted of links that are refused now: nobody else would.
+    /// Removes what was inserted of links that are refused, and gives their names back: nobody else would. Another attempt
+    /// must not be able to create them any more.
     async fn remove_refused(self, inserted: &Inserted) -> Result<(), StoreError> {
+        let Self { store, ticket, new, .. } = self;
         let refused = inserted.iter().enumerate().filter(|(_, link)| match link {
-            Err(NotInserted { error: CreateLinkError::NameTaken, .. }) => true,
+            // The first attempt finds the name taken before it inserts anything.
+            Err(NotInserted { error: CreateLinkError::NameTaken, may_have_name }) => !ticket.is_first || *may_have_name,
             // The month may have counted it.
             Err(NotInserted { error: CreateLinkError::Store(_), .. }) => !self.is_single(),
             Ok(_) | Err(NotInserted { error: CreateLinkError::QuotaExceeded { .. }, .. }) => false,
         });
-        let claim = self.ticket.seed.claim;
+        let claim = ticket.seed.claim;
         // Of two links with one slug, which may be an id, the first may have got it.
-        let others: HashSet<ShortId> = inserted.iter().flatten().map(|inserted| inserted.link.id).collect();
-        let ids = refused.flat_map(|(place, _)| {
-            let link = &self.new.links[place];
-            let own = link.slug.and_then(|slug| slug.as_id());
-            let ids = own.into_iter().chain([link.id]).chain(self.new.spare_ids_of(place).iter().copied());
-            ids.map(|id| Link { id, ..link.clone() })
-        });
-        let links: Vec<Link> = ids.filter(|link| !others.contains(&link.id)).collect();
-        let removing: Vec<_> = links.iter().map(|link| self.store.remove_link(link, claim)).collect();
+        let inserted_ids: HashSet<ShortId> = inserted.iter().flatten().map(|inserted| inserted.link.id).collect();
+        let inserted_slugs: HashSet<LinkName> =
+            inserted.iter().flatten().filter_map(|inserted| inserted.link.slug).collect();
+        let removing: Vec<_> = refused
+            .map(async |(place, _)| {
+                let link = &new.links[place];
+                let own = link.slug.and_then(|slug| slug.as_id());
+                let ids = own.into_iter().chain([link.id]).chain(new.spare_ids_of(place).iter().copied());
+                for id in ids.filter(|id| !inserted_ids.contains(id)) {
+                    store.remove_link(&Link { id, ..link.clone() }, claim).await?;
+                }
+                match link.slug.filter(|slug| !inserted_slugs.contains(slug)) {
+                    Some(slug) => store.names.free_if_taken(link, slug, claim).await,
+                    None => Ok(()),
+                }
+            })
+            .collect();
         stream::iter(removing).buffer_unordered(LINKS_AT_ONCE).try_collect().await
     }
 
@@ -256,9 +264,20 @@ impl LinkAttempt<'_> {
     }
 
     async fn remove_all(self, inserted: Inserted) -> Result<(), StoreError> {
+        self.remove_refused(&inserted).await?;
         let removed = self.store.settle_all(inserted, 0, QuotaEnd { limit: 0, used: 0 }).await;
         removed.into_iter().try_for_each(|removed| removed.map(drop))
     }
+}
+
+/// Why links could not be inserted, and whether one of them may have its name.
+fn failure_of(inserted: &Inserted) -> Option<(StoreError, bool)> {
+    let failed = inserted.iter().filter_map(|link| link.as_ref().err());
+    let failed = failed.filter_map(|NotInserted { error, may_have_name }| match error {
+        CreateLinkError::Store(error) => Some((error.clone(), *may_have_name)),
+        CreateLinkError::NameTaken | CreateLinkError::QuotaExceeded { .. } => None,
+    });
+    failed.max_by_key(|(_, may_have_name)| *may_have_name)
 }
 
 fn plan_of(inserted: &Inserted) -> Vec<PlannedLink> {
