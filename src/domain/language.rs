@@ -98,15 +98,9 @@ impl fmt::Display for Language {
 
 /// Whether a parameter is `q=0`, in any of its forms.
 fn is_weight_of_zero(parameter: &[u8]) -> bool {
-    let Some((name, value)) =
-        parameter.split_at_checked(parameter.iter().position(|&byte| byte == b'=').unwrap_or(parameter.len()))
-    else {
-        return false;
-    };
-    let value = value.strip_prefix(b"=").unwrap_or_default().trim_ascii();
-    name.trim_ascii().eq_ignore_ascii_case(b"q")
-        && value.starts_with(b"0")
-        && value.iter().all(|byte| matches!(byte, b'0' | b'.'))
+    let mut parts = parameter.splitn(2, |&byte| byte == b'=').map(<[u8]>::trim_ascii);
+    let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return false };
+    name.eq_ignore_ascii_case(b"q") && value.starts_with(b"0") && value.iter().all(|byte| matches!(byte, b'0' | b'.'))
 }
 
 fn primary_number(subtag: &[u8]) -> Option<u16> {

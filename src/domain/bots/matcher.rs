@@ -136,7 +136,12 @@ impl Parts {
         if let Some(text) = literal(pattern) {
             return self.add_needle(text, Needle { place, is_whole: true });
         }
-        let hir = ParserBuilder::new().unicode(false).utf8(false).build().parse(pattern).map_err(not_a_pattern)?;
+        let hir = ParserBuilder::new()
+            .unicode(false)
+            .utf8(false)
+            .build()
+            .parse(pattern)
+            .map_err(|error| not_a_pattern(&error))?;
         if hir.properties().minimum_len() == Some(0) {
             return Err("`pattern` matches the empty text, and so everything".into());
         }
@@ -174,12 +179,12 @@ impl Parts {
         }
         let mut builder = RegexBuilder::new(pattern);
         builder.unicode(false).size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_BYTES);
-        self.regexes.push((place, builder.build().map_err(not_a_pattern)?));
+        self.regexes.push((place, builder.build().map_err(|error| not_a_pattern(&error))?));
         Ok(())
     }
 }
 
-fn not_a_pattern(error: impl Display) -> String {
+fn not_a_pattern(error: &dyn Display) -> String {
     // The last line says what is wrong; those before it show where.
     let text = error.to_string();
     let problem = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
