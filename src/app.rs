@@ -2,6 +2,7 @@
 
 mod around_store;
 mod blocked_hosts;
+mod bots;
 mod build;
 mod cluster;
 mod files;
@@ -52,6 +53,7 @@ use crate::transfer::TransferError;
 use crate::webhooks::dispatcher::WebhookPool;
 use crate::webhooks::sender::SenderError;
 
+pub use self::bots::describe_agent;
 pub use self::build::TestSeams;
 pub use self::master_key::{KeyPlace, MasterKeyError, Remedy, StorePlace};
 pub use self::probe::{ServerReadiness, readiness_of_server};

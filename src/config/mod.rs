@@ -5,6 +5,7 @@
 
 mod abuse;
 mod admin;
+mod bots;
 mod cache;
 mod effective;
 mod error;
@@ -39,6 +40,7 @@ use self::layers::LayeredSettings;
 pub use self::{
     abuse::AbuseConfig,
     admin::AdminConfig,
+    bots::BotsConfig,
     cache::CacheConfig,
     error::{ConfigError, Origin, SettingError},
     geo::GeoConfig,
@@ -76,6 +78,8 @@ pub struct Config {
     pub pages: PagesConfig,
     /// What links may not lead to.
     pub abuse: AbuseConfig,
+    /// How hits of bots are told from those of people.
+    pub bots: BotsConfig,
     /// The operator's listener.
     pub admin: AdminConfig,
     /// Where links, keys and counts are stored.
@@ -151,6 +155,7 @@ impl Config {
             fallbacks: FallbacksConfig::read(&mut settings)?,
             pages: PagesConfig::read(&mut settings, directory)?,
             abuse: AbuseConfig::read(&mut settings, directory)?,
+            bots: BotsConfig::read(&mut settings, directory)?,
             admin: AdminConfig::read(&mut settings)?,
             store: StoreConfig::read(&mut settings)?,
             scylla: ScyllaConfig::read(&mut settings, directory)?,

@@ -1,9 +1,11 @@
 //! The rules of the service: pure functions and types without I/O, actors or a clock. Time and randomness are
 //! arguments.
 
+pub mod agent;
 pub mod analytics;
 pub mod base62;
 pub mod blocked_hosts;
+pub mod bots;
 pub mod calendar;
 pub mod device;
 pub mod failure_run;
@@ -11,6 +13,7 @@ pub mod guard;
 pub mod hit;
 pub mod idempotency;
 pub mod key;
+pub mod language;
 pub mod link;
 pub mod plan;
 pub mod qr;

@@ -39,7 +39,7 @@ fn the_version_is_told() {
 #[test]
 fn help_names_every_command() {
     let help = printed(run(&["--help"]));
-    for word in ["serve", "check-config", "migrate", "export", "import", "openapi", "--config", "--version"] {
+    for word in ["serve", "check-config", "migrate", "export", "import", "openapi", "bots", "--config", "--version"] {
         assert!(help.contains(word), "{word}: {help}");
     }
 }
@@ -75,6 +75,34 @@ fn the_health_check_fails_where_no_server_is_ready_and_succeeds_where_one_is() {
 #[test]
 fn the_embedded_store_needs_no_migration_and_says_so() {
     assert!(printed(run(&["migrate"])).contains("no migration"));
+}
+
+#[test]
+fn what_an_agent_is_taken_for_is_told_with_the_reason() {
+    for (agent, expected) in [
+        ("Googlebot/2.1 (+http://www.google.com/bot.html)", "crawler: matches Googlebot\\/ of the built-in list"),
+        ("ExampleBot/1.0", "crawler: has the word \"bot\""),
+        ("", "tool: the user agent is empty"),
+        (
+            "Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.0",
+            "not a bot: no pattern of the built-in",
+        ),
+    ] {
+        let told = printed(run(&["bots", agent]));
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
+#[test]
+fn an_own_list_of_bots_is_used_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bots.json");
+    let told =
+        || Program::at(directory.path()).arguments(&["bots", "probe/1"]).set("SIGNPOST_BOTS__LIST", "bots.json").run();
+    fs::write(&path, r#"[{"pattern": "^probe/", "kind": "monitor"}]"#).unwrap();
+    assert_eq!(printed(told()), "monitor: matches ^probe/ of bots.json\n");
+    fs::write(&path, r#"[{"pattern": "(?=probe)", "kind": "monitor"}]"#).unwrap();
+    told().refused(&["bots.list", "bots.json", "entry 1", "look-around"]);
 }
 
 #[test]
