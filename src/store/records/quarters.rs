@@ -60,7 +60,7 @@ mod tests {
         for (slot, persons, bots) in [(0, 1, 0), (37, 300, 2), (95, 0, 5)] {
             hits.add(slot, Tally { persons, bots });
         }
-        let bytes = [0, 1, 37, 0xac, 2, 0x80 | 37, 2, 0x80 | 95, 5];
+        let bytes = [0, 1, 37, 0xac, 2, 128 + 37, 2, 128 + 95, 5];
         assert_eq!(encode(&hits), bytes);
         assert_eq!(decode(&bytes).unwrap(), hits);
         assert!(encode(&QuarterHits::default()).is_empty() && decode(&[]).unwrap().is_empty());

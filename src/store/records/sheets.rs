@@ -271,7 +271,7 @@ mod tests {
             &[0x1e, 2, 1, 3],
         ]
         .concat();
-        assert_eq!(encode(&sheet, PART_BYTES), [bytes.clone()]);
+        assert_eq!(encode(&sheet, PART_BYTES), std::slice::from_ref(&bytes));
         assert_eq!(decode([&*bytes]).unwrap(), sheet);
         let mut private = Sheet::<&str>::default();
         private.add(D::Device, SheetLabel::Code(2), Tally { persons: 5, bots: 0 });
@@ -288,13 +288,15 @@ mod tests {
         sheet.add(D::Device, SheetLabel::Code(0), Tally { persons: u64::MAX >> 1, bots: u64::MAX >> 1 });
         for dimension in D::ALL {
             match dimension.form() {
-                LabelForm::Text => texts.iter().for_each(|text| {
-                    sheet.add(dimension, SheetLabel::Text(text), Tally { persons: 1 << 54, bots: 1 << 54 });
-                }),
+                LabelForm::Text => {
+                    for text in &texts {
+                        sheet.add(dimension, SheetLabel::Text(text), Tally { persons: 1 << 54, bots: 1 << 54 });
+                    }
+                }
                 LabelForm::Country => {
-                    (b'A'..=b'Z').flat_map(|a| (b'A'..=b'Z').map(move |b| [a, b])).for_each(|letters| {
+                    for letters in (b'A'..=b'Z').flat_map(|a| (b'A'..=b'Z').map(move |b| [a, b])) {
                         sheet.add(dimension, SheetLabel::Country(letters), Tally { persons: 1, bots: 0 });
-                    })
+                    }
                 }
                 LabelForm::Codes(_) => {}
             }
