@@ -117,7 +117,8 @@ impl<T: AsRef<str>> Sheet<T> {
         self.private += tally;
     }
 
-    /// Notes hits under a label. For a batch: the number of texts is not bounded.
+    /// Notes hits under a label. The number of texts is not bounded, and each is compared with those that are there:
+    /// large batches add up their labels first, and then [`push`](Self::push) them.
     pub fn add(&mut self, dimension: BreakdownDimension, label: SheetLabel<T>, tally: Tally) {
         self.put(dimension, label.in_form(dimension), tally, |label| label, usize::MAX);
     }
@@ -157,8 +158,10 @@ impl<T: AsRef<str>> Sheet<T> {
         }
     }
 
-    /// Adds an entry of a stored sheet. Entries come in the order of their dimensions.
+    /// Adds an entry of a stored sheet, or the sum of a label in a batch. Entries come in the order of their
+    /// dimensions, and each label once.
     pub fn push(&mut self, entry: SheetEntry<T>) {
+        debug_assert!(self.entries.last().is_none_or(|last| last.dimension <= entry.dimension));
         self.entries.push(entry);
     }
 
