@@ -60,13 +60,14 @@ const MAY_USE: [(&str, &[&str]); 22] = [
 ];
 
 /// A crate or a name, and the only places that may have it.
-const ONLY_IN: [(&str, &[&str]); 17] = [
+const ONLY_IN: [(&str, &[&str]); 18] = [
     ("actix_web", &["http/", "app.rs", "app/", "main.rs"]),
     // Logging names it to quiet it.
     ("actix_http", &["http/", "telemetry/logging.rs"]),
     ("actix_service", &["http/"]),
     ("actix", &["actors/", "webhooks/", "app.rs", "app/"]),
     ("fjall", &["store/embedded/"]),
+    ("jiff", &["domain/time_zone.rs"]),
     ("hickory_proto", &["dns/", "telemetry/logging.rs"]),
     ("memmap2", &["journal/segment.rs"]),
     ("maxminddb", &["counting/places.rs"]),

@@ -26,7 +26,10 @@ pub mod link_lists;
 pub mod link_names;
 pub mod links;
 pub mod once;
+pub mod quarters;
 pub mod row_keys;
+pub mod sheets;
+pub mod varint;
 
 use std::fmt::Display;
 

@@ -1,0 +1,13 @@
+//! Breakdowns: a link's hits by one of their properties.
+//!
+//! Whole months are counted for ever. Single days have a [`Sheet`] each, which is kept for some weeks.
+
+mod answer;
+mod dimension;
+mod range;
+mod sheet;
+
+pub use self::answer::{Breakdown, BreakdownAnswer};
+pub use self::dimension::{BreakdownDimension, LabelForm};
+pub use self::range::{BreakdownRange, BreakdownReads, MonthSpan, sheet_kept_until};
+pub use self::sheet::{MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text};
