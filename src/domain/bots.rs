@@ -13,7 +13,7 @@ mod prefetch;
 mod words;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ring::digest::{Context, SHA256};
 
@@ -100,6 +100,31 @@ pub enum BotReason<'a> {
     Word(&'static str),
     /// Its address is in one of the operator's networks.
     Network,
+}
+
+/// The rules that all parts of a process share, and that can be replaced.
+#[derive(Debug, Clone)]
+pub struct SharedBotRules(Arc<RwLock<Arc<BotRules>>>);
+
+impl SharedBotRules {
+    pub fn new(rules: BotRules) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(rules))))
+    }
+
+    /// The rules in force now.
+    pub fn current(&self) -> Arc<BotRules> {
+        // Nothing panics while this lock is held.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the networks; returns whether they are others.
+    pub fn replace_networks(&self, networks: BotNetworks) -> bool {
+        let rules = BotRules::new(Arc::clone(self.current().list()), Arc::new(networks));
+        let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let are_others = current.fingerprint() != rules.fingerprint();
+        *current = Arc::new(rules);
+        are_others
+    }
 }
 
 /// The list and the networks that are in force together.

@@ -29,6 +29,7 @@ pub mod series;
 pub mod signature;
 pub mod tally;
 pub mod time_zone;
+pub mod utm;
 pub mod vault;
 pub mod webhook;
 pub mod webhook_event;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::bots::BotKind;
 use super::calendar::{Day, Timestamp};
 use super::hit::{HitId, HitStamp};
 use super::key::KeyId;
@@ -58,6 +59,8 @@ pub struct NewDelivery {
     pub owner: KeyId,
     /// The revision of the link that the hit met: the delivery tells of the link as it was then.
     pub revision: Revision,
+    /// What made the hit, if no person did.
+    pub bot: Option<BotKind>,
 }
 
 /// The status of a delivery.

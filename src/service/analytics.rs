@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::domain::analytics::{self, Analytics, Summary};
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName};
+use crate::domain::tally::BotFilter;
 use crate::store::{CountStore, LinkStore, StoreError};
 
 /// Why analytics can't be read.
@@ -39,20 +40,26 @@ impl AnalyticsService {
         Self { links, counts, clock }
     }
 
-    pub async fn full(&self, caller: &ApiKey, name: Option<LinkName>) -> Result<Analytics, AnalyticsError> {
+    pub async fn full(
+        &self,
+        caller: &ApiKey,
+        name: Option<LinkName>,
+        bots: BotFilter,
+    ) -> Result<Analytics, AnalyticsError> {
         let link = self.tracked(caller, name).await?;
-        let hits = self.counts.link_hits(link.id, true).await?;
-        Ok(analytics::analyze(hits, self.clock.now().day()))
+        let hits = self.counts.link_hits(link.id, Some(bots)).await?;
+        Ok(analytics::analyze(hits, self.clock.now().day(), bots))
     }
 
     pub async fn summary(
         &self,
         caller: &ApiKey,
         name: Option<LinkName>,
+        bots: BotFilter,
     ) -> Result<(LinkName, Summary), AnalyticsError> {
         let link = self.tracked(caller, name).await?;
-        let hits = self.counts.link_hits(link.id, false).await?;
-        Ok((link.name(), analytics::summarize(&hits, self.clock.now().day())))
+        let hits = self.counts.link_hits(link.id, None).await?;
+        Ok((link.name(), analytics::summarize(&hits, self.clock.now().day(), bots)))
     }
 
     async fn tracked(&self, caller: &ApiKey, name: Option<LinkName>) -> Result<Link, AnalyticsError> {

@@ -149,7 +149,7 @@ impl LinkListService {
         let today = self.clock.now().day();
         let listed = found.into_iter().map(|(link, state)| async move {
             let hits = if is_asked && link.tracked {
-                Some(analytics::hits_of_list(&self.counts.link_hits(link.id, false).await?, today))
+                Some(analytics::hits_of_list(&self.counts.link_hits(link.id, None).await?, today))
             } else {
                 None
             };

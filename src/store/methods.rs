@@ -94,11 +94,14 @@ macro_rules! store_methods {
             CountStore {
                 reads {
                     hit_cursor(writer: NodeId) -> Result<HitCursor, StoreError>;
-                    link_hits(id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
+                    link_hits(id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError>;
+                    series(of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError>;
+                    breakdown(of: HitSubject, dimension: Dimension, range: BreakdownRange) -> Result<Breakdown, StoreError>;
                     monthly_counts(key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
                 }
                 writes {
                     apply_hits(batch: Arc<HitBatch>) -> Result<(), StoreError>;
+                    drop_sheets(before: Day) -> Result<bool, StoreError>;
                 }
                 direct {}
                 memory {}

@@ -25,11 +25,14 @@ pub use self::links::{
 };
 pub use self::once::OnceStore;
 pub use self::suspensions::{Suspension, SuspensionHook, SuspensionRule, SuspensionStore};
+use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
+use crate::domain::series::{SeriesAnswer, SeriesRange};
+use crate::domain::tally::BotFilter;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -326,8 +329,23 @@ pub trait CountStore: Send + Sync + 'static {
     /// that was begun. After an unknown outcome the same batch must be applied again before another.
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError>;
 
-    /// The counts of a link, with or without the lists of labels.
-    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
+    /// All hits of a link by day, and the top labels of its lists by the hits that `labels` means, if it is given.
+    async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError>;
+
+    /// The hits of a link or key by interval.
+    async fn series(&self, of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError>;
+
+    /// The hits of a link or key by one dimension.
+    async fn breakdown(
+        &self,
+        of: HitSubject,
+        dimension: Dimension,
+        range: BreakdownRange,
+    ) -> Result<Breakdown, StoreError>;
+
+    /// Removes sheets of days before `before`, some at a time; `false` when none is left, and of stores whose sheets
+    /// expire by themselves.
+    async fn drop_sheets(&self, before: Day) -> Result<bool, StoreError>;
 
     /// What a key has used in a month.
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;

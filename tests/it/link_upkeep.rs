@@ -127,9 +127,9 @@ async fn counts_of_a_deleted_link_are_removed_after_an_hour() {
     let node = Node::new(&store, &clock, Some(Duration::ZERO));
     assert_eq!(node.upkeep.delete_expired().await.unwrap(), 1);
     node.upkeep.remove_counts().await.unwrap();
-    assert_eq!(store.link_hits(short_id(1), false).await.unwrap().days, [(noon().day(), [5, 0, 0])]);
+    assert_eq!(store.link_hits(short_id(1), None).await.unwrap().days, [(noon().day(), [5, 0, 0])]);
     clock.advance(HOUR + Duration::from_secs(1));
     node.upkeep.remove_counts().await.unwrap();
-    assert_eq!(store.link_hits(short_id(1), false).await.unwrap().days, []);
-    assert_eq!(store.link_hits(short_id(2), false).await.unwrap().days, [(noon().day(), [7, 0, 0])]);
+    assert_eq!(store.link_hits(short_id(1), None).await.unwrap().days, []);
+    assert_eq!(store.link_hits(short_id(2), None).await.unwrap().days, [(noon().day(), [7, 0, 0])]);
 }

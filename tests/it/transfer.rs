@@ -202,7 +202,7 @@ async fn what_came_over_goes_on_being_counted() {
     let cursor = sink.hit_cursor(node(1)).await.unwrap().counted.0;
     let more = HitBatch { days: vec![day(20, noon(), [10, 0, 0])], ..batch(cursor, cursor + 5) };
     sink.apply_hits(Arc::new(more)).await.unwrap();
-    assert_eq!(sink.link_hits(short_id(20), false).await.unwrap().days, [(noon().day(), [11, 20, 0])]);
+    assert_eq!(sink.link_hits(short_id(20), None).await.unwrap().days, [(noon().day(), [11, 20, 0])]);
 
     let made = sink.create_link(link(LINKS + 1, key_id(0)), None).await.unwrap();
     assert_eq!(made, u64::from(LINKS.div_ceil(3)) + 1);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::dimension::{BreakdownDimension, LabelForm};
+use super::dimension::{Dimension, LabelForm};
 use super::sheet::{Sheet, kept_text};
 use crate::domain::analytics::{Labelled, by_count};
 use crate::domain::hit::OTHER_LABEL;
@@ -11,7 +11,7 @@ use crate::domain::tally::{BotFilter, Tally};
 /// A breakdown: `total` is the sum of the labels and of the four other numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakdownAnswer {
-    pub dimension: BreakdownDimension,
+    pub dimension: Dimension,
     pub total: u64,
     /// Hits whose labels are not known any more, because there were too many different ones.
     pub other: u64,
@@ -32,7 +32,7 @@ pub struct BreakdownAnswer {
 /// was not noted yet.
 #[derive(Debug)]
 pub struct Breakdown {
-    dimension: BreakdownDimension,
+    dimension: Dimension,
     hits: Tally,
     labels: HashMap<String, Tally>,
     other: Tally,
@@ -40,7 +40,7 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    pub fn of(dimension: BreakdownDimension) -> Self {
+    pub fn of(dimension: Dimension) -> Self {
         Self {
             dimension,
             hits: Tally::default(),
@@ -56,7 +56,7 @@ impl Breakdown {
         let tallies = all.into_iter().zip(bots).map(|(all, bots)| Tally::of_total(all, bots));
         for (code, tally) in tallies.enumerate() {
             self.hits += tally;
-            if let (BreakdownDimension::Device, LabelForm::Codes(labels)) = (self.dimension, self.dimension.form()) {
+            if let (Dimension::Device, LabelForm::Codes(labels)) = (self.dimension, self.dimension.form()) {
                 self.add_to(labels.get(code).copied(), tally);
             }
         }
@@ -65,7 +65,7 @@ impl Breakdown {
     /// Notes the labels of a day whose sheet is to be read: see [`BreakdownReads`](super::BreakdownReads).
     pub fn add_sheet<T: AsRef<str>>(&mut self, sheet: &Sheet<T>) {
         // Devices are counted by day.
-        if self.dimension == BreakdownDimension::Device {
+        if self.dimension == Dimension::Device {
             return;
         }
         for entry in sheet.of(self.dimension) {
@@ -78,7 +78,7 @@ impl Breakdown {
 
     /// Notes a label of a month whose lists are to be read.
     pub fn add_label(&mut self, label: &str, tally: Tally) {
-        if self.dimension != BreakdownDimension::Device {
+        if self.dimension != Dimension::Device {
             self.add_to(Some(label).filter(|label| *label != OTHER_LABEL && !label.is_empty()), tally);
         }
     }

@@ -5,7 +5,7 @@
 /// The discriminants are stored: do not change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum BreakdownDimension {
+pub enum Dimension {
     Referrer = 0,
     Country = 1,
     Region = 2,
@@ -33,7 +33,7 @@ pub enum LabelForm {
     Text,
 }
 
-impl BreakdownDimension {
+impl Dimension {
     /// In the order of their discriminants.
     pub const ALL: [Self; 15] = [
         Self::Referrer,
@@ -52,6 +52,9 @@ impl BreakdownDimension {
         Self::Destination,
         Self::Bot,
     ];
+
+    /// Those whose top labels are part of a link's full analytics.
+    pub const LISTED: [Self; 4] = [Self::Referrer, Self::Country, Self::Region, Self::City];
 
     pub const fn name(self) -> &'static str {
         match self {

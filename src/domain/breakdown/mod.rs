@@ -4,10 +4,12 @@
 
 mod answer;
 mod dimension;
+mod list;
 mod range;
 mod sheet;
 
 pub use self::answer::{Breakdown, BreakdownAnswer};
-pub use self::dimension::{BreakdownDimension, LabelForm};
+pub use self::dimension::{Dimension, LabelForm};
+pub use self::list::{LabelList, PRIVATE_LABEL};
 pub use self::range::{BreakdownRange, BreakdownReads, MonthSpan, sheet_kept_until};
 pub use self::sheet::{MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text};

@@ -1,6 +1,6 @@
 //! The sheet of a day: its hits by all dimensions.
 
-use crate::domain::breakdown::{BreakdownDimension, LabelForm};
+use crate::domain::breakdown::{Dimension, LabelForm};
 use crate::domain::hit::OTHER_LABEL;
 use crate::domain::tally::Tally;
 
@@ -15,7 +15,7 @@ pub fn kept_text(text: &str) -> &str {
 }
 
 /// A label in a sheet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SheetLabel<T> {
     /// The place in the list of the dimension's labels.
     Code(u8),
@@ -29,7 +29,7 @@ pub enum SheetLabel<T> {
 impl<T: AsRef<str>> SheetLabel<T> {
     /// The label of a text: what has no place in the dimension is [`Other`](Self::Other). `None` for the empty text,
     /// which is no label.
-    pub fn of_text(dimension: BreakdownDimension, text: T) -> Option<Self> {
+    pub fn of_text(dimension: Dimension, text: T) -> Option<Self> {
         let label = text.as_ref();
         if label.is_empty() {
             return None;
@@ -46,7 +46,7 @@ impl<T: AsRef<str>> SheetLabel<T> {
     }
 
     /// This label, or `Other` if it can't be one of the dimension.
-    fn in_form(self, dimension: BreakdownDimension) -> Self {
+    fn in_form(self, dimension: Dimension) -> Self {
         let fits = match (&self, dimension.form()) {
             // A later version may have more codes.
             (Self::Code(code), LabelForm::Codes(_)) => *code < Self::NO_CODE,
@@ -59,7 +59,7 @@ impl<T: AsRef<str>> SheetLabel<T> {
     }
 
     /// The text of the label. `None` for hits whose label is not known, also because a later version has noted it.
-    pub fn text(&self, dimension: BreakdownDimension) -> Option<&str> {
+    pub fn text(&self, dimension: Dimension) -> Option<&str> {
         match (self, dimension.form()) {
             (Self::Code(code), LabelForm::Codes(labels)) => labels.get(usize::from(*code)).copied(),
             (Self::Country(letters), _) => str::from_utf8(letters).ok(),
@@ -87,7 +87,7 @@ impl<T> SheetLabel<T> {
 /// The hits under a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SheetEntry<T> {
-    pub dimension: BreakdownDimension,
+    pub dimension: Dimension,
     pub label: SheetLabel<T>,
     pub tally: Tally,
 }
@@ -119,13 +119,13 @@ impl<T: AsRef<str>> Sheet<T> {
 
     /// Notes hits under a label. The number of texts is not bounded, and each is compared with those that are there:
     /// large batches add up their labels first, and then [`push`](Self::push) them.
-    pub fn add(&mut self, dimension: BreakdownDimension, label: SheetLabel<T>, tally: Tally) {
+    pub fn add(&mut self, dimension: Dimension, label: SheetLabel<T>, tally: Tally) {
         self.put(dimension, label.in_form(dimension), tally, |label| label, usize::MAX);
     }
 
     fn put<U: AsRef<str>>(
         &mut self,
-        dimension: BreakdownDimension,
+        dimension: Dimension,
         label: SheetLabel<U>,
         tally: Tally,
         own: impl FnOnce(SheetLabel<U>) -> SheetLabel<T>,
@@ -179,11 +179,11 @@ impl<T: AsRef<str>> Sheet<T> {
 
     /// All hits: each has a device.
     pub fn hits(&self) -> Tally {
-        self.of(BreakdownDimension::Device).map(|entry| entry.tally).sum()
+        self.of(Dimension::Device).map(|entry| entry.tally).sum()
     }
 
     /// The entries of a dimension.
-    pub fn of(&self, dimension: BreakdownDimension) -> impl Iterator<Item = &SheetEntry<T>> {
+    pub fn of(&self, dimension: Dimension) -> impl Iterator<Item = &SheetEntry<T>> {
         let start = self.entries.partition_point(|entry| entry.dimension < dimension);
         self.entries[start..].iter().take_while(move |entry| entry.dimension == dimension)
     }

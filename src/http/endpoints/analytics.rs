@@ -9,6 +9,7 @@ use crate::domain::analytics::{Analytics, Labelled};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::Scope;
 use crate::domain::link::LinkName;
+use crate::domain::tally::BotFilter;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
@@ -145,7 +146,7 @@ pub async fn full(
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
     Query::of(&request).finish()?;
-    let analytics = api.analytics.full(&caller.key, LinkName::parse(&path)).await?;
+    let analytics = api.analytics.full(&caller.key, LinkName::parse(&path), BotFilter::Include).await?;
     Ok(web::Json(AnalyticsRecord::from(analytics)))
 }
 
@@ -208,7 +209,7 @@ pub async fn summary(
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
     Query::of(&request).finish()?;
-    let (name, summary) = api.analytics.summary(&caller.key, LinkName::parse(&path)).await?;
+    let (name, summary) = api.analytics.summary(&caller.key, LinkName::parse(&path), BotFilter::Include).await?;
     Ok(web::Json(AnalyticsSummary {
         short_id: name.to_string(),
         total_hits: summary.total_hits,

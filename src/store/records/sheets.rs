@@ -8,7 +8,7 @@
 
 use super::{corrupt, split_version, unknown_version, varint};
 use crate::domain::breakdown::{
-    BreakdownDimension, LabelForm, MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text,
+    Dimension, LabelForm, MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text,
 };
 use crate::domain::tally::Tally;
 use crate::store::StoreError;
@@ -97,7 +97,7 @@ impl SheetParts {
     }
 }
 
-fn push_label<T: AsRef<str>>(bytes: &mut Vec<u8>, label: &SheetLabel<T>, dimension: BreakdownDimension) {
+fn push_label<T: AsRef<str>>(bytes: &mut Vec<u8>, label: &SheetLabel<T>, dimension: Dimension) {
     match (dimension.form(), label) {
         (LabelForm::Codes(_), SheetLabel::Code(code)) => bytes.push(*code),
         (LabelForm::Codes(_), _) => bytes.push(SheetLabel::<T>::NO_CODE),
@@ -148,7 +148,7 @@ fn decode_sections<'a>(sheet: &mut Sheet<&'a str>, mut bytes: &'a [u8]) -> Resul
             sheet.add_private(tally.ok_or_else(|| corrupt(TABLE, &"not the private hits"))?);
             continue;
         }
-        let dimension = BreakdownDimension::from_number(number).ok_or_else(|| corrupt(TABLE, &"not a dimension"))?;
+        let dimension = Dimension::from_number(number).ok_or_else(|| corrupt(TABLE, &"not a dimension"))?;
         if sheet.entries().last().is_some_and(|last| last.dimension > dimension) {
             return Err(corrupt(TABLE, &"dimensions out of order"));
         }
@@ -168,7 +168,7 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-fn take_label<'a>(bytes: &mut &'a [u8], dimension: BreakdownDimension) -> Option<SheetLabel<&'a str>> {
+fn take_label<'a>(bytes: &mut &'a [u8], dimension: Dimension) -> Option<SheetLabel<&'a str>> {
     match dimension.form() {
         LabelForm::Codes(_) => match take(bytes, 1)? {
             [SheetLabel::<&str>::NO_CODE] => Some(SheetLabel::Other),
@@ -205,7 +205,7 @@ fn check_sums(sheet: &Sheet<&str>) -> Result<(), StoreError> {
             (persons + u128::from(tally.persons), bots + u128::from(tally.bots))
         })
     };
-    let hits = sums(&mut sheet.of(BreakdownDimension::Device));
+    let hits = sums(&mut sheet.of(Dimension::Device));
     if hits.0.max(hits.1) > u128::from(varint::MAX_COUNT) {
         return Err(corrupt(TABLE, &"too many hits"));
     }
@@ -235,7 +235,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use BreakdownDimension as D;
+    use Dimension as D;
 
     fn sheet(entries: &[(D, &'static str, u64, u64)]) -> Sheet<&'static str> {
         let mut sheet = Sheet::default();

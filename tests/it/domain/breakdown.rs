@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use signpost::domain::breakdown::{
-    Breakdown, BreakdownAnswer, BreakdownDimension, MAX_SHEET_TEXTS, Sheet, SheetLabel, kept_text,
+    Breakdown, BreakdownAnswer, Dimension, MAX_SHEET_TEXTS, Sheet, SheetLabel, kept_text,
 };
 use signpost::domain::tally::{BotFilter, Tally};
 use signpost::store::records::sheets;
 
-use BreakdownDimension as D;
+use Dimension as D;
 
 /// A hit, and what is known of it: empty texts are not.
 #[derive(Clone, Debug)]

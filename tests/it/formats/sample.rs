@@ -315,7 +315,7 @@ async fn check_counts(store: &Arc<dyn Store>) {
     assert_eq!(counts(3, "2026-11").await, expected(16, 0, 3));
 
     let top = |labels: &[(&str, u64)]| labels.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect();
-    let hits = store.link_hits(short_id(1), true).await.unwrap();
+    let hits = store.link_hits(short_id(1), Some(BotFilter::Include)).await.unwrap();
     assert_eq!(
         hits,
         LinkHits {
@@ -328,9 +328,9 @@ async fn check_counts(store: &Arc<dyn Store>) {
             ],
         }
     );
-    let hits = store.link_hits(short_id(2), false).await.unwrap();
+    let hits = store.link_hits(short_id(2), None).await.unwrap();
     assert_eq!(hits.days, [(noon().minus(DAY).day(), [0, 0, 5]), (noon().day(), [2, 1, 0])]);
-    let hits = store.link_hits(short_id(BUSY), true).await.unwrap();
+    let hits = store.link_hits(short_id(BUSY), Some(BotFilter::Include)).await.unwrap();
     let days: Vec<_> = (1..DAYS).rev().map(|n| (noon().minus(n * DAY).day(), [0, n.into(), 7])).collect();
     assert_eq!(hits.days, [&days[..], &[(noon().day(), [BUSY.into(), 1, 0])]].concat());
     let (_, cities) = hits.labels.iter().find(|(dimension, _)| *dimension == Dimension::City).unwrap();
@@ -394,7 +394,7 @@ async fn check_deliveries(store: &Arc<dyn Store>, version: &str) {
 pub async fn go_on(store: &Arc<dyn Store>) {
     let next = HitBatch { days: vec![day(BUSY, noon(), [1, 0, 0]), day(3, noon(), [1, 0, 0])], ..batch(90, 91) };
     store.apply_hits(Arc::new(next)).await.unwrap();
-    let last = async |n| store.link_hits(short_id(n), false).await.unwrap().days.pop();
+    let last = async |n| store.link_hits(short_id(n), None).await.unwrap().days.pop();
     assert_eq!(last(BUSY).await, Some((noon().day(), [u64::from(BUSY) + 1, 1, 0])));
     assert_eq!(last(3).await, Some((noon().day(), [4, 1, 0])));
     let id = deliveries(THIS)[1].0.id;

@@ -286,7 +286,7 @@ async fn apply(run: &Run, from: u64, upto: u64) {
 /// Checks that so many batches of [`hits`] are counted, each once.
 async fn batches_are_counted(run: &Run, count: u64) {
     let (name, link) = (run.name(), short_id(run.n));
-    let hits = run.clean.link_hits(link, true).await.unwrap();
+    let hits = run.clean.link_hits(link, Some(BotFilter::Include)).await.unwrap();
     assert_eq!(hits.days, [(noon().day(), [count, 2 * count, 3 * count])], "{name}");
     let labels: Vec<_> = hits.labels.into_iter().flat_map(|(_, labels)| labels).collect();
     assert_eq!(labels, [("Jena, Thuringia, DE".to_owned(), 6 * count)], "{name}");
@@ -406,7 +406,7 @@ async fn read_hits_and_deliveries(run: &Run) {
     read(run, async || {
         let store = &run.store;
         Ok((
-            (store.hit_cursor(batch.writer).await?, store.link_hits(link.id, true).await?),
+            (store.hit_cursor(batch.writer).await?, store.link_hits(link.id, Some(BotFilter::Include)).await?),
             (
                 store.monthly_counts(owner, noon().month()).await?,
                 store.delivery_summaries(link.id, noon().day()).await?,

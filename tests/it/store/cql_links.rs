@@ -493,7 +493,7 @@ async fn a_deletion_that_was_noted_and_not_made_removes_no_counts() {
     transfer.write(vec![Record::Deletion { link: before.id, at: noon() }]).await.unwrap();
     let remove = async |before| {
         while store.remove_counts_of_deleted(before).await.unwrap() {}
-        store.link_hits(short_id(1), true).await.unwrap().days.len()
+        store.link_hits(short_id(1), Some(BotFilter::Include)).await.unwrap().days.len()
     };
     assert!(!exported(&transfer).await.iter().any(|(_, record)| matches!(record, Record::Deletion { .. })));
     assert_eq!(remove(noon().plus(MINUTE)).await, 1);

@@ -223,7 +223,7 @@ async fn a_label_that_no_row_can_hold_counts_as_other() {
         let city = |label_text: &str, count| label(link, noon().month(), Dimension::City, label_text, count);
         let labels = vec![city(&"x".repeat(70_000), 1), city("", 2), city(&"x".repeat(4_000), 4), city("Jena", 8)];
         store.apply_hits(Arc::new(HitBatch { labels, ..batch(from, from + 1) })).await.unwrap();
-        let hits = store.link_hits(short_id(link), true).await.unwrap();
+        let hits = store.link_hits(short_id(link), Some(BotFilter::Include)).await.unwrap();
         let (_, mut cities) = hits.labels.into_iter().find(|(dimension, _)| *dimension == Dimension::City).unwrap();
         cities.sort();
         assert_eq!(cities, [(OTHER_LABEL.to_owned(), 7), ("Jena".to_owned(), 8)]);

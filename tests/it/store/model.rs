@@ -187,7 +187,7 @@ async fn check(store: &Arc<dyn Store>, model: &Model) {
     let pending = model.deliveries.values().filter(|(_, state)| state.status == DeliveryStatus::Pending).count();
     assert_eq!(store.pending_deliveries().await.unwrap(), pending as u64);
     for link in 0..LINKS {
-        let hits = store.link_hits(short_id(link), true).await.unwrap();
+        let hits = store.link_hits(short_id(link), Some(BotFilter::Include)).await.unwrap();
         let days = model.days.iter().filter(|((of, _), _)| *of == link).map(|((_, day), counts)| (*day, *counts));
         assert_eq!(hits.days, days.collect::<Vec<_>>());
         let mut labels: Vec<_> = hits.labels.into_iter().flat_map(|(_, labels)| labels).collect();

@@ -28,7 +28,7 @@ fn full(from: u64, upto: u64) -> HitBatch {
 
 /// All that the store has counted of link 1 and key 1, in one order.
 async fn counted(store: &Arc<dyn Store>) -> (HitCursor, LinkHits, u64, usize) {
-    let mut hits = store.link_hits(short_id(1), true).await.unwrap();
+    let mut hits = store.link_hits(short_id(1), Some(BotFilter::Include)).await.unwrap();
     hits.labels.sort();
     hits.labels.iter_mut().for_each(|(_, labels)| labels.sort());
     let served = store.monthly_counts(key_id(1), noon().month()).await.unwrap().hits_served;
@@ -38,12 +38,12 @@ async fn counted(store: &Arc<dyn Store>) -> (HitCursor, LinkHits, u64, usize) {
 
 /// What is shown of a list, in its order.
 async fn shown(store: &Arc<dyn Store>, link: u32, dimension: Dimension) -> Vec<(String, u64)> {
-    let hits = store.link_hits(short_id(link), true).await.unwrap();
+    let hits = store.link_hits(short_id(link), Some(BotFilter::Include)).await.unwrap();
     hits.labels.into_iter().find(|(of, _)| *of == dimension).map(|(_, labels)| labels).unwrap_or_default()
 }
 
 async fn labels_of(store: &Arc<dyn Store>, link: u32, dimension: Dimension) -> Vec<(String, u64)> {
-    let hits = store.link_hits(short_id(link), true).await.unwrap();
+    let hits = store.link_hits(short_id(link), Some(BotFilter::Include)).await.unwrap();
     let lists = hits.labels.into_iter().filter(|(of, _)| *of == dimension);
     let mut labels: Vec<_> = lists.flat_map(|(_, labels)| labels).collect();
     labels.sort();
@@ -124,14 +124,14 @@ pub async fn days_and_labels_add_up_over_batches_and_months(ground: &impl Ground
     store.apply_hits(Arc::new(first)).await.unwrap();
     store.apply_hits(Arc::new(second)).await.unwrap();
     for _ in 0..2 {
-        let days = store.link_hits(short_id(1), false).await.unwrap();
+        let days = store.link_hits(short_id(1), None).await.unwrap();
         assert_eq!(days.labels, []);
         assert_eq!(days.days, [(before.day(), [0, 5, 0]), (noon().day(), [2, 1, 2]), (after.day(), [0, 0, 4])]);
         let referrers = labels_of(&store, 1, Dimension::Referrer).await;
         assert_eq!(referrers, [("a.example".to_owned(), 22), ("b.example".to_owned(), 33)]);
         assert_eq!(labels_of(&store, 1, Dimension::City).await, [("a.example".to_owned(), 7)]);
         assert_eq!(labels_of(&store, 1, Dimension::Region).await, []);
-        assert_eq!(store.link_hits(short_id(3), true).await.unwrap().days, []);
+        assert_eq!(store.link_hits(short_id(3), Some(BotFilter::Include)).await.unwrap().days, []);
         store = reopened(ground, store).await;
     }
 }

@@ -275,7 +275,7 @@ pub async fn counts_of_deleted_links_are_removed(ground: &impl Ground) {
             steps += 1;
             assert!(steps < 1_000);
         }
-        let hits = join_all((1..=3).map(|n| store.link_hits(short_id(n), true))).await;
+        let hits = join_all((1..=3).map(|n| store.link_hits(short_id(n), Some(BotFilter::Include)))).await;
         hits.into_iter().map(|hits| hits.unwrap()).collect::<Vec<_>>()
     };
     let counted = |hits: &LinkHits| (hits.days.len(), hits.labels.iter().any(|(_, list)| !list.is_empty()));
@@ -285,6 +285,6 @@ pub async fn counts_of_deleted_links_are_removed(ground: &impl Ground) {
     assert_eq!(after.iter().map(counted).collect::<Vec<_>>(), [(0, false), (0, false), (60, true)]);
     // Another link of the name is another one.
     create(&store, &link_named(4, key_id(1), "summer")).await;
-    assert_eq!(counted(&store.link_hits(short_id(4), true).await.unwrap()), (0, false));
+    assert_eq!(counted(&store.link_hits(short_id(4), Some(BotFilter::Include)).await.unwrap()), (0, false));
     assert_eq!(store.link(name("summer")).await.unwrap().unwrap().id, short_id(4));
 }

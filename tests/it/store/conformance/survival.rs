@@ -27,7 +27,7 @@ async fn everything(store: &Arc<dyn Store>) -> String {
             store.keys_seen_by(key_id(1), None, 10).await.unwrap(),
             store.last_uses(vec![key_id(1), key_id(2)]).await.unwrap(),
             store.hit_cursor(node(1)).await.unwrap(),
-            store.link_hits(short_id(1), true).await.unwrap(),
+            store.link_hits(short_id(1), Some(BotFilter::Include)).await.unwrap(),
             store.monthly_counts(key_id(1), noon().month()).await.unwrap(),
             store.due_deliveries(noon().plus(MINUTE * 60), None, 10).await.unwrap(),
             (store.delivery_states(ids).await.unwrap(), store.deliveries(query).await.unwrap()),
