@@ -416,15 +416,17 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_reserved_in_layout_2_are_ignored() {
+    fn a_flag_that_is_reserved_in_layout_2_is_ignored() {
         let mut bytes = [0; FIXED_BYTES];
         let plain = bytes;
-        for flags in [1 << 4, 1 << 5, 1 << 6, 1 << 7, 0xF0] {
-            bytes[15] = flags;
-            let hit = HitRecord::decode(RecordLayout::V2, &bytes);
-            assert_eq!(hit, HitRecord::decode(RecordLayout::V2, &plain));
-            assert!(hit.is_ok());
-        }
+        // The one that is reserved for clicks of limited links.
+        bytes[15] = 1 << 4;
+        let hit = HitRecord::decode(RecordLayout::V2, &bytes);
+        assert_eq!(hit, HitRecord::decode(RecordLayout::V2, &plain));
+        assert!(hit.is_ok());
+        // Without the device of the visitor.
+        bytes[15] = PRIVATE;
+        assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Err(DecodeError::PrivateVisitor));
         bytes[15] = MOBILE;
         assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Err(DecodeError::Flags));
     }

@@ -20,6 +20,7 @@ use signpost::actors::key_shard::state::ShardState;
 use signpost::counting::aggregator::HitAggregator;
 use signpost::counting::enrich::Enricher;
 use signpost::domain::analytics::{Analytics, analyze};
+use signpost::domain::bots::{BotRules, SharedBotRules};
 use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::{Dimension, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
 use signpost::domain::key::KeyId;
@@ -200,19 +201,17 @@ fn tally(hits: usize) -> (HitAggregator, Vec<HitRecord<'static>>) {
         .map(|n| HitRecord {
             at_ms: START.0 + n as u64,
             short_id: std::array::from_fn(|digit| if digit == 6 { b'A' + u8::try_from(n % 26).unwrap() } else { b'x' }),
-            revision: 1,
-            route: 0,
-            tracked: true,
             webhooks: u8::from(n % 10 == 0),
-            webhook_places: &[],
             ch_ua_mobile: [None, Some(true), Some(false)][n % 3],
             owner: Uuid::from_u64_pair(0x0194_0000_0000_7000, n as u64 % 5).into_bytes(),
             address: IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(n).unwrap())),
             user_agent: USER_AGENTS[n % 4].as_bytes(),
             referer: REFERERS[n % 4].as_bytes(),
+            ..HitRecord::EMPTY
         })
         .collect();
-    let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None);
+    let rules = SharedBotRules::new(BotRules::built_in());
+    let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None, rules);
     let mut tally = HitAggregator::new(NodeId(Uuid::from_u64_pair(0x0194_0000_0000_7000, 1)), enricher);
     // The counter goes on with what it had: visitors that it has seen, maps that have grown.
     records.iter().zip(1..).for_each(|(hit, at)| tally.add(Position(at * 300), hit));

@@ -250,6 +250,11 @@ fn webhook(facts: &Facts) -> Value {
                 "description": "`true` if the request is a test; else absent.",
                 "schema": {"type": "string", "enum": ["true"]},
             }),
+            json!({
+                "name": "Signpost-Bot", "in": "header", "required": false,
+                "description": "What made the hit, if no person did; else absent.",
+                "schema": {"type": "string", "enum": BotKind::ALL.map(BotKind::label)},
+            }),
             header("User-Agent", "The service and its version.", concat!("signpost/", env!("CARGO_PKG_VERSION"))),
         ],
         "requestBody": {

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use signpost::domain::bots::BotKind;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::key::{ApiKey, Retiring, Scope, ScopeSet, SealedSecret, Tier};
@@ -59,6 +60,7 @@ fn changed_link() -> [Link; 2] {
         tags: vec!["a".into(), "b".into()],
         expires_at: Some(later(90)),
         fallback: Some(target("https://example.com/over")),
+        skip_bots: true,
         ..LinkOptions::default()
     };
     let webhooks = first.webhooks.changed_to(vec!["https://hooks.example.com/c".into()]).unwrap();
@@ -129,7 +131,10 @@ fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
         let owner = key_id(2 + n % 2);
         let revision = if version == "0.1.0" || n < 5 { Revision::FIRST } else { Revision(seconds) };
         let at = later(seconds.into());
-        (NewDelivery { id: delivery(n, at, url), owner, revision }, DeliveryState::new(owner, revision, at))
+        // Before 0.2.0, bots were not told.
+        let bot = Some(BotKind::Crawler).filter(|_| version != "0.1.0" && n == 2);
+        let new = NewDelivery { id: delivery(n, at, url), owner, revision, bot };
+        (new, new.state())
     };
     let sent = |(new, state), change: &dyn Fn(&mut DeliveryState)| {
         let mut state = DeliveryState { counted: true, ..state };
@@ -157,10 +162,11 @@ fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
 /// One that was replayed after it had failed, and counted in that round. Since 0.2.0.
 fn replayed() -> (NewDelivery, DeliveryState) {
     let (owner, revision) = (key_id(4), Revision(3));
-    let mut state = DeliveryState::new(owner, revision, later(7));
+    let new = NewDelivery { id: delivery(4, later(7), 1), owner, revision, bot: Some(BotKind::Preview) };
+    let mut state = new.state();
     state.settle(&timed_out(), later(21));
     state.replay(1, later(30), later(30));
-    (NewDelivery { id: delivery(4, later(7), 1), owner, revision }, DeliveryState { counted: true, ..state })
+    (new, DeliveryState { counted: true, ..state })
 }
 
 fn timed_out() -> AttemptOutcome {
