@@ -49,7 +49,7 @@ use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
 use crate::service::keys::KeyService;
 use crate::service::link_lists::LinkListService;
-use crate::service::link_upkeep::LinkUpkeep;
+use crate::service::link_upkeep::{LinkUpkeep, UpkeepSettings};
 use crate::service::links::LinkService;
 use crate::service::redirects::{Recording, RedirectService};
 use crate::service::root_key;
@@ -100,9 +100,11 @@ pub(super) async fn build(
     let counting = HitCounting::start(config, &core, journal, wake.clone()).await?;
     let blocked_hosts = blocked_hosts::open(config)?;
     let cache = build_cache(config, &core.store, &blocked_hosts);
-    let expiry = config.links.delete_expired_after;
-    let (store, clock) = (core.store.clone(), core.clock.clone());
-    let link_upkeep = LinkUpkeep::new(store.clone(), store, Arc::clone(&cache), clock, expiry);
+    let settings = UpkeepSettings {
+        delete_expired_after: config.links.delete_expired_after,
+        sheet_days: config.analytics.sheet_days,
+    };
+    let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), settings);
     let tester = webhooks.pool.tester();
     let webhook_actions = WebhookActions::new(tester, core.store.clone(), wake, core.clock.clone());
     let api =
