@@ -8,6 +8,7 @@ use utoipa::openapi::{RefOr, path::Parameter};
 
 use super::schemas::{HitEvent, ProblemDocument};
 use super::{Facts, guide, headers, problems};
+use crate::domain::bots::BotKind;
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_event::hit_event_body;
 use crate::http::endpoint::{Body, Docs, Endpoint, ResponseDoc, Shape, Tag, shape};

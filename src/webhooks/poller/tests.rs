@@ -66,7 +66,6 @@ async fn enqueue(store: &dyn Store, deliveries: Vec<NewDelivery>) {
         from: Position(0),
         upto: Position(1),
         days: Vec::new(),
-        labels: Vec::new(),
         served: Vec::new(),
         deliveries,
     };
