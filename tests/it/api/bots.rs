@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::client::Client;
-use crate::support::links::changing;
 use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder, metric};
 use crate::support::stores::{apply, on_each_store};
@@ -29,7 +28,7 @@ const VISITS: [(&[(&str, &str)], &str); 5] = [
 ];
 
 fn quick() -> ServerBuilder {
-    changing().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "10ms,10ms")
+    Server::builder().set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "10ms,10ms")
 }
 
 async fn visit_all(server: &Server, link: &str) {
