@@ -201,6 +201,7 @@ fn feed(writer: &JournalWriter, load: Load) -> Duration {
                 address: IpAddr::V4(Ipv4Addr::from((drawn >> 16) as u32)),
                 user_agent: agents[(drawn >> 8) as usize % agents.len()].as_bytes(),
                 referer: if has_site { sites[(drawn >> 40) as usize % sites.len()].as_bytes() } else { b"" },
+                language: [&b"en-us"[..], b"de", b"pt-br", b"fr"][(drawn >> 48) as usize % 4],
                 ..HitRecord::EMPTY
             };
             // The end of the run tells of those that had no room.

@@ -21,13 +21,15 @@ use signpost::counting::aggregator::HitAggregator;
 use signpost::counting::enrich::Enricher;
 use signpost::domain::analytics::{Analytics, analyze};
 use signpost::domain::bots::{BotRules, SharedBotRules};
+use signpost::domain::breakdown::Dimension;
 use signpost::domain::calendar::{Day, Timestamp};
-use signpost::domain::hit::{Dimension, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
+use signpost::domain::hit::{DeviceHits, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::qr::{QrFormat, QrImage, QrOptions, QrParameters, render};
 use signpost::domain::rate_limit::RateLimitId;
 use signpost::domain::referrer::OwnHost;
 use signpost::domain::signature::{WebhookSecret, sign_hex, standard_signature};
+use signpost::domain::tally::{BotFilter, Tally};
 use signpost::domain::webhook_event::hit_event_body;
 use signpost::domain::window::SlidingWindow;
 use signpost::journal::record::HitRecord;
@@ -237,14 +239,15 @@ fn many_hits() -> LinkHits {
         let rows = (0..MAX_LABELS).map(label).chain([(OTHER_LABEL.to_owned(), 1_000_000)]);
         (dimension, rows.collect())
     };
-    let days = (0..400).map(|n| (Day(20_000 + n), [u64::from(n), 2 * u64::from(n), 7]));
-    LinkHits { days: days.collect(), labels: Dimension::ALL.into_iter().map(labels).collect() }
+    let tally = |persons| Tally { persons, bots: 1 };
+    let days = (0..400).map(|n| (Day(20_000 + n), DeviceHits([u64::from(n), 2 * u64::from(n), 7].map(tally))));
+    LinkHits { days: days.collect(), labels: Dimension::LISTED.into_iter().map(labels).collect() }
 }
 
 #[library_benchmark]
 #[bench::of_1(args = (), setup = many_hits)]
 fn analytics(hits: LinkHits) -> Analytics {
-    analyze(hits, Day(20_399))
+    analyze(hits, Day(20_399), BotFilter::Exclude)
 }
 
 library_benchmark_group!(name = hits, benchmarks = [count, analytics]);

@@ -141,10 +141,7 @@ fn wrong_options() -> Vec<(Value, Vec<&'static str>)> {
         (json!({"cache_seconds": -1}), vec!["/cache_seconds"]),
         (json!({"cache_seconds": 86_401}), vec!["/cache_seconds"]),
         (json!({"cache_seconds": 1.5}), vec!["/cache_seconds"]),
-        (
-            json!({"max_clicks": 1, "rules": [], "forward_query": true}),
-            vec!["/forward_query", "/max_clicks", "/rules"],
-        ),
+        (json!({"max_clicks": 1, "rules": [], "forward_query": true}), vec!["/forward_query", "/max_clicks", "/rules"]),
         (
             json!({"title": "", "tags": [""], "notes": 1, "archived": 1, "expires_at": "", "not_before": "", "fallback_url": "",
                    "redirect_status": 1, "cache_seconds": "", "preview": "", "skip_bots": 0}),
