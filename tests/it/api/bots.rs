@@ -57,7 +57,8 @@ async fn deliveries_of_bots_tell_their_kind_at_each_attempt_and_links_may_skip_t
         visit_all(&server, link).await;
     }
     let told = async |path: &str, count: usize| {
-        let requests = eventually(&format!("{count} attempts at {path}"), SOON, async || {
+        let what = format!("{count} attempts at {path}");
+        let requests = eventually(&what, SOON, async || {
             let requests: Vec<_> = receiver.received().into_iter().filter(|request| request.path == path).collect();
             (requests.len() >= count).then_some(requests)
         });
