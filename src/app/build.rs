@@ -63,6 +63,8 @@ use crate::webhooks::sender::{SenderSettings, WebhookSender};
 
 /// The random part of a retry's delay: plus or minus this share.
 const JITTER: f64 = 0.1;
+/// For how many days breakdowns of single days are kept.
+const SHEET_DAYS: u32 = 90;
 
 /// Replacements for tests.
 #[doc(hidden)]
@@ -304,7 +306,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             clock.clone(),
             root_is_chosen,
         ),
-        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone()),
+        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone(), SHEET_DAYS),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
         webhook_statuses: WebhookStatusService::new(
             store.clone(),

@@ -1,6 +1,8 @@
 mod analytics;
+mod analytics_ranges;
 mod authentication;
 mod blocked_hosts;
+mod breakdowns;
 mod bulk;
 mod child_keys;
 mod connections;
@@ -31,6 +33,7 @@ mod redirect_options;
 mod robustness;
 mod root_key;
 mod rotation;
+mod series;
 mod traces;
 mod usage;
 mod webhook_pages;
