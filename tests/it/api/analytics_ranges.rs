@@ -1,16 +1,19 @@
 //! What series and breakdowns have in common: who may see them, of which links, and how often.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::Client;
-use crate::support::keys::standing;
+use crate::support::keys::{standing, text};
 use crate::support::links::{TARGET, changing, free_key};
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
 use crate::support::visits::{CRAWLER, DESKTOP, counted, counted_in_all, visit};
+use crate::support::{SOON, eventually, middle};
 
 const KINDS: [&str; 2] = ["series", "breakdown?dimension=os"];
 
@@ -123,4 +126,53 @@ async fn the_root_key_has_the_numbers_of_its_own_links() {
     for kind in KINDS {
         assert_eq!((total(&root, &of_key(kind)).await, total(&owner, &of_key(kind)).await), (json!(2), json!(3)));
     }
+}
+
+#[apply(on_each_store)]
+async fn hits_are_shown_within_two_seconds_and_outlive_a_restart() {
+    let unlimited = || {
+        let limits =
+            ["SERIES", "BREAKDOWN", "SUMMARY"].map(|limit| format!("SIGNPOST_TIERS__FREE__{limit}_PER_MINUTE"));
+        limits.iter().fold(Server::builder(), |server, limit| server.set(limit, "0"))
+    };
+    let server = unlimited().start();
+    let key = server.root().new_key(json!({"name": "owner"})).await;
+    let owner = server.with_key(text(&key["key"]));
+    let id = owner.any_link().await;
+    let paths = KINDS.iter().flat_map(|kind| [of_link(&id, kind), of_key(kind)]).collect::<Vec<_>>();
+    let mut took = Vec::new();
+    for count in 1..=3 {
+        visit(&server, &id, DESKTOP).await;
+        let began = Instant::now();
+        for path in &paths {
+            eventually("the hit", SOON, async || (total(&owner, path).await == count).then_some(())).await;
+        }
+        took.push(began.elapsed());
+    }
+    assert!(middle(&took) < Duration::from_secs(2), "{took:?}");
+    let server = unlimited().directory(server.stop()).start();
+    let owner = server.with_key(text(&key["key"]));
+    for path in &paths {
+        assert_eq!(total(&owner, path).await, 3, "{path}");
+    }
+}
+
+#[apply(on_each_store)]
+async fn while_the_store_is_out_of_reach_the_answer_is_503() {
+    let switch = FaultSwitch::default();
+    let faults = switch.clone();
+    let server = changing().wrap_store(move |store| Arc::new(FaultyStore::new(store, faults))).start();
+    let owner = free_key(&server, json!({"name": "owner"})).await;
+    let id = owner.any_link().await;
+    let paths = KINDS.iter().flat_map(|kind| [of_link(&id, kind), of_key(kind)]).collect::<Vec<_>>();
+    for path in &paths {
+        owner.get(path).await.expect(200);
+    }
+    switch.out_of_reach(true);
+    for path in &paths {
+        let answer = owner.get(path).await.expect(503);
+        answer.problem("unavailable");
+        assert!(!answer.header("retry-after").is_empty());
+    }
+    switch.out_of_reach(false);
 }

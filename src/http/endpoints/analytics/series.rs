@@ -46,7 +46,7 @@ pub struct SeriesRangeParameters {
     #[param(default = "day")]
     interval: Option<IntervalName>,
     /// The time zone of dates, days, weeks and months: a name of the tz database (IANA), such as `Europe/Berlin`.
-    #[param(default = "UTC", min_length = 1, max_length = 64)]
+    #[param(default = "UTC", min_length = 1, max_length = 64, nullable = false)]
     timezone: Option<String>,
 }
 
@@ -152,7 +152,7 @@ and the 29 days before, by day. Counts are as exact, and as soon there, as those
 Intervals are those of the clock in `timezone`; the first one begins at `from`, the last one ends at `until`. Days in UTC are
 kept as long as the link. Hours, other time zones and times of the day are counted by quarters of an hour, which are kept for
 35 days: then `from` must be within the last 35 days. An hour that a clock shows twice is two intervals. Times of the answer
-are UTC.
+are UTC. In a query, `+` is written `%2B`.
 
 With `format=csv`, or if `Accept` prefers `text/csv`, the answer is CSV (RFC 4180): the line `start,count`, then a line for
 each point.
