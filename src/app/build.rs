@@ -65,8 +65,6 @@ use crate::webhooks::sender::{SenderSettings, WebhookSender};
 
 /// The random part of a retry's delay: plus or minus this share.
 const JITTER: f64 = 0.1;
-/// For how many days breakdowns of single days are kept.
-const SHEET_DAYS: u32 = 90;
 
 /// Replacements for tests.
 #[doc(hidden)]
@@ -309,7 +307,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             clock.clone(),
             root_is_chosen,
         ),
-        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone(), SHEET_DAYS),
+        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone(), DEFAULT_SHEET_DAYS),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
         webhook_statuses: WebhookStatusService::new(
             store.clone(),
