@@ -72,7 +72,7 @@ by_kind = analytics.get_link_breakdown(link.short_id, signpost_client.Dimension.
 assert by_kind.total == 1 and [(of.label, of.count) for of in by_kind.labels] == [("tool", 1)], by_kind
 assert analytics.get_series(bots=signpost_client.BotFilter.EXCLUDE).total == 0
 of_all = analytics.get_breakdown(signpost_client.Dimension.DEVICE, bots=signpost_client.BotFilter.ONLY, limit=1)
-assert of_all.total == 1 and of_all.labels[0].label == "desktop" and of_all.none == 0, of_all
+assert of_all.total == 1 and of_all.labels[0].label == "desktop" and of_all.more == 0, of_all
 usage = signpost_client.UsageApi(client(issued.key)).get_usage()
 assert usage.api_key_id == issued.key_id and usage.usage.links_created.limit == 100
 assert usage.usage.hits_served.limit is None
