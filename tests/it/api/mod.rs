@@ -3,6 +3,7 @@ mod analytics_ranges;
 mod authentication;
 mod blocked_hosts;
 mod bots;
+mod breakdown_labels;
 mod breakdowns;
 mod bulk;
 mod child_keys;
