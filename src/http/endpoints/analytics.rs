@@ -16,7 +16,6 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::key::Scope;
 use crate::domain::link::LinkName;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
-use crate::domain::tally::BotFilter;
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
 use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem};

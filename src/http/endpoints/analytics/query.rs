@@ -40,8 +40,13 @@ pub const TABLE_PARAMETERS: Parameters = parameters::<TableParameters>().with_sc
 
 /// The range, or `None` if it has faults, which are reported.
 pub fn range<R>(query: &mut Query<'_>, range: Result<R, Vec<RangeFault>>) -> Option<R> {
-    let report = |faults: Vec<RangeFault>| {
-        faults.into_iter().for_each(|fault| query.faults.parameter(fault.parameter, fault.detail));
-    };
-    range.map_err(report).ok()
+    match range {
+        Ok(range) => Some(range),
+        Err(faults) => {
+            for fault in faults {
+                query.faults.parameter(fault.parameter, fault.detail);
+            }
+            None
+        }
+    }
 }
