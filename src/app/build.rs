@@ -321,7 +321,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             clock.clone(),
             root_is_chosen,
         ),
-        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone()),
+        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone(), config.analytics.sheet_days),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
         webhook_statuses: WebhookStatusService::new(
             store.clone(),

@@ -64,14 +64,29 @@ def filter_case(context, case) -> bool:
 
 
 NUMBERS = itertools.count()
+ZONES = ["UTC", "Europe/Berlin", "america/st_johns", "Asia/Kathmandu", "Pacific/Kiritimati"]
+
+
+def day(before: int) -> str:
+    """The date so many days ago, in UTC."""
+    return (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=before)).strftime("%Y-%m-%d")
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs) -> None:
-    """Gives each request an `Idempotency-Key` of its own: with one that was sent with another body it is refused."""
-    is_negative = case.meta is not None and case.meta.generation.mode.is_negative
-    if not is_negative and "Idempotency-Key" in (case.headers or {}):
-        case.headers["Idempotency-Key"] = f"request-{next(NUMBERS)}"
+    """Gives each request an `Idempotency-Key` of its own: with one that was sent with another body it is refused.
+
+    Of the texts that may be times and time zones, nearly none is one: most requests for analytics get one that is.
+    """
+    if case.meta is not None and case.meta.generation.mode.is_negative:
+        return
+    number = next(NUMBERS)
+    if "Idempotency-Key" in (case.headers or {}):
+        case.headers["Idempotency-Key"] = f"request-{number}"
+    if case.operation.path.endswith(("/series", "/breakdown")) and number % 8:
+        valid = {"from": day(1 + number % 30), "until": day(0), "timezone": ZONES[number % len(ZONES)]}
+        for name in valid.keys() & (case.query or {}).keys():
+            case.query[name] = valid[name]
 
 
 @schemathesis.check

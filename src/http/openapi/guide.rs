@@ -86,7 +86,7 @@ Quotas by calendar month in UTC, and of keys:
 {quotas}
 Links above the quota are refused with 403. A creation that is answered 503 has created no link and used no quota. The exception is a store that did not confirm the outcome in time (the answer then comes after 10 to 25 s): the link may exist, and then it is counted. Webhook deliveries above the quota are not sent, and recorded as failed with the error `quota exceeded`. Hits are never limited: quotas and limits of keys do not stop redirects.
 
-Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link at once of 2,048 bytes each, and 200 different ones in its life; a link with webhooks can be changed 1,000 times in 33 days, then the answer is 429; analytics cover 30 days in `daily` and 10 entries in each top list.
+Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link at once of 2,048 bytes each, and 200 different ones in its life; a link with webhooks can be changed 1,000 times in 33 days, then the answer is 429; analytics cover 30 days in `daily` and 10 entries in each top list, a series has at most 2,000 points, a breakdown 1,000 labels.
 "#,
         scopes = scopes(),
         errors = problems::table(),

@@ -1,7 +1,10 @@
 mod analytics;
+mod analytics_ranges;
 mod authentication;
 mod blocked_hosts;
 mod bots;
+mod breakdown_labels;
+mod breakdowns;
 mod bulk;
 mod child_keys;
 mod connections;
@@ -33,6 +36,7 @@ mod redirect_options;
 mod robustness;
 mod root_key;
 mod rotation;
+mod series;
 mod traces;
 mod usage;
 mod webhook_pages;

@@ -370,6 +370,7 @@ async fn crawlers_get_rules_and_browsers_an_icon() {
     assert_eq!(
         answer.text(),
         "User-agent: *\nAllow: /\n\
+         Disallow: /analytics$\nDisallow: /analytics/\n\
          Disallow: /api-keys$\nDisallow: /api-keys/\nDisallow: /exports$\nDisallow: /exports/\n\
          Disallow: /links$\nDisallow: /links/\n\
          Disallow: /shorten$\nDisallow: /shorten/\nDisallow: /usage$\nDisallow: /usage/\n"

@@ -1,6 +1,6 @@
 mod breakdown;
 mod guard;
 mod qr;
-mod series;
+pub mod series;
 mod signature;
 mod window;

@@ -38,7 +38,7 @@ fn place(interval: Interval, time: Timestamp, offset: i64) -> (i64, i64) {
 }
 
 /// The starts of all intervals, found by a look at each quarter of an hour.
-fn stepped(zone: &LibraryZone, from: Timestamp, until: Timestamp) -> [Vec<Timestamp>; 4] {
+pub fn stepped(zone: &LibraryZone, from: Timestamp, until: Timestamp) -> [Vec<Timestamp>; 4] {
     let mut starts: [Vec<Timestamp>; 4] = Default::default();
     let mut before = [None; 4];
     for millis in (from.0..until.0).step_by(15 * 60 * 1_000) {

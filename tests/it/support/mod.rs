@@ -18,6 +18,7 @@ pub mod receiver;
 pub mod server;
 pub mod signature;
 pub mod stores;
+pub mod visits;
 pub mod wire;
 
 use std::path::Path;
