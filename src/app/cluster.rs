@@ -83,5 +83,7 @@ fn settings(config: &Config) -> ScyllaSettings {
             password: password.expose().to_owned(),
         }),
         tls: cluster.tls.then(|| cluster.tls_ca.clone().map_or(Tls::SystemRoots, Tls::Authority)),
+        // To become the setting `analytics.sheet_days`.
+        sheet_days: 90,
     }
 }

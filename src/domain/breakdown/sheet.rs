@@ -193,6 +193,11 @@ impl<'a> Sheet<&'a str> {
     /// Adds another sheet to this stored one: that of a batch, or of another writer. Texts are cut, and beyond
     /// [`MAX_SHEET_TEXTS`] count as other: which are kept depends on those that are here and on the order of `added`.
     pub fn add_within_bounds<T: AsRef<str>>(&mut self, added: &'a Sheet<T>) {
+        self.add_up_to(added, MAX_SHEET_TEXTS);
+    }
+
+    /// As [`add_within_bounds`](Self::add_within_bounds), with so many texts of a dimension.
+    pub fn add_up_to<T: AsRef<str>>(&mut self, added: &'a Sheet<T>, most_texts: usize) {
         self.add_private(added.private);
         for entry in &added.entries {
             let label = match &entry.label {
@@ -201,7 +206,7 @@ impl<'a> Sheet<&'a str> {
                 SheetLabel::Text(text) => SheetLabel::Text(kept_text(text.as_ref())),
                 SheetLabel::Other => SheetLabel::Other,
             };
-            self.put(entry.dimension, label, entry.tally, |label| label, MAX_SHEET_TEXTS);
+            self.put(entry.dimension, label, entry.tally, |label| label, most_texts);
         }
     }
 }

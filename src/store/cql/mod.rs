@@ -8,6 +8,7 @@ mod adoption;
 mod children;
 mod cluster;
 mod datacenters;
+mod days;
 mod deliveries;
 mod delivery_lists;
 mod delivery_outcomes;
@@ -21,7 +22,7 @@ mod failure_runs;
 mod hits;
 mod in_use;
 mod keys;
-mod labels;
+mod label_rows;
 mod lease;
 mod link_batches;
 mod link_changes;
@@ -50,6 +51,9 @@ mod reconnect;
 mod replay_turns;
 mod retries;
 pub mod session;
+mod sheet_reads;
+mod sheet_rows;
+mod sheets;
 mod statements;
 mod tables;
 pub mod transfer;
@@ -355,8 +359,26 @@ impl CountStore for ScyllaStore {
         self.to_the_end(|tables| async move { tables.hits.count_batch(&batch).await }).await
     }
 
-    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        self.open_tables()?.hits.read_link_hits(id, with_labels).await
+    async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
+        self.open_tables()?.hits.read_link_hits(id, labels).await
+    }
+
+    async fn series(&self, of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError> {
+        self.open_tables()?.hits.read_series(of, &range, bots).await
+    }
+
+    async fn breakdown(
+        &self,
+        of: HitSubject,
+        dimension: Dimension,
+        range: BreakdownRange,
+    ) -> Result<Breakdown, StoreError> {
+        self.open_tables()?.hits.read_breakdown(of, dimension, range).await
+    }
+
+    async fn drop_sheets(&self, _before: Day) -> Result<bool, StoreError> {
+        // They expire.
+        Ok(false)
     }
 
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {

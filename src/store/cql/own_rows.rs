@@ -9,7 +9,6 @@ use std::hash::Hash;
 use moka::sync::Cache;
 
 use super::cluster::Cluster;
-use super::outcome::CqlError;
 use crate::domain::hit::Position;
 use crate::store::StoreError;
 
@@ -37,19 +36,19 @@ pub trait OwnTable {
     /// The content of these rows.
     type Stored: Clone + Send + Sync + 'static;
     /// What a batch has counted.
-    type Added: Send;
+    type Added<'a>: Send;
 
     /// A missing row counts nothing.
-    fn read(cluster: &Cluster, key: Self::Key) -> impl Future<Output = Result<Self::Stored, CqlError>> + Send;
+    fn read(cluster: &Cluster, key: Self::Key) -> impl Future<Output = Result<Self::Stored, StoreError>> + Send;
 
     /// Adds what a batch that ends at `upto` has counted, unless the rows include it; writes and returns the new rows.
     fn add(
         cluster: &Cluster,
         key: Self::Key,
         rows: Self::Stored,
-        added: Self::Added,
+        added: Self::Added<'_>,
         upto: Position,
-    ) -> impl Future<Output = Result<Self::Stored, CqlError>> + Send;
+    ) -> impl Future<Output = Result<Self::Stored, StoreError>> + Send;
 
     /// How many rows these are, for the bound of the cache.
     fn weight(_rows: &Self::Stored) -> u32 {
@@ -67,7 +66,13 @@ impl<T: OwnTable> OwnRows<T> {
     }
 
     /// Adds what a batch that ends at `upto` has counted.
-    pub async fn add(&self, cluster: &Cluster, key: T::Key, added: T::Added, upto: Position) -> Result<(), StoreError> {
+    pub async fn add(
+        &self,
+        cluster: &Cluster,
+        key: T::Key,
+        added: T::Added<'_>,
+        upto: Position,
+    ) -> Result<(), StoreError> {
         let rows = match self.0.get(&key) {
             Some(rows) => rows,
             None => T::read(cluster, key).await?,

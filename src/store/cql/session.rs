@@ -51,6 +51,8 @@ pub struct ScyllaSettings {
     pub speculative_after: Duration,
     pub credentials: Option<Credentials>,
     pub tls: Option<Tls>,
+    /// How many days sheets of days are kept; 0: none are written.
+    pub sheet_days: u32,
 }
 
 /// The credentials of the service on the cluster.
@@ -81,6 +83,7 @@ impl ScyllaSettings {
             speculative_after: Duration::from_millis(100),
             credentials: None,
             tls: None,
+            sheet_days: 90,
         }
     }
 }
@@ -329,6 +332,23 @@ impl Cql {
                 Err(error) => return Err(CqlError::NotApplied(error.to_string())),
             }
         }
+    }
+
+    /// All rows of a partition, as they are at one time: in one page.
+    pub async fn read_at_once<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Vec<R>, CqlError>
+    where
+        R: for<'frame> DeserializeRow<'frame, 'frame> + Send + 'static,
+    {
+        let unusable = |error: &dyn std::fmt::Display| CqlError::Unusable(error.to_string());
+        let answer = self.noted(self.session().execute_unpaged(statement, values).await);
+        let answer = answer.map_err(|error| CqlError::of(&error, false).of_read())?;
+        let rows = answer.into_rows_result().map_err(|error| unusable(&error))?;
+        let rows = rows.rows::<R>().map_err(|error| unusable(&error))?;
+        rows.collect::<Result<_, _>>().map_err(|error| unusable(&error))
     }
 
     /// The row, if there is one.

@@ -128,13 +128,27 @@ fn push_tally(bytes: &mut Vec<u8>, tally: Tally) {
 pub fn decode<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Sheet<&'a str>, StoreError> {
     let mut sheet = Sheet::default();
     for part in parts {
-        match split_version(TABLE, part)? {
-            (VERSION, sections) => decode_sections(&mut sheet, sections)?,
-            (later, _) => return Err(unknown_version(TABLE, later, VERSION)),
-        }
+        add_part(&mut sheet, part)?;
     }
     check_sums(&sheet)?;
     Ok(sheet)
+}
+
+/// Reads one part alone, which may have any number of texts, and may have no devices.
+///
+/// # Errors
+/// When it is none, or of a later version.
+pub fn decode_part(part: &[u8]) -> Result<Sheet<&str>, StoreError> {
+    let mut sheet = Sheet::default();
+    add_part(&mut sheet, part)?;
+    Ok(sheet)
+}
+
+fn add_part<'a>(sheet: &mut Sheet<&'a str>, part: &'a [u8]) -> Result<(), StoreError> {
+    match split_version(TABLE, part)? {
+        (VERSION, sections) => decode_sections(sheet, sections),
+        (later, _) => Err(unknown_version(TABLE, later, VERSION)),
+    }
 }
 
 fn decode_sections<'a>(sheet: &mut Sheet<&'a str>, mut bytes: &'a [u8]) -> Result<(), StoreError> {
@@ -308,6 +322,8 @@ mod tests {
         assert_eq!(decode_all(&encode(&sheet, usize::MAX)).unwrap(), sheet);
         assert_eq!(encode(&sheet, usize::MAX).len(), 1);
         assert_eq!(decode_all(&encode(&sheet, 0)).unwrap(), sheet, "one entry in each");
+        let last = decode_part(parts.last().unwrap()).unwrap();
+        assert!(!last.is_empty() && last.hits().is_zero());
         assert!(decode_all(&[parts[1].clone(), parts[0].clone()]).is_err());
     }
 
