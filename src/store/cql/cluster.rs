@@ -94,10 +94,14 @@ impl Cluster {
         }
     }
 
+    /// The time by which the driver stamps its writes.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.cql.timestamps.next_timestamp() / 1_000).unwrap_or(0))
+    }
+
     /// How long it is until `end`, in seconds: the time to live of what is kept until then. `None` if that has passed.
     pub fn seconds_until(&self, end: Timestamp) -> Option<i32> {
-        let micros = u64::try_from(self.cql.timestamps.next_timestamp()).unwrap_or(0);
-        let seconds = end.since(Timestamp(micros / 1_000)).as_secs().min(LONGEST_LIFE);
+        let seconds = end.since(self.now()).as_secs().min(LONGEST_LIFE);
         i32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
     }
 

@@ -8,13 +8,13 @@ use scylla::value::CqlValue;
 use super::cluster::Cluster;
 use super::own_rows::{Column, Own, OwnTable};
 use crate::domain::calendar::Day;
-use crate::domain::hit::{DayCount, DayHits, DeviceHits, HitSubject, NodeId, Position};
+use crate::domain::hit::{DayCount, DeviceHits, HitSubject, NodeId, Position};
 use crate::domain::quarters::QuarterHits;
 use crate::domain::series::quarters_kept_until;
 use crate::domain::tally::Tally;
 use crate::store::StoreError;
 use crate::store::records::columns::{bigint, day as day_column, day_from, number};
-use crate::store::records::quarters;
+use crate::store::records::quarters as records;
 
 /// All hits by device, then those of bots among them.
 type Counts = [Column; 6];
@@ -58,7 +58,7 @@ pub struct DayTotals;
 impl OwnTable for DayTotals {
     type Key = (NodeId, HitSubject, Day);
     type Stored = Own<DayTotal>;
-    type Added<'a> = &'a DayHits;
+    type Added = (DeviceHits, QuarterHits);
 
     async fn read(cluster: &Cluster, (writer, of, day): Self::Key) -> Result<Self::Stored, StoreError> {
         type OwnRow = (Column, Column, Column, Column, Column, Column, Option<Vec<u8>>, Column);
@@ -75,19 +75,19 @@ impl OwnTable for DayTotals {
         cluster: &Cluster,
         (writer, of, day): Self::Key,
         own: Self::Stored,
-        added: &DayHits,
+        (devices, quarters): Self::Added,
         upto: Position,
     ) -> Result<Self::Stored, StoreError> {
         if own.upto >= upto.0 {
             return Ok(own);
         }
         let mut total = own.total;
-        total.devices += added.devices;
+        total.devices += devices;
         let time_to_live = cluster.seconds_until(quarters_kept_until(day));
         if time_to_live.is_some() {
-            let mut hits = quarters::decode(&total.quarters)?;
-            hits.add_all(&added.quarters);
-            total.quarters = quarters::encode(&hits);
+            let mut sum = records::decode(&total.quarters)?;
+            sum.add_all(&quarters);
+            total.quarters = records::encode(&sum);
         }
         write(cluster, writer, of, day, &total, time_to_live, bigint(upto.0)).await?;
         Ok(Own { total, upto: upto.0 })
@@ -126,7 +126,7 @@ async fn write(
 
 /// Writes the counts of a day that another store has, once and for all.
 pub async fn import(cluster: &Cluster, writer: NodeId, count: &DayCount, upto: i64) -> Result<(), StoreError> {
-    let total = DayTotal { devices: count.devices, quarters: quarters::encode(&count.quarters) };
+    let total = DayTotal { devices: count.devices, quarters: records::encode(&count.quarters) };
     let time_to_live = cluster.seconds_until(quarters_kept_until(count.day)).filter(|_| !total.quarters.is_empty());
     write(cluster, writer, count.of, count.day, &total, time_to_live, upto).await
 }
@@ -170,7 +170,7 @@ pub async fn quarters_between(
     let rows: Vec<QuartersRow> = cluster.cql.read(statement, values).await?;
     let count = |(day, a, b, c, bots_a, bots_b, bots_c, quarters): QuartersRow| {
         let (day, devices) = counts_of((day, a, b, c, bots_a, bots_b, bots_c));
-        let quarters = quarters.map_or_else(|| Ok(QuarterHits::default()), |bytes| quarters::decode(&bytes))?;
+        let quarters = quarters.map_or_else(|| Ok(QuarterHits::default()), |bytes| records::decode(&bytes))?;
         Ok(DayCount { of, day, devices, quarters })
     };
     rows.into_iter().map(count).collect()

@@ -4,6 +4,7 @@
 //! if a batch was begun and not ended, the same batch comes again, and rows that count it already stay as they are.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cluster::Cluster;
@@ -35,7 +36,7 @@ struct ServedTotals;
 impl OwnTable for ServedTotals {
     type Key = (NodeId, KeyId, Month);
     type Stored = Own<u64>;
-    type Added<'a> = u64;
+    type Added = u64;
 
     async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Stored, StoreError> {
         let values = (key.0, month_column(month), writer.0);
@@ -57,6 +58,18 @@ impl OwnTable for ServedTotals {
         cluster.cql.write(&cluster.statements.put_served, values).await?;
         Ok(own)
     }
+}
+
+/// The places of the days of each month of a link or key.
+fn months_of(days: &[DayHits]) -> Vec<Range<usize>> {
+    let of_month = days.chunk_by(|a, b| (a.of, a.day.month()) == (b.of, b.day.month()));
+    let mut from = 0;
+    let mut place = |days: &[DayHits]| {
+        let start = from;
+        from += days.len();
+        start..from
+    };
+    of_month.map(&mut place).collect()
 }
 
 /// Hits, and the rows of this process in memory.
@@ -153,11 +166,14 @@ impl Hits {
     async fn write_rows(&self, batch: &HitBatch) -> Result<(), StoreError> {
         let (writer, upto) = (batch.writer, batch.upto);
         // Written first and read last: what sheets tell is in the days that are read then.
-        let add = |hits: &'_ DayHits| self.days.add(&self.cluster, (writer, hits.of, hits.day), hits, upto);
-        self.cluster.all(&batch.days, add).await?;
-        let of_month = batch.days.chunk_by(|a, b| (a.of, a.day.month()) == (b.of, b.day.month()));
-        let add = |days| self.sheets.add(&self.cluster, writer, days, upto);
-        self.cluster.all(of_month, add).await?;
+        let add = |at: usize| {
+            let hits = &batch.days[at];
+            let added = (hits.devices, hits.quarters.clone());
+            self.days.add(&self.cluster, (writer, hits.of, hits.day), added, upto)
+        };
+        self.cluster.all(0..batch.days.len(), add).await?;
+        let add = |days: Range<usize>| self.sheets.add(&self.cluster, writer, &batch.days[days], upto);
+        self.cluster.all(months_of(&batch.days), add).await?;
         let mut served: HashMap<(KeyId, Month), u64> = HashMap::new();
         for row in &batch.served {
             *served.entry((row.key, row.month)).or_default() += row.count;

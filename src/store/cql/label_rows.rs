@@ -36,12 +36,7 @@ fn dimension_from(column: i8) -> Option<Dimension> {
 }
 
 /// The rows of a node.
-pub async fn own(
-    cluster: &Cluster,
-    writer: NodeId,
-    link: ShortId,
-    month: Month,
-) -> Result<Vec<LabelRow>, StoreError> {
+pub async fn own(cluster: &Cluster, writer: NodeId, link: ShortId, month: Month) -> Result<Vec<LabelRow>, StoreError> {
     let values = (link.as_str(), month_column(month), writer.0);
     let rows: Vec<(i8, String, Column, Column)> = cluster.cql.read(&cluster.statements.own_labels, values).await?;
     let row = |(dimension, label, count, upto)| {
@@ -157,7 +152,8 @@ mod tests {
 
     #[test]
     fn what_rows_count_of_a_batch_is_left_out() {
-        let rows = [row(Dimension::City, "a", 5, 20), row(Dimension::City, "b", 5, 10), row(Dimension::Region, "c", 5, 10)];
+        let rows =
+            [row(Dimension::City, "a", 5, 20), row(Dimension::City, "b", 5, 10), row(Dimension::Region, "c", 5, 10)];
         let added = batch(&[
             (Dimension::City, "a"),
             (Dimension::City, "b"),

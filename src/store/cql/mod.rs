@@ -45,6 +45,7 @@ mod names;
 mod once;
 mod outcome;
 mod own_rows;
+mod pause;
 mod placed;
 mod queue;
 mod reconnect;

@@ -36,7 +36,7 @@ pub trait OwnTable {
     /// The content of these rows.
     type Stored: Clone + Send + Sync + 'static;
     /// What a batch has counted.
-    type Added<'a>: Send;
+    type Added: Send;
 
     /// A missing row counts nothing.
     fn read(cluster: &Cluster, key: Self::Key) -> impl Future<Output = Result<Self::Stored, StoreError>> + Send;
@@ -46,7 +46,7 @@ pub trait OwnTable {
         cluster: &Cluster,
         key: Self::Key,
         rows: Self::Stored,
-        added: Self::Added<'_>,
+        added: Self::Added,
         upto: Position,
     ) -> impl Future<Output = Result<Self::Stored, StoreError>> + Send;
 
@@ -66,13 +66,7 @@ impl<T: OwnTable> OwnRows<T> {
     }
 
     /// Adds what a batch that ends at `upto` has counted.
-    pub async fn add(
-        &self,
-        cluster: &Cluster,
-        key: T::Key,
-        added: T::Added<'_>,
-        upto: Position,
-    ) -> Result<(), StoreError> {
+    pub async fn add(&self, cluster: &Cluster, key: T::Key, added: T::Added, upto: Position) -> Result<(), StoreError> {
         let rows = match self.0.get(&key) {
             Some(rows) => rows,
             None => T::read(cluster, key).await?,

@@ -85,7 +85,7 @@ impl<'a> MonthLists<'a> {
     }
 
     /// The labels of a dimension. Each may come several times.
-    pub fn labels(&self, dimension: Dimension) -> Vec<LabelTally<'_>> {
+    fn labels(&self, dimension: Dimension) -> Vec<LabelTally<'_>> {
         let in_sheets = self.sheets.iter().flat_map(|sheet| sheet.of(dimension));
         let in_sheets = in_sheets.map(|entry| (entry.label.text(dimension), entry.tally));
         let in_rows = self.rows.iter().filter(|row| row.dimension == dimension).map(|row| {
@@ -119,10 +119,7 @@ impl<'a> MonthLists<'a> {
 }
 
 /// All months that have sheets or rows.
-pub fn months_of(
-    sheets: &BTreeMap<i32, SheetsOfWriters>,
-    rows: &BTreeMap<Month, Vec<LabelRow>>,
-) -> BTreeSet<Month> {
+pub fn months_of(sheets: &BTreeMap<i32, SheetsOfWriters>, rows: &BTreeMap<Month, Vec<LabelRow>>) -> BTreeSet<Month> {
     sheets.keys().map(|month| month_from(*month)).chain(rows.keys().copied()).collect()
 }
 
@@ -140,7 +137,7 @@ pub async fn breakdown(
     }
     let until = range.until().unwrap_or(Day(u32::MAX));
     for (_, devices) in days::between(cluster, of, range.from().unwrap_or(Day(0)), until).await? {
-        breakdown.add_day(devices.0.map(Tally::all), devices.0.map(|tally| tally.bots));
+        breakdown.add_day(devices);
     }
     Ok(breakdown)
 }

@@ -2,9 +2,13 @@
 //!
 //! So a breakdown by one dimension reads that one and what is short, however long the others are.
 
+use uuid::Uuid;
+
 use crate::domain::breakdown::{Dimension, Sheet};
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::HitSubject;
+use crate::domain::key::KeyId;
+use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::store::records::columns::{day as day_column, month as month_column};
 use crate::store::records::sheets;
@@ -45,6 +49,12 @@ pub fn subject_column(of: HitSubject) -> String {
     }
 }
 
+/// Whose hits the column `subject` names.
+pub fn subject_of(column: &str) -> Option<HitSubject> {
+    let link = ShortId::parse(column).map(HitSubject::Link);
+    link.or_else(|| Uuid::parse_str(column).ok().map(|key| HitSubject::Key(KeyId(key))))
+}
+
 /// The number of the row of a dimension.
 pub fn part_of(dimension: Dimension) -> i8 {
     // There are fifteen.
@@ -68,7 +78,7 @@ pub struct SheetRows {
 impl SheetRows {
     /// The rows of a sheet. As long as counts only grow, a dimension that has a row of its own keeps it.
     pub fn of<T: AsRef<str> + Clone>(sheet: &Sheet<T>) -> Self {
-        let whole = encoded(sheet);
+        let whole = sheets::encode(sheet);
         if whole.len() <= WHOLE_BYTES {
             return Self { whole, parts: Vec::new() };
         }
@@ -77,14 +87,14 @@ impl SheetRows {
         for dimension in Dimension::ALL {
             let mut alone = Sheet::default();
             sheet.of(dimension).for_each(|entry| alone.push(entry.clone()));
-            let bytes = encoded(&alone);
+            let bytes = sheets::encode(&alone);
             if bytes.len() > SHORT_BYTES {
                 parts.push((dimension, bytes));
             } else {
                 alone.entries().iter().for_each(|entry| rest.push(entry.clone()));
             }
         }
-        Self { whole: encoded(&rest), parts }
+        Self { whole: sheets::encode(&rest), parts }
     }
 
     /// From the rows that were read. Of `parts`, those are taken that `split` names.
@@ -112,7 +122,7 @@ impl SheetRows {
 
     /// The content of each row, as a sheet of its own.
     pub fn sheets(&self) -> impl Iterator<Item = Result<Sheet<&str>, StoreError>> {
-        self.rows().filter(|(_, bytes)| !bytes.is_empty()).map(|(_, bytes)| sheets::decode_part(bytes))
+        self.rows().map(|(_, bytes)| sheets::decode_part(bytes))
     }
 
     /// The whole sheet.
@@ -137,11 +147,6 @@ impl SheetRows {
 
 fn bit_of(dimension: Dimension) -> i32 {
     1 << dimension as u8
-}
-
-fn encoded<T: AsRef<str>>(sheet: &Sheet<T>) -> Vec<u8> {
-    // One part at the most.
-    sheets::encode(sheet, usize::MAX).pop().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use super::cluster::Cluster;
 use super::label_rows::{self, LabelRow};
 use super::own_rows::Column;
 use super::sheet_rows::{SheetRows, SheetSpan, WHOLE, part_of, subject_column};
-use crate::domain::breakdown::{Dimension, MAX_SHEET_TEXTS, Sheet, sheet_kept_until};
-use crate::domain::hit::{DayHits, HitSubject, MAX_LABELS, NodeId, Position};
+use crate::domain::breakdown::{Dimension, Sheet, sheet_kept_until};
+use crate::domain::hit::{DayHits, HitSubject, NodeId, Position};
 use crate::store::StoreError;
 use crate::store::records::columns::{bigint, number};
 
@@ -43,7 +43,6 @@ pub struct OwnSheet {
 struct Addition<'a> {
     span: SheetSpan,
     sheets: Vec<&'a Sheet<Arc<str>>>,
-    most_texts: usize,
     time_to_live: i32,
 }
 
@@ -67,7 +66,8 @@ impl OwnSheets {
         let Some(first) = days.first() else { return Ok(()) };
         let of = first.of;
         let additions = additions(cluster, days);
-        let before = try_join_all(additions.iter().map(|addition| self.own(cluster, writer, of, addition.span))).await?;
+        let before =
+            try_join_all(additions.iter().map(|addition| self.own(cluster, writer, of, addition.span))).await?;
         let (mut changed, mut writes) = (Vec::new(), Vec::new());
         for (addition, own) in additions.iter().zip(&before).filter(|(_, own)| own.upto < upto.0) {
             let rows = grown(own, addition, upto)?;
@@ -105,26 +105,24 @@ fn additions<'a>(cluster: &Cluster, days: &'a [DayHits]) -> Vec<Addition<'a>> {
     let month = days.first().map(|day| Addition {
         span: SheetSpan::Month(day.day.month()),
         sheets: days.iter().map(|day| &day.sheet).collect(),
-        most_texts: usize::try_from(MAX_LABELS).unwrap_or(usize::MAX),
         time_to_live: FOR_EVER,
     });
     let kept = days.iter().filter(|_| sheet_days > 0).filter_map(|day| {
         let time_to_live = cluster.seconds_until(sheet_kept_until(day.day, sheet_days))?;
-        let (span, sheets) = (SheetSpan::Day(day.day), vec![&day.sheet]);
-        Some(Addition { span, sheets, most_texts: MAX_SHEET_TEXTS, time_to_live })
+        Some(Addition { span: SheetSpan::Day(day.day), sheets: vec![&day.sheet], time_to_live })
     });
     month.into_iter().chain(kept).collect()
 }
 
 /// The rows of a sheet with what a batch adds.
 fn grown(own: &OwnSheet, addition: &Addition<'_>, upto: Position) -> Result<SheetRows, StoreError> {
-    let in_rows = |sheet: &&'_ Sheet<Arc<str>>| label_rows::not_in_rows(&own.labels, sheet, upto);
-    let left: Vec<Sheet<&str>> = addition.sheets.iter().filter(|_| own.is_in_rows()).map(in_rows).collect();
+    let added = addition.sheets.iter().filter(|_| own.is_in_rows());
+    let left: Vec<_> = added.map(|sheet| label_rows::not_in_rows(&own.labels, sheet, upto)).collect();
     let mut sum = own.sheet()?;
-    if own.is_in_rows() {
-        left.iter().for_each(|sheet| sum.add_up_to(sheet, addition.most_texts));
-    } else {
-        addition.sheets.iter().for_each(|sheet| sum.add_up_to(sheet, addition.most_texts));
+    match addition.span {
+        SheetSpan::Month(_) if own.is_in_rows() => left.iter().for_each(|sheet| sum.add_to_month(sheet)),
+        SheetSpan::Month(_) => addition.sheets.iter().for_each(|sheet| sum.add_to_month(sheet)),
+        SheetSpan::Day(_) => addition.sheets.iter().for_each(|sheet| sum.add_within_bounds(sheet)),
     }
     Ok(SheetRows::of(&sum))
 }
