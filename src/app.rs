@@ -16,6 +16,7 @@ mod pages;
 mod probe;
 mod store_state;
 mod transfer;
+mod watched_file;
 mod writable;
 
 use std::io;
@@ -32,6 +33,7 @@ use crate::actors::key_shard::{KeyShards, ShardStartError};
 use crate::actors::supervisor::{Handle, Supervisor};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError, StoreKind};
+use crate::domain::bots::SharedBotRules;
 use crate::domain::link::BaseUrl;
 use crate::domain::webhook::first_stored_day;
 use crate::http::Api;
@@ -168,6 +170,8 @@ struct Parts {
     traces: Option<Arc<Traces>>,
     /// The file with the list of blocked hosts.
     blocked_hosts: Option<PathBuf>,
+    /// The file with the networks of bots, and the rules that have them.
+    bot_networks: Option<(PathBuf, SharedBotRules)>,
 }
 
 /// The `OpenAPI` document of a service with these settings, as JSON.
@@ -183,6 +187,7 @@ pub fn api_document(config: &Config) -> String {
 pub fn check(config: &Config) -> Result<(), StartError> {
     let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
     build::open_places(config)?;
+    bots::open(config)?;
     pages::open(config, &base_url)?;
     pages::fallbacks(config, &base_url).map(drop)
 }
@@ -247,6 +252,7 @@ impl App {
             clock,
             traces,
             blocked_hosts,
+            bot_networks,
         } = self.parts;
         let mut chores = vec![
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
@@ -258,6 +264,7 @@ impl App {
             let of_links = Arc::clone(&api);
             chores.push(blocked_hosts::watch(path, api.blocked_hosts.clone(), move || of_links.redirects.forget_all()));
         }
+        chores.extend(bot_networks.map(|(path, rules)| bots::watch_networks(path, rules)));
         readiness.set_serving(true);
         let (version, base_url) = (env!("CARGO_PKG_VERSION"), &self.base_url);
         tracing::info!(version, address = %self.address, admin = %self.admin_address, %base_url, "serving");

@@ -210,7 +210,7 @@ impl CountingState {
             });
         }
         if read.upto > self.cursor.counted {
-            self.meters.consumed(aggregator.records());
+            self.meters.consumed(aggregator.records(), aggregator.bot_hits());
             self.pending = Some(Arc::new(aggregator.take(self.cursor.counted, read.upto)));
         }
         read.caught_up
@@ -236,7 +236,7 @@ impl CountingState {
             }
         }
         self.reader.rewind(begun);
-        self.meters.consumed(aggregator.records());
+        self.meters.consumed(aggregator.records(), aggregator.bot_hits());
         self.pending = Some(Arc::new(aggregator.take(counted, begun)));
     }
 }

@@ -19,19 +19,19 @@ use crate::actors::wake::DispatcherWake;
 use crate::cache::freshness::Freshness;
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, PrivacyRespect};
 use crate::counting::aggregator::HitAggregator;
 use crate::counting::enrich::Enricher;
 use crate::counting::places::PlaceDatabase;
 use crate::dns::{Resolver, ResolverSettings};
 use crate::domain::blocked_hosts::BlockedHosts;
 use crate::domain::bots::SharedBotRules;
-use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::Plans;
+use crate::domain::privacy::RespectedSignals;
 use crate::domain::referrer::OwnHost;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
@@ -51,7 +51,7 @@ use crate::service::keys::KeyService;
 use crate::service::link_lists::LinkListService;
 use crate::service::link_upkeep::{LinkUpkeep, UpkeepSettings};
 use crate::service::links::LinkService;
-use crate::service::redirects::RedirectService;
+use crate::service::redirects::{Recording, RedirectService};
 use crate::service::root_key;
 use crate::service::usage::UsageService;
 use crate::service::webhook_actions::WebhookActions;
@@ -100,8 +100,10 @@ pub(super) async fn build(
     let counting = HitCounting::start(config, &core, journal, wake.clone()).await?;
     let blocked_hosts = blocked_hosts::open(config)?;
     let cache = build_cache(config, &core.store, &blocked_hosts);
-    let settings =
-        UpkeepSettings { delete_expired_after: config.links.delete_expired_after, sheet_days: DEFAULT_SHEET_DAYS };
+    let settings = UpkeepSettings {
+        delete_expired_after: config.links.delete_expired_after,
+        sheet_days: config.analytics.sheet_days,
+    };
     let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), settings);
     let tester = webhooks.pool.tester();
     let webhook_actions = WebhookActions::new(tester, core.store.clone(), wake, core.clock.clone());
@@ -126,6 +128,7 @@ pub(super) async fn build(
         clock: core.clock,
         traces: core.traces,
         blocked_hosts: config.abuse.blocked_hosts.clone(),
+        bot_networks: config.bots.networks.clone().map(|path| (path, core.bots)),
     };
     Ok(App { parts, address, admin_address, base_url: core.base_url.as_str().to_owned() })
 }
@@ -136,6 +139,7 @@ struct NodeCore {
     store: Arc<dyn Store>,
     vault: Arc<Vault>,
     places: Option<Arc<PlaceDatabase>>,
+    bots: SharedBotRules,
     traces: Option<Arc<Traces>>,
     metrics: Arc<Metrics>,
     on_restart: RestartHook,
@@ -163,6 +167,7 @@ impl NodeCore {
             store: guarded_and_metered(store, reach, &metrics),
             vault,
             places: open_places(config)?,
+            bots: SharedBotRules::new(bots::open(config)?),
             traces: start_traces(config, node, &metrics)?,
             on_restart: meters::count_restarts(&metrics),
             metrics,
@@ -262,8 +267,8 @@ impl HitCounting {
         arbiter.spawn_fn(lower_priority);
         let notifier = Notifier::default();
         let wakes = CounterWakes { notifier: notifier.clone(), dispatcher };
-        let rules = SharedBotRules::new(bots::open(config)?);
-        let enricher = Enricher::new(OwnHost::of_base_url(core.base_url.as_str()), core.places.clone(), rules);
+        let own_host = OwnHost::of_base_url(core.base_url.as_str());
+        let enricher = Enricher::new(own_host, core.places.clone(), core.bots.clone());
         let aggregator = HitAggregator::new(core.node, enricher);
         let counting = CountingState::new(core.store.clone(), reader, aggregator, cursor, wakes);
         let counting = counting.with_meters(core.metrics.counting.clone(), core.clock.clone());
@@ -289,7 +294,16 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
     meters::show_links(&core.metrics, store.clone());
     let root_is_chosen = config.secrets.root_key.is_some();
-    let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
+    let recording = Recording {
+        journal: counting.writer.clone(),
+        notifier: counting.notifier.clone(),
+        respected: match config.privacy.respect {
+            PrivacyRespect::None => RespectedSignals::None,
+            PrivacyRespect::Gpc => RespectedSignals::Gpc,
+            PrivacyRespect::GpcAndDnt => RespectedSignals::GpcAndDnt,
+        },
+        bots: core.bots.clone(),
+    };
     let link_lists =
         LinkListService::new(store.clone(), store.clone(), store.clone(), parts.blocked_hosts.clone(), clock.clone());
     Ok(Api {
@@ -315,7 +329,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             config.webhooks.suspend_after.is_some(),
         ),
         webhook_actions: parts.webhook_actions,
-        redirects: RedirectService::new(cache, redirect_limiter(config)?, writer, notifier, clock.clone()),
+        redirects: RedirectService::new(cache, redirect_limiter(config)?, recording, clock.clone()),
         authentication,
         client_limits: client_limits(config)?,
         unauthorized_limit: unauthorized_limit(config)?,

@@ -8,6 +8,7 @@ use foldhash::quality::RandomState;
 
 use super::enrich::Enricher;
 use super::profile::{HitProfile, ProfileLabel};
+use crate::domain::bots::BotKind;
 use crate::domain::breakdown::{Sheet, SheetEntry};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{DayHits, DeviceHits, HitBatch, HitStamp, HitSubject, NodeId, Position, ServedCount};
@@ -63,6 +64,8 @@ pub struct HitAggregator {
     serving: Option<((KeyId, Month), u64)>,
     deliveries: Vec<NewDelivery>,
     records: u64,
+    /// The records of bots, by the code of their kind.
+    bots: [u64; BotKind::ALL.len()],
 }
 
 impl HitAggregator {
@@ -76,6 +79,7 @@ impl HitAggregator {
             serving: None,
             deliveries: Vec::new(),
             records: 0,
+            bots: Default::default(),
         }
     }
 
@@ -92,6 +96,11 @@ impl HitAggregator {
     /// The number of records.
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// The number of records of bots, in the order of [`BotKind::ALL`].
+    pub fn bot_hits(&self) -> [u64; BotKind::ALL.len()] {
+        self.bots
     }
 
     /// The number of sums.
@@ -128,6 +137,9 @@ impl HitAggregator {
         } else if hit.webhooks > 0 {
             bot = self.enricher.bot(hit);
         }
+        if let Some(bot) = bot {
+            self.bots[usize::from(bot as u8 - 1)] += 1;
+        }
         if hit.webhooks > 0 && !(hit.skips_bots && bot.is_some()) {
             let stamp = HitStamp { id: hit_id(self.node, position, hit.at_ms), at };
             let revision = Revision(hit.revision);
@@ -150,12 +162,14 @@ impl HitAggregator {
         self.served.clear();
         self.deliveries.clear();
         self.records = 0;
+        self.bots = Default::default();
     }
 
     /// Takes the sums of the records in `(from, upto]` as a batch for the store. It is the same at every replay.
     pub fn take(&mut self, from: Position, upto: Position) -> HitBatch {
         self.end_serving();
         self.records = 0;
+        self.bots = Default::default();
         let served = self.served.drain().map(|((key, month), count)| ServedCount { key, month, count });
         let mut served: Vec<_> = served.collect();
         served.sort_unstable_by_key(|row| (row.key, row.month));
@@ -223,7 +237,7 @@ fn day_hits(of: HitSubject, day: Day, cells: &[(CellKey, Cell)]) -> DayHits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::bots::{BotKind, BotRules, SharedBotRules};
+    use crate::domain::bots::{BotRules, SharedBotRules};
     use crate::domain::breakdown::Dimension;
     use crate::domain::device::Device;
     use crate::domain::referrer::OwnHost;
@@ -276,6 +290,18 @@ mod tests {
             .deliveries;
             assert_eq!(deliveries.iter().map(|new| new.bot).collect::<Vec<_>>(), [Some(BotKind::Crawler), None]);
         }
+    }
+
+    #[test]
+    fn bots_are_counted_by_kind() {
+        let mut aggregator = aggregator();
+        let untracked = HitRecord { tracked: false, ..BOT };
+        for (hit, at) in [HIT, BOT, untracked, HitRecord { is_prefetch: true, ..HIT }].iter().zip(1..) {
+            aggregator.add(Position(at * 100), hit);
+        }
+        assert_eq!(aggregator.bot_hits(), [1, 0, 2, 0, 0, 0]);
+        aggregator.take(Position(0), Position(400));
+        assert_eq!(aggregator.bot_hits(), [0; 6]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Hits that no person made: prefetches of browsers, and bots by kind.
 //!
-//! Three tests tell them, in this order: the headers of a prefetch ([`headers_ask_for_prefetch`]), the user agent
-//! ([`BotList`]), and the client's address ([`BotNetworks`]). [`BotRules`] has the last two, and gives a verdict with
-//! its reason. A user agent repeats itself, so callers remember the kind of an agent ([`BotRules::kind_of_agent`]); an
-//! agent that is not remembered takes some 300 ns.
+//! Three tests tell them, in this order: the headers of a prefetch ([`PurposeHeader`]), the user agent ([`BotList`]),
+//! and the client's address ([`BotNetworks`]). [`BotRules`] has the last two, and gives a verdict with its reason. A
+//! user agent repeats itself, so callers that see many hits remember the kind of an agent
+//! ([`BotRules::kind_of_agent`]).
 
 mod built_in;
 mod list;
@@ -19,7 +19,7 @@ use ring::digest::{Context, SHA256};
 
 pub use self::list::{BotList, BotListFault, MAX_LIST_BYTES, MAX_PATTERN_BYTES, MAX_PATTERNS};
 pub use self::networks::{BotNetworks, MAX_NETWORKS};
-pub use self::prefetch::{PREFETCH_HEADERS, headers_ask_for_prefetch};
+pub use self::prefetch::PurposeHeader;
 
 /// The most bytes of a `User-Agent` header that are read: as many as the journal keeps of it, so that all parts of the
 /// program see the same text.
@@ -163,8 +163,8 @@ impl BotRules {
         &self.networks
     }
 
-    /// What a request is taken for: `is_prefetch` from [`headers_ask_for_prefetch`], its `User-Agent` (empty without
-    /// one), and the client's address. `None` is a person.
+    /// What a request is taken for: whether a [`PurposeHeader`] says that it is a prefetch, its `User-Agent` (empty
+    /// without one), and the client's address. `None` is a person.
     pub fn verdict(&self, is_prefetch: bool, agent: &[u8], address: IpAddr) -> Option<BotVerdict<'_>> {
         if is_prefetch {
             return Some(BotVerdict { kind: BotKind::Prefetch, reason: BotReason::Prefetch });

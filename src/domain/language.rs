@@ -12,7 +12,9 @@ const MAX_SUBTAGS: usize = 5;
 /// The multiplier of the primary language in a code; regions are below it.
 const REGIONS: u32 = 1 << 11;
 /// Where regions of three digits begin.
-const DIGITS: u32 = 1_000;
+const DIGITS: u16 = 1_000;
+/// The longest text: `zzz-zz`, `zzz-999`.
+const MAX_TEXT_BYTES: usize = 7;
 
 /// A language, with a region or without: `de`, `pt-br`, `es-419`. Scripts and variants are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,6 +71,28 @@ impl Language {
         (Self::parse(language.to_string().as_bytes()) == Some(language)).then_some(language)
     }
 
+    /// Its text, without an allocation: each redirect of a browser records one.
+    pub fn text(self) -> LanguageText {
+        let mut text = LanguageText { bytes: [0; MAX_TEXT_BYTES], length: 0 };
+        let small = |number: u16| u8::try_from(number).unwrap_or(0);
+        for shift in [10, 5, 0] {
+            if let Some(number) = ((self.primary >> shift) & 31).checked_sub(1) {
+                text.push(b'a' + small(number));
+            }
+        }
+        let Some(number) = self.region.checked_sub(1) else { return text };
+        text.push(b'-');
+        match self.region.checked_sub(DIGITS) {
+            None => [number / 26, number % 26].into_iter().for_each(|letter| text.push(b'a' + small(letter))),
+            Some(number) => {
+                [number / 100, number / 10 % 10, number % 10]
+                    .into_iter()
+                    .for_each(|digit| text.push(b'0' + small(digit)));
+            }
+        }
+        text
+    }
+
     /// The language without its region.
     #[must_use]
     pub fn without_region(self) -> Self {
@@ -76,23 +100,35 @@ impl Language {
     }
 }
 
-/// The label in analytics: lower case.
+/// The text of a language: its label in analytics, in lower case.
+#[derive(Clone, Copy, Debug)]
+pub struct LanguageText {
+    bytes: [u8; MAX_TEXT_BYTES],
+    length: usize,
+}
+
+impl LanguageText {
+    fn push(&mut self, byte: u8) {
+        // A primary language and a region have no more than there is room for.
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length += 1;
+        }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    pub fn as_str(&self) -> &str {
+        // It is ASCII.
+        str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Language {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = |number: u16| char::from(b'a' + u8::try_from(number % 26).unwrap_or(0));
-        for shift in [10, 5, 0] {
-            if let Some(number) = ((self.primary >> shift) & 31).checked_sub(1) {
-                write!(f, "{}", letter(number))?;
-            }
-        }
-        match u32::from(self.region).checked_sub(1) {
-            None => Ok(()),
-            Some(number) if number + 1 < DIGITS => {
-                let number = self.region - 1;
-                write!(f, "-{}{}", letter(number / 26), letter(number))
-            }
-            Some(number) => write!(f, "-{:03}", number + 1 - DIGITS),
-        }
+        f.write_str(self.text().as_str())
     }
 }
 
@@ -117,7 +153,7 @@ fn region_number(subtag: &[u8]) -> u16 {
             (letter_number(*a) - 1) * 26 + letter_number(*b)
         }
         [_, _, _] if subtag.iter().all(u8::is_ascii_digit) => {
-            subtag.iter().fold(0, |number, digit| number * 10 + u16::from(digit - b'0')) + 1_000
+            subtag.iter().fold(0, |number, digit| number * 10 + u16::from(digit - b'0')) + DIGITS
         }
         _ => 0,
     }

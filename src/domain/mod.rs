@@ -17,6 +17,7 @@ pub mod key;
 pub mod language;
 pub mod link;
 pub mod plan;
+pub mod privacy;
 pub mod qr;
 pub mod quarters;
 pub mod quota;

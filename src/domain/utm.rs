@@ -19,6 +19,11 @@ pub const UTM_PARAMETERS: [(&str, Dimension); UTM_COUNT] = [
 /// Values of the parameters, in their order, as UTF-8 of at most [`MAX_TEXT_BYTES`]. An empty one is none.
 pub type UtmValues<'a> = [&'a [u8]; UTM_COUNT];
 
+/// Whether a query may have one of the parameters; most have none.
+pub fn may_have_utm(query: &str) -> bool {
+    query.contains("utm_")
+}
+
 /// The values that a query has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UtmOfQuery<'q>([Cow<'q, str>; UTM_COUNT]);
@@ -27,8 +32,7 @@ impl<'q> UtmOfQuery<'q> {
     /// Reads a query without its `?`. Of a parameter that comes several times, the first value counts.
     pub fn read(query: &'q str) -> Self {
         let mut values: [Cow<'q, str>; UTM_COUNT] = Default::default();
-        // Most queries have none.
-        if !query.as_bytes().windows(4).any(|bytes| bytes == b"utm_") {
+        if !may_have_utm(query) {
             return Self(values);
         }
         for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
@@ -43,8 +47,23 @@ impl<'q> UtmOfQuery<'q> {
         Self(values)
     }
 
+    /// Reads the query of a URL.
+    pub fn of_url(url: &'q str) -> Self {
+        let without_fragment = url.split('#').next().unwrap_or_default();
+        Self::read(without_fragment.split_once('?').map_or("", |(_, query)| query))
+    }
+
+    pub fn into_owned(self) -> UtmOfQuery<'static> {
+        UtmOfQuery(self.0.map(|value| Cow::Owned(value.into_owned())))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|value| value.is_empty())
+    }
+
+    /// The bytes of all values.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|value| value.len()).sum()
     }
 
     /// The values, each of which `others` has where this query has none.
@@ -75,6 +94,16 @@ mod tests {
         );
         // What is not UTF-8 is replaced.
         assert_eq!(values("utm_source=%ff")[0], "\u{fffd}");
+    }
+
+    #[test]
+    fn a_url_has_its_query_before_the_fragment() {
+        let source = |url| String::from_utf8(UtmOfQuery::of_url(url).into_owned().values()[0].to_vec()).unwrap();
+        assert_eq!(source("https://example.com/?utm_source=a&x=?utm_source=b#?utm_source=c"), "a");
+        assert_eq!(source("https://example.com/utm_source=a"), "");
+        assert_eq!(source("https://example.com/#?utm_source=a"), "");
+        assert_eq!(source("https://example.com"), "");
+        assert_eq!(UtmOfQuery::of_url("https://example.com/?utm_source=a&utm_term=bc").len(), 3);
     }
 
     #[test]

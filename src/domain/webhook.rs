@@ -63,6 +63,13 @@ pub struct NewDelivery {
     pub bot: Option<BotKind>,
 }
 
+impl NewDelivery {
+    /// Its first state: due at once.
+    pub fn state(&self) -> DeliveryState {
+        DeliveryState { bot: self.bot, ..DeliveryState::new(self.owner, self.revision, self.id.hit.at) }
+    }
+}
+
 /// The status of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeliveryStatus {
@@ -93,6 +100,8 @@ pub struct DeliveryState {
     pub owner: KeyId,
     /// The revision of the link that the hit met.
     pub revision: Revision,
+    /// What made the hit, if no person did.
+    pub bot: Option<BotKind>,
     pub status: DeliveryStatus,
     /// Attempts made so far, in all rounds.
     pub attempts: u32,
@@ -110,11 +119,12 @@ pub struct DeliveryState {
 }
 
 impl DeliveryState {
-    /// A new delivery, due at once.
+    /// A new delivery of a person's hit, due at once.
     pub fn new(owner: KeyId, revision: Revision, created_at: Timestamp) -> Self {
         Self {
             owner,
             revision,
+            bot: None,
             status: DeliveryStatus::Pending,
             attempts: 0,
             round: 0,

@@ -18,6 +18,7 @@ use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
 use crate::dns::Resolver;
+use crate::domain::bots::BotKind;
 use crate::domain::guard::AddressGuard;
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_url::WebhookUrl;
@@ -36,6 +37,7 @@ const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const SIGNPOST_TEST: HeaderName = HeaderName::from_static("signpost-test");
+const SIGNPOST_BOT: HeaderName = HeaderName::from_static("signpost-bot");
 
 /// How webhook requests are sent.
 pub struct SenderSettings {
@@ -113,6 +115,13 @@ impl SignedRequest {
             (WEBHOOK_SIGNATURE, HeaderValue::try_from(standard)?),
         ]);
         Ok(Self { url, headers, body })
+    }
+
+    /// Tells what made the hit, if no person did.
+    #[must_use]
+    pub fn of_bot(mut self, bot: Option<BotKind>) -> Self {
+        self.headers.extend(bot.map(|kind| (SIGNPOST_BOT, HeaderValue::from_static(kind.label()))));
+        self
     }
 
     /// Marks the request as a test of the webhook.

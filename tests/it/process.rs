@@ -103,6 +103,14 @@ fn an_own_list_of_bots_is_used_or_refused() {
     assert_eq!(printed(told()), "monitor: matches ^probe/ of bots.json\n");
     fs::write(&path, r#"[{"pattern": "(?=probe)", "kind": "monitor"}]"#).unwrap();
     told().refused(&["bots.list", "bots.json", "entry 1", "look-around"]);
+    let check = || Program::at(directory.path()).arguments(&["check-config"]);
+    check().set("SIGNPOST_BOTS__LIST", "bots.json").run().refused(&["bots.list", "bots.json", "entry 1"]);
+    fs::write(&path, b"[\xff]").unwrap();
+    told().refused(&["bots.list", "bots.json", "not UTF-8"]);
+    fs::write(&path, " ".repeat(1024 * 1024 + 1)).unwrap();
+    told().refused(&["bots.list", "bots.json", "larger than 1048576 bytes"]);
+    fs::write(&path, vec![b'#'; 16 * 1024 * 1024 + 1]).unwrap();
+    check().set("SIGNPOST_BOTS__NETWORKS", "bots.json").run().refused(&["bots.networks", "larger than 16777216 bytes"]);
 }
 
 #[test]
@@ -195,7 +203,8 @@ fn a_root_key_that_the_operator_chose_is_not_printed() {
 
 /// One request of each kind; answers the log of it all, and what must not be in it.
 fn logged(program: Program) -> (Ended, Vec<String>) {
-    let process = program.set("SIGNPOST_HTTP__TRUSTED_PROXIES", "127.0.0.1").serve();
+    let process =
+        program.set("SIGNPOST_HTTP__TRUSTED_PROXIES", "127.0.0.1").set("SIGNPOST_PRIVACY__RESPECT", "gpc").serve();
     let mut root = process.connect().unwrap();
     let forwarded = ("X-Forwarded-For", "203.0.113.77");
     let key = ("X-API-Key", ROOT_KEY);
@@ -207,12 +216,15 @@ fn logged(program: Program) -> (Ended, Vec<String>) {
     let made = send("POST", "/api-keys", &[key, json], r#"{"name":"a"}"#).expect(201).json();
     let link = r#"{"redirect_url":"https://target.example/","data":{"private":"data-of-a-link"}}"#;
     let id = send("POST", "/shorten", &[key, json], link).expect(200).json()["short_id"].as_str().unwrap().to_owned();
-    send("GET", &format!("/{id}"), &[], "").expect(302);
+    let visitor = [("Accept-Language", "qx-ZQ"), ("Sec-GPC", "1"), ("Sec-Purpose", "prefetch")];
+    send("GET", &format!("/{id}?utm_source=a-campaign"), &[], "").expect(302);
+    send("GET", &format!("/{id}?utm_source=a-campaign"), &visitor, "").expect(302);
     send("GET", &format!("/links/{id}/analytics"), &[key], "").expect(200);
     send("GET", "/usage", &[("X-API-Key", "sp_a-wrong-key-0123456789")], "").expect(401);
     send("POST", "/shorten", &[key, json, ("X-Request-Id", "an-id-of-a-client")], "{").expect(400);
     let mut never = vec![ROOT_KEY.to_owned(), "sp_a-wrong-key-0123456789".into(), "203.0.113.77".into()];
     never.extend(["an-agent", "a-referrer", "data-of-a-link", "target.example"].map(str::to_owned));
+    never.extend(["qx-ZQ", "qx-zq", "a-campaign"].map(str::to_owned));
     never.extend(["key", "webhook_secret"].map(|secret| made[secret].as_str().unwrap().to_owned()));
     (process.terminate(), never)
 }

@@ -1,18 +1,26 @@
 //! Requests that a browser makes before its user asks for them.
 
-/// The headers that say so, as they are written in HTTP/2. The function below reads no others.
-pub const PREFETCH_HEADERS: [&str; 4] = ["sec-purpose", "purpose", "x-moz", "x-purpose"];
+/// A header by which browsers say what a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurposeHeader {
+    /// `Sec-Purpose`, which has parameters behind its word: `prefetch;prerender`.
+    Current,
+    /// `Purpose`, `X-Moz` and `X-Purpose`, which have a word alone.
+    Older,
+}
 
-/// Whether the values of [`PREFETCH_HEADERS`], in that order, say that a request is a prefetch. A header that was not
-/// sent is empty.
-///
-/// `Sec-Purpose` has parameters behind its word (`prefetch;prerender`), the older three have the word alone. The case
-/// of letters does not matter.
-pub fn headers_ask_for_prefetch(values: [&[u8]; 4]) -> bool {
-    let [current, older @ ..] = values;
-    let word = |text: &[u8]| text.eq_ignore_ascii_case(b"prefetch");
-    current.trim_ascii_start().get(..8).is_some_and(word)
-        || older.into_iter().map(<[u8]>::trim_ascii).any(|value| word(value) || value.eq_ignore_ascii_case(b"preview"))
+impl PurposeHeader {
+    /// Whether a line of the header says that the request is a prefetch. The case of letters does not matter.
+    pub fn asks_for_prefetch(self, value: &[u8]) -> bool {
+        let is_prefetch = |text: &[u8]| text.eq_ignore_ascii_case(b"prefetch");
+        match self {
+            Self::Current => value.trim_ascii_start().get(..8).is_some_and(is_prefetch),
+            Self::Older => {
+                let word = value.trim_ascii();
+                is_prefetch(word) || word.eq_ignore_ascii_case(b"preview")
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -21,22 +29,21 @@ mod tests {
 
     #[test]
     fn each_header_is_read_by_its_own_rule() {
-        for (values, expected) in [
-            (["", "", "", ""], false),
-            (["prefetch", "", "", ""], true),
-            (["Prefetch;prerender", "", "", ""], true),
-            (["prefetch;anonymous-client-ip", "", "", ""], true),
-            (["prefetc", "", "", ""], false),
-            (["preview", "", "", ""], false),
-            (["no-prefetch", "", "", ""], false),
-            (["", "prefetch", "", ""], true),
-            (["", "PREVIEW", "", ""], true),
-            (["", "prefetch;prerender", "", ""], false),
-            (["", "", "prefetch", ""], true),
-            (["", "", "", "preview"], true),
-            (["", "", "", "navigate"], false),
+        for (value, by_current, by_older) in [
+            ("", false, false),
+            ("prefetch", true, true),
+            (" Prefetch ", true, true),
+            ("Prefetch;prerender", true, false),
+            ("prefetch;anonymous-client-ip", true, false),
+            ("prefetc", false, false),
+            ("preview", false, true),
+            ("PREVIEW", false, true),
+            ("no-prefetch", false, false),
+            ("navigate", false, false),
         ] {
-            assert_eq!(headers_ask_for_prefetch(values.map(str::as_bytes)), expected, "{values:?}");
+            let told =
+                [PurposeHeader::Current, PurposeHeader::Older].map(|header| header.asks_for_prefetch(value.as_bytes()));
+            assert_eq!(told, [by_current, by_older], "{value}");
         }
     }
 }

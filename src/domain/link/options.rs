@@ -78,6 +78,8 @@ pub struct LinkOptions {
     pub cache_seconds: u32,
     /// Whether `/{short_id}+` shows the target.
     pub preview: bool,
+    /// Whether hits of bots fire no webhooks.
+    pub skip_bots: bool,
 }
 
 impl Default for LinkOptions {
@@ -93,6 +95,7 @@ impl Default for LinkOptions {
             redirect_status: RedirectStatus::default(),
             cache_seconds: 0,
             preview: true,
+            skip_bots: false,
         }
     }
 }

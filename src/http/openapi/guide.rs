@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Facts, problems};
+use crate::domain::bots::BotKind;
 use crate::domain::key::{Scope, Tier};
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::webhook::RETENTION_DAYS;
@@ -209,10 +210,13 @@ pub fn webhook(facts: &Facts) -> String {
 "
         )
     });
+    let bots = BotKind::ALL.map(|kind| format!("`{}`", kind.label())).join(", ");
     format!(
         r"Sent to every webhook URL of a link, in the background, for each hit. One delivery is one hit for one URL.
 
 **Success** is an answer 2xx whose head arrives within {timeout} of the start of the attempt. Redirects are not followed. Everything else is a failure, with its reason as text: `http 500`, `timed out`, `connection refused`, `connection reset`, `unreachable`, `dns`, `tls`, `invalid response`, `blocked address`.
+
+**Bots.** Deliveries of hits that no person made have the header `Signpost-Bot`, at each attempt, with what made the hit: {bots}. It is not signed. A link with `skip_bots` makes no such deliveries. Nothing else in a delivery tells of a visitor.
 
 **Attempts.** {tries} Deliveries are made at least once: after a crash of the service a delivery may be repeated, but none is lost. `hit_id` and `webhook-id` are the same for all attempts, so that receivers can ignore repeated deliveries.
 

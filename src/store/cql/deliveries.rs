@@ -161,8 +161,7 @@ impl Deliveries {
         }
         let _others_may_too = self.changing.read().await;
         let queue = self.leases.queues.own()?;
-        let mut new: Vec<(DeliveryId, DeliveryState)> =
-            deliveries.iter().map(|new| (new.id, DeliveryState::new(new.owner, new.revision, new.id.hit.at))).collect();
+        let mut new: Vec<(DeliveryId, DeliveryState)> = deliveries.iter().map(|new| (new.id, new.state())).collect();
         let queued =
             |(id, state): &(DeliveryId, DeliveryState)| QueuedDelivery { due_at: state.created_at, id: *id, round: 0 };
         let mut due: Vec<QueuedDelivery> = new.iter().map(queued).collect();

@@ -328,6 +328,7 @@ pub(super) mod tests {
             cache_seconds: 0,
             is_blocked: false,
             has_preview: true,
+            skips_bots: false,
         }
     }
 

@@ -93,6 +93,8 @@ metrics! {
         "Hits read from the journal for counting, including those read again after a failure."
     HITS_COUNTED: Counter "signpost_hits_counted_total" []
         "Hits that the store has counted."
+    BOT_HITS_COUNTED: Counter "signpost_bot_hits_counted_total" ["kind"]
+        "Counted hits that no person made, by kind: prefetch, preview, crawler, monitor, scanner, tool. Those of untracked links without webhooks are not told apart."
     COUNTING_DURATION: Histogram "signpost_hit_batch_duration_seconds" []
         "Time to read a batch of hits and write it to the store."
     JOURNAL_BYTES: Gauge "signpost_journal_bytes" []

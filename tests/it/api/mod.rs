@@ -1,6 +1,7 @@
 mod analytics;
 mod authentication;
 mod blocked_hosts;
+mod bots;
 mod bulk;
 mod child_keys;
 mod connections;
@@ -21,6 +22,7 @@ mod lists;
 mod metrics;
 mod openapi;
 mod pages;
+mod privacy;
 mod problems;
 mod qr;
 mod quotas;

@@ -89,6 +89,7 @@ async fn a_failed_delivery_is_sent_again_as_it_was_with_three_attempts_anew() {
         assert_eq!((&request.body, request.header("webhook-id")), (&first.body, first.header("webhook-id")));
         assert!(Verifier::new(text(&key["webhook_secret"])).is_standard(&request));
         assert_eq!(request.header("signpost-test"), "");
+        assert_eq!(request.header("signpost-bot"), first.header("signpost-bot"));
     }
     let status = shop.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
     let of_url = &status["webhooks"][0];

@@ -5,6 +5,7 @@ pub mod client;
 pub mod cluster;
 pub mod collector;
 pub mod files;
+pub mod journal;
 pub mod keys;
 pub mod keyspaces;
 pub mod links;

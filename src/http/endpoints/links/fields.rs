@@ -144,6 +144,7 @@ struct OptionsEdit {
     redirect_status: Patched<RedirectStatus>,
     cache_seconds: Patched<u32>,
     preview: Patched<bool>,
+    skip_bots: Patched<bool>,
     /// `false`: a time of the body is unreadable, which is among the faults.
     can_compare_times: bool,
 }
@@ -188,6 +189,7 @@ impl OptionsEdit {
                 or_fault(fields, "cache_seconds", seconds.ok_or(OptionsError::CacheSeconds))
             }),
             preview: take_patched(fields, "preview", flag("preview")),
+            skip_bots: take_patched(fields, "skip_bots", flag("skip_bots")),
             can_compare_times: can_compare_times.get(),
         }
     }
@@ -205,6 +207,7 @@ impl OptionsEdit {
             redirect_status: self.redirect_status.or(default.redirect_status).unwrap_or(options.redirect_status),
             cache_seconds: self.cache_seconds.or(default.cache_seconds).unwrap_or(options.cache_seconds),
             preview: self.preview.or(default.preview).unwrap_or(options.preview),
+            skip_bots: self.skip_bots.or(default.skip_bots).unwrap_or(options.skip_bots),
         }
     }
 

@@ -44,6 +44,7 @@ pub async fn a_change_of_all_that_can_change_is_read_back(ground: &impl Ground) 
         fallback: Some(target("https://example.com/over")),
         cache_seconds: 7,
         preview: false,
+        skip_bots: true,
         ..LinkOptions::default()
     };
     for mut now in [link(1, key_id(1)), link_named(2, key_id(1), "summer"), link_named(3, key_id(1), "Summer7")] {
