@@ -14,7 +14,7 @@ use super::days;
 use super::label_rows::{self, LabelRow};
 use super::sheet_rows::{SheetRows, SheetSpan, WHOLE, part_of, subject_column};
 use crate::domain::analytics::{Labelled, shortened};
-use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension, MonthSpan, Sheet};
+use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension, MonthSpan, Sheet, SheetLabel, kept_text};
 use crate::domain::calendar::{Day, Month};
 use crate::domain::hit::{HitSubject, MAX_LABELS, OTHER_LABEL};
 use crate::domain::link::ShortId;
@@ -88,9 +88,11 @@ impl<'a> MonthLists<'a> {
     fn labels(&self, dimension: Dimension) -> Vec<LabelTally<'_>> {
         let in_sheets = self.sheets.iter().flat_map(|sheet| sheet.of(dimension));
         let in_sheets = in_sheets.map(|entry| (entry.label.text(dimension), entry.tally));
+        // As they are in the sheet that takes them over.
         let in_rows = self.rows.iter().filter(|row| row.dimension == dimension).map(|row| {
-            let label = Some(row.label.as_str()).filter(|label| *label != OTHER_LABEL && !label.is_empty());
-            (label, Tally { persons: row.count, bots: 0 })
+            let text = kept_text(&row.label);
+            let is_known = !matches!(SheetLabel::of_text(dimension, text), None | Some(SheetLabel::Other));
+            (is_known.then_some(text), Tally { persons: row.count, bots: 0 })
         });
         in_sheets.chain(in_rows).collect()
     }
@@ -212,7 +214,6 @@ pub async fn top_labels(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::breakdown::SheetLabel;
 
     fn rows(labels: &[(&str, u64, u64)]) -> SheetRows {
         let mut sheet = Sheet::default();
