@@ -7,7 +7,9 @@
 mod adoption;
 mod children;
 mod cluster;
+mod count_store;
 mod datacenters;
+mod days;
 mod deliveries;
 mod delivery_lists;
 mod delivery_outcomes;
@@ -21,7 +23,7 @@ mod failure_runs;
 mod hits;
 mod in_use;
 mod keys;
-mod labels;
+mod label_rows;
 mod lease;
 mod link_batches;
 mod link_changes;
@@ -44,12 +46,16 @@ mod names;
 mod once;
 mod outcome;
 mod own_rows;
+mod pause;
 mod placed;
 mod queue;
 mod reconnect;
 mod replay_turns;
 mod retries;
 pub mod session;
+mod sheet_reads;
+mod sheet_rows;
+mod sheets;
 mod statements;
 mod tables;
 pub mod transfer;
@@ -60,7 +66,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures_util::future::try_join3;
 use tokio::task::JoinHandle;
 
 use self::cluster::ASK_AGAIN_AFTER;
@@ -70,20 +75,17 @@ use self::tables::CqlTables;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::reach::Reach;
 use super::{
-    AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
+    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery, DuePlace,
+    ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
     MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError,
     TestClaim, UpdateKeyError, UpdateLinkError,
 };
-use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
-use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
+use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::hit::NodeId;
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
-use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
-use crate::domain::series::{SeriesAnswer, SeriesRange};
-use crate::domain::tally::BotFilter;
+use crate::domain::quota::{KeyLimit, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -342,46 +344,6 @@ impl KeyStore for ScyllaStore {
 
     async fn last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.open_tables()?.keys.read_last_uses(keys).await
-    }
-}
-
-#[async_trait]
-impl CountStore for ScyllaStore {
-    async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
-        self.open_tables()?.hits.known_cursor(writer).await
-    }
-
-    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-        self.to_the_end(|tables| async move { tables.hits.count_batch(&batch).await }).await
-    }
-
-    async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
-        self.open_tables()?.hits.read_link_hits(id, labels).await
-    }
-
-    async fn series(&self, _of: HitSubject, _range: SeriesRange, _bots: BotFilter) -> Result<SeriesAnswer, StoreError> {
-        todo!("series")
-    }
-
-    async fn breakdown(
-        &self,
-        _of: HitSubject,
-        _dimension: Dimension,
-        _range: BreakdownRange,
-    ) -> Result<Breakdown, StoreError> {
-        todo!("breakdowns")
-    }
-
-    async fn drop_sheets(&self, _before: Day) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
-        let tables = self.open_tables()?;
-        let (links, hits) = (tables.links.quotas.used(key, month), tables.hits.hits_served(key, month));
-        let (links_created, hits_served, webhook_deliveries) =
-            try_join3(links, hits, tables.delivery_quotas.deliveries_used(key, month)).await?;
-        Ok(MonthlyCounts { links_created, hits_served, webhook_deliveries })
     }
 }
 

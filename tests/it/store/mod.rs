@@ -4,6 +4,7 @@ mod conformance;
 mod cql;
 mod cql_child_keys;
 mod cql_faults;
+mod cql_hits;
 mod cql_links;
 mod cql_lists;
 mod cql_once;

@@ -91,14 +91,14 @@ async fn assert_as_in_model(store: &Arc<dyn Store>, model: &HitModel, now: Times
                 assert_eq!(series, model.series(of, &range, bots), "{of:?} {bots:?}");
             }
         }
-        for range in breakdown_ranges(now) {
-            for dimension in Dimension::ALL {
-                let found = store.breakdown(of, dimension, range).await.unwrap().answer(BotFilter::Include, ALL_LABELS);
-                let expected = model.breakdown(of, dimension, &range, BotFilter::Include);
-                assert_eq!(found, expected, "{of:?} {dimension:?} {range:?}");
-                for bots in [BotFilter::Exclude, BotFilter::Only] {
+        for (number, range) in breakdown_ranges(now).into_iter().enumerate() {
+            for (dimension, at) in Dimension::ALL.into_iter().zip(number..) {
+                // All of each third one, and another one of the others.
+                let all = BotFilter::ALL.into_iter().zip(0..).filter(|(_, n)| at % 6 < 2 || at % 3 == *n);
+                for (bots, _) in all {
                     let found = breakdown(store, of, dimension, range, bots).await;
-                    assert_eq!(found, model.breakdown(of, dimension, &range, bots), "{of:?} {dimension:?} {range:?}");
+                    let expected = model.breakdown(of, dimension, &range, bots);
+                    assert_eq!(found, expected, "{of:?} {dimension:?} {range:?} {bots:?}");
                 }
             }
         }
@@ -112,7 +112,7 @@ pub async fn series_and_breakdowns_are_as_in_a_model(ground: &impl Ground) {
     let mut runner = TestRunner::deterministic();
     let batches = prop::collection::vec((1..4_u32, prop::collection::vec(same_hits(now), 0..12), any::<bool>()), 1..8);
     let mut written = BTreeMap::<u32, u64>::new();
-    for case in 0..5 {
+    for case in 0..3 {
         let mut model = HitModel { offset: 10 * case, ..HitModel::default() };
         for (writer, hits, comes_twice) in batches.new_tree(&mut runner).unwrap().current() {
             let from = written.entry(writer).or_default();
