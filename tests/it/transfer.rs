@@ -279,9 +279,13 @@ async fn an_import_that_ended_early_goes_on_where_it_was() {
     let sink = ground.store("sink");
     import(&Ending(&sink, AtomicUsize::new(3)), &ground.file()).await.unwrap_err();
     assert!(sink.kept("root_key").await.unwrap().is_none(), "a store that is not whole has a root key");
-    // Five writes are not enough for the whole file: so the import resumed.
     import(&Ending(&sink, AtomicUsize::new(2)), &ground.file()).await.unwrap_err();
-    import(&Ending(&sink, AtomicUsize::new(4)), &ground.file()).await.unwrap();
+    // The whole file takes more writes: so the import resumed.
+    let (uninterrupted, most) = (ground.store("uninterrupted"), 1_000);
+    let writes = Ending(&uninterrupted, AtomicUsize::new(most));
+    import(&writes, &ground.file()).await.unwrap();
+    let whole = most - writes.1.into_inner();
+    import(&Ending(&sink, AtomicUsize::new(whole - 1)), &ground.file()).await.unwrap();
     assert_eq!(all(&sink).await, all(&source).await);
 
     // The progress of one store does not apply to another.

@@ -8,6 +8,7 @@
 
 mod analytics;
 mod children;
+mod count_store;
 mod counts;
 mod creation;
 mod database;
@@ -51,7 +52,6 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use fjall::Snapshot;
 
-use self::analytics::CountReader;
 use self::database::closed;
 use self::delivery_lists::DeliveryListPage;
 use self::engine::Gone;
@@ -66,19 +66,15 @@ use self::transaction::Transaction;
 use self::writer::Writer;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
-    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink,
-    ExtendKeyError, KeyStore, LinkListPage, LinkListQuery, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim,
-    Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
+    CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink, ExtendKeyError,
+    KeyStore, LinkListPage, LinkListQuery, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage,
+    SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
 };
-use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
-use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
+use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
-use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
-use crate::domain::series::{SeriesAnswer, SeriesRange};
-use crate::domain::tally::BotFilter;
+use crate::domain::quota::{KeyLimit, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
 /// Deliveries that one transaction queues again.
@@ -352,47 +348,6 @@ impl KeyStore for EmbeddedStore {
 
     async fn last_uses(&self, ids: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.read(move |tables, snapshot| tables.key_uses.last_uses(snapshot, &ids)).await
-    }
-}
-
-#[async_trait]
-impl CountStore for EmbeddedStore {
-    async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
-        // A batch is counted in one transaction: none is begun and not counted.
-        self.read(move |tables, snapshot| tables.hits.cursor(snapshot, writer)).await.map(HitCursor::from)
-    }
-
-    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-        self.put(move |tables, transaction| tables.hits.apply(transaction, &batch)).await
-    }
-
-    async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
-        self.read(move |tables, snapshot| CountReader::link_hits(&tables.counts, snapshot, id, labels)).await
-    }
-
-    async fn series(&self, of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError> {
-        self.read(move |tables, snapshot| CountReader { table: &tables.counts, snapshot, of }.series(&range, bots))
-            .await
-    }
-
-    async fn breakdown(
-        &self,
-        of: HitSubject,
-        dimension: Dimension,
-        range: BreakdownRange,
-    ) -> Result<Breakdown, StoreError> {
-        let read = move |tables: &EmbeddedTables, snapshot: &Snapshot| {
-            CountReader { table: &tables.counts, snapshot, of }.breakdown(dimension, range)
-        };
-        self.read(read).await
-    }
-
-    async fn drop_sheets(&self, before: Day) -> Result<bool, StoreError> {
-        self.put(move |tables, transaction| tables.counts.sheets.remove(transaction, before)).await
-    }
-
-    async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
-        self.read(move |tables, snapshot| tables.usage.monthly_counts(snapshot, key, month)).await
     }
 }
 

@@ -52,14 +52,6 @@ fn encode<R: Serialize>(table: &'static str, version: u8, record: &R) -> Result<
     postcard::to_extend(record, vec![version]).map_err(|error| corrupt(table, &error))
 }
 
-/// Writes a row into `buffer`; `None` if the buffer is too short.
-fn encode_into<'a, R: Serialize>(buffer: &'a mut [u8], version: u8, record: &R) -> Option<&'a [u8]> {
-    let (first, rest) = buffer.split_first_mut()?;
-    *first = version;
-    let written = postcard::to_slice(record, rest).ok()?.len();
-    buffer.get(..=written)
-}
-
 /// The version of a row's record, and the record itself.
 fn split_version<'a>(table: &'static str, row: &'a [u8]) -> Result<(u8, &'a [u8]), StoreError> {
     row.split_first().map(|(version, record)| (*version, record)).ok_or_else(|| corrupt(table, &"empty row"))
