@@ -129,6 +129,21 @@ macro_rules! store_methods {
                 memory {}
                 ends {}
             }
+            HitStreamStore {
+                reads {
+                    listened_subjects() -> Result<Vec<HitSubject>, StoreError>;
+                    live_hits(after: Vec<NotesReadUpto>) -> Result<Vec<NotedHits>, StoreError>;
+                    streams_elsewhere(owner: KeyId) -> Result<u32, StoreError>;
+                }
+                writes {
+                    note_listeners(to: Vec<HitSubject>) -> Result<(), StoreError>;
+                    note_live_hits(node: NodeId, entries: Vec<LiveEntry>) -> Result<(), StoreError>;
+                    share_open_streams(owner: KeyId, open: u32) -> Result<(), StoreError>;
+                }
+                direct {}
+                memory {}
+                ends {}
+            }
             SuspensionStore {
                 reads {
                     suspensions(links: Vec<ShortId>) -> Result<Vec<Suspension>, StoreError>;

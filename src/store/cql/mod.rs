@@ -18,6 +18,7 @@ mod delivery_timestamps;
 mod driver_counts;
 mod due;
 mod failure_runs;
+mod hit_streams;
 mod hits;
 mod in_use;
 mod keys;
