@@ -224,7 +224,7 @@ impl CountingState {
             }
             self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto.into();
-            self.last_batch = (batch.days.len() + batch.labels.len() + batch.served.len(), began.elapsed());
+            self.last_batch = (batch.days.len() + batch.served.len(), began.elapsed());
             if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
                 self.wakes.dispatcher.wake(earliest);
             }

@@ -198,7 +198,8 @@ fn days_of(mut cells: Vec<(CellKey, Cell)>) -> Vec<DayHits> {
         let CellKey { link, day, .. } = cells[0].0;
         day_hits(HitSubject::Link(link), day, cells)
     };
-    let mut days: Vec<DayHits> = cells.chunk_by(|(a, _), (b, _)| (a.link, a.day) == (b.link, b.day)).map(of_link).collect();
+    let mut days: Vec<DayHits> =
+        cells.chunk_by(|(a, _), (b, _)| (a.link, a.day) == (b.link, b.day)).map(of_link).collect();
     cells.sort_unstable_by_key(|(key, cell)| (cell.owner, key.day, key.profile));
     let of_key = |cells: &[(CellKey, Cell)]| {
         let (CellKey { day, .. }, Cell { owner, .. }) = &cells[0];

@@ -89,7 +89,8 @@ pub struct HitProperties {
 impl HitProperties {
     /// Whether both have the same objects. `false` says nothing.
     pub fn is_same(&self, other: &Self) -> bool {
-        let is_same_text = |a: &Option<Arc<str>>, b: &Option<Arc<str>>| address_of(a.as_ref()) == address_of(b.as_ref());
+        let is_same_text =
+            |a: &Option<Arc<str>>, b: &Option<Arc<str>>| address_of(a.as_ref()) == address_of(b.as_ref());
         self.agent == other.agent
             && self.bot == other.bot
             && self.language == other.language
@@ -130,15 +131,15 @@ impl HitProperties {
             let place = self.place.as_deref();
             let label = match dimension {
                 Dimension::Referrer => self.referrer.as_ref().and_then(text),
-                Dimension::Country => place.and_then(|place| SheetLabel::of_text(dimension, Arc::clone(&place.country))),
+                Dimension::Country => {
+                    place.and_then(|place| SheetLabel::of_text(dimension, Arc::clone(&place.country)))
+                }
                 Dimension::Region => place.and_then(|place| place.region.as_ref()).and_then(text),
                 Dimension::City => place.and_then(|place| place.city.as_ref()).and_then(text),
                 Dimension::Device => Some(SheetLabel::Code(self.agent.device as u8)),
                 Dimension::Browser => Some(SheetLabel::Code(self.agent.browser.code() - 1)),
                 Dimension::Os => Some(SheetLabel::Code(self.agent.system.code() - 1)),
-                Dimension::Language => {
-                    self.language.and_then(|language| text(&language.to_string().into()))
-                }
+                Dimension::Language => self.language.and_then(|language| text(&language.to_string().into())),
                 Dimension::Destination => text(&destination(self.route)),
                 Dimension::Bot => self.bot.map(|bot| SheetLabel::Code(bot as u8 - 1)),
                 Dimension::UtmSource
@@ -197,6 +198,9 @@ mod tests {
 
     #[test]
     fn a_destination_is_told_by_its_places() {
-        assert_eq!([0, 1, 0x0201, 0x0100].map(|route| destination(route).to_string()), ["default", "1", "1/2", "default"]);
+        assert_eq!(
+            [0, 1, 0x0201, 0x0100].map(|route| destination(route).to_string()),
+            ["default", "1", "1/2", "default"]
+        );
     }
 }

@@ -182,7 +182,8 @@ mod tests {
         assert_eq!((record.daily[0], record.daily[29]), ((Day(971), 7), (Day(1000), 4)));
         assert_eq!((record.total_hits, record.last_7_days), (25, 6));
         assert_eq!(record.devices, [("desktop".into(), 13), ("mobile".into(), 7), ("tablet".into(), 5)]);
-        let summary = summarize(&hits(&[(970, [9, 0, 0]), (971, [7, 0, 0]), (1000, [4, 0, 0])]), Day(1000), BotFilter::Include);
+        let summary =
+            summarize(&hits(&[(970, [9, 0, 0]), (971, [7, 0, 0]), (1000, [4, 0, 0])]), Day(1000), BotFilter::Include);
         assert_eq!(summary, Summary { total_hits: 20, last_7_days: 4, last_30_days: 11 });
     }
 

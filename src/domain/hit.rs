@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::breakdown::{Dimension, LabelList, Sheet};
+use super::breakdown::{Dimension, LabelList, MAX_MONTH_TEXTS, Sheet};
 use super::calendar::{Day, Month, Timestamp};
 use super::key::KeyId;
 use super::link::ShortId;
@@ -58,7 +58,7 @@ impl From<Position> for HitCursor {
 }
 
 /// The maximum number of labels in a list of a month, for each dimension of a link or key.
-pub const MAX_LABELS: u64 = 1_000;
+pub const MAX_LABELS: u64 = MAX_MONTH_TEXTS as u64;
 
 /// The label for further hits once a list is full. Top lists omit it.
 pub const OTHER_LABEL: &str = "(other)";

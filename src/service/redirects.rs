@@ -103,6 +103,11 @@ impl RedirectService {
             address: visit.client,
             user_agent: visit.user_agent,
             referer: visit.referer,
+            skips_bots: false,
+            is_prefetch: false,
+            private: None,
+            language: b"",
+            utm: Default::default(),
         };
         // The journal counts and logs refused hits.
         let position = self.journal.append(&hit).ok();

@@ -10,7 +10,7 @@ use signpost::domain::blocked_hosts::BlockedHosts;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::HitBatch;
 use signpost::domain::link::{Link, LinkOptions};
-use signpost::service::link_upkeep::LinkUpkeep;
+use signpost::service::link_upkeep::{LinkUpkeep, UpkeepSettings};
 use signpost::store::Store;
 
 use crate::store::samples::{DAY, batch, day, key_id, link, noon, short_id};
@@ -34,8 +34,8 @@ impl Node {
             noindex: true,
         };
         let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));
-        let upkeep =
-            LinkUpkeep::new(store.clone(), store.clone(), Arc::clone(&cache), clock.clone(), delete_expired_after);
+        let settings = UpkeepSettings { delete_expired_after, sheet_days: DEFAULT_SHEET_DAYS };
+        let upkeep = LinkUpkeep::new(store.clone(), Arc::clone(&cache), clock.clone(), settings);
         Self { upkeep, cache }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::dimension::{Dimension, LabelForm};
 use super::sheet::{Sheet, kept_text};
 use crate::domain::analytics::{Labelled, by_count};
-use crate::domain::hit::OTHER_LABEL;
+use crate::domain::hit::{DeviceHits, OTHER_LABEL};
 use crate::domain::tally::{BotFilter, Tally};
 
 /// A breakdown: `total` is the sum of the labels and of the four other numbers.
@@ -50,11 +50,9 @@ impl Breakdown {
         }
     }
 
-    /// Counts the hits of a day of the range, by device in the order of [`Device::ALL`](crate::domain::device::Device):
-    /// all of them, and those of bots among them.
-    pub fn add_day(&mut self, all: [u64; 3], bots: [u64; 3]) {
-        let tallies = all.into_iter().zip(bots).map(|(all, bots)| Tally::of_total(all, bots));
-        for (code, tally) in tallies.enumerate() {
+    /// Counts the hits of a day of the range.
+    pub fn add_day(&mut self, devices: DeviceHits) {
+        for (code, tally) in devices.0.into_iter().enumerate() {
             self.hits += tally;
             if let (Dimension::Device, LabelForm::Codes(labels)) = (self.dimension, self.dimension.form()) {
                 self.add_to(labels.get(code).copied(), tally);

@@ -44,7 +44,8 @@ mod tests {
     fn lists_have_the_numbers_that_released_versions_wrote() {
         let released = [Dimension::Referrer, Dimension::Country, Dimension::Region, Dimension::City];
         assert_eq!(released.map(|dimension| LabelList::Of(dimension).number()), [0, 1, 2, 3]);
-        let lists: Vec<_> = (0..=u8::MAX).filter_map(|number| Some((number, LabelList::from_number(number)?))).collect();
+        let lists: Vec<_> =
+            (0..=u8::MAX).filter_map(|number| Some((number, LabelList::from_number(number)?))).collect();
         assert_eq!(lists.len(), Dimension::ALL.len(), "all but that of devices, and the private hits");
         assert!(lists.iter().all(|(number, list)| list.number() == *number));
     }

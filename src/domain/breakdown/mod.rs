@@ -11,5 +11,7 @@ mod sheet;
 pub use self::answer::{Breakdown, BreakdownAnswer};
 pub use self::dimension::{Dimension, LabelForm};
 pub use self::list::{LabelList, PRIVATE_LABEL};
-pub use self::range::{BreakdownRange, BreakdownReads, MonthSpan, sheet_kept_until};
-pub use self::sheet::{MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text};
+pub use self::range::{
+    BreakdownRange, BreakdownReads, DEFAULT_SHEET_DAYS, MonthSpan, first_sheet_day, sheet_kept_until,
+};
+pub use self::sheet::{MAX_MONTH_TEXTS, MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text};

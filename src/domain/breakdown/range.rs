@@ -5,6 +5,9 @@ use std::ops::Range;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::range_end::{RangeEnd, RangeFault};
 
+/// The days whose sheets are kept, unless it is set otherwise.
+pub const DEFAULT_SHEET_DAYS: u32 = 90;
+
 /// When the sheet of a day may be dropped.
 ///
 /// A range that ends within the last `sheet_days` takes the whole beginning of the month of its end from sheets: so
@@ -12,6 +15,13 @@ use crate::domain::range_end::{RangeEnd, RangeFault};
 pub fn sheet_kept_until(day: Day, sheet_days: u32) -> Timestamp {
     let next_month = Month(day.month().0 + 1).start().day();
     Day(next_month.0.saturating_add(sheet_days).saturating_add(1)).start()
+}
+
+/// The first day whose sheet is kept at the time `now`.
+pub fn first_sheet_day(now: Timestamp, sheet_days: u32) -> Day {
+    // Those of a month go together.
+    let newest_gone = now.day().minus(sheet_days.saturating_add(1));
+    Day(newest_gone.month().start().day().0)
 }
 
 /// The days of a breakdown.

@@ -1,11 +1,15 @@
 //! The sheet of a day: its hits by all dimensions.
 
+use std::sync::Arc;
+
 use crate::domain::breakdown::{Dimension, LabelForm};
 use crate::domain::hit::OTHER_LABEL;
 use crate::domain::tally::Tally;
 
 /// The most texts of a dimension in a sheet: further ones count as [`SheetLabel::Other`].
 pub const MAX_SHEET_TEXTS: usize = 200;
+/// The most texts of a dimension in the sheet of a month.
+pub const MAX_MONTH_TEXTS: usize = 1_000;
 /// Longer texts are cut.
 pub const MAX_TEXT_BYTES: usize = 128;
 
@@ -158,6 +162,19 @@ impl<T: AsRef<str>> Sheet<T> {
         }
     }
 
+    /// Replaces the hits under a label.
+    pub fn set(&mut self, dimension: Dimension, label: SheetLabel<T>, tally: Tally) {
+        match self.entries.iter_mut().find(|entry| entry.dimension == dimension && entry.label.is(&label)) {
+            Some(entry) => entry.tally = tally,
+            None => self.add(dimension, label, tally),
+        }
+    }
+
+    /// Replaces the hits of visitors who want no tracking.
+    pub fn set_private(&mut self, tally: Tally) {
+        self.private = tally;
+    }
+
     /// Adds an entry of a stored sheet, or the sum of a label in a batch. Entries come in the order of their
     /// dimensions, and each label once.
     pub fn push(&mut self, entry: SheetEntry<T>) {
@@ -189,19 +206,52 @@ impl<T: AsRef<str>> Sheet<T> {
     }
 }
 
+impl Sheet<&str> {
+    /// This sheet with texts of its own.
+    pub fn to_shared(&self) -> Sheet<Arc<str>> {
+        let shared = |SheetEntry { dimension, label, tally }: &SheetEntry<&str>| {
+            let label = match label {
+                SheetLabel::Code(code) => SheetLabel::Code(*code),
+                SheetLabel::Country(letters) => SheetLabel::Country(*letters),
+                SheetLabel::Text(text) => SheetLabel::Text(Arc::from(*text)),
+                SheetLabel::Other => SheetLabel::Other,
+            };
+            SheetEntry { dimension: *dimension, label, tally: *tally }
+        };
+        Sheet { entries: self.entries.iter().map(shared).collect(), private: self.private }
+    }
+}
+
 impl<'a> Sheet<&'a str> {
     /// Adds another sheet to this stored one: that of a batch, or of another writer. Texts are cut, and beyond
     /// [`MAX_SHEET_TEXTS`] count as other: which are kept depends on those that are here and on the order of `added`.
     pub fn add_within_bounds<T: AsRef<str>>(&mut self, added: &'a Sheet<T>) {
+        self.add_entries(added, &added.entries, MAX_SHEET_TEXTS);
+    }
+
+    /// Adds the sheet of a day to this one of a month. It has more texts, and no devices, which are counted by day.
+    pub fn add_to_month<T: AsRef<str>>(&mut self, added: &'a Sheet<T>) {
+        let lists = added.entries.iter().filter(|entry| entry.dimension != Dimension::Device);
+        self.add_entries(added, lists, MAX_MONTH_TEXTS);
+    }
+
+    fn add_entries<T: AsRef<str>>(
+        &mut self,
+        added: &'a Sheet<T>,
+        entries: impl IntoIterator<Item = &'a SheetEntry<T>>,
+        most_texts: usize,
+    ) where
+        T: 'a,
+    {
         self.add_private(added.private);
-        for entry in &added.entries {
+        for entry in entries {
             let label = match &entry.label {
                 SheetLabel::Code(code) => SheetLabel::Code(*code),
                 SheetLabel::Country(letters) => SheetLabel::Country(*letters),
                 SheetLabel::Text(text) => SheetLabel::Text(kept_text(text.as_ref())),
                 SheetLabel::Other => SheetLabel::Other,
             };
-            self.put(entry.dimension, label, entry.tally, |label| label, MAX_SHEET_TEXTS);
+            self.put(entry.dimension, label, entry.tally, |label| label, most_texts);
         }
     }
 }

@@ -15,13 +15,12 @@ use super::outcome::CqlError;
 use super::own_rows::{Column, Own, OwnRows, OwnTable};
 use crate::domain::analytics::shortened;
 use crate::domain::calendar::{Day, Month};
-use crate::domain::hit::{Dimension, HitBatch, HitCursor, LabelCount, LinkHits, NodeId, Position};
+use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
+use crate::domain::tally::BotFilter;
 use crate::store::StoreError;
-use crate::store::records::columns::{
-    bigint, day as day_column, day_from, dimension_from, month as month_column, number,
-};
+use crate::store::records::columns::{bigint, day as day_column, day_from, month as month_column, number};
 use crate::store::records::corrupt;
 
 const CURSOR: &str = "hit_cursors";
@@ -188,65 +187,16 @@ impl Hits {
         Ok(())
     }
 
-    async fn write_rows(&self, batch: &HitBatch) -> Result<(), StoreError> {
-        let mut days: HashMap<(ShortId, Day), [u64; 3]> = HashMap::new();
-        for row in &batch.days {
-            let sums = days.entry((row.link, row.day)).or_default();
-            *sums = sum(*sums, row.devices);
-        }
-        let mut labels: HashMap<(ShortId, Month), Vec<LabelCount>> = HashMap::new();
-        for row in &batch.labels {
-            labels.entry((row.link, row.month)).or_default().push(row.clone());
-        }
-        let mut served: HashMap<(KeyId, Month), u64> = HashMap::new();
-        for row in &batch.served {
-            *served.entry((row.key, row.month)).or_default() += row.count;
-        }
-        let (writer, upto) = (batch.writer, batch.upto);
-        let add = |((link, month), added)| self.labels.add(&self.cluster, (writer, link, month), added, upto);
-        self.cluster.all(labels, add).await?;
-        let add = |((key, month), added)| self.served.add(&self.cluster, (writer, key, month), added, upto);
-        self.cluster.all(served, add).await?;
-        // Written last and read first: the labels of every total that is read are there.
-        let add = |((link, day), added)| self.days.add(&self.cluster, (writer, link, day), added, upto);
-        self.cluster.all(days, add).await
+    async fn write_rows(&self, _batch: &HitBatch) -> Result<(), StoreError> {
+        todo!("rows of hits")
     }
 
-    pub(super) async fn read_link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        let rows: Vec<(i32, Column, Column, Column)> =
-            self.cluster.cql.read(&self.cluster.statements.days, (id.as_str(),)).await?;
-        let mut days: BTreeMap<Day, [u64; 3]> = BTreeMap::new();
-        for (day, desktop, mobile, tablet) in rows {
-            let sums = days.entry(day_from(day)).or_default();
-            sums.iter_mut().zip([desktop, mobile, tablet]).for_each(|(sum, own)| *sum += number(own));
-        }
-        let labels = if with_labels { self.read_labels(id).await? } else { Vec::new() };
-        Ok(LinkHits { days: days.into_iter().collect(), labels })
-    }
-
-    async fn read_labels(&self, id: ShortId) -> Result<Vec<(Dimension, Vec<(String, u64)>)>, StoreError> {
-        let months: Vec<(i32,)> = self.cluster.cql.read(&self.cluster.statements.months, (id.as_str(),)).await?;
-        let of_month = |(month,)| {
-            self.cluster.cql.read::<(i8, String, Option<i64>)>(&self.cluster.statements.labels, (id.as_str(), month))
-        };
-        let months = try_join_all(months.into_iter().map(of_month)).await?;
-        let mut sums: HashMap<(i8, String), u64> = HashMap::new();
-        for rows in months {
-            let mut of_month: HashMap<(i8, String), u64> = HashMap::new();
-            for (dimension, label, count) in rows {
-                *of_month.entry((dimension, label)).or_default() += number(count);
-            }
-            for (label, count) in within_bounds(of_month) {
-                *sums.entry(label).or_default() += count;
-            }
-        }
-        let mut lists = Dimension::ALL.map(|dimension| (dimension, Vec::new()));
-        for ((dimension, label), sum) in sums {
-            if let Some((_, list)) = lists.iter_mut().find(|(known, _)| Some(*known) == dimension_from(dimension)) {
-                list.push((label, sum));
-            }
-        }
-        Ok(lists.map(|(dimension, list)| (dimension, shortened(list))).into())
+    pub(super) async fn read_link_hits(
+        &self,
+        _id: ShortId,
+        _labels: Option<BotFilter>,
+    ) -> Result<LinkHits, StoreError> {
+        todo!("hits of a link")
     }
 
     pub(super) async fn hits_served(&self, key: KeyId, month: Month) -> Result<u64, StoreError> {

@@ -356,8 +356,25 @@ impl CountStore for ScyllaStore {
         self.to_the_end(|tables| async move { tables.hits.count_batch(&batch).await }).await
     }
 
-    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        self.open_tables()?.hits.read_link_hits(id, with_labels).await
+    async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
+        self.open_tables()?.hits.read_link_hits(id, labels).await
+    }
+
+    async fn series(&self, _of: HitSubject, _range: SeriesRange, _bots: BotFilter) -> Result<SeriesAnswer, StoreError> {
+        todo!("series")
+    }
+
+    async fn breakdown(
+        &self,
+        _of: HitSubject,
+        _dimension: Dimension,
+        _range: BreakdownRange,
+    ) -> Result<Breakdown, StoreError> {
+        todo!("breakdowns")
+    }
+
+    async fn drop_sheets(&self, _before: Day) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {

@@ -6,6 +6,7 @@
 //! From bottom to top: the engine and its keyspaces (`engine.rs`, `keyspaces.rs`), transactions, one small type for
 //! each table, all of them (`tables.rs`), the threads, the store.
 
+mod analytics;
 mod children;
 mod counts;
 mod creation;
@@ -37,6 +38,7 @@ mod names;
 mod once;
 mod overflow;
 mod readers;
+mod sheets;
 mod tables;
 mod transaction;
 mod transfer;
@@ -49,6 +51,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use fjall::Snapshot;
 
+use self::analytics::CountReader;
 use self::database::closed;
 use self::delivery_lists::DeliveryListPage;
 use self::engine::Gone;
@@ -363,8 +366,29 @@ impl CountStore for EmbeddedStore {
         self.put(move |tables, transaction| tables.hits.apply(transaction, &batch)).await
     }
 
-    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        self.read(move |tables, snapshot| tables.counts.of_link(snapshot, id, with_labels)).await
+    async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
+        self.read(move |tables, snapshot| CountReader::link_hits(&tables.counts, snapshot, id, labels)).await
+    }
+
+    async fn series(&self, of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError> {
+        self.read(move |tables, snapshot| CountReader { table: &tables.counts, snapshot, of }.series(&range, bots))
+            .await
+    }
+
+    async fn breakdown(
+        &self,
+        of: HitSubject,
+        dimension: Dimension,
+        range: BreakdownRange,
+    ) -> Result<Breakdown, StoreError> {
+        let read = move |tables: &EmbeddedTables, snapshot: &Snapshot| {
+            CountReader { table: &tables.counts, snapshot, of }.breakdown(dimension, range)
+        };
+        self.read(read).await
+    }
+
+    async fn drop_sheets(&self, before: Day) -> Result<bool, StoreError> {
+        self.put(move |tables, transaction| tables.counts.sheets.remove(transaction, before)).await
     }
 
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {

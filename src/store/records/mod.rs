@@ -16,6 +16,7 @@ mod values;
 pub mod columns;
 pub mod counters;
 pub mod counts;
+pub mod days;
 pub mod deliveries;
 pub mod destinations;
 pub mod export;

@@ -1,14 +1,14 @@
-//! The sheet of a day, as a column or in rows: parts that can each be read alone.
+//! The sheet of a day or of a month, as a value of its own or as a part of one.
 //!
-//! A part is the version, then sections. A section is a byte with the dimension in its lower half, and in its upper one
+//! It is the version, then sections. A section is a byte with the dimension in its lower half, and in its upper one
 //! the number of entries, or 15 if that number ([`varint`]) follows; then the entries. An entry is a label and its
 //! hits. A label is, by the form of its dimension: a code (255: other), two letters (0, 0: other), or the length of a
-//! text in a byte (0: other) and the text. The hits are the number of persons × 2; if it is odd, the number of bots
+//! text in a byte (0: other; 255: the text `default`, which most destinations are) and the text. The hits are the number of persons × 2; if it is odd, the number of bots
 //! follows. The section of the number 15 has one entry without a label: the private hits.
 
 use super::{corrupt, split_version, unknown_version, varint};
 use crate::domain::breakdown::{
-    Dimension, LabelForm, MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text,
+    Dimension, LabelForm, MAX_MONTH_TEXTS, MAX_SHEET_TEXTS, MAX_TEXT_BYTES, Sheet, SheetEntry, SheetLabel, kept_text,
 };
 use crate::domain::tally::Tally;
 use crate::store::StoreError;
@@ -20,79 +20,40 @@ const VERSION: u8 = 1;
 const PRIVATE: u8 = 15;
 /// The number of entries follows.
 const MANY: u8 = 15;
-/// A section's first byte, and the number of its entries: there are fewer than 2^14.
-const SECTION_BYTES: usize = 3;
 const NO_LETTERS: [u8; 2] = [0, 0];
 
-/// The longest part that is a row of its own: with a key of 20 bytes, it is as long as a row of the embedded store may
-/// be.
-pub const PART_BYTES: usize = 3_880;
+/// The number that stands for the length of [`DEFAULT`].
+const IS_DEFAULT: u8 = 255;
+/// The destination without a rule.
+const DEFAULT: &str = "default";
 
-/// Writes a sheet in parts of at most `most` bytes; none for an empty sheet. A part has at least one entry, of up to
-/// 150 bytes.
-pub fn encode<T: AsRef<str>>(sheet: &Sheet<T>, most: usize) -> Vec<Vec<u8>> {
-    let mut parts = SheetParts { parts: Vec::new(), part: vec![VERSION], most };
+/// No bytes if the sheet is empty.
+pub fn encode<T: AsRef<str>>(sheet: &Sheet<T>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if sheet.is_empty() {
+        return bytes;
+    }
+    bytes.push(VERSION);
     for group in sheet.entries().chunk_by(|a, b| a.dimension == b.dimension) {
-        let number = group[0].dimension as u8;
-        let mut section = SheetSection::default();
+        push_section(&mut bytes, group[0].dimension as u8, group.len());
         for entry in group {
-            let start = section.bytes.len();
-            push_label(&mut section.bytes, &entry.label, entry.dimension);
-            push_tally(&mut section.bytes, entry.tally);
-            section.entries += 1;
-            if parts.has_no_room_for(&section) && start > 0 {
-                let last = section.bytes.split_off(start);
-                section.entries -= 1;
-                parts.end_section(number, &section);
-                section = SheetSection { bytes: last, entries: 1 };
-            }
+            push_label(&mut bytes, &entry.label, entry.dimension);
+            push_tally(&mut bytes, entry.tally);
         }
-        parts.end_section(number, &section);
     }
     if !sheet.private().is_zero() {
-        let mut section = SheetSection { bytes: Vec::new(), entries: 1 };
-        push_tally(&mut section.bytes, sheet.private());
-        parts.end_section(PRIVATE, &section);
+        push_section(&mut bytes, PRIVATE, 1);
+        push_tally(&mut bytes, sheet.private());
     }
-    parts.end_part();
-    parts.parts
+    bytes
 }
 
-/// Entries of one dimension.
-#[derive(Default)]
-struct SheetSection {
-    bytes: Vec<u8>,
-    entries: u64,
-}
-
-struct SheetParts {
-    parts: Vec<Vec<u8>>,
-    part: Vec<u8>,
-    most: usize,
-}
-
-impl SheetParts {
-    fn has_no_room_for(&self, section: &SheetSection) -> bool {
-        self.part.len() + SECTION_BYTES + section.bytes.len() > self.most
-    }
-
-    fn end_section(&mut self, number: u8, section: &SheetSection) {
-        if self.has_no_room_for(section) {
-            self.end_part();
-        }
-        match u8::try_from(section.entries) {
-            Ok(few) if few < MANY => self.part.push(number | few << 4),
-            _ => {
-                self.part.push(number | MANY << 4);
-                varint::push(&mut self.part, section.entries);
-            }
-        }
-        self.part.extend_from_slice(&section.bytes);
-    }
-
-    fn end_part(&mut self) {
-        if self.part.len() > 1 {
-            self.parts.push(std::mem::replace(&mut self.part, vec![VERSION]));
+fn push_section(bytes: &mut Vec<u8>, number: u8, entries: usize) {
+    match u8::try_from(entries) {
+        Ok(few) if few < MANY => bytes.push(number | few << 4),
+        _ => {
+            bytes.push(number | MANY << 4);
+            varint::push(bytes, entries as u64);
         }
     }
 }
@@ -105,6 +66,10 @@ fn push_label<T: AsRef<str>>(bytes: &mut Vec<u8>, label: &SheetLabel<T>, dimensi
         (LabelForm::Country, _) => bytes.extend_from_slice(&NO_LETTERS),
         (LabelForm::Text, SheetLabel::Text(text)) => {
             let text = kept_text(text.as_ref());
+            if text == DEFAULT && dimension == Dimension::Destination {
+                bytes.push(IS_DEFAULT);
+                return;
+            }
             // At most 128.
             bytes.push(u8::try_from(text.len()).unwrap_or(0));
             bytes.extend_from_slice(text.as_bytes());
@@ -113,7 +78,7 @@ fn push_label<T: AsRef<str>>(bytes: &mut Vec<u8>, label: &SheetLabel<T>, dimensi
     }
 }
 
-fn push_tally(bytes: &mut Vec<u8>, tally: Tally) {
+pub(super) fn push_tally(bytes: &mut Vec<u8>, tally: Tally) {
     let (persons, bots) = (tally.persons.min(varint::MAX_COUNT), tally.bots.min(varint::MAX_COUNT));
     varint::push(bytes, persons << 1 | u64::from(bots > 0));
     if bots > 0 {
@@ -121,19 +86,36 @@ fn push_tally(bytes: &mut Vec<u8>, tally: Tally) {
     }
 }
 
-/// Reads a sheet from its parts, in their order.
+/// Reads the sheet of a day.
 ///
 /// # Errors
-/// When they are not those of a sheet, or of a later version.
-pub fn decode<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Sheet<&'a str>, StoreError> {
-    let mut sheet = Sheet::default();
-    for part in parts {
-        match split_version(TABLE, part)? {
-            (VERSION, sections) => decode_sections(&mut sheet, sections)?,
-            (later, _) => return Err(unknown_version(TABLE, later, VERSION)),
-        }
-    }
+/// When the bytes are not those of a sheet, or of a later version.
+pub fn decode(bytes: &[u8]) -> Result<Sheet<&str>, StoreError> {
+    let sheet = decode_all(bytes)?;
+    check_texts(&sheet, MAX_SHEET_TEXTS)?;
     check_sums(&sheet)?;
+    Ok(sheet)
+}
+
+/// Reads the sheet of a month, which has no devices.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_month(bytes: &[u8]) -> Result<Sheet<&str>, StoreError> {
+    let sheet = decode_all(bytes)?;
+    check_texts(&sheet, MAX_MONTH_TEXTS)?;
+    Ok(sheet)
+}
+
+fn decode_all(bytes: &[u8]) -> Result<Sheet<&str>, StoreError> {
+    let mut sheet = Sheet::default();
+    if bytes.is_empty() {
+        return Ok(sheet);
+    }
+    match split_version(TABLE, bytes)? {
+        (VERSION, sections) => decode_sections(&mut sheet, sections)?,
+        (later, _) => return Err(unknown_version(TABLE, later, VERSION)),
+    }
     Ok(sheet)
 }
 
@@ -184,21 +166,34 @@ fn take_label<'a>(bytes: &mut &'a [u8], dimension: Dimension) -> Option<SheetLab
         }
         LabelForm::Text => match usize::from(take(bytes, 1)?[0]) {
             0 => Some(SheetLabel::Other),
+            len if len == usize::from(IS_DEFAULT) && dimension == Dimension::Destination => {
+                Some(SheetLabel::Text(DEFAULT))
+            }
             length @ 1..=MAX_TEXT_BYTES => str::from_utf8(take(bytes, length)?).ok().map(SheetLabel::Text),
             _ => None,
         },
     }
 }
 
-fn take_tally(bytes: &mut &[u8]) -> Option<Tally> {
+pub(super) fn take_tally(bytes: &mut &[u8]) -> Option<Tally> {
     let number = varint::take(bytes)?;
     let bots =
         if number & 1 == 0 { 0 } else { varint::take(bytes).filter(|bots| (1..=varint::MAX_COUNT).contains(bots))? };
     Some(Tally { persons: number >> 1, bots })
 }
 
-/// Checks that there are not more texts than a writer keeps, and in no dimension more hits than there are devices: a
-/// breakdown would have a wrong total.
+/// Checks that there are not more texts than a writer keeps.
+fn check_texts(sheet: &Sheet<&str>, most: usize) -> Result<(), StoreError> {
+    for group in sheet.entries().chunk_by(|a, b| a.dimension == b.dimension) {
+        let texts = group.iter().filter(|entry| matches!(entry.label, SheetLabel::Text(_))).count();
+        if texts > most {
+            return Err(corrupt(TABLE, &format_args!("{texts} labels by {}", group[0].dimension.name())));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that there are in no dimension more hits than there are devices: a breakdown would have a wrong total.
 fn check_sums(sheet: &Sheet<&str>) -> Result<(), StoreError> {
     let sums = |entries: &mut dyn Iterator<Item = &SheetEntry<&str>>| {
         entries.fold((0_u128, 0_u128), |(persons, bots), SheetEntry { tally, .. }| {
@@ -221,11 +216,6 @@ fn check_sums(sheet: &Sheet<&str>) -> Result<(), StoreError> {
         if is_more(sums(&mut group.iter()), private) {
             return Err(corrupt(TABLE, &format_args!("more hits by {} than there are", dimension.name())));
         }
-        let is_text = |entry: &&SheetEntry<&str>| matches!(entry.label, SheetLabel::Text(_));
-        let texts = group.iter().filter(is_text).count();
-        if texts > MAX_SHEET_TEXTS {
-            return Err(corrupt(TABLE, &format_args!("{texts} labels by {}", dimension.name())));
-        }
     }
     Ok(())
 }
@@ -244,10 +234,6 @@ mod tests {
             sheet.add(*dimension, label, Tally { persons: *persons, bots: *bots });
         }
         sheet
-    }
-
-    fn decode_all(parts: &[Vec<u8>]) -> Result<Sheet<&str>, StoreError> {
-        decode(parts.iter().map(|part| &**part))
     }
 
     #[test]
@@ -271,18 +257,21 @@ mod tests {
             &[0x1e, 2, 1, 3],
         ]
         .concat();
-        assert_eq!(encode(&sheet, PART_BYTES), std::slice::from_ref(&bytes));
-        assert_eq!(decode([&*bytes]).unwrap(), sheet);
+        assert_eq!(encode(&sheet), bytes);
+        assert_eq!(decode(&bytes).unwrap(), sheet);
         let mut private = Sheet::<&str>::default();
         private.add(D::Device, SheetLabel::Code(2), Tally { persons: 5, bots: 0 });
         private.add_private(Tally { persons: 5, bots: 0 });
-        assert_eq!(encode(&private, PART_BYTES), [[1, 0x14, 2, 10, 0x1f, 10]]);
-        assert_eq!(decode([&[1, 0x14, 2, 10, 0x1f, 10][..]]).unwrap(), private);
-        assert!(encode(&Sheet::<&str>::default(), PART_BYTES).is_empty() && decode([]).unwrap().is_empty());
+        assert_eq!(encode(&private), [1, 0x14, 2, 10, 0x1f, 10]);
+        assert_eq!(decode(&[1, 0x14, 2, 10, 0x1f, 10]).unwrap(), private);
+        assert!(encode(&Sheet::<&str>::default()).is_empty() && decode(&[]).unwrap().is_empty());
+        private.add(D::Destination, SheetLabel::Text("default"), Tally { persons: 5, bots: 0 });
+        assert_eq!(encode(&private), [1, 0x14, 2, 10, 0x1d, 255, 10, 0x1f, 10]);
+        assert_eq!(decode(&encode(&private)).unwrap(), private);
     }
 
     #[test]
-    fn a_long_sheet_has_parts_that_are_rows() {
+    fn the_longest_sheet_is_read_as_it_was_written() {
         let texts: Vec<String> = (0..MAX_SHEET_TEXTS).map(|n| format!("{n:0128}")).collect();
         let mut sheet = Sheet::<&str>::default();
         sheet.add(D::Device, SheetLabel::Code(0), Tally { persons: u64::MAX >> 1, bots: u64::MAX >> 1 });
@@ -301,23 +290,18 @@ mod tests {
                 LabelForm::Codes(_) => {}
             }
         }
-        let parts = encode(&sheet, PART_BYTES);
-        assert!(parts.iter().all(|part| part.len() <= PART_BYTES));
-        assert!((75..100).contains(&parts.len()), "{}", parts.len());
-        assert_eq!(decode_all(&parts).unwrap(), sheet);
-        assert_eq!(decode_all(&encode(&sheet, usize::MAX)).unwrap(), sheet);
-        assert_eq!(encode(&sheet, usize::MAX).len(), 1);
-        assert_eq!(decode_all(&encode(&sheet, 0)).unwrap(), sheet, "one entry in each");
-        assert!(decode_all(&[parts[1].clone(), parts[0].clone()]).is_err());
+        let bytes = encode(&sheet);
+        assert!((290_000..340_000).contains(&bytes.len()), "{}", bytes.len());
+        assert_eq!(decode(&bytes).unwrap(), sheet);
     }
 
     #[test]
     fn a_code_of_a_later_version_is_kept_and_has_no_label() {
         let bytes = [1, 0x14, 0, 4, 0x25, 200, 2, 0xff, 2];
-        let sheet = decode([&bytes[..]]).unwrap();
+        let sheet = decode(&bytes).unwrap();
         let labels: Vec<_> = sheet.of(D::Browser).map(|entry| entry.label.text(D::Browser)).collect();
         assert_eq!(labels, [None, None]);
-        assert_eq!(encode(&sheet, PART_BYTES), [bytes]);
+        assert_eq!(encode(&sheet), bytes);
     }
 
     #[test]
@@ -327,7 +311,6 @@ mod tests {
         let with = |bytes: &[u8]| [&device[..], bytes].concat();
         let many = [&[1, 0xf0, 201, 1][..], &texts, &[0x14, 0, 0xfe, 0xff, 3]].concat();
         for bytes in [
-            vec![],
             vec![0],
             vec![2],
             with(&[0x1f]),
@@ -345,23 +328,23 @@ mod tests {
             with(&[0x17, 2, b'a']),
             with(&[0x17, 1, 0xff, 2]),
             vec![1, 0x11, b'd', b'e', 2, 0x14, 0, 20],
+            with(&[0x17, 255, 2]),
             many,
         ] {
-            assert!(decode([&*bytes]).is_err(), "{bytes:?}");
+            assert!(decode(&bytes).is_err(), "{bytes:?}");
         }
-        assert!(decode([&device[..]]).is_ok());
+        assert!(decode(&device).is_ok());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_do_harm(
-            parts in prop::collection::vec(prop::collection::vec(prop_oneof![any::<u8>(), 0_u8..4], 0..80), 0..4)
-        ) {
-            let with_version = |part: &Vec<u8>| [&[VERSION], &part[..]].concat();
-            for parts in [parts.clone(), parts.iter().map(with_version).collect()] {
-                if let Ok(sheet) = decode_all(&parts) {
-                    let again = encode(&sheet, 100);
-                    prop_assert_eq!(decode_all(&again).unwrap(), sheet);
+        fn no_bytes_do_harm(bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0_u8..4], 0..200)) {
+            for bytes in [bytes.clone(), [&[VERSION], &bytes[..]].concat()] {
+                if let Ok(sheet) = decode(&bytes) {
+                    prop_assert_eq!(decode(&encode(&sheet)).unwrap(), sheet);
+                }
+                if let Ok(sheet) = decode_month(&bytes) {
+                    prop_assert_eq!(decode_month(&encode(&sheet)).unwrap(), sheet);
                 }
             }
         }
@@ -372,12 +355,12 @@ mod tests {
                 (D::Referrer, "a.example", 2, 0), (D::Country, "DE", 20, 3), (D::Device, "mobile", 200, 5),
                 (D::City, "Jena, Thuringia, DE", 1, 0), (D::Os, "ios", 70, 4), (D::Bot, "tool", 0, 5),
             ]);
-            let mut part = encode(&sheet, PART_BYTES).remove(0);
-            if let Some(known) = part.get_mut(at) {
+            let mut bytes = encode(&sheet);
+            if let Some(known) = bytes.get_mut(at) {
                 *known = byte;
             }
-            part.truncate(length.max(1));
-            let _ = decode([&*part]);
+            bytes.truncate(length.max(1));
+            let _ = decode(&bytes);
         }
     }
 }
