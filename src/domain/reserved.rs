@@ -1,11 +1,11 @@
 //! Names that links can't have: those of routes, and those that may become routes.
 
 /// The first segments of routes. A unit test compares them with the routes.
-const OF_ROUTES: [&str; 9] =
-    ["api-keys", "docs", "exports", "favicon.ico", "links", "openapi.json", "robots.txt", "shorten", "usage"];
+const OF_ROUTES: [&str; 10] =
+    ["api-keys", "docs", "exports", "favicon.ico", "hits", "links", "openapi.json", "robots.txt", "shorten", "usage"];
 
 /// Names that are kept free for routes to come, and names that visitors would take for a part of the service.
-const KEPT_FREE: [&str; 15] = [
+const KEPT_FREE: [&str; 14] = [
     "admin",
     "analytics",
     "api",
@@ -13,7 +13,6 @@ const KEPT_FREE: [&str; 15] = [
     "console",
     "favicon",
     "health",
-    "hits",
     "imports",
     "login",
     "metrics",

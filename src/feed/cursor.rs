@@ -36,7 +36,7 @@ pub struct StreamCursor {
     place: StreamPlace,
     /// The smallest number of entries that have waited so far.
     fewest_waiting: u64,
-    /// Whether it goes on at the place of an earlier stream.
+    /// Whether it goes on at the place of an earlier stream, and hits may turn out to be missing.
     goes_on: bool,
     left_out: LeftOut,
 }
@@ -56,16 +56,15 @@ impl LeftOut {
 }
 
 impl StreamCursor {
-    /// Begins behind all hits, or after the place of an earlier stream. `is_whole`: hits since that place are missing only if
-    /// the ring shows it.
-    pub(super) fn new(ring: Arc<Ring>, after: Option<StreamPlace>, is_whole: bool) -> Self {
+    /// Begins behind all hits, or after the place of an earlier stream.
+    pub(super) fn new(ring: Arc<Ring>, after: Option<StreamPlace>) -> Self {
         let changes = ring.changes();
         let state = ring.state();
         let goes_on = after.is_some();
         let (next, hits_before, place, left_out) = match after {
             None => (state.end(), state.all_hits, state.added.clone(), LeftOut::default()),
             Some(mut place) => {
-                let is_unknown = !is_whole || !place.has_told_all(&state.dropped);
+                let is_unknown = !place.has_told_all(&state.dropped);
                 place.told_all(&state.dropped);
                 (state.first, state.dropped_hits, place, LeftOut { count: 0, is_unknown })
             }

@@ -47,6 +47,11 @@ impl Listeners {
         self.is_younger_than(KNOWN_FOR)
     }
 
+    /// Whether nothing is known of others yet.
+    pub fn are_unknown(&self) -> bool {
+        self.elsewhere().read_at.is_none()
+    }
+
     fn is_younger_than(&self, age: Duration) -> bool {
         self.elsewhere().read_at.is_some_and(|at| at.elapsed() < age)
     }

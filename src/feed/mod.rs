@@ -6,6 +6,7 @@
 mod capture;
 mod cursor;
 mod listeners;
+mod order;
 mod owed;
 mod place;
 mod ring;
@@ -23,13 +24,14 @@ use uuid::Uuid;
 pub use self::capture::HitCapture;
 pub use self::cursor::{News, StreamCursor, Told};
 use self::listeners::Listeners;
+use self::order::in_order;
 use self::owed::OwedEntries;
 pub use self::place::StreamPlace;
 use self::ring::Ring;
 pub use self::ring::RingEntry;
 use self::rings::Rings;
 use crate::domain::hit::{HitSubject, NodeId};
-use crate::domain::live_hit::{LiveEntry, LiveEvent};
+use crate::domain::live_hit::LiveEntry;
 use crate::store::hit_streams::NotesReadUpto;
 use crate::store::{HitStreamStore, StoreError};
 
@@ -46,8 +48,6 @@ const KEPT_BYTES: usize = 64 << 20;
 pub struct HitFeed {
     store: Arc<dyn HitStreamStore>,
     node: NodeId,
-    /// Whether other nodes serve from the same store.
-    is_shared: bool,
     rings: Rings,
     owed: OwedEntries,
     listeners: Listeners,
@@ -59,8 +59,8 @@ pub struct HitFeed {
 /// What streams were sent since the start.
 #[derive(Debug, Default)]
 pub struct FeedCounts {
-    pub hits: AtomicU64,
-    pub left_out: AtomicU64,
+    hits: AtomicU64,
+    left_out: AtomicU64,
 }
 
 /// A stream that listens to a link or key until it is dropped.
@@ -82,12 +82,11 @@ impl Drop for Listening {
 }
 
 impl HitFeed {
-    /// `is_shared`: other nodes may serve from the same store.
-    pub fn new(store: Arc<dyn HitStreamStore>, node: NodeId, is_shared: bool) -> Self {
+    /// `store` has what other nodes note, and what earlier lives of this one have noted.
+    pub fn new(store: Arc<dyn HitStreamStore>, node: NodeId) -> Self {
         Self {
             store,
             node,
-            is_shared,
             rings: Rings::new(KEPT_FOR, KEPT_BYTES),
             owed: OwedEntries::default(),
             listeners: Listeners::default(),
@@ -116,12 +115,16 @@ impl HitFeed {
     /// # Errors
     /// If it is not known for too long.
     pub async fn learn_listeners(&self) -> Result<(), StoreError> {
-        if !self.is_shared || self.listeners.are_fresh() {
+        if self.listeners.are_fresh() {
             return Ok(());
         }
         let asked_at = Instant::now();
         match self.store.listened_subjects().await {
             Ok(subjects) => {
+                if self.listeners.are_unknown() && !subjects.is_empty() {
+                    // What an earlier life of this node has noted comes before what is noted next.
+                    self.begin_following().await?;
+                }
                 self.listeners.learned(subjects, asked_at);
                 self.update_listened();
                 Ok(())
@@ -137,7 +140,7 @@ impl HitFeed {
     /// Tells hits that the hit counter has noted to the streams of all nodes. After an error, the same are to be told
     /// again.
     pub async fn tell(&self, entries: &[LiveEntry]) -> Result<(), StoreError> {
-        if self.is_shared && !entries.is_empty() {
+        if !entries.is_empty() {
             let owed = self.owed.entries();
             let all = owed.iter().chain(entries).cloned().collect();
             self.store.note_live_hits(self.node, all).await?;
@@ -167,19 +170,23 @@ impl HitFeed {
         of: HitSubject,
         after: Option<StreamPlace>,
     ) -> Result<FeedStream, StoreError> {
-        let (ring, was_listened) = self.rings.open(of);
+        let ring = self.rings.open(of);
         let listening = Listening { feed: Arc::clone(self), ring: Arc::clone(&ring) };
         self.update_listened();
-        if self.is_shared {
-            self.store.note_listeners(vec![of]).await?;
-            let mut following = self.following.lock().await;
-            if following.is_none() {
-                self.read_others(following.insert(HashMap::new())).await.inspect_err(|_| *following = None)?;
-            }
+        self.store.note_listeners(vec![of]).await?;
+        self.begin_following().await?;
+        Ok(FeedStream { cursor: StreamCursor::new(ring, after), _listening: listening })
+    }
+
+    /// Begins to read the notes of others, if that has not begun.
+    async fn begin_following(&self) -> Result<(), StoreError> {
+        let mut following = self.following.lock().await;
+        if following.is_none() {
+            let mut read = HashMap::new();
+            self.read_others(&mut read).await?;
+            *following = Some(read);
         }
-        // Nodes that share a store tell each other whether they had noted the hits before.
-        let cursor = StreamCursor::new(ring, after, was_listened || self.is_shared);
-        Ok(FeedStream { cursor, _listening: listening })
+        Ok(())
     }
 
     /// Reads what other nodes note, and drops what is too old, for as long as the process runs.
@@ -191,19 +198,20 @@ impl HitFeed {
             ticks.tick().await;
             self.rings.drop_old();
             self.update_listened();
-            if !self.is_shared {
-                continue;
-            }
-            if known_at.elapsed() >= KNOWN_AGAIN_AFTER {
-                match self.store.note_listeners(self.rings.subjects_with_streams()).await {
-                    Ok(()) => known_at = Instant::now(),
-                    Err(error) => tracing::debug!(%error, "can't tell other nodes who listens to hits"),
-                }
+            if known_at.elapsed() >= KNOWN_AGAIN_AFTER && self.note_listeners().await {
+                known_at = Instant::now();
             }
             if let Err(error) = self.follow().await {
                 tracing::debug!(%error, "can't read the hits of other nodes for live streams");
             }
         }
+    }
+
+    /// Makes the listeners of this node known again; returns whether that succeeded.
+    async fn note_listeners(&self) -> bool {
+        let subjects = self.rings.subjects_with_streams();
+        let noted = if subjects.is_empty() { Ok(()) } else { self.store.note_listeners(subjects).await };
+        noted.inspect_err(|error| tracing::debug!(%error, "can't tell other nodes who listens to hits")).is_ok()
     }
 
     /// Reads the notes of other nodes, as long as there are streams or clients that may come back.
@@ -220,10 +228,7 @@ impl HitFeed {
 
     async fn read_others(&self, read: &mut HashMap<Uuid, i64>) -> Result<(), StoreError> {
         let after = read.iter().map(|(life, number)| NotesReadUpto { life: *life, number: *number }).collect();
-        let mut noted = self.store.live_hits(after).await?;
-        // At the beginning there may be hits of a minute: they are told in the order of their times.
-        noted.sort_by_key(|noted| noted.entries.iter().find_map(time_of));
-        for noted in noted {
+        for noted in in_order(self.store.live_hits(after).await?) {
             let upto = read.entry(noted.upto.life).or_default();
             *upto = noted.upto.number.max(*upto);
             self.rings.add(noted.node, noted.entries.into_iter());
@@ -236,15 +241,18 @@ impl HitFeed {
     }
 }
 
-/// When the hit of an entry was.
-fn time_of(entry: &LiveEntry) -> Option<u64> {
-    match &entry.event {
-        LiveEvent::Hit(hit) => Some(hit.id.at().0),
-        LiveEvent::LeftOut(_) => None,
-    }
-}
 
 impl FeedCounts {
+    /// Hits that were sent, to each stream.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    /// Hits that streams were told of as left out, where their number is known.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
     pub fn sent(&self, told: &[Told]) {
         for told in told {
             match told.news {
@@ -254,3 +262,6 @@ impl FeedCounts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

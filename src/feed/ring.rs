@@ -118,11 +118,8 @@ impl Ring {
         }
     }
 
-    /// A stream begins; returns whether others had listened until now, or some time before.
-    pub fn opened(&self) -> bool {
-        let mut state = self.state();
-        state.open += 1;
-        state.open > 1 || state.ended_at.is_some()
+    pub fn opened(&self) {
+        self.state().open += 1;
     }
 
     pub fn closed(&self) {

@@ -45,12 +45,12 @@ impl Rings {
         Self { kept_for, kept_bytes, by_subject: Mutex::default(), kept: Mutex::default() }
     }
 
-    /// A stream of a link or key begins; `true`: others have listened until now, or some time before.
-    pub fn open(&self, of: HitSubject) -> (Arc<Ring>, bool) {
+    /// A stream of a link or key begins.
+    pub fn open(&self, of: HitSubject) -> Arc<Ring> {
         let mut rings = self.rings();
         let ring = rings.entry(of).or_default();
-        let was_listened = ring.opened();
-        (Arc::clone(ring), was_listened)
+        ring.opened();
+        Arc::clone(ring)
     }
 
     /// Adds what a node has noted, and wakes the streams.

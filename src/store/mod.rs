@@ -9,6 +9,7 @@ pub mod faulty;
 pub mod hit_streams;
 pub mod links;
 pub mod metered;
+pub mod notes_on_disk;
 pub mod once;
 pub mod reach;
 pub mod records;

@@ -18,7 +18,7 @@ use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
-static ANALYTICS: Tag =
+pub static ANALYTICS: Tag =
     Tag { name: "Analytics", description: "Hits of a link: how many, when, from where, and by which devices." };
 
 /// The rate limit of the full analytics.

@@ -6,6 +6,7 @@ pub mod analytics;
 pub mod api_keys;
 pub mod exports;
 pub mod health;
+pub mod hit_streams;
 pub mod links;
 pub mod preview;
 pub mod qr;
@@ -35,6 +36,8 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &qr::GET,
     &analytics::FULL,
     &analytics::SUMMARY,
+    &hit_streams::OF_LINK,
+    &hit_streams::OF_KEY,
     &usage::GET,
     &webhooks::STATUS,
     &webhooks::testing::TEST,
