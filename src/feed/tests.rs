@@ -7,7 +7,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Revision, ShortId};
-use crate::domain::live_hit::LiveHit;
+use crate::domain::live_hit::{LiveEvent, LiveHit};
 use crate::store::hit_streams::NotedHits;
 
 const LINK: ShortId = ShortId(*b"a1B2c3D");

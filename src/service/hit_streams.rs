@@ -6,7 +6,7 @@ mod pace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::future::Cache;
+use moka::sync::Cache;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
 
@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_hours(1);
 /// How often a client gets a comment.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
 /// How often a stream looks whether it is over.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// Names of links that are kept in memory.
 const NAMES: u64 = 20_000;
 
@@ -131,21 +131,15 @@ impl HitStreamService {
 
     /// The name of a hit's link. The id, if the link is deleted or can't be read.
     pub async fn name_of(&self, hit: &LiveHit) -> String {
-        let (id, revision) = (hit.link, hit.revision);
-        let read = async {
-            let link = self.links.link_at(id, revision).await?;
-            Ok::<_, StoreError>(link.map(|link| link.name()))
-        };
-        if let Some(name) = self.names.get(&id).await {
+        let id = hit.link;
+        if let Some(name) = self.names.get(&id) {
             return name.to_string();
         }
-        match read.await {
-            Ok(Some(name)) => {
-                self.names.insert(id, name).await;
-                name.to_string()
-            }
-            Ok(None) | Err(_) => id.as_str().to_owned(),
-        }
+        let link = self.links.link_by_id(id).await;
+        let name = link.inspect_err(|error| tracing::debug!(%error, "can't read the name of a link")).ok().flatten();
+        let Some(name) = name.map(|link| link.name()) else { return id.as_str().to_owned() };
+        self.names.insert(id, name);
+        name.to_string()
     }
 
     /// Keeps the streams in order, for as long as the process runs.

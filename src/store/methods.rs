@@ -33,6 +33,7 @@ macro_rules! store_methods {
             LinkStore {
                 reads {
                     link(name: LinkName) -> Result<Option<Link>, StoreError>;
+                    link_by_id(id: ShortId) -> Result<Option<Link>, StoreError>;
                     link_at(id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError>;
                     expired_links(before: Timestamp, after: Option<ExpiredLink>, limit: usize) -> Result<Vec<ExpiredLink>, StoreError>;
                     list_links(query: LinkListQuery) -> Result<LinkListPage, StoreError>;

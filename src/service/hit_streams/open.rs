@@ -18,7 +18,7 @@ use crate::store::{HitStreamStore, KeyStore, StoreError};
 /// How often keys are read again, and the numbers of their streams published.
 const CHECK_EVERY: Duration = Duration::from_millis(1_500);
 /// A stream whose key could not be read for so long ends: it may be revoked, and streams end within 5 s of that.
-const VALID_FOR: Duration = Duration::from_millis(4_400);
+const VALID_FOR: Duration = Duration::from_millis(4_200);
 /// Keys that are read at once.
 const AT_ONCE: usize = 32;
 /// How often a key's streams are counted again if some began on several nodes at the same time.

@@ -213,6 +213,10 @@ impl LinkStore for ScyllaStore {
         self.open_tables()?.links.keep_name_for(&name, to).await
     }
 
+    async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        self.open_tables()?.links.read_by_id(id).await
+    }
+
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
         self.open_tables()?.links.read_at(id, revision).await
     }
