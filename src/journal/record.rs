@@ -416,16 +416,33 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_reserved_in_layout_2_are_ignored() {
+    fn flags_of_layout_2_are_read_and_reserved_ones_ignored() {
         let mut bytes = [0; FIXED_BYTES];
-        let plain = bytes;
-        for flags in [1 << 4, 1 << 5, 1 << 6, 1 << 7, 0xF0] {
+        let decoded =
+            |bytes: &[u8]| HitRecord::decode(RecordLayout::V2, bytes).map(|hit| (hit.is_prefetch, hit.skips_bots));
+        for (flags, expected) in [
+            (0, Ok((false, false))),
+            // Reserved.
+            (1 << 4, Ok((false, false))),
+            (PREFETCH, Ok((true, false))),
+            (SKIP_BOTS, Ok((false, true))),
+            (MOBILE, Err(DecodeError::Flags)),
+            (PRIVATE, Err(DecodeError::PrivateVisitor)),
+        ] {
             bytes[15] = flags;
-            let hit = HitRecord::decode(RecordLayout::V2, &bytes);
-            assert_eq!(hit, HitRecord::decode(RecordLayout::V2, &plain));
-            assert!(hit.is_ok());
+            assert_eq!(decoded(&bytes), expected, "{flags}");
         }
-        bytes[15] = MOBILE;
-        assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Err(DecodeError::Flags));
+        // The device of a private hit, and a kind of bot.
+        for (flags, byte, expected) in
+            [(PRIVATE, 0x31, true), (PRIVATE, 0x03, false), (PRIVATE, 0x71, true), (0, 0, false)]
+        {
+            bytes[15] = flags;
+            let record = [&bytes[..], &[PRIVATE_VISITOR, 1, byte]].concat();
+            assert_eq!(HitRecord::decode(RecordLayout::V2, &record).is_ok(), expected, "{flags} {byte}");
+        }
+        bytes[15] = PRIVATE;
+        let record = [&bytes[..], &[PRIVATE_VISITOR, 1, 0x31]].concat();
+        let visitor = PrivateVisitor { device: Device::Mobile, bot: Some(BotKind::Crawler) };
+        assert_eq!(HitRecord::decode(RecordLayout::V2, &record).unwrap().private, Some(visitor));
     }
 }

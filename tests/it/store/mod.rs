@@ -11,6 +11,7 @@ mod cql_windows;
 mod embedded;
 mod embedded_links;
 mod faulty;
+mod hit_model;
 mod log;
 mod model;
 mod reach;

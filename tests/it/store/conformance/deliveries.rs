@@ -42,7 +42,8 @@ async fn deliveries_used(store: &Arc<dyn Store>, key: u32) -> u64 {
 pub async fn a_batch_enqueues_its_deliveries_once(ground: &impl Ground) {
     let store = ground.open().await;
     let (first, second, unknown) = (delivery(1, noon(), 0), delivery(1, noon(), 1), delivery(2, noon(), 0));
-    let deliveries = [first, second].map(|id| NewDelivery { id, owner: key_id(7), revision: Revision(9) }).to_vec();
+    let deliveries =
+        [first, second].map(|id| NewDelivery { id, owner: key_id(7), revision: Revision(9), bot: None }).to_vec();
     let batch = Arc::new(HitBatch { deliveries, ..batch(0, 1) });
     for _ in 0..2 {
         store.apply_hits(Arc::clone(&batch)).await.unwrap();
@@ -82,7 +83,7 @@ pub async fn due_deliveries_come_by_time_and_go_on_after_a_cursor(ground: &impl 
 pub async fn a_retry_moves_the_due_time(ground: &impl Ground) {
     let store = ground.open().await;
     let id = delivery(1, noon(), 0);
-    let deliveries = vec![NewDelivery { id, owner: key_id(1), revision: Revision(3) }];
+    let deliveries = vec![NewDelivery { id, owner: key_id(1), revision: Revision(3), bot: None }];
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(0, 1) })).await.unwrap();
     let retry = failed(Some(Duration::from_secs(1)));
     let (tried, retried) = (Timestamp(noon().0 + 250), Timestamp(noon().0 + 1_250));
@@ -233,8 +234,11 @@ pub async fn deliveries_are_counted_by_owner_and_month(ground: &impl Ground) {
     let store = ground.open().await;
     let ids = [1, 2, 3].map(|n| delivery(n, noon(), 0));
     let owners = [key_id(1), key_id(1), key_id(2)];
-    let deliveries =
-        ids.into_iter().zip(owners).map(|(id, owner)| NewDelivery { id, owner, revision: Revision::FIRST }).collect();
+    let deliveries = ids
+        .into_iter()
+        .zip(owners)
+        .map(|(id, owner)| NewDelivery { id, owner, revision: Revision::FIRST, bot: None })
+        .collect();
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(0, 1) })).await.unwrap();
     let (this, next) = (noon().month(), month("2026-12"));
     let claims = ids.into_iter().zip([this, next, this]);

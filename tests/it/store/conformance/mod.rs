@@ -6,6 +6,7 @@ pub mod child_keys;
 pub mod deliveries;
 pub mod delivery_lists;
 pub mod hit_streams;
+pub mod hit_ranges;
 pub mod hits;
 pub mod keys;
 pub mod link_batches;
@@ -119,8 +120,12 @@ macro_rules! every_promise {
             hits::a_batch_that_does_not_begin_at_the_cursor_changes_nothing
             hits::writers_have_cursors_of_their_own_and_their_counts_add_up
             hits::days_and_labels_add_up_over_batches_and_months
+            hits::hits_of_persons_and_of_bots_are_told_apart
             hits::labels_past_the_cap_count_as_other
             hits::hits_served_are_counted_by_key_and_month
+            hit_ranges::series_and_breakdowns_are_as_in_a_model
+            hit_ranges::labels_of_a_day_past_the_cap_count_as_other
+            hit_ranges::ranges_of_what_has_no_hits_are_empty
             deliveries::a_batch_enqueues_its_deliveries_once
             deliveries::due_deliveries_come_by_time_and_go_on_after_a_cursor
             deliveries::a_retry_moves_the_due_time

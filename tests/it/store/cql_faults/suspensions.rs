@@ -4,13 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use signpost::domain::hit::HitBatch;
-use signpost::domain::link::Revision;
-use signpost::domain::webhook::{DeliveryId, NewDelivery};
+use signpost::domain::webhook::DeliveryId;
 use signpost::store::SuspensionRule;
 
 use super::run::Run;
 use crate::store::samples::{
-    MINUTE, batch, delivered, delivery, failed, key_id, link, node, noon, settlement, short_id,
+    MINUTE, batch, delivered, delivery, failed, key_id, link, new_delivery, node, noon, settlement, short_id,
 };
 
 /// A delivery of a hit so many hours after noon.
@@ -25,11 +24,7 @@ async fn prepare(run: &Run) {
         store.suspend_failing(rule);
     }
     run.clean.create_link(link(run.n, key_id(run.n)), None).await.unwrap();
-    let deliveries = [0, 1, 30, 31].map(|hour| NewDelivery {
-        id: delivery_at(run, hour),
-        owner: key_id(run.n),
-        revision: Revision::FIRST,
-    });
+    let deliveries = [0, 1, 30, 31].map(|hour| new_delivery(delivery_at(run, hour), key_id(run.n)));
     let hits = HitBatch { writer: node(1_000_000 + run.n), deliveries: deliveries.to_vec(), ..batch(0, 4) };
     run.clean.apply_hits(Arc::new(hits)).await.unwrap();
 }
