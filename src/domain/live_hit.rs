@@ -27,7 +27,19 @@ pub struct LiveHit {
 impl LiveHit {
     /// The bytes of its texts.
     pub fn text_bytes(&self) -> usize {
-        let Self { id: _, link: _, revision: _, device, browser, system, country, language, referrer, destination, bot } = self;
+        let Self {
+            id: _,
+            link: _,
+            revision: _,
+            device,
+            browser,
+            system,
+            country,
+            language,
+            referrer,
+            destination,
+            bot,
+        } = self;
         let texts = [device, browser, system, country, language, referrer, destination, bot];
         texts.into_iter().flatten().map(|text| text.len()).sum()
     }

@@ -8,9 +8,9 @@ use super::place::StreamPlace;
 use super::ring::{Ring, RingEntry, RingState};
 use crate::domain::live_hit::LiveEvent;
 
-/// How many hits more than ever before may wait for a stream: two seconds' worth. If more wait, the oldest are left out, so
+/// How many hits more than ever before may wait for a stream: some two seconds' worth. If more wait, the oldest are left out, so
 /// that a stream stays live. Hits that waited when the stream began may all be told.
-const MAY_WAIT: u64 = 200;
+const MAY_WAIT: u64 = 250;
 
 /// What a stream tells its client.
 pub struct Told {

@@ -241,7 +241,6 @@ impl HitFeed {
     }
 }
 
-
 impl FeedCounts {
     /// Hits that were sent, to each stream.
     pub fn hits(&self) -> u64 {

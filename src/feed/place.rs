@@ -114,7 +114,10 @@ mod tests {
         place.told(node(1), Position(640));
         place.told(node(2), Position(7));
         place.told(node(1), Position(320));
-        assert_eq!((place.of(node(1)), place.of(node(2)), place.of(node(3))), (Some(Position(640)), Some(Position(7)), None));
+        assert_eq!(
+            (place.of(node(1)), place.of(node(2)), place.of(node(3))),
+            (Some(Position(640)), Some(Position(7)), None)
+        );
         let text = place.to_text();
         assert_eq!(StreamPlace::parse(text.as_bytes()), Some(place.clone()));
         let mut other = StreamPlace::default();

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use uuid::Uuid;
 
+use super::StoreError;
 use super::hit_streams::{HitStreamStore, LISTENERS_KEPT_SECONDS, NotedHits, NotesReadUpto};
 use super::records::live_hits::{decode, decode_subject, encode, encode_subject};
-use super::StoreError;
 use crate::domain::hit::{HitSubject, NodeId};
 use crate::domain::live_hit::LiveEntry;
 

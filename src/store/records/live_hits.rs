@@ -76,7 +76,8 @@ impl From<SubjectV1> for HitSubject {
 
 impl From<LiveHit> for LiveHitV1 {
     fn from(hit: LiveHit) -> Self {
-        let LiveHit { id, link, revision, device, browser, system, country, language, referrer, destination, bot } = hit;
+        let LiveHit { id, link, revision, device, browser, system, country, language, referrer, destination, bot } =
+            hit;
         let (id, link, revision) = (*id.0.as_bytes(), Base62Id(link), revision.0);
         Self { id, link, revision, device, browser, system, country, language, referrer, destination, bot }
     }
@@ -84,7 +85,8 @@ impl From<LiveHit> for LiveHitV1 {
 
 impl From<LiveHitV1> for LiveHit {
     fn from(hit: LiveHitV1) -> Self {
-        let LiveHitV1 { id, link, revision, device, browser, system, country, language, referrer, destination, bot } = hit;
+        let LiveHitV1 { id, link, revision, device, browser, system, country, language, referrer, destination, bot } =
+            hit;
         let (id, link, revision) = (HitId(Uuid::from_bytes(id)), link.0, Revision(revision));
         Self { id, link, revision, device, browser, system, country, language, referrer, destination, bot }
     }

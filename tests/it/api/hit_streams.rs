@@ -12,7 +12,8 @@ use crate::support::server::{Server, ServerBuilder, metric};
 use crate::support::stores::{apply, on_each_store};
 use crate::support::{SOON, eventually};
 
-const CHROME: &str = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/153.0.0.0 Safari/537.36";
+const CHROME: &str =
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/153.0.0.0 Safari/537.36";
 
 /// A server on which keys may begin any number of streams.
 fn streaming() -> ServerBuilder {
@@ -45,7 +46,17 @@ async fn hits_come_with_what_is_counted_of_them() {
     let data = first.data.as_object().unwrap();
     let names: Vec<&str> = data.keys().map(String::as_str).collect();
     let expected = [
-        "hit_id", "hit_at", "short_id", "device", "browser", "os", "country", "language", "referrer", "destination", "bot",
+        "hit_id",
+        "hit_at",
+        "short_id",
+        "device",
+        "browser",
+        "os",
+        "country",
+        "language",
+        "referrer",
+        "destination",
+        "bot",
     ];
     assert_eq!((first.name.as_str(), &names[..]), ("hit", &expected[..]));
     for (field, value) in [

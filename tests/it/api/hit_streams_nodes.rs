@@ -1,4 +1,4 @@
-//! Live streams on two nodes over one cluster.
+//! Live streams on two nodes over one cluster, and on a node that is killed.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use crate::support::client::Client;
 use crate::support::events::Events;
 use crate::support::keys::{Key, text};
 use crate::support::keyspaces::Keyspace;
-use crate::support::server::{Server, ServerBuilder};
+use crate::support::process::{Process, Program};
+use crate::support::server::{ROOT_KEY, Server, ServerBuilder};
 
 /// Two nodes that share a keyspace, which outlives them.
 struct TwoNodes {
@@ -123,4 +124,50 @@ async fn streams_are_counted_on_all_nodes_and_end_with_a_key_that_is_revoked_els
     here.root().delete(&key.path()).await.expect(204);
     assert!(events.next().await.is_none());
     assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
+}
+
+fn root_at(process: &Process) -> Client {
+    Client::new(&format!("http://{}", process.address), Some(ROOT_KEY))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_killed_leaves_no_gap_once_it_runs_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || Program::under_load(directory.path()).serve();
+    let process = tokio::task::block_in_place(start);
+    let root = root_at(&process);
+    let link = root.any_link().await;
+    let mut events = Events::open(&root, "/hits/stream").await;
+    let click = async |root: &Client, times: usize| {
+        for _ in 0..times {
+            root.get(&format!("/{link}")).await.expect(302);
+        }
+    };
+    click(&root, 3).await;
+    let mut hits = events.hits(3).await;
+    // Some of these are told and counted, some told, some in the journal alone.
+    click(&root, 200).await;
+    process.kill();
+    let mut last = events.last_id.clone();
+    while let Some(event) = events.next().await {
+        last.clone_from(&event.id);
+        if event.name == "hit" {
+            hits.push(event.data);
+        }
+    }
+    let process = tokio::task::block_in_place(start);
+    let root = root_at(&process);
+    click(&root, 2).await;
+    let mut events = Events::after(&root, "/hits/stream", &last).await;
+    let mut skipped = 0;
+    while hits.len() + skipped < 205 {
+        let event = events.next().await.unwrap();
+        if event.name == "hit" {
+            hits.push(event.data);
+        } else {
+            skipped += usize::try_from(event.data["count"].as_u64().unwrap()).unwrap();
+        }
+    }
+    assert_eq!(ids(&hits).len(), hits.len(), "each hit once");
+    events.expect_none_for(Duration::from_millis(700)).await;
 }
