@@ -5,6 +5,7 @@ use scylla::frame::types::{Consistency, SerialConsistency};
 
 use super::StartError;
 use crate::config::{self, Config};
+use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
 use crate::domain::hit::NodeId;
 use crate::store::cql::ScyllaStore;
 use crate::store::cql::migrate::{self, Applied};
@@ -83,5 +84,6 @@ fn settings(config: &Config) -> ScyllaSettings {
             password: password.expose().to_owned(),
         }),
         tls: cluster.tls.then(|| cluster.tls_ca.clone().map_or(Tls::SystemRoots, Tls::Authority)),
+        sheet_days: DEFAULT_SHEET_DAYS,
     }
 }

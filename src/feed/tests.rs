@@ -33,6 +33,7 @@ struct SharedNotes {
 struct AllNotes {
     listened: Vec<HitSubject>,
     noted: Vec<NotedHits>,
+    last: i64,
 }
 
 impl SharedNotes {
@@ -64,9 +65,10 @@ impl HitStreamStore for SharedNotes {
     }
 
     async fn note_live_hits(&self, node: NodeId, entries: Vec<LiveEntry>) -> Result<(), StoreError> {
-        let noted = &mut self.all()?.noted;
-        let upto = NotesReadUpto { life: self.life, number: i64::try_from(noted.len()).unwrap() + 1 };
-        noted.push(NotedHits { node, upto, entries });
+        let mut all = self.all()?;
+        all.last += 1;
+        let upto = NotesReadUpto { life: self.life, number: all.last };
+        all.noted.push(NotedHits { node, upto, entries });
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::ScyllaStore;
 use super::cluster::{AT_ONCE, Cluster};
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
 use crate::domain::failure_run::{DeliveryEnd, FailureRun};
 use crate::domain::link::{Revision, ShortId};
 use crate::store::records::failure_runs::{self as records, CountedDeliveries};

@@ -3,68 +3,32 @@
 //! The end of a batch is written before its rows and after them. Each row has the end of the last batch that it counts;
 //! if a batch was begun and not ended, the same batch comes again, and rows that count it already stay as they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
-
 use super::cluster::Cluster;
+use super::days::{self, DayTotals};
 use super::deliveries::Deliveries;
-use super::labels::{LabelTotals, within_bounds};
-use super::outcome::CqlError;
 use super::own_rows::{Column, Own, OwnRows, OwnTable};
-use crate::domain::analytics::shortened;
+use super::sheet_reads;
+use super::sheets::OwnSheets;
+use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
 use crate::domain::calendar::{Day, Month};
-use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId, Position};
+use crate::domain::hit::{DayHits, HitBatch, HitCursor, HitSubject, LinkHits, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
+use crate::domain::series::{SeriesAnswer, SeriesRange, SeriesSums};
 use crate::domain::tally::BotFilter;
 use crate::store::StoreError;
-use crate::store::records::columns::{bigint, day as day_column, day_from, month as month_column, number};
+use crate::store::records::columns::{bigint, month as month_column, number};
 use crate::store::records::corrupt;
 
 const CURSOR: &str = "hit_cursors";
 
-/// Rows of this node that are kept in memory, so that counting a link again needs no read. A row takes some 100 bytes.
+/// Rows of this node that are kept in memory, so that counting a link again needs no read. A row takes some 150 bytes.
 const DAYS_KEPT: u64 = 200_000;
 const SERVED_KEPT: u64 = 20_000;
-/// Labels kept in memory, over all links.
-const LABELS_KEPT: u64 = 500_000;
-
-/// Hits of a link on a day, by device.
-struct DayTotals;
-
-impl OwnTable for DayTotals {
-    type Key = (NodeId, ShortId, Day);
-    type Stored = Own<[u64; 3]>;
-    type Added = [u64; 3];
-
-    async fn read(cluster: &Cluster, (writer, link, day): Self::Key) -> Result<Self::Stored, CqlError> {
-        let values = (link.as_str(), day_column(day), writer.0);
-        let found: Option<(Column, Column, Column, Column)> =
-            cluster.cql.read_one(&cluster.statements.own_day, values).await?;
-        let (desktop, mobile, tablet, upto) = found.unwrap_or_default();
-        Ok(Own { total: [desktop, mobile, tablet].map(number), upto: number(upto) })
-    }
-
-    async fn add(
-        cluster: &Cluster,
-        (writer, link, day): Self::Key,
-        own: Self::Stored,
-        added: [u64; 3],
-        upto: Position,
-    ) -> Result<Self::Stored, CqlError> {
-        let Some(own) = own.plus(upto, |total| sum(total, added)) else { return Ok(own) };
-        let ([desktop, mobile, tablet], upto) = (own.total.map(bigint), bigint(own.upto));
-        let values = (link.as_str(), day_column(day), writer.0, desktop, mobile, tablet, upto, upto);
-        cluster.cql.write(&cluster.statements.put_day, values).await?;
-        Ok(own)
-    }
-}
-
-fn sum(a: [u64; 3], b: [u64; 3]) -> [u64; 3] {
-    std::array::from_fn(|device| a[device] + b[device])
-}
 
 /// Hits of a key's links in a month.
 struct ServedTotals;
@@ -74,7 +38,7 @@ impl OwnTable for ServedTotals {
     type Stored = Own<u64>;
     type Added = u64;
 
-    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Stored, CqlError> {
+    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Stored, StoreError> {
         let values = (key.0, month_column(month), writer.0);
         let found: Option<(Column, Column)> = cluster.cql.read_one(&cluster.statements.own_served, values).await?;
         let (count, upto) = found.unwrap_or_default();
@@ -87,13 +51,25 @@ impl OwnTable for ServedTotals {
         own: Self::Stored,
         added: u64,
         upto: Position,
-    ) -> Result<Self::Stored, CqlError> {
+    ) -> Result<Self::Stored, StoreError> {
         let Some(own) = own.plus(upto, |total| total + added) else { return Ok(own) };
         let (count, upto) = (bigint(own.total), bigint(own.upto));
         let values = (key.0, month_column(month), writer.0, count, upto, upto);
         cluster.cql.write(&cluster.statements.put_served, values).await?;
         Ok(own)
     }
+}
+
+/// The places of the days of each month of a link or key.
+fn months_of(days: &[DayHits]) -> Vec<Range<usize>> {
+    let of_month = days.chunk_by(|a, b| (a.of, a.day.month()) == (b.of, b.day.month()));
+    let mut from = 0;
+    let mut place = |days: &[DayHits]| {
+        let start = from;
+        from += days.len();
+        start..from
+    };
+    of_month.map(&mut place).collect()
 }
 
 /// Hits, and the rows of this process in memory.
@@ -104,7 +80,7 @@ pub struct Hits {
     cursors: tokio::sync::Mutex<HashMap<NodeId, Cursor>>,
     days: OwnRows<DayTotals>,
     served: OwnRows<ServedTotals>,
-    labels: OwnRows<LabelTotals>,
+    sheets: OwnSheets,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +100,7 @@ impl Hits {
             cursors: tokio::sync::Mutex::default(),
             days: OwnRows::with_capacity(DAYS_KEPT),
             served: OwnRows::with_capacity(SERVED_KEPT),
-            labels: OwnRows::with_capacity(LABELS_KEPT),
+            sheets: OwnSheets::new(),
         }
     }
 
@@ -187,16 +163,65 @@ impl Hits {
         Ok(())
     }
 
-    async fn write_rows(&self, _batch: &HitBatch) -> Result<(), StoreError> {
-        todo!("rows of hits")
+    async fn write_rows(&self, batch: &HitBatch) -> Result<(), StoreError> {
+        let (writer, upto) = (batch.writer, batch.upto);
+        // Written first and read last: what sheets tell is in the days that are read then.
+        let add = |at: usize| {
+            let hits = &batch.days[at];
+            let added = (hits.devices, hits.quarters.clone());
+            self.days.add(&self.cluster, (writer, hits.of, hits.day), added, upto)
+        };
+        self.cluster.all(0..batch.days.len(), add).await?;
+        let add = |days: Range<usize>| self.sheets.add(&self.cluster, writer, &batch.days[days], upto);
+        self.cluster.all(months_of(&batch.days), add).await?;
+        let mut served: HashMap<(KeyId, Month), u64> = HashMap::new();
+        for row in &batch.served {
+            *served.entry((row.key, row.month)).or_default() += row.count;
+        }
+        let add = |((key, month), added)| self.served.add(&self.cluster, (writer, key, month), added, upto);
+        self.cluster.all(served, add).await
     }
 
-    pub(super) async fn read_link_hits(
+    pub(super) async fn read_link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
+        let labels = match labels {
+            Some(bots) => sheet_reads::top_labels(&self.cluster, id, bots).await?,
+            None => Vec::new(),
+        };
+        Ok(LinkHits { days: days::all(&self.cluster, HitSubject::Link(id)).await?, labels })
+    }
+
+    pub(super) async fn read_series(
         &self,
-        _id: ShortId,
-        _labels: Option<BotFilter>,
-    ) -> Result<LinkHits, StoreError> {
-        todo!("hits of a link")
+        of: HitSubject,
+        range: &SeriesRange,
+        bots: BotFilter,
+    ) -> Result<SeriesAnswer, StoreError> {
+        let mut sums = SeriesSums::new(range, bots);
+        let (first, end) = (*range.days().start(), Day(range.days().end().0.saturating_add(1)));
+        let needs_quarters = (first.0..end.0).any(|day| range.needs_quarters(Day(day)));
+        if needs_quarters {
+            for count in days::quarters_between(&self.cluster, of, first, end).await? {
+                if range.needs_quarters(count.day) {
+                    sums.add_quarters(count.day, &count.quarters);
+                } else {
+                    sums.add_day(count.day, count.devices.total());
+                }
+            }
+        } else {
+            for (day, devices) in days::between(&self.cluster, of, first, end).await? {
+                sums.add_day(day, devices.total());
+            }
+        }
+        Ok(sums.answer())
+    }
+
+    pub(super) async fn read_breakdown(
+        &self,
+        of: HitSubject,
+        dimension: Dimension,
+        range: BreakdownRange,
+    ) -> Result<Breakdown, StoreError> {
+        sheet_reads::breakdown(&self.cluster, of, dimension, range).await
     }
 
     pub(super) async fn hits_served(&self, key: KeyId, month: Month) -> Result<u64, StoreError> {

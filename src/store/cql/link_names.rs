@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::cluster::Cluster;
 use super::link_remains::{NameKeeper, RemainsRow};
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};

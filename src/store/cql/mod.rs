@@ -8,6 +8,7 @@ mod adoption;
 mod children;
 mod cluster;
 mod datacenters;
+mod days;
 mod deliveries;
 mod delivery_lists;
 mod delivery_outcomes;
@@ -22,7 +23,7 @@ mod hit_streams;
 mod hits;
 mod in_use;
 mod keys;
-mod labels;
+mod label_rows;
 mod lease;
 mod link_batches;
 mod link_changes;
@@ -45,12 +46,16 @@ mod names;
 mod once;
 mod outcome;
 mod own_rows;
+mod pause;
 mod placed;
 mod queue;
 mod reconnect;
 mod replay_turns;
 mod retries;
 pub mod session;
+mod sheet_reads;
+mod sheet_rows;
+mod sheets;
 mod statements;
 mod tables;
 pub mod transfer;
@@ -364,20 +369,21 @@ impl CountStore for ScyllaStore {
         self.open_tables()?.hits.read_link_hits(id, labels).await
     }
 
-    async fn series(&self, _of: HitSubject, _range: SeriesRange, _bots: BotFilter) -> Result<SeriesAnswer, StoreError> {
-        todo!("series")
+    async fn series(&self, of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError> {
+        self.open_tables()?.hits.read_series(of, &range, bots).await
     }
 
     async fn breakdown(
         &self,
-        _of: HitSubject,
-        _dimension: Dimension,
-        _range: BreakdownRange,
+        of: HitSubject,
+        dimension: Dimension,
+        range: BreakdownRange,
     ) -> Result<Breakdown, StoreError> {
-        todo!("breakdowns")
+        self.open_tables()?.hits.read_breakdown(of, dimension, range).await
     }
 
     async fn drop_sheets(&self, _before: Day) -> Result<bool, StoreError> {
+        // They expire.
         Ok(false)
     }
 

@@ -17,7 +17,7 @@ use super::cluster::Cluster;
 use super::in_use::InUse;
 use super::keys::CqlKeys;
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
 use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{ANSWERS_KEPT_MILLIS, KeptAnswer, OnceId, OnceRequest, OnceSeed};
 use crate::domain::key::ApiKey;

@@ -28,6 +28,9 @@ macro_rules! statements {
     };
 }
 
+/// All hits by device, then those of bots among them.
+const COUNTS: &str = "desktop, mobile, tablet, bots_desktop, bots_mobile, bots_tablet";
+
 statements! {
     Read ready: "SELECT value FROM marks WHERE name = ?";
     SettlingRead name: "SELECT value FROM names WHERE name = ?";
@@ -154,17 +157,35 @@ statements! {
     // values.
     Write begin_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET begun = ? WHERE writer = ?";
     Write end_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET counted = ? WHERE writer = ?";
-    Read own_day: "SELECT desktop, mobile, tablet, upto FROM link_days WHERE link = ? AND day = ? AND writer = ?";
-    Write put_day: "INSERT INTO link_days (link, day, writer, desktop, mobile, tablet, upto) VALUES (?, ?, ?, ?, ?, ?, ?) \
-                    USING TIMESTAMP ?";
-    Read days: "SELECT day, desktop, mobile, tablet FROM link_days WHERE link = ?";
-    Read own_labels: "SELECT dimension, label, count, upto, born FROM link_labels \
-                      WHERE link = ? AND month = ? AND writer = ?";
-    Write put_label: "INSERT INTO link_labels (link, month, writer, dimension, label, count, upto, born) \
-                      VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
-    Write put_month: "INSERT INTO link_months (link, month) VALUES (?, ?)";
+    Read own_link_day: format!("SELECT {COUNTS}, quarters, upto FROM link_days WHERE link = ? AND day = ? AND writer = ?");
+    Read own_key_day: format!("SELECT {COUNTS}, quarters, upto FROM key_days WHERE key = ? AND day = ? AND writer = ?");
+    Write put_link_day: format!("INSERT INTO link_days (link, day, writer, {COUNTS}, upto) \
+                                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?");
+    Write put_key_day: format!("INSERT INTO key_days (key, day, writer, {COUNTS}, upto) \
+                                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?");
+    Write put_link_quarters: "UPDATE link_days USING TTL ? AND TIMESTAMP ? SET quarters = ? \
+                              WHERE link = ? AND day = ? AND writer = ?";
+    Write put_key_quarters: "UPDATE key_days USING TTL ? AND TIMESTAMP ? SET quarters = ? \
+                             WHERE key = ? AND day = ? AND writer = ?";
+    Read link_days: format!("SELECT day, {COUNTS} FROM link_days WHERE link = ?");
+    Read key_days: format!("SELECT day, {COUNTS} FROM key_days WHERE key = ?");
+    Read link_days_between: format!("SELECT day, {COUNTS} FROM link_days WHERE link = ? AND day >= ? AND day < ?");
+    Read key_days_between: format!("SELECT day, {COUNTS} FROM key_days WHERE key = ? AND day >= ? AND day < ?");
+    Read link_quarters_between: format!("SELECT day, {COUNTS}, quarters FROM link_days WHERE link = ? AND day >= ? AND day < ?");
+    Read key_quarters_between: format!("SELECT day, {COUNTS}, quarters FROM key_days WHERE key = ? AND day >= ? AND day < ?");
+    Read own_sheet: "SELECT sheet, split, upto FROM hit_sheets WHERE subject = ? AND span = ? AND part = 0 AND at = ? AND writer = ?";
+    Read own_sheet_parts: "SELECT part, sheet, split, upto FROM hit_sheets \
+                           WHERE subject = ? AND span = ? AND part IN ? AND at = ? AND writer = ?";
+    // A time to live of 0: it does not expire.
+    Write put_sheet: "INSERT INTO hit_sheets (subject, span, part, at, writer, sheet, split, upto) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?";
+    Read sheets: "SELECT part, at, writer, sheet, split FROM hit_sheets \
+                  WHERE subject = ? AND span = ? AND part IN ? AND at >= ? AND at < ?";
+    Write drop_sheets: "DELETE FROM hit_sheets USING TIMESTAMP ? WHERE subject = ?";
+    // Those of nodes of 0.1.0.
+    Read own_labels: "SELECT dimension, label, count, upto FROM link_labels WHERE link = ? AND month = ? AND writer = ?";
     Read months: "SELECT month FROM link_months WHERE link = ?";
-    Read labels: "SELECT dimension, label, count FROM link_labels WHERE link = ? AND month = ?";
+    Read labels: "SELECT writer, dimension, label, count FROM link_labels WHERE link = ? AND month = ?";
     Read own_served: "SELECT count, upto FROM served_hits WHERE key = ? AND month = ? AND writer = ?";
     Write put_served: "INSERT INTO served_hits (key, month, writer, count, upto) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
     Read served: "SELECT count FROM served_hits WHERE key = ? AND month = ?";

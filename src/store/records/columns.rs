@@ -3,7 +3,6 @@
 use scylla::value::CqlTimestamp;
 
 use super::corrupt;
-use crate::domain::breakdown::LabelList;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::link::{Revision, ShortId};
 use crate::domain::rate_limit::RateLimitId;
@@ -50,17 +49,6 @@ pub fn timestamp_from(column: CqlTimestamp) -> Timestamp {
 
 pub fn short_id(table: &'static str, column: &str) -> Result<ShortId, StoreError> {
     ShortId::parse(column).ok_or_else(|| corrupt(table, &"not a short id"))
-}
-
-/// The column's name is `dimension`.
-pub fn label_list(list: LabelList) -> i8 {
-    // There are sixteen.
-    i8::try_from(list.number()).unwrap_or(i8::MAX)
-}
-
-/// The list of a column; `None` where a later version has added it.
-pub fn label_list_from(column: i8) -> Option<LabelList> {
-    u8::try_from(column).ok().and_then(LabelList::from_number)
 }
 
 /// The column's name is `endpoint`.

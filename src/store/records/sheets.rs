@@ -107,6 +107,14 @@ pub fn decode_month(bytes: &[u8]) -> Result<Sheet<&str>, StoreError> {
     Ok(sheet)
 }
 
+/// Reads a sheet, or some of its dimensions alone: it may have any number of texts, and no devices.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_part(bytes: &[u8]) -> Result<Sheet<&str>, StoreError> {
+    decode_all(bytes)
+}
+
 fn decode_all(bytes: &[u8]) -> Result<Sheet<&str>, StoreError> {
     let mut sheet = Sheet::default();
     if bytes.is_empty() {
