@@ -11,7 +11,7 @@ use super::links::LinkRecord;
 use super::{Base62Id, RecordFault, Time, require, sheets};
 use crate::domain::breakdown::{Dimension, LabelList, Sheet, SheetEntry, SheetLabel, kept_text};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{DayCount, DeviceHits, HitSubject, LabelCount, NodeId, Position};
+use crate::domain::hit::{DayCount, DeviceHits, HitSubject, LabelCount, NodeId, OTHER_LABEL, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::{LinkName, Revision};
 use crate::domain::quarters::{QuarterHits, SLOTS};
@@ -272,11 +272,12 @@ impl RecordV1<'_> {
             Self::Label { of, month, dimension, label, count, bots } => {
                 let fits = (1..=MAX_LABEL_BYTES).contains(&label.len());
                 require(fits, "label: must have 1 to 1024 bytes")?;
+                let list = dimension.checked()?;
                 Record::Label(LabelCount {
                     of: of.checked()?,
                     month: checked_month(month)?,
-                    list: dimension.checked()?,
-                    label: (&*label).into(),
+                    list,
+                    label: known_label(list, &label).into(),
                     tally: checked_tally(count, bots)?,
                 })
             }
@@ -329,6 +330,16 @@ fn checked_month(month: u32) -> Result<Month, RecordFault> {
     let month = Month(month);
     let is_known = (Timestamp(0).month()..=LAST.month()).contains(&month);
     require(is_known, "month: must be from 1970 to 9999").map(|()| month)
+}
+
+/// The label, or that of labels that are not known: 0.1.0 did not check the texts of countries.
+fn known_label(list: LabelList, label: &str) -> &str {
+    match list {
+        LabelList::Of(dimension) if matches!(SheetLabel::of_text(dimension, label), Some(SheetLabel::Other)) => {
+            OTHER_LABEL
+        }
+        _ => label,
+    }
 }
 
 fn checked_day(day: u32) -> Result<Day, RecordFault> {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use signpost::domain::breakdown::{
     Breakdown, BreakdownAnswer, Dimension, MAX_SHEET_TEXTS, Sheet, SheetLabel, kept_text,
 };
+use signpost::domain::hit::DeviceHits;
 use signpost::domain::tally::{BotFilter, Tally};
 use signpost::store::records::sheets;
 
@@ -76,33 +77,32 @@ impl Hit {
     }
 }
 
-/// What is stored of a link: by day and writer, the hits by device, those of bots among them, and the sheet.
+/// What is stored of a link: by day and writer, the hits by device, and the sheet.
 #[derive(Default)]
 struct StoredDay {
-    all: [u64; 3],
-    bots: [u64; 3],
-    sheet: Vec<Vec<u8>>,
+    devices: DeviceHits,
+    sheet: Vec<u8>,
 }
 
 impl StoredDay {
     fn sheet(&self) -> Sheet<&str> {
-        sheets::decode(self.sheet.iter().map(|part| &**part)).unwrap()
+        sheets::decode(&self.sheet).unwrap()
     }
 
-    fn count(&mut self, batch: &[&Hit], part_bytes: usize) {
+    fn count(&mut self, batch: &[&Hit]) {
         let mut added = Sheet::default();
         for hit in batch {
-            self.all[usize::from(hit.device)] += 1;
-            self.bots[usize::from(hit.device)] += u64::from(hit.is_bot);
+            self.devices.0[usize::from(hit.device)] += Tally::of_hit(hit.is_bot);
             hit.note(&mut added);
         }
         let mut sheet = self.sheet();
         sheet.add_within_bounds(&added);
-        self.sheet = sheets::encode(&sheet, part_bytes);
+        let bytes = sheets::encode(&sheet);
+        self.sheet = bytes;
     }
 }
 
-fn stored(hits: &[Hit], batch: usize, part_bytes: usize) -> BTreeMap<(u8, u8), StoredDay> {
+fn stored(hits: &[Hit], batch: usize) -> BTreeMap<(u8, u8), StoredDay> {
     let mut days = BTreeMap::<_, StoredDay>::new();
     for batch in hits.chunks(batch) {
         let mut by_day = BTreeMap::<_, Vec<&Hit>>::new();
@@ -110,10 +110,15 @@ fn stored(hits: &[Hit], batch: usize, part_bytes: usize) -> BTreeMap<(u8, u8), S
             by_day.entry((hit.day, hit.writer)).or_default().push(hit);
         }
         for (day, hits) in by_day {
-            days.entry(day).or_default().count(&hits, part_bytes);
+            days.entry(day).or_default().count(&hits);
         }
     }
     days
+}
+
+/// Hits by device, and those of bots among them.
+fn day(all: [u64; 3], bots: [u64; 3]) -> DeviceHits {
+    DeviceHits(std::array::from_fn(|device| Tally::of_total(all[device], bots[device])))
 }
 
 fn assert_sums(answer: &BreakdownAnswer) {
@@ -136,18 +141,17 @@ proptest! {
     fn each_breakdown_adds_up_to_the_hits(
         hits in prop::collection::vec(hit(), 0..60),
         batch in 1_usize..20,
-        part_bytes in prop_oneof![Just(0_usize), 50_usize..400, Just(sheets::PART_BYTES)],
         days in any::<[bool; 3]>(),
         limit in 1_usize..6,
     ) {
-        let stored = stored(&hits, batch, part_bytes);
+        let stored = stored(&hits, batch);
         let hits: Vec<_> = hits.iter().filter(|hit| days[usize::from(hit.day)]).collect();
         for dimension in D::ALL {
             let mut totals = Vec::new();
             for bots in BotFilter::ALL {
                 let mut breakdown = Breakdown::of(dimension);
                 for (_, row) in stored.iter().filter(|((day, _), _)| days[usize::from(*day)]) {
-                    breakdown.add_day(row.all, row.bots);
+                    breakdown.add_day(row.devices);
                     breakdown.add_sheet(&row.sheet());
                 }
                 let answer = breakdown.answer(bots, limit);
@@ -195,7 +199,7 @@ proptest! {
             labels: vec![(D::UtmTerm, format!("term {label}"))],
         };
         let hits: Vec<_> = hits.iter().map(hit).collect();
-        for (_, row) in stored(&hits, batch, sheets::PART_BYTES) {
+        for (_, row) in stored(&hits, batch) {
             let mut kept: Vec<&str> = Vec::new();
             let mut lost = Tally::default();
             for hit in &hits {
@@ -208,7 +212,7 @@ proptest! {
             }
             for bots in BotFilter::ALL {
                 let mut breakdown = Breakdown::of(D::UtmTerm);
-                breakdown.add_day(row.all, row.bots);
+                breakdown.add_day(row.devices);
                 breakdown.add_sheet(&row.sheet());
                 let answer = breakdown.answer(bots, 1_000);
                 assert_sums(&answer);
@@ -223,12 +227,12 @@ proptest! {
 fn months_and_days_add_up_and_what_was_not_noted_is_none() {
     let mut breakdown = Breakdown::of(D::Language);
     // Before it was noted, a month by its list, and a day by its sheet.
-    breakdown.add_day([5, 5, 0], [0; 3]);
-    breakdown.add_day([20, 0, 10], [4, 0, 0]);
+    breakdown.add_day(day([5, 5, 0], [0; 3]));
+    breakdown.add_day(day([20, 0, 10], [4, 0, 0]));
     breakdown.add_label("de", Tally { persons: 9, bots: 1 });
     breakdown.add_label("(other)", Tally { persons: 3, bots: 0 });
     breakdown.add_private(Tally { persons: 2, bots: 0 });
-    breakdown.add_day([0, 4, 0], [0, 1, 0]);
+    breakdown.add_day(day([0, 4, 0], [0, 1, 0]));
     let mut sheet = Sheet::default();
     sheet.add(D::Language, SheetLabel::Text("de"), Tally { persons: 2, bots: 1 });
     sheet.add(D::Country, SheetLabel::Country(*b"DE"), Tally { persons: 3, bots: 1 });
@@ -243,7 +247,7 @@ fn months_and_days_add_up_and_what_was_not_noted_is_none() {
 fn devices_are_those_of_the_days() {
     for bots in BotFilter::ALL {
         let mut breakdown = Breakdown::of(D::Device);
-        breakdown.add_day([5, 3, 0], [5, 1, 0]);
+        breakdown.add_day(day([5, 3, 0], [5, 1, 0]));
         breakdown.add_label("desktop", Tally { persons: 9, bots: 9 });
         let mut sheet = Sheet::<&str>::default();
         sheet.add(D::Device, SheetLabel::Code(0), Tally { persons: 9, bots: 9 });
@@ -264,7 +268,7 @@ fn devices_are_those_of_the_days() {
 #[test]
 fn labels_read_a_moment_after_the_hits_are_counted_as_well() {
     let mut breakdown = Breakdown::of(D::City);
-    breakdown.add_day([1, 0, 0], [0; 3]);
+    breakdown.add_day(day([1, 0, 0], [0; 3]));
     breakdown.add_label("Jena, Thuringia, DE", Tally { persons: 3, bots: 0 });
     let answer = breakdown.answer(BotFilter::Include, 10);
     assert_sums(&answer);

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use scylla::client::session::Session;
 use scylla::value::CqlTimestamp;
 use signpost::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
+use signpost::domain::tally::BotFilter;
 use signpost::store::cql::ScyllaStore;
 use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::cql::transfer::ScyllaTransfer;

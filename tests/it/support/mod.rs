@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod collector;
 pub mod events;
 pub mod files;
+pub mod journal;
 pub mod keys;
 pub mod keyspaces;
 pub mod links;
