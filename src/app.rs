@@ -43,6 +43,7 @@ use crate::journal::JournalError;
 use crate::journal::upkeep::UpkeepHandle;
 use crate::readiness::Readiness;
 use crate::service::authentication::AuthenticationService;
+use crate::service::hit_streams::HitStreamService;
 use crate::service::link_upkeep::LinkUpkeep;
 use crate::service::root_key::RootKeyError;
 use crate::store::cql::OpenError;
@@ -259,6 +260,7 @@ impl App {
             tokio::spawn(drop_old_deliveries(store.clone(), clock)),
             tokio::spawn(link_upkeep.run()),
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
+            tokio::spawn(keep_streams(Arc::clone(&api.hit_streams))),
         ];
         if let Some(path) = blocked_hosts {
             let of_links = Arc::clone(&api);
@@ -358,6 +360,10 @@ async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Clock) {
             }
         }
     }
+}
+
+async fn keep_streams(streams: Arc<HitStreamService>) {
+    streams.run().await;
 }
 
 async fn tidy_metrics(metrics: Arc<Metrics>) {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use actix::Arbiter;
 
 use super::around_store::guarded_and_metered;
-use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
+use super::limits::{client_limits, plans, rates, redirect_limiter, streams, unauthorized_limit};
 use super::listeners::{Listeners, OperatorServer, serve_public};
 use super::opening::{self, OpenedNode};
-use super::{App, Parts, ShowSecrets, StartError, blocked_hosts, bots, meters, pages, refused};
+use super::{App, Parts, ShowSecrets, StartError, blocked_hosts, bots, files, meters, pages, refused};
 use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
@@ -35,6 +35,7 @@ use crate::domain::privacy::RespectedSignals;
 use crate::domain::referrer::OwnHost;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
+use crate::feed::HitFeed;
 use crate::http::Api;
 use crate::http::client::TrustedProxies;
 use crate::http::endpoints;
@@ -47,6 +48,7 @@ use crate::journal::{Journal, JournalSettings, JournalWriter, LockedDirectory};
 use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
+use crate::service::hit_streams::HitStreamService;
 use crate::service::keys::KeyService;
 use crate::service::link_lists::LinkListService;
 use crate::service::link_upkeep::{LinkUpkeep, UpkeepSettings};
@@ -56,7 +58,8 @@ use crate::service::root_key;
 use crate::service::usage::UsageService;
 use crate::service::webhook_actions::WebhookActions;
 use crate::service::webhook_status::WebhookStatusService;
-use crate::store::Store;
+use crate::store::notes_on_disk::NotesOnDisk;
+use crate::store::{HitStreamStore, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::{TraceSettings, Traces};
 use crate::threads::lower_priority;
@@ -241,6 +244,7 @@ impl WebhookDelivery {
 /// The open hit journal and the running hit counter.
 struct HitCounting {
     counter: Supervisor<HitCounter>,
+    feed: Arc<HitFeed>,
     writer: JournalWriter,
     notifier: Notifier,
     upkeep: UpkeepHandle,
@@ -272,8 +276,16 @@ impl HitCounting {
         let aggregator = HitAggregator::new(core.node, enricher);
         let counting = CountingState::new(core.store.clone(), reader, aggregator, cursor, wakes);
         let counting = counting.with_meters(core.metrics.counting.clone(), core.clock.clone());
+        // A node alone notes hits for itself: it may start again.
+        let notes: Arc<dyn HitStreamStore> = if core.store.is_shared() {
+            core.store.clone()
+        } else {
+            Arc::new(NotesOnDisk::open(files::streams(config)))
+        };
+        let feed = Arc::new(HitFeed::new(notes, core.node));
+        let counting = counting.with_streams(Arc::clone(&feed));
         let counter = HitCounter::start(&arbiter.handle(), counting, &core.on_restart);
-        Ok(Self { counter, writer, notifier, upkeep, arbiter })
+        Ok(Self { counter, feed, writer, notifier, upkeep, arbiter })
     }
 }
 
@@ -293,6 +305,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
     meters::show_links(&core.metrics, store.clone());
+    meters::show_streams(&core.metrics, &counting.feed);
     let root_is_chosen = config.secrets.root_key.is_some();
     let recording = Recording {
         journal: counting.writer.clone(),
@@ -322,6 +335,12 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             root_is_chosen,
         ),
         analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone(), config.analytics.sheet_days),
+        hit_streams: Arc::new(HitStreamService::new(
+            Arc::clone(&counting.feed),
+            store,
+            streams(config),
+            clock.clone(),
+        )),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
         webhook_statuses: WebhookStatusService::new(
             store.clone(),

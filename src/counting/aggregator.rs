@@ -16,7 +16,9 @@ use crate::domain::key::KeyId;
 use crate::domain::link::{Revision, ShortId};
 use crate::domain::quarters::QuarterHits;
 use crate::domain::tally::Tally;
+use crate::domain::live_hit::LiveEntry;
 use crate::domain::webhook::{DeliveryId, NewDelivery};
+use crate::feed::HitCapture;
 use crate::journal::record::{HitRecord, hit_id};
 
 /// The hashes have a random key, and clients can't measure look-ups, so that no visitor can choose labels that share a
@@ -66,6 +68,8 @@ pub struct HitAggregator {
     records: u64,
     /// The records of bots, by the code of their kind.
     bots: [u64; BotKind::ALL.len()],
+    /// Notes hits for live streams.
+    capture: Option<HitCapture>,
 }
 
 impl HitAggregator {
@@ -80,7 +84,13 @@ impl HitAggregator {
             deliveries: Vec::new(),
             records: 0,
             bots: Default::default(),
+            capture: None,
         }
+    }
+
+    /// Notes hits for live streams, too.
+    pub fn note_hits(&mut self, capture: HitCapture) {
+        self.capture = Some(capture);
     }
 
     /// The node of the journal.
@@ -112,6 +122,7 @@ impl HitAggregator {
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
         if self.records == 0 {
             self.enricher.begin_batch();
+            self.capture.iter_mut().for_each(HitCapture::begin);
         }
         self.records += 1;
         let at = Timestamp(hit.at_ms);
@@ -132,6 +143,10 @@ impl HitAggregator {
         if hit.tracked {
             let profile = self.enricher.profile(hit);
             bot = profile.bot;
+            if let Some(capture) = self.capture.as_mut().filter(|capture| capture.is_on()) {
+                let live_hit = || profile.live_hit(hit_id(self.node, position, hit.at_ms), link, Revision(hit.revision));
+                capture.note((position, at), (link, owner), live_hit);
+            }
             let key = CellKey { link, day, slot: QuarterHits::slot_of(at), profile: profile.number };
             add_to(&mut self.cells, key, |cell| cell.count += 1, || Cell { owner, profile, count: 0 });
         } else if hit.webhooks > 0 {
@@ -163,6 +178,12 @@ impl HitAggregator {
         self.deliveries.clear();
         self.records = 0;
         self.bots = Default::default();
+        self.capture.iter_mut().for_each(HitCapture::clear);
+    }
+
+    /// Takes what was noted for live streams since the last call, before the sums are taken.
+    pub fn take_live_hits(&mut self) -> Vec<LiveEntry> {
+        self.capture.as_mut().map(HitCapture::take).unwrap_or_default()
     }
 
     /// Takes the sums of the records in `(from, upto]` as a batch for the store. It is the same at every replay.

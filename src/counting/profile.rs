@@ -7,7 +7,10 @@ use crate::domain::agent::{Browser, OperatingSystem};
 use crate::domain::bots::BotKind;
 use crate::domain::breakdown::{Dimension, SheetLabel, kept_text};
 use crate::domain::device::Device;
+use crate::domain::hit::HitId;
 use crate::domain::language::Language;
+use crate::domain::link::{Revision, ShortId};
+use crate::domain::live_hit::LiveHit;
 use crate::domain::tally::Tally;
 use crate::domain::utm::{UTM_COUNT, UTM_PARAMETERS};
 
@@ -31,6 +34,27 @@ impl HitProfile {
     /// A number of hits.
     pub fn tally(&self, count: u64) -> Tally {
         if self.bot.is_some() { Tally { persons: 0, bots: count } } else { Tally { persons: count, bots: 0 } }
+    }
+
+    /// A hit with this profile, as live streams tell it.
+    pub fn live_hit(&self, id: HitId, link: ShortId, revision: Revision) -> LiveHit {
+        let text = |dimension| {
+            let (_, label) = self.labels.iter().find(|(of, _)| *of == dimension)?;
+            label.text(dimension).map(Box::from)
+        };
+        LiveHit {
+            id,
+            link,
+            revision,
+            device: text(Dimension::Device),
+            browser: text(Dimension::Browser),
+            system: text(Dimension::Os),
+            country: text(Dimension::Country),
+            language: text(Dimension::Language),
+            referrer: text(Dimension::Referrer),
+            destination: text(Dimension::Destination),
+            bot: text(Dimension::Bot),
+        }
     }
 }
 

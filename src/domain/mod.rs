@@ -16,6 +16,7 @@ pub mod idempotency;
 pub mod key;
 pub mod language;
 pub mod link;
+pub mod live_hit;
 pub mod plan;
 pub mod privacy;
 pub mod qr;

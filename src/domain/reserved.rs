@@ -1,12 +1,13 @@
 //! Names that links can't have: those of routes, and those that may become routes.
 
 /// The first segments of routes. A unit test compares them with the routes.
-const OF_ROUTES: [&str; 10] = [
+const OF_ROUTES: [&str; 11] = [
     "analytics",
     "api-keys",
     "docs",
     "exports",
     "favicon.ico",
+    "hits",
     "links",
     "openapi.json",
     "robots.txt",
@@ -15,14 +16,13 @@ const OF_ROUTES: [&str; 10] = [
 ];
 
 /// Names that are kept free for routes to come, and names that visitors would take for a part of the service.
-const KEPT_FREE: [&str; 14] = [
+const KEPT_FREE: [&str; 13] = [
     "admin",
     "api",
     "assets",
     "console",
     "favicon",
     "health",
-    "hits",
     "imports",
     "login",
     "metrics",

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use super::hit_streams::{HitStreamStore, NotedHits, NotesReadUpto};
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
@@ -21,6 +22,7 @@ use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
+use crate::domain::live_hit::LiveEntry;
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::series::{SeriesAnswer, SeriesRange};
 use crate::domain::tally::BotFilter;

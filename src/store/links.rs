@@ -154,6 +154,9 @@ pub trait LinkStore: Send + Sync + 'static {
     /// The link with this name.
     async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError>;
 
+    /// The link with this id, as it is now.
+    async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError>;
+
     /// A link as it was at a revision, by its id, for the deliveries of hits that met this revision. Only revisions with
     /// webhooks are kept, also after the link's deletion, for [`REVISIONS_KEPT_DAYS`].
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError>;

@@ -33,6 +33,7 @@ macro_rules! store_methods {
             LinkStore {
                 reads {
                     link(name: LinkName) -> Result<Option<Link>, StoreError>;
+                    link_by_id(id: ShortId) -> Result<Option<Link>, StoreError>;
                     link_at(id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError>;
                     expired_links(before: Timestamp, after: Option<ExpiredLink>, limit: usize) -> Result<Vec<ExpiredLink>, StoreError>;
                     list_links(query: LinkListQuery) -> Result<LinkListPage, StoreError>;
@@ -126,6 +127,21 @@ macro_rules! store_methods {
                 direct {
                     on_adoption(hook: AdoptionHook) -> ();
                 }
+                memory {}
+                ends {}
+            }
+            HitStreamStore {
+                reads {
+                    listened_subjects() -> Result<Vec<HitSubject>, StoreError>;
+                    live_hits(after: Vec<NotesReadUpto>) -> Result<Vec<NotedHits>, StoreError>;
+                    streams_elsewhere(owner: KeyId) -> Result<u32, StoreError>;
+                }
+                writes {
+                    note_listeners(to: Vec<HitSubject>) -> Result<(), StoreError>;
+                    note_live_hits(node: NodeId, entries: Vec<LiveEntry>) -> Result<(), StoreError>;
+                    share_open_streams(owner: KeyId, open: u32) -> Result<(), StoreError>;
+                }
+                direct {}
                 memory {}
                 ends {}
             }

@@ -6,8 +6,10 @@ mod methods;
 pub mod cql;
 pub mod embedded;
 pub mod faulty;
+pub mod hit_streams;
 pub mod links;
 pub mod metered;
+pub mod notes_on_disk;
 pub mod once;
 pub mod reach;
 pub mod records;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use thiserror::Error;
 
+pub use self::hit_streams::HitStreamStore;
 pub use self::links::{
     CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore, MAX_REVISIONS,
     MadeLinks, NewLinks, REVISIONS_KEPT_DAYS, UpdateLinkError,
@@ -229,9 +232,15 @@ pub type AdoptionHook = Box<dyn Fn(Timestamp) + Send + Sync>;
 /// Stores everything that must outlive the process: the traits below together.
 ///
 /// Every write that returns `Ok` is durable. Reads see every write that returned before them.
-pub trait Store: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore {}
+pub trait Store:
+    Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore + HitStreamStore
+{
+}
 
-impl<S: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore> Store for S {}
+impl<S> Store for S where
+    S: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore + HitStreamStore
+{
+}
 
 /// Readiness and closing.
 #[async_trait]

@@ -23,7 +23,7 @@ use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
-static ANALYTICS: Tag = Tag {
+pub static ANALYTICS: Tag = Tag {
     name: "Analytics",
     description: "Hits of a link, or of all links of a key: how many, when, from where, by which devices and programs.",
 };

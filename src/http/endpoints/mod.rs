@@ -6,6 +6,7 @@ pub mod analytics;
 pub mod api_keys;
 pub mod exports;
 pub mod health;
+pub mod hit_streams;
 pub mod links;
 pub mod preview;
 pub mod qr;
@@ -39,6 +40,8 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &analytics::breakdown::OF_LINK,
     &analytics::series::OF_KEY,
     &analytics::breakdown::OF_KEY,
+    &hit_streams::OF_LINK,
+    &hit_streams::OF_KEY,
     &usage::GET,
     &webhooks::STATUS,
     &webhooks::testing::TEST,

@@ -7,7 +7,7 @@ use crate::http::merge_patch;
 /// A header: its name, whether every answer that lists it has it, its description, its schema with an example.
 type HeaderRow = (&'static str, bool, &'static str, fn() -> Value);
 
-const HEADERS: [HeaderRow; 16] = [
+const HEADERS: [HeaderRow; 17] = [
     (
         "X-Request-Id",
         true,
@@ -89,6 +89,12 @@ const HEADERS: [HeaderRow; 16] = [
         true,
         "The media types of a `PATCH`.",
         || json!({"type": "string", "examples": [merge_patch::MEDIA_TYPES.join(", ")]}),
+    ),
+    (
+        "X-Accel-Buffering",
+        true,
+        "Asks proxies to pass on each event at once.",
+        || json!({"type": "string", "pattern": "^no$", "examples": ["no"]}),
     ),
     (
         "WWW-Authenticate",

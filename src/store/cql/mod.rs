@@ -20,6 +20,7 @@ mod delivery_timestamps;
 mod driver_counts;
 mod due;
 mod failure_runs;
+mod hit_streams;
 mod hits;
 mod in_use;
 mod keys;
@@ -212,6 +213,10 @@ impl LinkStore for ScyllaStore {
 
     async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
         self.open_tables()?.links.keep_name_for(&name, to).await
+    }
+
+    async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        self.open_tables()?.links.read_by_id(id).await
     }
 
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {

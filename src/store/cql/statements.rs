@@ -251,4 +251,14 @@ statements! {
     Write put_window: "INSERT INTO windows (key, process, endpoint, admitted) VALUES (?, ?, ?, ?) \
                        USING TTL 61 AND TIMESTAMP ?";
     Read windows: "SELECT process, endpoint, admitted FROM windows WHERE key = ?";
+
+    // Only one process writes its rows.
+    Write put_hit_listener: "INSERT INTO hit_listeners (bucket, subject, life) VALUES (0, ?, ?)";
+    Read hit_listeners: "SELECT subject FROM hit_listeners WHERE bucket = 0";
+    Write put_live_hit_life: "INSERT INTO live_hit_lives (bucket, life) VALUES (0, ?)";
+    Read live_hit_lives: "SELECT life FROM live_hit_lives WHERE bucket = 0";
+    Write put_live_hits: "INSERT INTO live_hits (life, seq, hits) VALUES (?, ?, ?)";
+    Read live_hits: "SELECT seq, hits FROM live_hits WHERE life = ? AND seq > ?";
+    Write put_open_hit_streams: "INSERT INTO open_hit_streams (owner, life, streams) VALUES (?, ?, ?)";
+    Read open_hit_streams: "SELECT life, streams FROM open_hit_streams WHERE owner = ?";
 }

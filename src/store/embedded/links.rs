@@ -310,7 +310,8 @@ impl LinkTable {
         }
     }
 
-    fn get_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+    /// The link with this id, as it is now.
+    pub fn get_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let Some(row) = self.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
         match overflow::first_row(records::TABLE, &row)? {
             FirstRow::Whole(value) => records::decode(value).map(Some),

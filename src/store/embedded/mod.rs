@@ -195,6 +195,11 @@ impl LinkStore for EmbeddedStore {
         self.look_ups.link(tables, LinkKey::Name(name)).await
     }
 
+    async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        let tables = self.with_open(|open| Arc::clone(&open.tables))?;
+        self.look_ups.link(tables, LinkKey::Id(id)).await
+    }
+
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
         let tables = self.with_open(|open| Arc::clone(&open.tables))?;
         self.look_ups.link(tables, LinkKey::Revision(id, revision)).await

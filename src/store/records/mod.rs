@@ -26,6 +26,7 @@ pub mod labels;
 pub mod link_lists;
 pub mod link_names;
 pub mod links;
+pub mod live_hits;
 pub mod once;
 pub mod quarters;
 pub mod row_keys;

@@ -108,6 +108,11 @@ metrics! {
     JOURNAL_OLDEST: Gauge "signpost_journal_oldest_hit_age_seconds" []
         "Upper bound on the age of the oldest uncounted hit; 0 if there is none."
 
+    HIT_STREAMS: Gauge "signpost_hit_streams" []
+        "Live streams of hits that are open on this node."
+    STREAMED_HITS: Counter "signpost_streamed_hits_total" ["what"]
+        "Hits of live streams, of all streams together: sent, skipped (left out, because there were more than 100 a second, or the client read too slowly)."
+
     STORE_OPERATIONS: Counter "signpost_store_operations_total" ["operation", "outcome"]
         "Calls of the store by outcome: ok, refused (id taken, quota used up, key changed concurrently), unavailable, corrupt."
     STORE_OPERATION_DURATION: Histogram "signpost_store_operation_duration_seconds" ["operation"]

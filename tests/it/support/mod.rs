@@ -4,6 +4,7 @@ pub mod children;
 pub mod client;
 pub mod cluster;
 pub mod collector;
+pub mod events;
 pub mod files;
 pub mod journal;
 pub mod keys;

@@ -38,6 +38,7 @@ pub const FILES: &[SchemaFile] = files![
     "0012_idempotency.cql",
     "0013_suspensions.cql",
     "0014_sheets.cql",
+    "0015_hit_streams.cql",
 ];
 
 /// What a statement `ALTER TABLE table ADD column type` adds.

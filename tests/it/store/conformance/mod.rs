@@ -5,6 +5,7 @@
 pub mod child_keys;
 pub mod deliveries;
 pub mod delivery_lists;
+pub mod hit_streams;
 pub mod hit_ranges;
 pub mod hits;
 pub mod keys;
@@ -160,6 +161,7 @@ macro_rules! every_promise {
             suspensions::outcomes_that_are_written_together_count_in_their_order
             suspensions::a_test_ends_a_suspension_and_failures_count_anew
             suspensions::a_change_of_the_link_ends_its_suspensions
+            hit_streams::hits_are_told_to_other_lives_where_stores_are_shared
             windows::what_a_store_publishes_of_windows_is_not_answered_to_itself
             windows::another_life_is_told_what_was_published_last_where_stores_are_shared
             survival::all_that_was_answered_is_there_after_opening_again
