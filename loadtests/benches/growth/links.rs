@@ -61,7 +61,7 @@ struct Turns {
 
 /// Of so many links, one is edited.
 const EDITED_ONE_IN: u64 = 5;
-/// So often each of two stores has its turn. One run of each can't tell them apart: starts differ by a half.
+/// Turns of each of two stores. One run of each does not tell them apart: two starts of one store differ by half.
 const TURNS: u64 = 5;
 
 impl Step {
@@ -114,9 +114,7 @@ pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64, e
     redirects.sort_unstable();
     create(server.address, made);
     let resident = server.resident_mib("VmHWM");
-    let pid = the_child();
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-    drop(server);
+    kill(server);
     let (server, start_killed) = started(program, &home);
     drop(server);
     let edited = edits.then(|| after_edits(program, &home, links, asked));
@@ -164,9 +162,7 @@ fn take_turn(program: &Program, home: &Path, turns: &mut Turns, links: u64, aske
     server.rest().unwrap();
     turns.resident_started.push(server.resident_mib("VmRSS"));
     turns.redirects.extend(redirect(server.address, links, asked));
-    let pid = the_child();
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-    drop(server);
+    kill(server);
     let (server, start) = started(program, home);
     turns.start_killed.push(start);
     server.rest().unwrap();
@@ -200,6 +196,13 @@ fn edit(address: SocketAddr, links: u64) {
             });
         }
     });
+}
+
+/// Ends the program by `kill -9`.
+fn kill(server: Server) {
+    let pid = the_child();
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    drop(server);
 }
 
 /// The process that this one has started: there is one at a time.
@@ -262,8 +265,8 @@ pub fn report(steps: &[Step]) -> String {
 
 fn report_edits(steps: &[Step]) -> String {
     let mut text = format!(
-        "\nOne link in {EDITED_ONE_IN} was edited once. The store and a copy of it from before take {TURNS} turns each; of starts and memory \
-         the medians:\n"
+        "\nOne link in {EDITED_ONE_IN} was edited once. The store and a copy from before the edits take {TURNS} turns each. Starts and memory \
+         are medians.\n"
     );
     for step in steps {
         let Some(edited) = &step.edited else { continue };
