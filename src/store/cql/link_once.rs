@@ -115,7 +115,7 @@ impl LinkAttempt<'_> {
                     Err(error) => return self.withdrawn(inserted, error).await,
                 }
             }
-            // Every later attempt goes by the plan.
+            // Every later attempt follows the plan.
             self.remove_refused(&inserted).await?;
         }
         let (counted, used) = if count == 0 {
