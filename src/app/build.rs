@@ -335,12 +335,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             root_is_chosen,
         ),
         analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone(), config.analytics.sheet_days),
-        hit_streams: Arc::new(HitStreamService::new(
-            Arc::clone(&counting.feed),
-            store,
-            streams(config),
-            clock.clone(),
-        )),
+        hit_streams: Arc::new(HitStreamService::new(Arc::clone(&counting.feed), store, streams(config), clock.clone())),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
         webhook_statuses: WebhookStatusService::new(
             store.clone(),

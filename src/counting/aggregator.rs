@@ -14,9 +14,9 @@ use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{DayHits, DeviceHits, HitBatch, HitStamp, HitSubject, NodeId, Position, ServedCount};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Revision, ShortId};
+use crate::domain::live_hit::LiveEntry;
 use crate::domain::quarters::QuarterHits;
 use crate::domain::tally::Tally;
-use crate::domain::live_hit::LiveEntry;
 use crate::domain::webhook::{DeliveryId, NewDelivery};
 use crate::feed::HitCapture;
 use crate::journal::record::{HitRecord, hit_id};
@@ -144,7 +144,8 @@ impl HitAggregator {
             let profile = self.enricher.profile(hit);
             bot = profile.bot;
             if let Some(capture) = self.capture.as_mut().filter(|capture| capture.is_on()) {
-                let live_hit = || profile.live_hit(hit_id(self.node, position, hit.at_ms), link, Revision(hit.revision));
+                let live_hit =
+                    || profile.live_hit(hit_id(self.node, position, hit.at_ms), link, Revision(hit.revision));
                 capture.note((position, at), (link, owner), live_hit);
             }
             let key = CellKey { link, day, slot: QuarterHits::slot_of(at), profile: profile.number };

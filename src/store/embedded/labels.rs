@@ -404,7 +404,9 @@ mod tests {
             assert_eq!(read.len(), self.months.len(), "each once");
             assert_eq!(read.into_iter().collect::<BTreeMap<_, _>>(), self.months);
             let mut each = BTreeMap::new();
-            let read = |label: &str, month, tally: Tally| drop(each.insert((label.to_owned(), month), tally.all()));
+            let read = |label: &str, month, tally: Tally| {
+                each.insert((label.to_owned(), month), tally.all());
+            };
             self.labels().each(&self.tables.snapshot(), of, list, read).unwrap();
             assert_eq!(each, self.months);
         }

@@ -125,14 +125,4 @@ mod tests {
             assert!(table.unwrap_err().to_string().contains("written by a later version: the row has version 9"));
         }
     }
-
-    #[test]
-    fn a_row_in_a_buffer_has_the_same_bytes() {
-        let row = encode("rows", 3, &(1_u64, "text")).unwrap();
-        assert_eq!(row[0], 3);
-        let mut buffer = [0; 32];
-        assert_eq!(encode_into(&mut buffer, 3, &(1_u64, "text")), Some(&row[..]));
-        assert_eq!(encode_into(&mut buffer[..row.len() - 1], 3, &(1_u64, "text")), None);
-        assert_eq!(encode_into(&mut [], 3, &(1_u64, "text")), None);
-    }
 }

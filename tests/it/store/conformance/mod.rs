@@ -5,8 +5,8 @@
 pub mod child_keys;
 pub mod deliveries;
 pub mod delivery_lists;
-pub mod hit_streams;
 pub mod hit_ranges;
+pub mod hit_streams;
 pub mod hits;
 pub mod keys;
 pub mod link_batches;
