@@ -2,6 +2,7 @@
 
 mod around_store;
 mod blocked_hosts;
+mod bots;
 mod build;
 mod cluster;
 mod files;
@@ -15,6 +16,7 @@ mod pages;
 mod probe;
 mod store_state;
 mod transfer;
+mod watched_file;
 mod writable;
 
 use std::io;
@@ -31,8 +33,9 @@ use crate::actors::key_shard::{KeyShards, ShardStartError};
 use crate::actors::supervisor::{Handle, Supervisor};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError, StoreKind};
+use crate::domain::bots::SharedBotRules;
 use crate::domain::link::BaseUrl;
-use crate::domain::webhook::first_kept_day;
+use crate::domain::webhook::first_stored_day;
 use crate::http::Api;
 use crate::http::admin::AdminServer;
 use crate::http::server::PublicServer;
@@ -40,6 +43,7 @@ use crate::journal::JournalError;
 use crate::journal::upkeep::UpkeepHandle;
 use crate::readiness::Readiness;
 use crate::service::authentication::AuthenticationService;
+use crate::service::hit_streams::HitStreamService;
 use crate::service::link_upkeep::LinkUpkeep;
 use crate::service::root_key::RootKeyError;
 use crate::store::cql::OpenError;
@@ -52,6 +56,7 @@ use crate::transfer::TransferError;
 use crate::webhooks::dispatcher::WebhookPool;
 use crate::webhooks::sender::SenderError;
 
+pub use self::bots::describe_agent;
 pub use self::build::TestSeams;
 pub use self::master_key::{KeyPlace, MasterKeyError, Remedy, StorePlace};
 pub use self::probe::{ServerReadiness, readiness_of_server};
@@ -166,6 +171,8 @@ struct Parts {
     traces: Option<Arc<Traces>>,
     /// The file with the list of blocked hosts.
     blocked_hosts: Option<PathBuf>,
+    /// The file with the networks of bots, and the rules that have them.
+    bot_networks: Option<(PathBuf, SharedBotRules)>,
 }
 
 /// The `OpenAPI` document of a service with these settings, as JSON.
@@ -181,6 +188,7 @@ pub fn api_document(config: &Config) -> String {
 pub fn check(config: &Config) -> Result<(), StartError> {
     let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
     build::open_places(config)?;
+    bots::open(config)?;
     pages::open(config, &base_url)?;
     pages::fallbacks(config, &base_url).map(drop)
 }
@@ -245,17 +253,20 @@ impl App {
             clock,
             traces,
             blocked_hosts,
+            bot_networks,
         } = self.parts;
         let mut chores = vec![
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
             tokio::spawn(drop_old_deliveries(store.clone(), clock)),
             tokio::spawn(link_upkeep.run()),
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
+            tokio::spawn(keep_streams(Arc::clone(&api.hit_streams))),
         ];
         if let Some(path) = blocked_hosts {
             let of_links = Arc::clone(&api);
             chores.push(blocked_hosts::watch(path, api.blocked_hosts.clone(), move || of_links.redirects.forget_all()));
         }
+        chores.extend(bot_networks.map(|(path, rules)| bots::watch_networks(path, rules)));
         readiness.set_serving(true);
         let (version, base_url) = (env!("CARGO_PKG_VERSION"), &self.base_url);
         tracing::info!(version, address = %self.address, admin = %self.admin_address, %base_url, "serving");
@@ -340,7 +351,7 @@ async fn flush_uses(authentication: Arc<AuthenticationService>) {
 
 async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Clock) {
     loop {
-        match store.drop_deliveries(first_kept_day(clock.now())).await {
+        match store.drop_deliveries(first_stored_day(clock.now())).await {
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => tokio::time::sleep(DROP_DELIVERIES_EVERY).await,
             Err(error) => {
@@ -349,6 +360,10 @@ async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Clock) {
             }
         }
     }
+}
+
+async fn keep_streams(streams: Arc<HitStreamService>) {
+    streams.run().await;
 }
 
 async fn tidy_metrics(metrics: Arc<Metrics>) {

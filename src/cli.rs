@@ -42,6 +42,12 @@ pub enum Command {
     Healthcheck,
     /// Print the description of the API, as at /openapi.json.
     Openapi,
+    /// Print what a hit with the user agent AGENT is taken for, and why.
+    Bots {
+        /// The value of a User-Agent header; may be empty.
+        #[arg(allow_hyphen_values = true)]
+        agent: String,
+    },
 }
 
 #[cfg(test)]
@@ -72,6 +78,9 @@ mod tests {
             (&["import", "a.jsonl"], Command::Import { file: "a.jsonl".into() }),
             (&["healthcheck"], Command::Healthcheck),
             (&["openapi"], Command::Openapi),
+            (&["bots", "curl/8.5.0"], Command::Bots { agent: "curl/8.5.0".into() }),
+            (&["bots", ""], Command::Bots { agent: String::new() }),
+            (&["bots", "-"], Command::Bots { agent: "-".into() }),
         ] {
             let cli = parse(arguments).expect("a valid command line");
             assert_eq!(cli.command.unwrap_or_default(), expected);

@@ -13,6 +13,7 @@ pub mod config;
 pub mod counting;
 pub mod dns;
 pub mod domain;
+pub mod feed;
 pub mod http;
 pub mod journal;
 pub mod limits;

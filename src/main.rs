@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         Command::Import { file } => import(&config, &file, console),
         Command::Healthcheck => healthcheck(&config, console),
         Command::Openapi => print(&app::api_document(&config)),
+        Command::Bots { agent } => describe_agent(&config, &agent, console),
         Command::Serve => serve(&config, console),
     }
 }
@@ -88,6 +89,13 @@ fn console_of(format: LogFormat) -> Console {
 fn check_config(config: &Config, console: Console) -> ExitCode {
     match app::check(config) {
         Ok(()) => print(&config.effective()),
+        Err(error) => fail(console, &error),
+    }
+}
+
+fn describe_agent(config: &Config, agent: &str, console: Console) -> ExitCode {
+    match app::describe_agent(config, agent) {
+        Ok(description) => say(console, &description),
         Err(error) => fail(console, &error),
     }
 }

@@ -105,7 +105,9 @@ impl Counts {
         *match record {
             RecordV1::Key(_) => &mut self.keys,
             RecordV1::Link(_) => &mut self.links,
-            RecordV1::Usage { .. } | RecordV1::Day { .. } | RecordV1::Label { .. } => &mut self.counters,
+            RecordV1::Usage { .. } | RecordV1::Day { .. } | RecordV1::Label { .. } | RecordV1::Sheet { .. } => {
+                &mut self.counters
+            }
             RecordV1::KeyUse { .. }
             | RecordV1::Cursor { .. }
             | RecordV1::Name { .. }

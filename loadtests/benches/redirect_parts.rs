@@ -197,16 +197,10 @@ fn parts() {
     let record = HitRecord {
         at_ms: clock.now().0,
         short_id: *b"AbCdEf1",
-        revision: 1,
-        route: 0,
-        tracked: true,
-        webhooks: 0,
-        webhook_places: &[],
-        ch_ua_mobile: None,
         owner: node.0.into_bytes(),
-        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         user_agent: USER_AGENT.as_bytes(),
         referer: REFERER.as_bytes(),
+        ..HitRecord::EMPTY
     };
     row(
         "journal append",

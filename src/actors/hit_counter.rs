@@ -11,6 +11,8 @@ use super::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::counting::aggregator::HitAggregator;
 use crate::domain::hit::{HitBatch, HitCursor, Position};
+use crate::domain::live_hit::LiveEntry;
+use crate::feed::HitFeed;
 use crate::journal::notifier::Notifier;
 use crate::journal::reader::JournalReader;
 use crate::store::{CountStore, StoreError};
@@ -40,6 +42,8 @@ const MANY_ROWS: usize = 500;
 const WEBHOOK_PAUSE: Duration = Duration::from_millis(10);
 /// How long to wait before a batch is sent again after the store failed.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long counting waits for live streams if other nodes can't be told of hits, or asked who listens.
+const STREAMS_WAITED_FOR: Duration = Duration::from_secs(5);
 
 /// The state of the counting. It survives a panic of the actor.
 pub struct CountingState {
@@ -51,12 +55,56 @@ pub struct CountingState {
     cursor: HitCursor,
     /// A batch that was sent to the store, with an unknown outcome. The same batch is sent again before any other.
     pending: Option<Arc<HitBatch>>,
+    /// Live streams, and the hits of the pending batch that they are not told yet.
+    streams: Option<LiveTelling>,
     wakes: CounterWakes,
     /// The number of rows of the last batch, and its duration.
     last_batch: (usize, Duration),
     meters: CountingMeters,
     clock: Clock,
     recovery: Option<Recovery>,
+}
+
+/// What live streams are told of hits.
+struct LiveTelling {
+    feed: Arc<HitFeed>,
+    untold: Vec<LiveEntry>,
+    /// Since when other nodes can't be told, or asked.
+    failing_since: Option<Instant>,
+}
+
+impl LiveTelling {
+    /// What `done` says; after some time of failures, the streams of other nodes are not waited for any more.
+    fn or_given_up(&mut self, done: Result<(), StoreError>) -> Result<bool, StoreError> {
+        let Err(error) = done else {
+            self.failing_since = None;
+            return Ok(true);
+        };
+        if self.failing_since.get_or_insert_with(Instant::now).elapsed() < STREAMS_WAITED_FOR {
+            return Err(error);
+        }
+        tracing::debug!(%error, "can't tell the live streams of other nodes of hits");
+        Ok(false)
+    }
+
+    /// Learns who listens, before a batch is made.
+    async fn learn_listeners(&mut self) -> Result<(), StoreError> {
+        let learned = self.feed.learn_listeners().await;
+        self.or_given_up(learned).map(drop)
+    }
+
+    /// Tells the hits of a batch, before it is counted.
+    async fn tell(&mut self) -> Result<(), StoreError> {
+        if self.untold.is_empty() {
+            return Ok(());
+        }
+        let told = self.feed.tell(&self.untold).await;
+        if !self.or_given_up(told)? {
+            self.feed.leave_out(&self.untold);
+        }
+        self.untold = Vec::new();
+        Ok(())
+    }
 }
 
 /// Progress of counting the hits that earlier processes left in the journal. It is logged once.
@@ -125,7 +173,16 @@ impl CountingState {
         let meters = CountingMeters::noop();
         let (clock, last_batch) = (Clock::system(), (0, Duration::ZERO));
         let recovery = Recovery::of(&reader);
-        Self { store, reader, aggregator, cursor, pending: None, wakes, last_batch, meters, clock, recovery }
+        let (pending, streams) = (None, None);
+        Self { store, reader, aggregator, cursor, pending, streams, wakes, last_batch, meters, clock, recovery }
+    }
+
+    /// Tells live streams of hits.
+    #[must_use]
+    pub fn with_streams(mut self, feed: Arc<HitFeed>) -> Self {
+        self.aggregator.note_hits(feed.capture());
+        self.streams = Some(LiveTelling { feed, untold: Vec::new(), failing_since: None });
+        self
     }
 
     /// Reports progress to `meters`, with the time of `clock`.
@@ -151,6 +208,9 @@ impl CountingState {
         let mut step = CountStep::Counted;
         let (began, now) = (Instant::now(), self.clock.now());
         if self.pending.is_none() {
+            if let Some(streams) = &mut self.streams {
+                streams.learn_listeners().await?;
+            }
             if self.cursor.begun > self.cursor.counted {
                 self.make_begun_batch();
             } else if self.make_batch() {
@@ -158,9 +218,13 @@ impl CountingState {
             }
         }
         if let Some(batch) = &self.pending {
+            // Before they are counted: after a crash in between they are told again, with the same positions.
+            if let Some(streams) = &mut self.streams {
+                streams.tell().await?;
+            }
             self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto.into();
-            self.last_batch = (batch.days.len() + batch.labels.len() + batch.served.len(), began.elapsed());
+            self.last_batch = (batch.days.len() + batch.served.len(), began.elapsed());
             if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
                 self.wakes.dispatcher.wake(earliest);
             }
@@ -210,7 +274,8 @@ impl CountingState {
             });
         }
         if read.upto > self.cursor.counted {
-            self.meters.consumed(aggregator.records());
+            self.meters.consumed(aggregator.records(), aggregator.bot_hits());
+            self.streams.iter_mut().for_each(|streams| streams.untold = aggregator.take_live_hits());
             self.pending = Some(Arc::new(aggregator.take(self.cursor.counted, read.upto)));
         }
         read.caught_up
@@ -236,7 +301,8 @@ impl CountingState {
             }
         }
         self.reader.rewind(begun);
-        self.meters.consumed(aggregator.records());
+        self.meters.consumed(aggregator.records(), aggregator.bot_hits());
+        self.streams.iter_mut().for_each(|streams| streams.untold = aggregator.take_live_hits());
         self.pending = Some(Arc::new(aggregator.take(counted, begun)));
     }
 }

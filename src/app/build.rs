@@ -7,10 +7,10 @@ use std::time::Duration;
 use actix::Arbiter;
 
 use super::around_store::guarded_and_metered;
-use super::limits::{client_limits, plans, rates, redirect_limiter, unauthorized_limit};
+use super::limits::{client_limits, plans, rates, redirect_limiter, streams, unauthorized_limit};
 use super::listeners::{Listeners, OperatorServer, serve_public};
 use super::opening::{self, OpenedNode};
-use super::{App, Parts, ShowSecrets, StartError, blocked_hosts, meters, pages, refused};
+use super::{App, Parts, ShowSecrets, StartError, blocked_hosts, bots, files, meters, pages, refused};
 use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
@@ -19,20 +19,23 @@ use crate::actors::wake::DispatcherWake;
 use crate::cache::freshness::Freshness;
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, PrivacyRespect};
 use crate::counting::aggregator::HitAggregator;
 use crate::counting::enrich::Enricher;
 use crate::counting::places::PlaceDatabase;
 use crate::dns::{Resolver, ResolverSettings};
 use crate::domain::blocked_hosts::BlockedHosts;
+use crate::domain::bots::SharedBotRules;
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
 use crate::domain::link::BaseUrl;
 use crate::domain::plan::Plans;
+use crate::domain::privacy::RespectedSignals;
 use crate::domain::referrer::OwnHost;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::vault::Vault;
+use crate::feed::HitFeed;
 use crate::http::Api;
 use crate::http::client::TrustedProxies;
 use crate::http::console::Console;
@@ -46,16 +49,18 @@ use crate::journal::{Journal, JournalSettings, JournalWriter, LockedDirectory};
 use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
+use crate::service::hit_streams::HitStreamService;
 use crate::service::keys::KeyService;
 use crate::service::link_lists::LinkListService;
-use crate::service::link_upkeep::LinkUpkeep;
+use crate::service::link_upkeep::{LinkUpkeep, UpkeepSettings};
 use crate::service::links::LinkService;
-use crate::service::redirects::RedirectService;
+use crate::service::redirects::{Recording, RedirectService};
 use crate::service::root_key;
 use crate::service::usage::UsageService;
 use crate::service::webhook_actions::WebhookActions;
 use crate::service::webhook_status::WebhookStatusService;
-use crate::store::Store;
+use crate::store::notes_on_disk::NotesOnDisk;
+use crate::store::{HitStreamStore, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::{TraceSettings, Traces};
 use crate::threads::lower_priority;
@@ -99,9 +104,11 @@ pub(super) async fn build(
     let counting = HitCounting::start(config, &core, journal, wake.clone()).await?;
     let blocked_hosts = blocked_hosts::open(config)?;
     let cache = build_cache(config, &core.store, &blocked_hosts);
-    let expiry = config.links.delete_expired_after;
-    let (store, clock) = (core.store.clone(), core.clock.clone());
-    let link_upkeep = LinkUpkeep::new(store.clone(), store, Arc::clone(&cache), clock, expiry);
+    let settings = UpkeepSettings {
+        delete_expired_after: config.links.delete_expired_after,
+        sheet_days: config.analytics.sheet_days,
+    };
+    let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), settings);
     let tester = webhooks.pool.tester();
     let webhook_actions = WebhookActions::new(tester, core.store.clone(), wake, core.clock.clone());
     let api =
@@ -125,6 +132,7 @@ pub(super) async fn build(
         clock: core.clock,
         traces: core.traces,
         blocked_hosts: config.abuse.blocked_hosts.clone(),
+        bot_networks: config.bots.networks.clone().map(|path| (path, core.bots)),
     };
     Ok(App { parts, address, admin_address, base_url: core.base_url.as_str().to_owned() })
 }
@@ -135,6 +143,7 @@ struct NodeCore {
     store: Arc<dyn Store>,
     vault: Arc<Vault>,
     places: Option<Arc<PlaceDatabase>>,
+    bots: SharedBotRules,
     traces: Option<Arc<Traces>>,
     metrics: Arc<Metrics>,
     on_restart: RestartHook,
@@ -162,6 +171,7 @@ impl NodeCore {
             store: guarded_and_metered(store, reach, &metrics),
             vault,
             places: open_places(config)?,
+            bots: SharedBotRules::new(bots::open(config)?),
             traces: start_traces(config, node, &metrics)?,
             on_restart: meters::count_restarts(&metrics),
             metrics,
@@ -235,6 +245,7 @@ impl WebhookDelivery {
 /// The open hit journal and the running hit counter.
 struct HitCounting {
     counter: Supervisor<HitCounter>,
+    feed: Arc<HitFeed>,
     writer: JournalWriter,
     notifier: Notifier,
     upkeep: UpkeepHandle,
@@ -261,12 +272,21 @@ impl HitCounting {
         arbiter.spawn_fn(lower_priority);
         let notifier = Notifier::default();
         let wakes = CounterWakes { notifier: notifier.clone(), dispatcher };
-        let enricher = Enricher::new(OwnHost::of_base_url(core.base_url.as_str()), core.places.clone());
+        let own_host = OwnHost::of_base_url(core.base_url.as_str());
+        let enricher = Enricher::new(own_host, core.places.clone(), core.bots.clone());
         let aggregator = HitAggregator::new(core.node, enricher);
         let counting = CountingState::new(core.store.clone(), reader, aggregator, cursor, wakes);
         let counting = counting.with_meters(core.metrics.counting.clone(), core.clock.clone());
+        // A node alone notes hits for itself: it may start again.
+        let notes: Arc<dyn HitStreamStore> = if core.store.is_shared() {
+            core.store.clone()
+        } else {
+            Arc::new(NotesOnDisk::open(files::streams(config)))
+        };
+        let feed = Arc::new(HitFeed::new(notes, core.node));
+        let counting = counting.with_streams(Arc::clone(&feed));
         let counter = HitCounter::start(&arbiter.handle(), counting, &core.on_restart);
-        Ok(Self { counter, writer, notifier, upkeep, arbiter })
+        Ok(Self { counter, feed, writer, notifier, upkeep, arbiter })
     }
 }
 
@@ -286,8 +306,18 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
     let authentication = Arc::new(AuthenticationService::new(store.clone(), clock.clone(), config.cache.keys_ttl));
     meters::show(&core.metrics, &counting.writer, &cache, &(store.clone() as _), clock);
     meters::show_links(&core.metrics, store.clone());
+    meters::show_streams(&core.metrics, &counting.feed);
     let root_is_chosen = config.secrets.root_key.is_some();
-    let (writer, notifier) = (counting.writer.clone(), counting.notifier.clone());
+    let recording = Recording {
+        journal: counting.writer.clone(),
+        notifier: counting.notifier.clone(),
+        respected: match config.privacy.respect {
+            PrivacyRespect::None => RespectedSignals::None,
+            PrivacyRespect::Gpc => RespectedSignals::Gpc,
+            PrivacyRespect::GpcAndDnt => RespectedSignals::GpcAndDnt,
+        },
+        bots: core.bots.clone(),
+    };
     let link_lists =
         LinkListService::new(store.clone(), store.clone(), store.clone(), parts.blocked_hosts.clone(), clock.clone());
     Ok(Api {
@@ -305,7 +335,8 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             clock.clone(),
             root_is_chosen,
         ),
-        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone()),
+        analytics: AnalyticsService::new(store.clone(), store.clone(), clock.clone(), config.analytics.sheet_days),
+        hit_streams: Arc::new(HitStreamService::new(Arc::clone(&counting.feed), store, streams(config), clock.clone())),
         usage: UsageService::new(store.clone(), *plans, clock.clone()),
         webhook_statuses: WebhookStatusService::new(
             store.clone(),
@@ -313,7 +344,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
             config.webhooks.suspend_after.is_some(),
         ),
         webhook_actions: parts.webhook_actions,
-        redirects: RedirectService::new(cache, redirect_limiter(config)?, writer, notifier, clock.clone()),
+        redirects: RedirectService::new(cache, redirect_limiter(config)?, recording, clock.clone()),
         authentication,
         client_limits: client_limits(config)?,
         unauthorized_limit: unauthorized_limit(config)?,

@@ -83,5 +83,6 @@ fn settings(config: &Config) -> ScyllaSettings {
             password: password.expose().to_owned(),
         }),
         tls: cluster.tls.then(|| cluster.tls_ca.clone().map_or(Tls::SystemRoots, Tls::Authority)),
+        sheet_days: config.analytics.sheet_days,
     }
 }

@@ -18,6 +18,11 @@ pub fn journal(config: &Config) -> PathBuf {
     config.data_dir.join("journal")
 }
 
+/// What is noted for live streams.
+pub fn streams(config: &Config) -> PathBuf {
+    config.data_dir.join("streams")
+}
+
 pub fn master_key(config: &Config) -> PathBuf {
     config.data_dir.join("master.key")
 }

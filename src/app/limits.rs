@@ -13,6 +13,7 @@ use crate::http::client_limits::ClientLimits;
 use crate::http::endpoints;
 use crate::http::unauthorized::UnauthorizedLimit;
 use crate::limits::client::ClientLimiter;
+use crate::service::hit_streams::StreamLimits;
 
 pub(super) fn plans(config: &Config) -> Plans {
     Plans { free: plan(&config.tiers.free), pro: plan(&config.tiers.pro) }
@@ -24,6 +25,10 @@ fn plan(tier: &TierConfig) -> Plan {
         webhook_deliveries_per_month: tier.webhook_deliveries_per_month,
         child_keys: Some(tier.child_keys.into()),
     }
+}
+
+pub(super) fn streams(config: &Config) -> StreamLimits {
+    StreamLimits { free: config.tiers.free.streams, pro: config.tiers.pro.streams }
 }
 
 pub(super) fn rates(config: &Config) -> Rates {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::actors::supervisor::RestartHook;
 use crate::cache::links::LinkCache;
 use crate::clock::Clock;
+use crate::feed::HitFeed;
 use crate::journal::{JournalStats, JournalWriter};
 use crate::readiness::Readiness;
 use crate::store::reach::Reach;
@@ -61,6 +62,14 @@ pub fn show_links(metrics: &Metrics, links: Arc<dyn LinkStore>) {
     let listed = Arc::clone(&links);
     metrics.gauge_of(&of::LINK_LISTS_FILLED, &[], move || listed.link_lists_percent().into());
     metrics.seconds_of(&of::LINK_FEED_AGE, move || links.link_changes_age().unwrap_or_default());
+}
+
+/// Registers the metrics of live streams.
+pub fn show_streams(metrics: &Metrics, feed: &Arc<HitFeed>) {
+    let [open, hits, left_out] = [(); 3].map(|()| Arc::clone(feed));
+    metrics.gauge_of(&of::HIT_STREAMS, &[], move || open.open_streams());
+    metrics.count_of(&of::STREAMED_HITS, &[("what", "sent")], move || hits.counts().hits());
+    metrics.count_of(&of::STREAMED_HITS, &[("what", "skipped")], move || left_out.counts().left_out());
 }
 
 /// Registers the metrics of journal, cache and database driver.

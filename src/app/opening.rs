@@ -135,6 +135,7 @@ fn open_database(config: &Config) -> Result<(Opened, StoreState), StartError> {
 }
 
 fn open_store(config: &Config, database: Opened) -> Result<EmbeddedStore, StartError> {
+    let database = database.keeping_sheets(config.analytics.sheet_days);
     EmbeddedStore::of(database).map_err(|error| unusable(config, error))
 }
 

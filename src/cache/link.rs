@@ -9,6 +9,7 @@ use crate::domain::blocked_hosts::HostList;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, FiredWebhooks, LinkName, LinkTimes, ShortId, TimeState};
+use crate::domain::utm::{UtmOfQuery, UtmValues};
 use crate::store::StoreError;
 
 static PRIVATE_NO_STORE: HeaderValue = HeaderValue::from_static("private, no-store");
@@ -28,6 +29,10 @@ pub struct CachedLink {
     pub head: RedirectHead,
     /// Whether `/{short_id}+` shows the target.
     pub has_preview: bool,
+    /// Whether hits of bots fire no webhooks.
+    pub skips_bots: bool,
+    /// The UTM parameters of the target; `None` if it has none, as nearly all targets.
+    utm: Option<Box<UtmOfQuery<'static>>>,
     cache_seconds: u32,
     /// `None` if it leads to its target at any time, as nearly all links do.
     limits: Option<Box<Limits>>,
@@ -76,9 +81,12 @@ impl CachedLink {
             cache_seconds,
             is_blocked,
             has_preview,
+            skips_bots,
         } = link;
         let unreadable =
             |error: &dyn std::fmt::Display| StoreError::Corrupt { table: "links", reason: error.to_string() };
+        let utm = Some(UtmOfQuery::of_url(&target)).filter(|utm| !utm.is_empty());
+        let utm = utm.map(|utm| Box::new(utm.into_owned()));
         let is_blocked = is_blocked || blocked.has_host_of(&target);
         let is_fallback_blocked = fallback.as_deref().is_some_and(|url| blocked.has_host_of(url));
         let has_limits = is_blocked || fallback.is_some() || times != LinkTimes::default();
@@ -100,6 +108,8 @@ impl CachedLink {
             head: RedirectHead::new(status, &target, &cache_control, noindex).map_err(|error| unreadable(&error))?,
             cache_seconds,
             has_preview,
+            skips_bots,
+            utm,
             limits,
             valid_until: None,
             is_settled: true,
@@ -128,20 +138,26 @@ impl CachedLink {
         (left < u64::from(self.cache_seconds)).then(|| kept_for(left))
     }
 
+    /// The values of the UTM parameters of the target.
+    pub fn utm(&self) -> UtmValues<'_> {
+        self.utm.as_deref().map_or_else(UtmValues::default, UtmOfQuery::values)
+    }
+
     /// The link as it is kept for a moment, because another node is about to change it.
     pub(super) fn kept_until(&self, end: u64) -> Self {
         Self { valid_until: Some(end), is_settled: false, ..self.clone() }
     }
 
-    /// The weight of an entry: 1, plus 1 for every 256 bytes of its targets.
+    /// The weight of an entry: 1, plus 1 for every 256 bytes of its targets and of their UTM parameters.
     pub(super) fn weight(&self) -> u32 {
         let fallback = self.limits.as_ref().and_then(|limits| limits.fallback.as_ref());
-        let bytes = self.head.location.len() + fallback.map_or(0, |fallback| fallback.location.len());
+        let utm = self.utm.as_deref().map_or(0, UtmOfQuery::len);
+        let bytes = self.head.location.len() + fallback.map_or(0, |fallback| fallback.location.len()) + utm;
         u32::try_from(1 + bytes / 256).unwrap_or(u32::MAX)
     }
 
-    /// Whether a worker may keep it in its own cache: its targets have less than 256 bytes, and no other node is about to
-    /// change it.
+    /// Whether a worker may keep it in its own cache: its targets and their UTM parameters have less than 256 bytes, and
+    /// no other node is about to change it.
     pub(super) fn may_be_near(&self) -> bool {
         self.is_settled && self.weight() == 1
     }
@@ -154,3 +170,26 @@ fn kept_for(seconds: u64) -> HeaderValue {
 
 /// A link; `None` if the name has no link.
 pub type Entry = Option<Arc<CachedLink>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::link::{NewLink, TargetUrl};
+
+    fn cached(target: &str) -> CachedLink {
+        let id = ShortId::parse("aB3xYz9").unwrap();
+        let link = NewLink::to(TargetUrl::parse_stored(target).unwrap());
+        let link = link.made(id, KeyId(uuid::Uuid::nil()), Timestamp(0));
+        CachedLink::new(Destination::from(&link), &HostList::default(), true).unwrap()
+    }
+
+    #[test]
+    fn the_utm_parameters_of_the_target_are_kept_and_weigh() {
+        let plain = cached("https://example.com/#?utm_source=a");
+        assert_eq!((plain.utm(), plain.weight(), plain.may_be_near()), (UtmValues::default(), 1, true));
+        let short = cached("https://example.com/?utm_source=a&x&utm_content=b%20c");
+        assert_eq!((short.utm(), short.weight()), ([&b"a"[..], b"", b"", b"", b"b c"], 1));
+        let long = cached(&format!("https://example.com/?utm_term={}", "x".repeat(120)));
+        assert_eq!((long.weight(), long.may_be_near()), (2, false));
+    }
+}

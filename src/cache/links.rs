@@ -69,9 +69,14 @@ impl LinkCache {
     pub fn new(store: Arc<dyn LinkStore>, blocked: BlockedHosts, settings: LinkCacheSettings) -> Self {
         let entries = Cache::builder()
             .max_capacity(settings.capacity)
-            .weigher(|_, kept: &CacheEntry| kept.entry.as_ref().map_or(1, |link| link.weight()))
-            .expire_after(EntryExpiry { found_for: settings.found_for, missing_for: settings.missing_for })
-            .build_with_hasher(RandomState::default());
+            .weigher(|_, kept: &CacheEntry| kept.entry.as_ref().map_or(1, |link| link.weight()));
+        let entries = if settings.is_shared {
+            entries.expire_after(EntryExpiry { found_for: settings.found_for, missing_for: settings.missing_for })
+        } else {
+            // Only this process changes links, so entries need no end. With one, each look-up would read the clock.
+            entries
+        };
+        let entries = entries.build_with_hasher(RandomState::default());
         Self {
             entries,
             loads: Loads::default(),

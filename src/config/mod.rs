@@ -5,6 +5,8 @@
 
 mod abuse;
 mod admin;
+mod analytics;
+mod bots;
 mod cache;
 mod effective;
 mod error;
@@ -16,6 +18,7 @@ mod limits;
 mod links;
 mod log;
 mod pages;
+mod privacy;
 mod read;
 mod redact;
 mod renamed;
@@ -39,6 +42,8 @@ use self::layers::LayeredSettings;
 pub use self::{
     abuse::AbuseConfig,
     admin::AdminConfig,
+    analytics::AnalyticsConfig,
+    bots::BotsConfig,
     cache::CacheConfig,
     error::{ConfigError, Origin, SettingError},
     geo::GeoConfig,
@@ -49,6 +54,7 @@ pub use self::{
     links::LinksConfig,
     log::{LogConfig, LogFormat, LogLevel},
     pages::{ConsoleConfig, FallbacksConfig, PagesConfig, RedirectConfig},
+    privacy::{PrivacyConfig, PrivacyRespect},
     renamed::RenamedSetting,
     scylla::{Consistency, CqlNode, ScyllaConfig, SerialConsistency},
     secrets::{MasterKey, RootKey, ScyllaPassword, Secrets},
@@ -78,6 +84,12 @@ pub struct Config {
     pub console: ConsoleConfig,
     /// What links may not lead to.
     pub abuse: AbuseConfig,
+    /// How hits of bots are told from those of people.
+    pub bots: BotsConfig,
+    /// Visitors who ask not to be tracked.
+    pub privacy: PrivacyConfig,
+    /// What is kept of hits.
+    pub analytics: AnalyticsConfig,
     /// The operator's listener.
     pub admin: AdminConfig,
     /// Where links, keys and counts are stored.
@@ -154,6 +166,9 @@ impl Config {
             pages: PagesConfig::read(&mut settings, directory)?,
             console: ConsoleConfig::read(&mut settings)?,
             abuse: AbuseConfig::read(&mut settings, directory)?,
+            bots: BotsConfig::read(&mut settings, directory)?,
+            privacy: PrivacyConfig::read(&mut settings)?,
+            analytics: AnalyticsConfig::read(&mut settings)?,
             admin: AdminConfig::read(&mut settings)?,
             store: StoreConfig::read(&mut settings)?,
             scylla: ScyllaConfig::read(&mut settings, directory)?,

@@ -7,6 +7,8 @@ use super::{error::SettingError, layers::LayeredSettings, limits::rates};
 
 /// The highest limit of live keys. A creation at the limit reads them all.
 const MOST_CHILD_KEYS: u32 = 1_000;
+/// The highest limit of live streams. Each takes a connection.
+const MOST_STREAMS: u32 = 10_000;
 
 /// The limits and quotas of all tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct TierConfig {
     pub webhook_deliveries_per_month: Option<u64>,
     /// Live keys that a key may have created; 0: none.
     pub child_keys: u32,
+    /// Live streams of hits that a key may have open at once; 0: none.
+    pub streams: u32,
 }
 
 impl TierConfig {
@@ -54,6 +58,7 @@ impl TierConfig {
             links_per_month: settings.quota(&format!("{section}.links_per_month"))?,
             webhook_deliveries_per_month: settings.quota(&format!("{section}.webhook_deliveries_per_month"))?,
             child_keys: settings.integer(&format!("{section}.child_keys"), 0..=MOST_CHILD_KEYS)?,
+            streams: settings.integer(&format!("{section}.streams"), 0..=MOST_STREAMS)?,
         })
     }
 }

@@ -7,11 +7,18 @@ use std::sync::Arc;
 use foldhash::quality::RandomState;
 
 use super::enrich::Enricher;
+use super::profile::{HitProfile, ProfileLabel};
+use crate::domain::bots::BotKind;
+use crate::domain::breakdown::{Sheet, SheetEntry};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{DayCount, Dimension, HitBatch, HitStamp, LabelCount, NodeId, Position, ServedCount};
+use crate::domain::hit::{DayHits, DeviceHits, HitBatch, HitStamp, HitSubject, NodeId, Position, ServedCount};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Revision, ShortId};
+use crate::domain::live_hit::LiveEntry;
+use crate::domain::quarters::QuarterHits;
+use crate::domain::tally::Tally;
 use crate::domain::webhook::{DeliveryId, NewDelivery};
+use crate::feed::HitCapture;
 use crate::journal::record::{HitRecord, hit_id};
 
 /// The hashes have a random key, and clients can't measure look-ups, so that no visitor can choose labels that share a
@@ -20,30 +27,49 @@ type SumMap<K, V> = HashMap<K, V, RandomState>;
 
 /// Adds to a sum. The key is nearly always present: then a look-up is cheaper than `entry`, which reserves space for
 /// another key each time.
-fn add_to<K: Eq + Hash, V: Default>(sums: &mut SumMap<K, V>, key: K, add: impl FnOnce(&mut V)) {
+fn add_to<K: Eq + Hash, V>(sums: &mut SumMap<K, V>, key: K, add: impl FnOnce(&mut V), new: impl FnOnce() -> V) {
     match sums.get_mut(&key) {
         Some(sum) => add(sum),
-        None => add(sums.entry(key).or_default()),
+        None => add(sums.entry(key).or_insert_with(new)),
     }
+}
+
+/// Hits of a link in a quarter of an hour with the same profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CellKey {
+    link: ShortId,
+    day: Day,
+    slot: u8,
+    /// The number of the profile.
+    profile: u64,
+}
+
+#[derive(Debug)]
+struct Cell {
+    owner: KeyId,
+    profile: Arc<HitProfile>,
+    count: u64,
 }
 
 /// Sums of the records since the last [`take`](Self::take).
 ///
-/// The caller bounds its size by [`rows`](Self::rows): a record adds at most a day, four labels and a key, and its
-/// deliveries.
+/// The caller bounds its size by [`rows`](Self::rows): a record adds at most a cell, a key, and its deliveries.
 #[derive(Debug)]
 pub struct HitAggregator {
     node: NodeId,
     enricher: Enricher,
     /// The last day and its month: hits are in order of time.
     month: (Day, Month),
-    days: SumMap<(ShortId, Day), [u64; 3]>,
-    labels: SumMap<(ShortId, Month, Dimension, Arc<str>), u64>,
+    cells: SumMap<CellKey, Cell>,
     served: SumMap<(KeyId, Month), u64>,
     /// Consecutive hits of one key that are not in `served` yet: most nodes serve few keys.
     serving: Option<((KeyId, Month), u64)>,
     deliveries: Vec<NewDelivery>,
     records: u64,
+    /// The records of bots, by the code of their kind.
+    bots: [u64; BotKind::ALL.len()],
+    /// Notes hits for live streams.
+    capture: Option<HitCapture>,
 }
 
 impl HitAggregator {
@@ -52,13 +78,19 @@ impl HitAggregator {
             node,
             enricher,
             month: (Day(0), Day(0).month()),
-            days: SumMap::default(),
-            labels: SumMap::default(),
+            cells: SumMap::default(),
             served: SumMap::default(),
             serving: None,
             deliveries: Vec::new(),
             records: 0,
+            bots: Default::default(),
+            capture: None,
         }
+    }
+
+    /// Notes hits for live streams, too.
+    pub fn note_hits(&mut self, capture: HitCapture) {
+        self.capture = Some(capture);
     }
 
     /// The node of the journal.
@@ -76,13 +108,22 @@ impl HitAggregator {
         self.records
     }
 
-    /// The number of rows of counters.
+    /// The number of records of bots, in the order of [`BotKind::ALL`].
+    pub fn bot_hits(&self) -> [u64; BotKind::ALL.len()] {
+        self.bots
+    }
+
+    /// The number of sums.
     pub fn rows(&self) -> usize {
-        self.days.len() + self.labels.len() + self.served.len()
+        self.cells.len() + self.served.len()
     }
 
     /// Counts one record, which ends at `position`.
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
+        if self.records == 0 {
+            self.enricher.begin_batch();
+            self.capture.iter_mut().for_each(HitCapture::begin);
+        }
         self.records += 1;
         let at = Timestamp(hit.at_ms);
         let (day, link) = (at.day(), ShortId(hit.short_id));
@@ -98,111 +139,219 @@ impl HitAggregator {
                 self.serving = Some(((owner, month), 1));
             }
         }
+        let mut bot = None;
         if hit.tracked {
-            let visitor = self.enricher.enrich(hit.user_agent, hit.ch_ua_mobile, hit.referer, hit.address);
-            add_to(&mut self.days, (link, day), |devices| devices[visitor.device as usize] += 1);
-            let place = visitor.place.as_deref();
-            let labels = [
-                (Dimension::Referrer, visitor.referrer),
-                (Dimension::Country, place.map(|place| Arc::clone(&place.country))),
-                (Dimension::Region, place.and_then(|place| place.region.clone())),
-                (Dimension::City, place.and_then(|place| place.city.clone())),
-            ];
-            for (dimension, label) in labels {
-                if let Some(label) = label {
-                    add_to(&mut self.labels, (link, month, dimension, label), |count| *count += 1);
-                }
+            let profile = self.enricher.profile(hit);
+            bot = profile.bot;
+            if let Some(capture) = self.capture.as_mut().filter(|capture| capture.is_on()) {
+                let live_hit =
+                    || profile.live_hit(hit_id(self.node, position, hit.at_ms), link, Revision(hit.revision));
+                capture.note((position, at), (link, owner), live_hit);
             }
+            let key = CellKey { link, day, slot: QuarterHits::slot_of(at), profile: profile.number };
+            add_to(&mut self.cells, key, |cell| cell.count += 1, || Cell { owner, profile, count: 0 });
+        } else if hit.webhooks > 0 {
+            bot = self.enricher.bot(hit);
         }
-        if hit.webhooks > 0 {
+        if let Some(bot) = bot {
+            self.bots[usize::from(bot as u8 - 1)] += 1;
+        }
+        if hit.webhooks > 0 && !(hit.skips_bots && bot.is_some()) {
             let stamp = HitStamp { id: hit_id(self.node, position, hit.at_ms), at };
             let revision = Revision(hit.revision);
-            let delivery = |url_index| NewDelivery { id: DeliveryId { link, hit: stamp, url_index }, owner, revision };
+            let delivery =
+                |url_index| NewDelivery { id: DeliveryId { link, hit: stamp, url_index }, owner, revision, bot };
             self.deliveries.extend(hit.fired_webhooks().map(delivery));
         }
     }
 
     fn end_serving(&mut self) {
         if let Some((of, count)) = self.serving.take() {
-            add_to(&mut self.served, of, |served| *served += count);
+            add_to(&mut self.served, of, |served| *served += count, || 0);
         }
     }
 
     /// Drops all sums.
     pub fn clear(&mut self) {
         self.serving = None;
-        self.days.clear();
-        self.labels.clear();
+        self.cells.clear();
         self.served.clear();
         self.deliveries.clear();
         self.records = 0;
+        self.bots = Default::default();
+        self.capture.iter_mut().for_each(HitCapture::clear);
     }
 
-    /// Takes the sums of the records in `(from, upto]` as a batch for the store.
+    /// Takes what was noted for live streams since the last call, before the sums are taken.
+    pub fn take_live_hits(&mut self) -> Vec<LiveEntry> {
+        self.capture.as_mut().map(HitCapture::take).unwrap_or_default()
+    }
+
+    /// Takes the sums of the records in `(from, upto]` as a batch for the store. It is the same at every replay.
     pub fn take(&mut self, from: Position, upto: Position) -> HitBatch {
         self.end_serving();
         self.records = 0;
-        let days = self.days.drain().map(|((link, day), devices)| DayCount { link, day, devices });
-        let labels = self.labels.drain().map(|((link, month, dimension, label), count)| LabelCount {
-            link,
-            month,
-            dimension,
-            label,
-            count,
-        });
+        self.bots = Default::default();
         let served = self.served.drain().map(|((key, month), count)| ServedCount { key, month, count });
-        let mut batch = HitBatch {
+        let mut served: Vec<_> = served.collect();
+        served.sort_unstable_by_key(|row| (row.key, row.month));
+        HitBatch {
             writer: self.node,
             from,
             upto,
-            days: days.collect(),
-            labels: labels.collect(),
-            served: served.collect(),
+            days: days_of(self.cells.drain().collect()),
+            served,
             deliveries: std::mem::take(&mut self.deliveries),
-        };
-        // Rows are in key order: the store finds adjacent rows in the same block, and a batch is the same at every
-        // replay.
-        batch.days.sort_unstable_by_key(|row| (row.link, row.day));
-        batch.labels.sort_unstable_by(|a, b| {
-            (a.link, a.dimension, a.month, &*a.label).cmp(&(b.link, b.dimension, b.month, &*b.label))
-        });
-        batch.served.sort_unstable_by_key(|row| (row.key, row.month));
-        batch
+        }
     }
+}
+
+/// The days of links and of keys, in order: the store finds adjacent rows in the same block.
+fn days_of(mut cells: Vec<(CellKey, Cell)>) -> Vec<DayHits> {
+    cells.sort_unstable_by_key(|(key, _)| (key.link, key.day, key.profile));
+    let of_link = |cells: &[(CellKey, Cell)]| {
+        let CellKey { link, day, .. } = cells[0].0;
+        day_hits(HitSubject::Link(link), day, cells)
+    };
+    let mut days: Vec<DayHits> =
+        cells.chunk_by(|(a, _), (b, _)| (a.link, a.day) == (b.link, b.day)).map(of_link).collect();
+    cells.sort_unstable_by_key(|(key, cell)| (cell.owner, key.day, key.profile));
+    let of_key = |cells: &[(CellKey, Cell)]| {
+        let (CellKey { day, .. }, Cell { owner, .. }) = &cells[0];
+        day_hits(HitSubject::Key(*owner), *day, cells)
+    };
+    days.extend(cells.chunk_by(|(a, of_a), (b, of_b)| (of_a.owner, a.day) == (of_b.owner, b.day)).map(of_key));
+    days
+}
+
+/// The hits of a day. Cells of one profile are adjacent.
+fn day_hits(of: HitSubject, day: Day, cells: &[(CellKey, Cell)]) -> DayHits {
+    let (mut devices, mut quarters) = (DeviceHits::default(), QuarterHits::default());
+    for (CellKey { slot, .. }, Cell { profile, count, .. }) in cells {
+        let tally = profile.tally(*count);
+        devices.0[profile.device as usize] += tally;
+        quarters.add(*slot, tally);
+    }
+    let mut sheet = Sheet::default();
+    let mut entries: Vec<(&ProfileLabel, Tally)> = Vec::new();
+    let mut profiles = 0;
+    for cells in cells.chunk_by(|(a, _), (b, _)| a.profile == b.profile) {
+        let profile = &cells[0].1.profile;
+        let tally = profile.tally(cells.iter().map(|(_, cell)| cell.count).sum());
+        if profile.is_private {
+            sheet.add_private(tally);
+        }
+        entries.extend(profile.labels.iter().map(|label| (label, tally)));
+        profiles += 1;
+    }
+    // The labels of one profile are in order.
+    if profiles > 1 {
+        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    for entries in entries.chunk_by(|(a, _), (b, _)| a == b) {
+        let (dimension, label) = entries[0].0;
+        let tally = entries.iter().map(|(_, tally)| *tally).sum();
+        sheet.push(SheetEntry { dimension: *dimension, label: label.clone(), tally });
+    }
+    DayHits { of, day, devices, quarters, sheet }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-
     use super::*;
+    use crate::domain::bots::{BotRules, SharedBotRules};
+    use crate::domain::breakdown::Dimension;
+    use crate::domain::device::Device;
     use crate::domain::referrer::OwnHost;
+    use crate::journal::record::PrivateVisitor;
 
     const HIT: HitRecord<'static> = HitRecord {
         at_ms: 1_795_000_000_000,
         short_id: *b"a1B2c3D",
-        revision: 1,
-        route: 0,
-        tracked: true,
         webhooks: 2,
-        webhook_places: &[],
-        ch_ua_mobile: None,
         owner: [7; 16],
-        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        user_agent: b"",
-        referer: b"",
+        user_agent: b"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/153.0.0.0 Safari/537.36",
+        ..HitRecord::EMPTY
     };
+    const BOT: HitRecord<'static> = HitRecord { user_agent: b"Googlebot/2.1", ..HIT };
+    const KEY: KeyId = KeyId(uuid::Uuid::from_bytes([7; 16]));
+
+    fn aggregator() -> HitAggregator {
+        let rules = SharedBotRules::new(BotRules::built_in());
+        let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None, rules);
+        HitAggregator::new(NodeId(uuid::Uuid::from_bytes([3; 16])), enricher)
+    }
+
+    fn batch(hits: &[HitRecord<'_>]) -> HitBatch {
+        let mut aggregator = aggregator();
+        hits.iter().zip(1..).for_each(|(hit, at)| aggregator.add(Position(at * 100), hit));
+        aggregator.take(Position(0), Position(hits.len() as u64 * 100))
+    }
 
     #[test]
     fn deliveries_go_to_the_places_of_the_hit_and_keep_its_revision() {
-        let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None);
-        let mut aggregator = HitAggregator::new(NodeId(uuid::Uuid::from_bytes([3; 16])), enricher);
-        aggregator.add(Position(100), &HIT);
-        aggregator.add(Position(200), &HitRecord { revision: 5, webhook_places: &[1, 199], ..HIT });
-        aggregator.add(Position(300), &HitRecord { revision: 6, webhooks: 0, ..HIT });
-        let deliveries = aggregator.take(Position(0), Position(300)).deliveries;
+        let deliveries = batch(&[
+            HIT,
+            HitRecord { revision: 5, webhook_places: &[1, 199], ..HIT },
+            HitRecord { revision: 6, webhooks: 0, ..HIT },
+        ])
+        .deliveries;
         let of: Vec<_> = deliveries.iter().map(|new| (new.id.url_index, new.revision)).collect();
         assert_eq!(of, [(0, Revision(1)), (1, Revision(1)), (1, Revision(5)), (199, Revision(5))]);
-        assert!(deliveries.iter().all(|new| new.owner == KeyId(uuid::Uuid::from_bytes([7; 16]))));
+        assert!(deliveries.iter().all(|new| new.owner == KEY && new.bot.is_none()));
+    }
+
+    #[test]
+    fn deliveries_of_bots_tell_the_kind_or_are_not_made() {
+        for tracked in [true, false] {
+            let deliveries = batch(&[
+                HitRecord { tracked, webhooks: 1, ..BOT },
+                HitRecord { tracked, webhooks: 1, skips_bots: true, ..BOT },
+                HitRecord { tracked, webhooks: 1, skips_bots: true, ..HIT },
+            ])
+            .deliveries;
+            assert_eq!(deliveries.iter().map(|new| new.bot).collect::<Vec<_>>(), [Some(BotKind::Crawler), None]);
+        }
+    }
+
+    #[test]
+    fn bots_are_counted_by_kind() {
+        let mut aggregator = aggregator();
+        let untracked = HitRecord { tracked: false, ..BOT };
+        for (hit, at) in [HIT, BOT, untracked, HitRecord { is_prefetch: true, ..HIT }].iter().zip(1..) {
+            aggregator.add(Position(at * 100), hit);
+        }
+        assert_eq!(aggregator.bot_hits(), [1, 0, 2, 0, 0, 0]);
+        aggregator.take(Position(0), Position(400));
+        assert_eq!(aggregator.bot_hits(), [0; 6]);
+    }
+
+    #[test]
+    fn links_and_keys_have_the_same_hits_by_day_quarter_and_dimension() {
+        let private = Some(PrivateVisitor { device: Device::Mobile, bot: None });
+        let other = HitRecord { short_id: *b"0000001", ..HIT };
+        let later = HitRecord { at_ms: HIT.at_ms + 15 * 60 * 1_000, language: b"de", ..HIT };
+        let private = HitRecord { private, user_agent: b"", ..HIT };
+        let days = batch(&[HIT, other, HIT, BOT, later, private, HitRecord { tracked: false, ..HIT }]).days;
+        let [first, second, key] = &days[..] else { panic!("{days:?}") };
+        let link = |id| HitSubject::Link(ShortId(id));
+        assert_eq!([first.of, second.of, key.of], [link(*b"0000001"), link(*b"a1B2c3D"), HitSubject::Key(KEY)]);
+        let tally = |persons, bots| Tally { persons, bots };
+        assert_eq!(second.devices.0, [tally(3, 1), tally(1, 0), tally(0, 0)]);
+        assert_eq!(key.devices.0, [tally(4, 1), tally(1, 0), tally(0, 0)]);
+        let slot = QuarterHits::slot_of(Timestamp(HIT.at_ms));
+        assert_eq!(second.quarters.slots().collect::<Vec<_>>(), [(slot, tally(3, 1)), (slot + 1, tally(1, 0))]);
+        for day in &days {
+            assert_eq!((day.sheet.hits(), day.quarters.total()), (day.devices.total(), day.devices.total()));
+        }
+        assert_eq!(second.sheet.private(), tally(1, 0));
+        let labels = |dimension| {
+            let entries = second.sheet.of(dimension);
+            entries.map(|entry| (entry.label.text(dimension).unwrap(), entry.tally)).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(Dimension::Browser), [("chrome", tally(3, 0)), ("other", tally(0, 1))]);
+        assert_eq!(labels(Dimension::Language), [("de", tally(1, 0))]);
+        assert_eq!(labels(Dimension::Bot), [("crawler", tally(0, 1))]);
+        assert_eq!(labels(Dimension::Destination), [("default", tally(4, 1))]);
     }
 }

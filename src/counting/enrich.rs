@@ -1,17 +1,20 @@
-//! Determines device, referrer and place of a hit.
+//! Determines what is counted of a hit: device, browser, referrer, place and so on.
 //!
-//! Visitors repeat themselves, so results are cached. A cached hit takes a few hundred nanoseconds; a new user agent,
-//! referrer or address takes that much again.
+//! Visitors repeat themselves, so results are cached, and hits with the same properties share one [`HitProfile`].
 
 use std::{hash::BuildHasher, net::IpAddr, sync::Arc};
 
 use foldhash::quality::RandomState;
 
 use super::places::{PlaceDatabase, VisitorPlace};
-use crate::domain::{
-    device::{self, Device},
-    referrer::{OwnHost, referrer_host},
-};
+use super::profile::{AgentTraits, HitProfile, HitProperties, UtmTexts};
+use crate::domain::agent::{self, Browser, OperatingSystem};
+use crate::domain::bots::{BotKind, BotRules, SharedBotRules};
+use crate::domain::device;
+use crate::domain::language::Language;
+use crate::domain::referrer::{OwnHost, referrer_host};
+use crate::domain::utm::UtmValues;
+use crate::journal::record::{HitRecord, PrivateVisitor};
 
 /// Current browsers on the devices in use have some thousand user agents.
 const USER_AGENTS: usize = 8_192;
@@ -23,73 +26,116 @@ const HOSTS: usize = 4_096;
 const ADDRESSES: usize = 16_384;
 /// Places, each with up to three labels.
 const PLACES: usize = 8_192;
+/// Values of all UTM parameters together: campaigns have few.
+const UTM_VALUES: usize = 2_048;
+/// Properties that hits have together, each with up to fifteen labels.
+const PROFILES: usize = 8_192;
 
-/// The properties of a hit's visitor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enriched {
-    pub device: Device,
-    /// The referring host; `None` if none is counted.
-    pub referrer: Option<Arc<str>>,
-    /// `None` without a database of places, and for addresses that are not in it.
-    pub place: Option<Arc<VisitorPlace>>,
-}
-
-/// Determines devices, referrers and places, and caches the results. Memory is bounded: under 10 MB, whatever visitors
-/// send.
+/// Determines what is counted of hits, and caches the results. Memory is bounded: some 20 MB, whatever visitors send.
 #[derive(Debug)]
 pub struct Enricher {
     own_host: OwnHost,
     places: Option<Arc<PlaceDatabase>>,
+    shared_rules: SharedBotRules,
+    /// Those of the current batch.
+    rules: Arc<BotRules>,
     /// Has a random key, so that no visitor can choose hashes that share a slot or collide.
     hasher: RandomState,
     /// By the hash of user agent and hint: 64 bits distinguish some thousands of them.
-    devices: DirectMappedCache<u64, Device>,
+    agents: DirectMappedCache<u64, AgentTraits>,
     /// By the header's hash.
     referrers: DirectMappedCache<u64, Option<Arc<str>>>,
     hosts: DirectMappedCache<Arc<str>, ()>,
     addresses: DirectMappedCache<IpAddr, Option<Arc<VisitorPlace>>>,
     /// By the record's offset in the database.
     records: DirectMappedCache<usize, Option<Arc<VisitorPlace>>>,
+    /// By the hash of the five values.
+    utm: DirectMappedCache<u64, Arc<UtmTexts>>,
+    profiles: DirectMappedCache<u64, (HitProperties, Arc<HitProfile>)>,
+    /// The number of profiles made so far.
+    made: u64,
 }
 
 impl Enricher {
     /// `places` is `None` if no database is configured.
-    pub fn new(own_host: OwnHost, places: Option<Arc<PlaceDatabase>>) -> Self {
+    pub fn new(own_host: OwnHost, places: Option<Arc<PlaceDatabase>>, rules: SharedBotRules) -> Self {
         // Without a database there are no look-ups.
         let (addresses, records) = if places.is_some() { (ADDRESSES, PLACES) } else { (1, 1) };
         Self {
             own_host,
             places,
+            rules: rules.current(),
+            shared_rules: rules,
             hasher: RandomState::default(),
-            devices: DirectMappedCache::with_slots(USER_AGENTS),
+            agents: DirectMappedCache::with_slots(USER_AGENTS),
             referrers: DirectMappedCache::with_slots(REFERRERS),
             hosts: DirectMappedCache::with_slots(HOSTS),
             addresses: DirectMappedCache::with_slots(addresses),
             records: DirectMappedCache::with_slots(records),
+            utm: DirectMappedCache::with_slots(UTM_VALUES),
+            profiles: DirectMappedCache::with_slots(PROFILES),
+            made: 0,
         }
     }
 
-    /// Determines the properties from the request's headers and the client's address. `ch_ua_mobile` is
-    /// `Sec-CH-UA-Mobile`; headers that were not sent are empty.
-    pub fn enrich(
-        &mut self,
-        user_agent: &[u8],
-        ch_ua_mobile: Option<bool>,
-        referer: &[u8],
-        address: IpAddr,
-    ) -> Enriched {
-        Enriched {
-            device: self.device(user_agent, ch_ua_mobile),
-            referrer: self.referrer(referer),
-            place: self.place(address),
+    /// A new batch begins: from here on, the rules for bots are those that are in force now.
+    pub fn begin_batch(&mut self) {
+        self.rules = self.shared_rules.current();
+    }
+
+    /// What is counted of a hit.
+    pub fn profile(&mut self, hit: &HitRecord<'_>) -> Arc<HitProfile> {
+        let properties = match hit.private {
+            Some(visitor) => private_properties(visitor, hit.route),
+            None => self.properties(hit),
+        };
+        let (hash, made) = (self.hasher.hash_one(properties.identity()), &mut self.made);
+        let is_it = |(known, _): &(HitProperties, _)| known.is_same(&properties);
+        let make = || {
+            *made += 1;
+            let profile = Arc::new(properties.profile(*made));
+            (properties.clone(), profile)
+        };
+        Arc::clone(&self.profiles.get_or_replace(hash, hash, is_it, make).1)
+    }
+
+    /// The kind of bot that made a hit, if one did.
+    pub fn bot(&mut self, hit: &HitRecord<'_>) -> Option<BotKind> {
+        match hit.private {
+            Some(visitor) => visitor.bot,
+            None => {
+                let agent = self.agent(hit.user_agent, hit.ch_ua_mobile);
+                self.rules.kind(hit.is_prefetch, agent.bot, hit.address)
+            }
         }
     }
 
-    fn device(&mut self, user_agent: &[u8], ch_ua_mobile: Option<bool>) -> Device {
-        let key = self.hasher.hash_one((user_agent, ch_ua_mobile));
-        *self
-            .devices
-            .get_or_insert_with(key, key, || device::classify(&String::from_utf8_lossy(user_agent), ch_ua_mobile))
+    fn properties(&mut self, hit: &HitRecord<'_>) -> HitProperties {
+        let agent = self.agent(hit.user_agent, hit.ch_ua_mobile);
+        HitProperties {
+            agent,
+            bot: self.rules.kind(hit.is_prefetch, agent.bot, hit.address),
+            referrer: self.referrer(hit.referer),
+            place: self.place(hit.address),
+            language: Language::parse(hit.language),
+            utm: self.utm(&hit.utm),
+            route: hit.route,
+            is_private: false,
+        }
+    }
+
+    fn agent(&mut self, user_agent: &[u8], ch_ua_mobile: Option<bool>) -> AgentTraits {
+        let (key, rules) = (self.hasher.hash_one((user_agent, ch_ua_mobile)), &self.rules);
+        *self.agents.get_or_insert_with(key, key, || {
+            let (browser, system) = agent::software(user_agent);
+            AgentTraits {
+                device: device::classify(&String::from_utf8_lossy(user_agent), ch_ua_mobile),
+                browser,
+                system,
+                // The list is the same as long as the process runs.
+                bot: rules.kind_of_agent(user_agent),
+            }
+        })
     }
 
     fn referrer(&mut self, referer: &[u8]) -> Option<Arc<str>> {
@@ -115,6 +161,30 @@ impl Enricher {
         };
         self.addresses.get_or_insert_with(hasher.hash_one(address), address, find).clone()
     }
+
+    fn utm(&mut self, values: &UtmValues<'_>) -> Option<Arc<UtmTexts>> {
+        if values.iter().all(|value| value.is_empty()) {
+            return None;
+        }
+        let text = |value: &[u8]| (!value.is_empty()).then(|| String::from_utf8_lossy(value).into());
+        let key = self.hasher.hash_one(values);
+        Some(Arc::clone(self.utm.get_or_insert_with(key, key, || Arc::new(values.map(text)))))
+    }
+}
+
+fn private_properties(visitor: PrivateVisitor, route: u16) -> HitProperties {
+    let PrivateVisitor { device, bot } = visitor;
+    let (browser, system) = (Browser::Other, OperatingSystem::Other);
+    HitProperties {
+        agent: AgentTraits { device, browser, system, bot },
+        bot,
+        referrer: None,
+        place: None,
+        language: None,
+        utm: None,
+        route,
+        is_private: true,
+    }
 }
 
 /// A direct-mapped cache: the hash of a key determines its only slot, and the newest entry replaces the one there. It
@@ -137,8 +207,13 @@ impl<K: PartialEq, V> DirectMappedCache<K, V> {
     }
 
     fn get_or_insert_with(&mut self, hash: u64, key: K, make: impl FnOnce() -> V) -> &V {
+        self.get_or_replace(hash, key, |_| true, make)
+    }
+
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), for keys that stand for several values: `is_it` tells which.
+    fn get_or_replace(&mut self, hash: u64, key: K, is_it: impl FnOnce(&V) -> bool, make: impl FnOnce() -> V) -> &V {
         let slot = self.slot(hash);
-        if slot.as_ref().is_none_or(|(held, _)| *held != key) {
+        if slot.as_ref().is_none_or(|(held, value)| *held != key || !is_it(value)) {
             *slot = None;
         }
         &slot.get_or_insert_with(|| (key, make())).1
@@ -159,26 +234,78 @@ impl DirectMappedCache<Arc<str>, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    use crate::domain::bots::BotNetworks;
+    use crate::domain::device::Device;
+    use crate::domain::tally::Tally;
 
     fn enricher() -> Enricher {
-        Enricher::new(OwnHost::of_base_url("https://sho.rt"), None)
+        let rules = SharedBotRules::new(BotRules::built_in());
+        Enricher::new(OwnHost::of_base_url("https://sho.rt"), None, rules)
+    }
+
+    const TABLET: HitRecord<'static> = HitRecord {
+        user_agent:
+            b"Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/153.0.0.0 Safari/537.36",
+        ..HitRecord::EMPTY
+    };
+
+    /// The labels of a profile.
+    fn labels(profile: &HitProfile) -> Vec<(&'static str, &str)> {
+        profile.labels.iter().map(|(of, label)| (of.name(), label.text(*of).unwrap())).collect()
     }
 
     #[test]
-    fn a_remembered_answer_is_the_first_one() {
+    fn hits_with_the_same_properties_share_a_profile() {
         let mut enricher = enricher();
-        let agent =
-            b"Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/153.0.0.0 Safari/537.36";
+        let mobile = HitRecord { ch_ua_mobile: Some(true), ..TABLET };
         for _ in 0..2 {
-            assert_eq!(enricher.enrich(agent, None, b"", HERE).device, Device::Tablet);
-            assert_eq!(enricher.enrich(agent, Some(true), b"", HERE).device, Device::Mobile);
+            assert_eq!(enricher.profile(&TABLET).device, Device::Tablet);
+            assert_eq!(enricher.profile(&mobile).device, Device::Mobile);
         }
-        let first = enricher.enrich(agent, None, b"https://example.com/a", HERE).referrer.unwrap();
-        let second = enricher.enrich(agent, None, b"https://WWW.example.com/b", HERE).referrer.unwrap();
-        assert_eq!(&*first, "example.com");
-        assert!(Arc::ptr_eq(&first, &second));
+        let utm: UtmValues<'_> = [b"news", b"", b"", b"", b"top"];
+        let with = |referer| HitRecord { referer, language: b"pt-br", utm, route: 0x0201, ..TABLET };
+        let first = enricher.profile(&with(b"https://example.com/a"));
+        assert!(Arc::ptr_eq(&first, &enricher.profile(&with(b"https://WWW.example.com/b"))));
+        assert_eq!(
+            labels(&first),
+            [
+                ("referrer", "example.com"),
+                ("device", "tablet"),
+                ("browser", "chrome"),
+                ("os", "android"),
+                ("language", "pt-br"),
+                ("utm_source", "news"),
+                ("utm_content", "top"),
+                ("destination", "1/2"),
+            ]
+        );
+        assert_eq!((first.bot, first.tally(2)), (None, Tally { persons: 2, bots: 0 }));
+    }
+
+    #[test]
+    fn bots_are_told_by_headers_agent_and_network() {
+        let mut enricher = enricher();
+        let bot = |enricher: &mut Enricher, hit: &HitRecord<'_>| (enricher.bot(hit), enricher.profile(hit).bot);
+        assert_eq!(bot(&mut enricher, &TABLET), (None, None));
+        let prefetch = HitRecord { is_prefetch: true, ..TABLET };
+        assert_eq!(bot(&mut enricher, &prefetch), (Some(BotKind::Prefetch), Some(BotKind::Prefetch)));
+        let crawler = HitRecord { user_agent: b"Googlebot/2.1", ..TABLET };
+        assert_eq!(bot(&mut enricher, &crawler), (Some(BotKind::Crawler), Some(BotKind::Crawler)));
+        assert_eq!(labels(&enricher.profile(&crawler)).last(), Some(&("bot", "crawler")));
+        assert_eq!(enricher.profile(&crawler).tally(3), Tally { persons: 0, bots: 3 });
+        // Networks that are replaced count from the next batch on.
+        assert!(enricher.shared_rules.replace_networks(BotNetworks::parse("127.0.0.0/8").0));
+        assert_eq!(bot(&mut enricher, &TABLET), (None, None));
+        enricher.begin_batch();
+        assert_eq!(bot(&mut enricher, &TABLET), (Some(BotKind::Scanner), Some(BotKind::Scanner)));
+    }
+
+    #[test]
+    fn of_a_private_hit_device_destination_and_bot_are_counted() {
+        let private = Some(PrivateVisitor { device: Device::Mobile, bot: Some(BotKind::Tool) });
+        let profile = enricher().profile(&HitRecord { private, route: 3, ..HitRecord::EMPTY });
+        assert_eq!(labels(&profile), [("device", "mobile"), ("destination", "3"), ("bot", "tool")]);
+        assert!(profile.is_private);
     }
 
     #[test]
@@ -190,10 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_database_there_are_no_places() {
+    fn unknown_texts_have_no_labels() {
+        let hit = HitRecord { user_agent: b"\xff/", referer: b"\xff", language: b"\xff", ..HitRecord::EMPTY };
+        let profile = enricher().profile(&hit);
         assert_eq!(
-            enricher().enrich(b"\xff", None, b"\xff", HERE),
-            Enriched { device: Device::Desktop, referrer: None, place: None }
+            labels(&profile),
+            [("device", "desktop"), ("browser", "other"), ("os", "other"), ("destination", "default")]
         );
     }
 }

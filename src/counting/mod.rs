@@ -3,3 +3,4 @@
 pub mod aggregator;
 pub mod enrich;
 pub mod places;
+pub mod profile;

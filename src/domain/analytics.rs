@@ -2,9 +2,11 @@
 
 use std::cmp::Ordering;
 
+use super::breakdown::Dimension;
 use super::calendar::Day;
 use super::device::Device;
-use super::hit::{Dimension, LinkHits, OTHER_LABEL};
+use super::hit::{LinkHits, OTHER_LABEL};
+use super::tally::BotFilter;
 
 /// `daily` covers this many days, including today.
 pub const DAILY_DAYS: u32 = 30;
@@ -48,31 +50,31 @@ pub struct HitsOfList {
 
 /// What a list shows of `hits` on the day `today`.
 pub fn hits_of_list(hits: &LinkHits, today: Day) -> HitsOfList {
-    let daily = daily(hits, today);
+    let daily = daily(hits, today, BotFilter::Include);
     HitsOfList {
-        total: total(hits),
+        total: total(hits, BotFilter::Include),
         last_7_days: last_7(&daily),
         daily: daily.into_iter().map(|(_, count)| count).collect(),
     }
 }
 
-/// The summary of `hits` on the day `today`.
-pub fn summarize(hits: &LinkHits, today: Day) -> Summary {
-    let daily = daily(hits, today);
+/// The summary of those of `hits` that `bots` means, on the day `today`.
+pub fn summarize(hits: &LinkHits, today: Day, bots: BotFilter) -> Summary {
+    let daily = daily(hits, today, bots);
     Summary {
-        total_hits: total(hits),
+        total_hits: total(hits, bots),
         last_7_days: last_7(&daily),
         last_30_days: daily.iter().map(|(_, count)| count).sum(),
     }
 }
 
-/// The full analytics of `hits` on the day `today`.
-pub fn analyze(mut hits: LinkHits, today: Day) -> Analytics {
-    let daily = daily(&hits, today);
+/// The full analytics of those of `hits` that `bots` means, on the day `today`. The labels are theirs.
+pub fn analyze(mut hits: LinkHits, today: Day, bots: BotFilter) -> Analytics {
+    let daily = daily(&hits, today, bots);
     let mut devices = [0; 3];
     for (_, counts) in &hits.days {
-        for (sum, count) in devices.iter_mut().zip(counts) {
-            *sum += count;
+        for (sum, tally) in devices.iter_mut().zip(counts.0) {
+            *sum += bots.of(tally);
         }
     }
     let devices = Device::ALL.iter().zip(devices).map(|(device, count)| (device.label().to_owned(), count)).collect();
@@ -83,7 +85,7 @@ pub fn analyze(mut hits: LinkHits, today: Day) -> Analytics {
     let (referrers, countries) = (top(Dimension::Referrer), top(Dimension::Country));
     let (regions, cities) = (top(Dimension::Region), top(Dimension::City));
     Analytics {
-        total_hits: total(&hits),
+        total_hits: total(&hits, bots),
         last_7_days: last_7(&daily),
         daily,
         referrers,
@@ -94,19 +96,19 @@ pub fn analyze(mut hits: LinkHits, today: Day) -> Analytics {
     }
 }
 
-fn total(hits: &LinkHits) -> u64 {
-    hits.days.iter().flat_map(|(_, devices)| devices).sum()
+fn total(hits: &LinkHits, bots: BotFilter) -> u64 {
+    hits.days.iter().map(|(_, devices)| bots.of(devices.total())).sum()
 }
 
 fn last_7(daily: &[(Day, u64)]) -> u64 {
     daily.iter().rev().take(7).map(|(_, count)| count).sum()
 }
 
-fn daily(hits: &LinkHits, today: Day) -> Vec<(Day, u64)> {
+fn daily(hits: &LinkHits, today: Day, bots: BotFilter) -> Vec<(Day, u64)> {
     let first = today.minus(DAILY_DAYS - 1);
     let mut daily: Vec<_> = (first.0..=today.0).map(|day| (Day(day), 0)).collect();
     for (day, devices) in hits.days.iter().filter(|(day, _)| (first..=today).contains(day)) {
-        daily[(day.0 - first.0) as usize].1 += devices.iter().sum::<u64>();
+        daily[(day.0 - first.0) as usize].1 += bots.of(devices.total());
     }
     daily
 }
@@ -142,9 +144,24 @@ fn ranked(labels: Vec<Labelled>, most: usize) -> Vec<Labelled> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::hit::DeviceHits;
+    use crate::domain::tally::Tally;
+
+    #[test]
+    fn hits_of_persons_and_of_bots_add_up_to_all() {
+        let mut hits = hits(&[(990, [3, 0, 1]), (1000, [4, 2, 0])]);
+        hits.days[1].1.0[0].bots = 9;
+        let [all, persons, bots] = BotFilter::ALL.map(|bots| analyze(hits.clone(), Day(1000), bots));
+        assert_eq!([all.total_hits, persons.total_hits, bots.total_hits], [19, 10, 9]);
+        assert_eq!([all.last_7_days, persons.last_7_days, bots.last_7_days], [15, 6, 9]);
+        assert_eq!([all.daily[29].1, persons.daily[29].1, bots.daily[29].1], [15, 6, 9]);
+        let desktops = [all, persons, bots].map(|of| of.devices.into_iter().find(|(label, _)| label == "desktop"));
+        assert_eq!(desktops.map(|found| found.unwrap().1), [16, 7, 9]);
+    }
 
     fn hits(days: &[(u32, [u64; 3])]) -> LinkHits {
-        LinkHits { days: days.iter().map(|(day, devices)| (Day(*day), *devices)).collect(), labels: Vec::new() }
+        let devices = |counts: [u64; 3]| DeviceHits(counts.map(|persons| Tally { persons, bots: 0 }));
+        LinkHits { days: days.iter().map(|(day, counts)| (Day(*day), devices(*counts))).collect(), labels: Vec::new() }
     }
 
     #[test]
@@ -159,18 +176,20 @@ mod tests {
                 (1000, [4, 0, 0]),
             ]),
             Day(1000),
+            BotFilter::Include,
         );
         assert_eq!(record.daily.len(), 30);
         assert_eq!((record.daily[0], record.daily[29]), ((Day(971), 7), (Day(1000), 4)));
         assert_eq!((record.total_hits, record.last_7_days), (25, 6));
         assert_eq!(record.devices, [("desktop".into(), 13), ("mobile".into(), 7), ("tablet".into(), 5)]);
-        let summary = summarize(&hits(&[(970, [9, 0, 0]), (971, [7, 0, 0]), (1000, [4, 0, 0])]), Day(1000));
+        let summary =
+            summarize(&hits(&[(970, [9, 0, 0]), (971, [7, 0, 0]), (1000, [4, 0, 0])]), Day(1000), BotFilter::Include);
         assert_eq!(summary, Summary { total_hits: 20, last_7_days: 4, last_30_days: 11 });
     }
 
     #[test]
     fn devices_are_all_there_without_any_hit() {
-        assert_eq!(analyze(LinkHits::default(), Day(50)).devices.len(), 3);
+        assert_eq!(analyze(LinkHits::default(), Day(50), BotFilter::Include).devices.len(), 3);
     }
 
     #[test]
@@ -179,7 +198,8 @@ mod tests {
             .map(|n| (format!("site{n:02}.example"), 5))
             .chain([("z".into(), 6), (OTHER_LABEL.into(), 99)])
             .collect();
-        let record = analyze(LinkHits { days: Vec::new(), labels: vec![(Dimension::Referrer, labels)] }, Day(50));
+        let hits = LinkHits { days: Vec::new(), labels: vec![(Dimension::Referrer, labels)] };
+        let record = analyze(hits, Day(50), BotFilter::Include);
         assert_eq!(record.referrers.len(), 10);
         assert_eq!((record.referrers[0].0.as_str(), record.referrers[1].0.as_str()), ("z", "site00.example"));
         assert!(record.countries.is_empty());

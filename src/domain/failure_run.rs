@@ -32,8 +32,8 @@ pub struct FailureRun {
 }
 
 impl FailureRun {
-    /// The run after the end of another delivery; `None` if there is none. A suspended URL stays suspended: an attempt that
-    /// was in flight may still succeed.
+    /// The run after the end of another delivery; `None` if there is none. A suspended URL stays suspended: an attempt
+    /// that was in flight may still succeed.
     pub fn after(before: Option<Self>, end: &DeliveryEnd, limit: NonZeroU32) -> Option<Self> {
         if before.is_some_and(|run| run.suspended_at.is_some()) {
             return before;

@@ -1,13 +1,17 @@
 //! Hits: answered redirects, and their counts.
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::breakdown::{Dimension, LabelList, MAX_MONTH_TEXTS, Sheet};
 use super::calendar::{Day, Month, Timestamp};
 use super::key::KeyId;
 use super::link::ShortId;
+use super::quarters::QuarterHits;
+use super::tally::Tally;
 
 /// The id of a hit, in the form of a UUID v7. Every replay of its journal record results in the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,41 +57,46 @@ impl From<Position> for HitCursor {
     }
 }
 
-/// A list of labels that is stored for a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dimension {
-    Referrer,
-    Country,
-    Region,
-    City,
-}
-
-impl Dimension {
-    pub const ALL: [Self; 4] = [Self::Referrer, Self::Country, Self::Region, Self::City];
-}
-
-/// The maximum number of labels in a list, for each link, dimension and month.
-pub const MAX_LABELS: u64 = 1_000;
+/// The maximum number of labels in a list of a month, for each dimension of a link or key.
+pub const MAX_LABELS: u64 = MAX_MONTH_TEXTS as u64;
 
 /// The label for further hits once a list is full. Top lists omit it.
 pub const OTHER_LABEL: &str = "(other)";
 
-/// Hits of one link on one day, by device in the order of [`super::device::Device::ALL`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DayCount {
-    pub link: ShortId,
-    pub day: Day,
-    pub devices: [u64; 3],
+/// Whose hits are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HitSubject {
+    Link(ShortId),
+    /// All tracked links of a key.
+    Key(KeyId),
 }
 
-/// Hits of one link in one month under one label.
+/// Hits by device, in the order of [`super::device::Device::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceHits(pub [Tally; 3]);
+
+impl DeviceHits {
+    pub fn total(self) -> Tally {
+        self.0.into_iter().sum()
+    }
+}
+
+impl AddAssign for DeviceHits {
+    fn add_assign(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, tally)| *sum += tally);
+    }
+}
+
+/// Hits of a link or key on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelCount {
-    pub link: ShortId,
-    pub month: Month,
-    pub dimension: Dimension,
-    pub label: Arc<str>,
-    pub count: u64,
+pub struct DayHits {
+    pub of: HitSubject,
+    pub day: Day,
+    pub devices: DeviceHits,
+    /// The same hits by quarter of an hour.
+    pub quarters: QuarterHits,
+    /// The same hits by all dimensions. The lists of the month get its labels, too.
+    pub sheet: Sheet<Arc<str>>,
 }
 
 /// Hits of one key's links in one month.
@@ -98,25 +107,46 @@ pub struct ServedCount {
     pub count: u64,
 }
 
-/// The counts of a range of one node's journal: the records in `(from, upto]`.
+/// Hits of a link or key on one day, as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayCount {
+    pub of: HitSubject,
+    pub day: Day,
+    pub devices: DeviceHits,
+    /// Empty once they are not kept any more.
+    pub quarters: QuarterHits,
+}
+
+/// Hits of a link or key in one month under one label, as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelCount {
+    pub of: HitSubject,
+    pub month: Month,
+    pub list: LabelList,
+    pub label: Arc<str>,
+    pub tally: Tally,
+}
+
+/// The counts of a range of one node's journal: the records in `(from, upto]`. Links and keys have each day once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HitBatch {
     pub writer: NodeId,
     pub from: Position,
     pub upto: Position,
-    pub days: Vec<DayCount>,
-    pub labels: Vec<LabelCount>,
+    /// In the order of subjects and days.
+    pub days: Vec<DayHits>,
     pub served: Vec<ServedCount>,
     pub deliveries: Vec<super::webhook::NewDelivery>,
 }
 
-/// All counts of one link.
+/// All hits of one link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkHits {
     /// Oldest first, without days that have no hits.
-    pub days: Vec<(Day, [u64; 3])>,
-    /// Counts since the link was created: of each list the first [`TOP`](super::analytics::TOP) by count, then by
-    /// label; then [`OTHER_LABEL`] if it has hits. Empty if they were not requested.
+    pub days: Vec<(Day, DeviceHits)>,
+    /// Counts since the link was created, of each of [`Dimension::LISTED`]: the first
+    /// [`TOP`](super::analytics::TOP) by the number of hits that were asked for, then by label. Empty if they were not
+    /// requested.
     pub labels: Vec<(Dimension, Vec<(String, u64)>)>,
 }
 

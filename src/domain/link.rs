@@ -206,6 +206,8 @@ pub struct Destination {
     pub is_blocked: bool,
     /// Whether `/{short_id}+` shows the target.
     pub has_preview: bool,
+    /// Whether hits of bots fire no webhooks.
+    pub skips_bots: bool,
 }
 
 impl From<&Link> for Destination {
@@ -225,6 +227,7 @@ impl From<&Link> for Destination {
             cache_seconds: options.cache_seconds,
             is_blocked: link.block_reason.is_some(),
             has_preview: options.preview,
+            skips_bots: options.skip_bots,
         }
     }
 }

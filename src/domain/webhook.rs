@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::bots::BotKind;
 use super::calendar::{Day, Timestamp};
 use super::hit::{HitId, HitStamp};
 use super::key::KeyId;
@@ -22,7 +23,7 @@ pub struct DeliveryId {
 }
 
 impl DeliveryId {
-    const BYTES: usize = ShortId::LENGTH + 8 + 16 + 1;
+    pub const BYTES: usize = ShortId::LENGTH + 8 + 16 + 1;
 
     /// The sort key: link, time descending, hit, URL.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -58,6 +59,15 @@ pub struct NewDelivery {
     pub owner: KeyId,
     /// The revision of the link that the hit met: the delivery tells of the link as it was then.
     pub revision: Revision,
+    /// What made the hit, if no person did.
+    pub bot: Option<BotKind>,
+}
+
+impl NewDelivery {
+    /// Its first state: due at once.
+    pub fn state(&self) -> DeliveryState {
+        DeliveryState { bot: self.bot, ..DeliveryState::new(self.owner, self.revision, self.id.hit.at) }
+    }
 }
 
 /// The status of a delivery.
@@ -90,6 +100,8 @@ pub struct DeliveryState {
     pub owner: KeyId,
     /// The revision of the link that the hit met.
     pub revision: Revision,
+    /// What made the hit, if no person did.
+    pub bot: Option<BotKind>,
     pub status: DeliveryStatus,
     /// Attempts made so far, in all rounds.
     pub attempts: u32,
@@ -107,11 +119,12 @@ pub struct DeliveryState {
 }
 
 impl DeliveryState {
-    /// A new delivery, due at once.
+    /// A new delivery of a person's hit, due at once.
     pub fn new(owner: KeyId, revision: Revision, created_at: Timestamp) -> Self {
         Self {
             owner,
             revision,
+            bot: None,
             status: DeliveryStatus::Pending,
             attempts: 0,
             round: 0,
@@ -233,7 +246,13 @@ impl UrlSummary {
     }
 }
 
-/// The first day whose deliveries are kept at `now`.
+/// The first day whose deliveries are shown and can be replayed at `now`.
 pub fn first_kept_day(now: Timestamp) -> Day {
     now.day().minus(RETENTION_DAYS)
+}
+
+/// The first day whose deliveries are not removed at `now`: what was replayed on the last day on which that is possible
+/// is sent on the next one at the latest.
+pub fn first_stored_day(now: Timestamp) -> Day {
+    first_kept_day(now).minus(1)
 }

@@ -92,25 +92,27 @@ impl AnswerBy {
 }
 
 /// Passes a request to its handler, or refuses it, within the deadline. `access`: the scope that the key needs; `None`:
-/// any key may pass.
+/// any key may pass. `has_body`: the handler reads a body, and checks what goes behind it.
 pub async fn pass(
     counted: &'static RateLimit,
     access: Option<Access>,
+    has_body: bool,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     // The app adds it before routing.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
-    let has_body = matches!(*request.method(), Method::POST | Method::PATCH | Method::PUT);
-    let answer_by = AnswerBy::new(if has_body { api.request_timeout } else { Duration::ZERO });
+    let may_have_body = matches!(*request.method(), Method::POST | Method::PATCH | Method::PUT);
+    let answer_by = AnswerBy::new(if may_have_body { api.request_timeout } else { Duration::ZERO });
     request.extensions_mut().insert(answer_by.clone());
-    let passed = answer_by.hold(let_through(counted, access, api, request, next)).await;
+    let passed = answer_by.hold(let_through(counted, access, has_body, api, request, next)).await;
     passed.unwrap_or_else(|| Err(Problem::unavailable().into()))
 }
 
 async fn let_through(
     counted: &'static RateLimit,
     access: Option<Access>,
+    has_body: bool,
     api: web::Data<Api>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -142,7 +144,9 @@ async fn let_through(
         }
         return Err(problem.into());
     }
-    idempotency::check_absent(request.method(), request.match_pattern().as_deref(), request.headers())?;
+    if !has_body {
+        idempotency::check_absent(request.request())?;
+    }
     let links_created = admitting.and_then(|admitting| admitting.links_created);
     request.extensions_mut().insert(Rc::new(Caller { key, links_created }));
     let mut response = next.call(request).await?;

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::auth::AnswerBy;
 use super::problem::{FieldErrors, Problem, ProblemKind};
-use super::surrogates;
+use super::{idempotency, surrogates};
 
 /// Bounds of a body.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,8 @@ impl BodyBounds {
 /// Reads a body of JSON text. Empty if the request has none.
 ///
 /// # Errors
-/// `unsupported-media-type`, `payload-too-large`, `request-timeout` or `malformed-body`.
+/// `unsupported-media-type`, `payload-too-large`, `request-timeout` or `malformed-body`; then `validation` for an
+/// `Idempotency-Key` where it means nothing.
 pub async fn read_json(request: &HttpRequest, payload: Payload, patience: Duration) -> Result<String, Problem> {
     read_json_within(request, payload, patience, BodyBounds::USUAL).await
 }
@@ -80,7 +81,20 @@ pub async fn read_json_within(
     if depth(&text) > bounds.depth {
         return Err(malformed(format!("The body nests more than {} levels deep.", bounds.depth)));
     }
+    if idempotency::is_misplaced(request) {
+        // What is wrong with the body goes first.
+        if !text.is_empty() {
+            raw(&text)?;
+        }
+        idempotency::check_absent(request)?;
+    }
     Ok(text)
+}
+
+/// A body that is JSON.
+fn raw(text: &str) -> Result<&RawValue, Problem> {
+    serde_json::from_str(text)
+        .map_err(|error| malformed(format!("The body is not JSON (line {}, column {}).", error.line(), error.column())))
 }
 
 fn malformed(detail: impl Into<Cow<'static, str>>) -> Problem {
@@ -160,10 +174,7 @@ impl<'a> BodyFields<'a> {
 
     /// `elsewhere`: with what the pointers begin that are not reported.
     fn parse_but(text: &'a str, elsewhere: Option<&str>) -> Result<Self, Problem> {
-        let value: &RawValue = serde_json::from_str(text).map_err(|error| {
-            let detail = format!("The body is not JSON (line {}, column {}).", error.line(), error.column());
-            Problem::new(ProblemKind::MalformedBody, detail)
-        })?;
+        let value = raw(text)?;
         let mut faults = FieldErrors::default();
         if !value.get().starts_with('{') {
             faults.at("", "must be a JSON object");

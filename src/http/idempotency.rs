@@ -1,6 +1,6 @@
 //! The header `Idempotency-Key`: a request that has one is done once, however often it is sent.
 
-use actix_web::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 
@@ -21,19 +21,25 @@ const PATHS: [&str; 3] = ["/shorten", "/shorten/bulk", "/api-keys"];
 ///
 /// # Errors
 /// `validation`.
-pub fn check_absent(method: &Method, pattern: Option<&str>, headers: &HeaderMap) -> Result<(), Problem> {
-    let is_read = matches!(*method, Method::GET | Method::HEAD);
-    let takes_it = *method == Method::POST && pattern.is_some_and(|pattern| PATHS.contains(&pattern));
-    if is_read || takes_it || !headers.contains_key(IDEMPOTENCY_KEY) {
+pub fn check_absent(request: &HttpRequest) -> Result<(), Problem> {
+    if !is_misplaced(request) {
         return Ok(());
     }
-    refused("is not supported here: only by POST /shorten, /shorten/bulk and /api-keys")
+    Err(refused("is not supported here: only by POST /shorten, /shorten/bulk and /api-keys"))
 }
 
-fn refused(detail: &'static str) -> Result<(), Problem> {
+/// Whether a request has the header where it means nothing.
+pub fn is_misplaced(request: &HttpRequest) -> bool {
+    let (method, pattern) = (request.method(), request.match_pattern());
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let takes_it = *method == Method::POST && pattern.is_some_and(|pattern| PATHS.contains(&pattern.as_str()));
+    !is_read && !takes_it && request.headers().contains_key(IDEMPOTENCY_KEY)
+}
+
+fn refused(detail: &'static str) -> Problem {
     let mut faults = FieldErrors::default();
     faults.header("Idempotency-Key", detail);
-    faults.into_result()
+    faults.into_result().err().unwrap_or_else(Problem::internal)
 }
 
 /// What is to be done once; `None` for a request without the header.
@@ -51,10 +57,9 @@ pub fn once(
     let Some(value) = values.next() else { return Ok(None) };
     let key = value.to_str().ok().and_then(|text| IdempotencyKey::parse(text.trim()));
     let Some(key) = key.filter(|_| values.next().is_none()) else {
-        refused(
+        return Err(refused(
             "must be 1 to 255 visible ASCII characters, as they are or as a string in quotes (RFC 8941), sent once",
-        )?;
-        return Err(Problem::internal());
+        ));
     };
     let content_type = request.headers().get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     Ok(Some(OnceRequest {
@@ -64,15 +69,22 @@ pub fn once(
     }))
 }
 
-/// What was done now, or else the answer to the request.
+/// What was done now, or else the answer to the request. `has_made`: whether it has made something, so that its answer is
+/// kept.
 ///
 /// # Errors
 /// `idempotency-in-progress` or `idempotency-key-reused`.
-pub fn done<T>(api: &Api, once: Once<T>) -> Result<Result<T, HttpResponse>, Problem> {
+pub fn done<T>(
+    api: &Api,
+    once: Once<T>,
+    has_made: impl FnOnce(&T) -> bool,
+) -> Result<Result<T, HttpResponse>, Problem> {
     let meters = &api.metrics.once;
     match once {
         Once::Done(done) => {
-            meters.count(OnceOutcome::Done);
+            if has_made(&done) {
+                meters.count(OnceOutcome::Done);
+            }
             Ok(Ok(done))
         }
         Once::Answered(answer) => {

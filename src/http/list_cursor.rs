@@ -97,7 +97,7 @@ fn place(bytes: &[u8]) -> Option<ListPlace> {
                 .all(u8::is_ascii_alphanumeric)
                 .then(|| ListPlace::Time(Timestamp(u64::from_be_bytes(*at)), ShortId(id)))
         }
-        (&BY_NAME, name) => LinkName::parse(std::str::from_utf8(name).ok()?).map(ListPlace::Name),
+        (&BY_NAME, name) => LinkName::of_form(std::str::from_utf8(name).ok()?).map(ListPlace::Name),
         _ => None,
     }
 }

@@ -58,6 +58,7 @@ use crate::domain::rate_limit::Rates;
 use crate::readiness::Readiness;
 use crate::service::analytics::AnalyticsService;
 use crate::service::authentication::AuthenticationService;
+use crate::service::hit_streams::HitStreamService;
 use crate::service::keys::KeyService;
 use crate::service::link_lists::LinkListService;
 use crate::service::links::LinkService;
@@ -78,6 +79,7 @@ pub struct Api {
     pub link_lists: LinkListService,
     pub keys: KeyService,
     pub analytics: AnalyticsService,
+    pub hit_streams: Arc<HitStreamService>,
     pub usage: UsageService,
     pub webhook_statuses: WebhookStatusService,
     pub webhook_actions: WebhookActions,

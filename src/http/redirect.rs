@@ -45,7 +45,7 @@ pub fn resolve(api: &Api, head: &RequestHead, name: LinkName) -> Resolved {
     };
     match look_up(api, &name) {
         Some((entry, by)) => {
-            let answer = request.answer(api, AnswerFields::of(&head.headers), entry.as_deref(), by);
+            let answer = request.answer(api, AnswerFields::of(head), entry.as_deref(), by);
             Resolved::Answered(response_of(api, head, &request, answer))
         }
         None => Resolved::NotCached(request),
@@ -55,7 +55,7 @@ pub fn resolve(api: &Api, head: &RequestHead, name: LinkName) -> Resolved {
 /// Answers by way of the store.
 pub async fn load(api: &Api, head: &RequestHead, mut request: AdmittedRequest) -> Response<BoxBody> {
     let loaded = api.redirects.load(&request.name).await;
-    let answer = request.answer_loaded(api, AnswerFields::of(&head.headers), &loaded);
+    let answer = request.answer_loaded(api, AnswerFields::of(head), &loaded);
     response_of(api, head, &request, answer)
 }
 

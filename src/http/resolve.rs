@@ -96,8 +96,10 @@ impl AdmittedRequest {
     }
 
     fn visit<'a>(&self, fields: AnswerFields<'a>) -> Visit<'a> {
-        let AnswerFields { user_agent, referer, .. } = fields;
-        Visit { client: self.client, user_agent, referer, ch_ua_mobile: fields.is_mobile() }
+        let AnswerFields { user_agent, referer, accept_language, query, is_prefetch, privacy, sec_ch_ua_mobile: _ } =
+            fields;
+        let (client, ch_ua_mobile) = (self.client, fields.is_mobile());
+        Visit { client, user_agent, referer, ch_ua_mobile, accept_language, query, is_prefetch, privacy }
     }
 }
 

@@ -79,13 +79,14 @@ impl Path {
 fn route(endpoint: &'static Endpoint) -> Route {
     let answers = guard::fn_guard(|context| endpoint.methods.contains(&context.head().method));
     let route = (endpoint.handler)().guard(answers);
+    let has_body = endpoint.docs.body.is_some();
     match endpoint.asks {
         Asks::Key(access) => {
-            let pass = move |request, next| auth::pass(access.rate_limit, Some(access), request, next);
+            let pass = move |request, next| auth::pass(access.rate_limit, Some(access), has_body, request, next);
             route.wrap(from_fn(pass))
         }
         Asks::AnyKey(rate_limit) => {
-            route.wrap(from_fn(move |request, next| auth::pass(rate_limit, None, request, next)))
+            route.wrap(from_fn(move |request, next| auth::pass(rate_limit, None, has_body, request, next)))
         }
         Asks::Client(limit) => route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next))),
         Asks::Nothing | Asks::RedirectLimit => route,

@@ -11,7 +11,10 @@ use ring::digest::{Context, SHA256};
 use uuid::Variant;
 
 use super::format::RecordLayout;
+use crate::domain::bots::BotKind;
+use crate::domain::device::Device;
 use crate::domain::hit::{HitId, NodeId, Position};
+use crate::domain::utm::{UTM_COUNT, UtmValues};
 
 /// Longest part of a `User-Agent` or `Referer` header that is recorded, in bytes.
 pub const MAX_HEADER_BYTES: usize = 512;
@@ -34,8 +37,18 @@ const TRACKED: u8 = 1 << 0;
 const MOBILE_SENT: u8 = 1 << 1;
 const MOBILE: u8 = 1 << 2;
 const IPV6: u8 = 1 << 3;
+const PRIVATE: u8 = 1 << 5;
+const PREFETCH: u8 = 1 << 6;
+const SKIP_BOTS: u8 = 1 << 7;
 const V1_FLAGS: u8 = TRACKED | MOBILE_SENT | MOBILE | IPV6;
 
+/// The type of the field with the language.
+const LANGUAGE: u8 = 1;
+/// The types of the fields with UTM parameters, in the order of [`UTM_PARAMETERS`](crate::domain::utm::UTM_PARAMETERS).
+const FIRST_UTM: u8 = 2;
+const LAST_UTM: u8 = 6;
+/// The type of the field with device and kind of bot of a private hit.
+const PRIVATE_VISITOR: u8 = 8;
 /// The type of the field with the places of the webhooks that the hit fires.
 const WEBHOOK_PLACES: u8 = 9;
 /// The type and the length of a field.
@@ -63,6 +76,12 @@ pub struct HitRecord<'a> {
     /// The places of these webhooks among all that the link ever had, one a webhook; empty where they are the first
     /// ones, as they are for every link whose webhooks were never changed.
     pub webhook_places: &'a [u8],
+    /// Whether the webhooks are not fired by bots.
+    pub skips_bots: bool,
+    /// Whether the request's headers say that it is a prefetch.
+    pub is_prefetch: bool,
+    /// The visitor wants no tracking: these alone are known, and the fields below are empty.
+    pub private: Option<PrivateVisitor>,
     /// The value of `Sec-CH-UA-Mobile`, if the client sent it.
     pub ch_ua_mobile: Option<bool>,
     /// The id of the API key that created the link.
@@ -73,6 +92,28 @@ pub struct HitRecord<'a> {
     pub user_agent: &'a [u8],
     /// The `Referer` header; only its first 512 bytes are recorded.
     pub referer: &'a [u8],
+    /// The language, as `de` or `pt-br`; empty without one.
+    pub language: &'a [u8],
+    /// The values of the UTM parameters: the request's, else the target's. Empty without one.
+    pub utm: UtmValues<'a>,
+}
+
+/// All that is recorded of a visitor who wants no tracking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivateVisitor {
+    pub device: Device,
+    pub bot: Option<BotKind>,
+}
+
+impl PrivateVisitor {
+    fn to_byte(self) -> u8 {
+        self.device as u8 | BotKind::code(self.bot) << 4
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        let device = *Device::ALL.get(usize::from(byte & 0x0f))?;
+        Some(Self { device, bot: BotKind::of_code(byte >> 4) })
+    }
 }
 
 /// Why bytes can't be decoded as a hit record.
@@ -84,8 +125,33 @@ pub enum DecodeError {
     Fields,
     #[error("the record has places of another number of webhooks")]
     WebhookPlaces,
+    #[error("the record does not tell the device of a private hit")]
+    PrivateVisitor,
     #[error("the record has unknown flags")]
     Flags,
+}
+
+impl HitRecord<'static> {
+    /// A record of nothing, to be filled.
+    pub const EMPTY: Self = Self {
+        at_ms: 0,
+        short_id: *b"0000000",
+        revision: V1_REVISION,
+        route: 0,
+        tracked: true,
+        webhooks: 0,
+        webhook_places: &[],
+        skips_bots: false,
+        is_prefetch: false,
+        private: None,
+        ch_ua_mobile: None,
+        owner: [0; 16],
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        user_agent: b"",
+        referer: b"",
+        language: b"",
+        utm: [b""; UTM_COUNT],
+    };
 }
 
 impl<'a> HitRecord<'a> {
@@ -97,8 +163,16 @@ impl<'a> HitRecord<'a> {
         u16::try_from(len).unwrap_or(u16::MAX)
     }
 
+    /// The fields of the extension with their types, in the order in which they are written.
+    fn fields(&self) -> impl Iterator<Item = (u8, &'a [u8])> {
+        let utm = (FIRST_UTM..).zip(self.utm);
+        let fields = [(WEBHOOK_PLACES, self.webhook_places), (LANGUAGE, self.language)].into_iter().chain(utm);
+        fields.filter(|(_, value)| !value.is_empty())
+    }
+
     fn extension_len(&self) -> usize {
-        if self.webhook_places.is_empty() { 0 } else { FIELD_HEAD_BYTES + self.webhook_places.len() }
+        let of_visitor = if self.private.is_some() { FIELD_HEAD_BYTES + 1 } else { 0 };
+        self.fields().map(|(_, value)| FIELD_HEAD_BYTES + value.len()).sum::<usize>() + of_visitor
     }
 
     /// The places of the webhooks that the hit fires.
@@ -110,7 +184,8 @@ impl<'a> HitRecord<'a> {
     /// Writes the record to `out`, in layout 2.
     ///
     /// # Panics
-    /// If `out` is not exactly [`Self::encoded_len`] bytes long, or if there are places, but not one for each webhook.
+    /// If `out` is not exactly [`Self::encoded_len`] bytes long, if there are places, but not one for each webhook, or if
+    /// a language or UTM value is longer than 255 bytes.
     pub fn encode(&self, out: &mut [u8]) {
         let user_agent = truncated(self.user_agent);
         let referer = truncated(self.referer);
@@ -118,6 +193,9 @@ impl<'a> HitRecord<'a> {
         assert!(self.webhook_places.is_empty() || self.webhook_places.len() == usize::from(self.webhooks));
         let mut flags = 0;
         flags |= if self.tracked { TRACKED } else { 0 };
+        flags |= if self.skips_bots { SKIP_BOTS } else { 0 };
+        flags |= if self.is_prefetch { PREFETCH } else { 0 };
+        flags |= if self.private.is_some() { PRIVATE } else { 0 };
         flags |= match self.ch_ua_mobile {
             None => 0,
             Some(false) => MOBILE_SENT,
@@ -146,13 +224,14 @@ impl<'a> HitRecord<'a> {
         fixed[53..57].copy_from_slice(&self.revision.to_le_bytes());
         fixed[57..59].copy_from_slice(&self.route.to_le_bytes());
         let (first, behind) = texts.split_at_mut(user_agent.len());
-        let (second, extension) = behind.split_at_mut(referer.len());
+        let (second, mut extension) = behind.split_at_mut(referer.len());
         first.copy_from_slice(user_agent);
         second.copy_from_slice(referer);
-        if let [kind, len, places @ ..] = extension {
-            *kind = WEBHOOK_PLACES;
-            *len = self.webhooks;
-            places.copy_from_slice(self.webhook_places);
+        for (kind, value) in self.fields() {
+            extension = put_field(extension, kind, value);
+        }
+        if let Some(visitor) = self.private {
+            put_field(extension, PRIVATE_VISITOR, &[visitor.to_byte()]);
         }
     }
 
@@ -182,13 +261,16 @@ impl<'a> HitRecord<'a> {
         let (user_agent, behind) = texts.split_at(user_agent_len);
         let (referer, extension) = behind.split_at(referer_len);
         let webhooks = fixed[52];
-        let webhook_places = match layout {
-            RecordLayout::V1 if extension.is_empty() => &[],
+        let fields = match layout {
+            RecordLayout::V1 if extension.is_empty() => RecordFields::default(),
             RecordLayout::V1 => return Err(DecodeError::Length),
-            RecordLayout::V2 => webhook_places(extension)?,
+            RecordLayout::V2 => RecordFields::read(extension)?,
         };
-        if !webhook_places.is_empty() && webhook_places.len() != usize::from(webhooks) {
+        if !fields.webhook_places.is_empty() && fields.webhook_places.len() != usize::from(webhooks) {
             return Err(DecodeError::WebhookPlaces);
+        }
+        if (flags & PRIVATE != 0) != fields.private.is_some() {
+            return Err(DecodeError::PrivateVisitor);
         }
         let octets: [u8; 16] = array_at(fixed, 32);
         let address = if flags & IPV6 == 0 {
@@ -203,31 +285,63 @@ impl<'a> HitRecord<'a> {
             route,
             tracked: flags & TRACKED != 0,
             webhooks,
-            webhook_places,
+            webhook_places: fields.webhook_places,
+            skips_bots: flags & SKIP_BOTS != 0,
+            is_prefetch: flags & PREFETCH != 0,
+            private: fields.private,
             ch_ua_mobile: (flags & MOBILE_SENT != 0).then_some(flags & MOBILE != 0),
             owner: array_at(fixed, 16),
             address,
             user_agent,
             referer,
+            language: fields.language,
+            utm: fields.utm,
         })
     }
 }
 
-/// The value of the field with the webhooks' places. It goes past all other fields of an extension, each of which has a
-/// byte for its type and a byte for its value's length.
-fn webhook_places(mut fields: &[u8]) -> Result<&[u8], DecodeError> {
-    if fields.len() > MAX_EXTENSION_BYTES {
-        return Err(DecodeError::Length);
-    }
-    let mut places: &[u8] = &[];
-    while let [kind, len, behind @ ..] = fields {
-        let (value, next) = behind.split_at_checked(usize::from(*len)).ok_or(DecodeError::Fields)?;
-        if *kind == WEBHOOK_PLACES {
-            places = value;
+/// The known fields of an extension.
+#[derive(Default)]
+struct RecordFields<'a> {
+    webhook_places: &'a [u8],
+    language: &'a [u8],
+    utm: UtmValues<'a>,
+    private: Option<PrivateVisitor>,
+}
+
+impl<'a> RecordFields<'a> {
+    /// Each field has a byte for its type and a byte for its value's length. Fields of other types are passed over.
+    fn read(mut fields: &'a [u8]) -> Result<Self, DecodeError> {
+        if fields.len() > MAX_EXTENSION_BYTES {
+            return Err(DecodeError::Length);
         }
-        fields = next;
+        let mut known = Self::default();
+        while let [kind, len, behind @ ..] = fields {
+            let (value, next) = behind.split_at_checked(usize::from(*len)).ok_or(DecodeError::Fields)?;
+            match *kind {
+                WEBHOOK_PLACES => known.webhook_places = value,
+                LANGUAGE => known.language = value,
+                FIRST_UTM..=LAST_UTM => known.utm[usize::from(*kind - FIRST_UTM)] = value,
+                PRIVATE_VISITOR => {
+                    let [byte] = value else { return Err(DecodeError::PrivateVisitor) };
+                    known.private = Some(PrivateVisitor::from_byte(*byte).ok_or(DecodeError::PrivateVisitor)?);
+                }
+                _ => {}
+            }
+            fields = next;
+        }
+        if fields.is_empty() { Ok(known) } else { Err(DecodeError::Fields) }
     }
-    if fields.is_empty() { Ok(places) } else { Err(DecodeError::Fields) }
+}
+
+/// Writes a field of an extension; returns what is behind it.
+fn put_field<'o>(out: &'o mut [u8], kind: u8, value: &[u8]) -> &'o mut [u8] {
+    let (head, behind) = out.split_at_mut(FIELD_HEAD_BYTES);
+    head[0] = kind;
+    head[1] = u8::try_from(value.len()).unwrap_or(u8::MAX);
+    let (place, behind) = behind.split_at_mut(value.len());
+    place.copy_from_slice(value);
+    behind
 }
 
 /// The id of the hit whose record ends at `position` of `node`'s journal: a UUID v7 whose random bits are a digest of
@@ -263,6 +377,7 @@ fn array_at<const N: usize>(bytes: &[u8; V1_FIXED_BYTES], at: usize) -> [u8; N] 
     array
 }
 
+const _: () = assert!((LAST_UTM - FIRST_UTM + 1) as usize == UTM_COUNT);
 const _: () = assert!(MAX_RECORD_BYTES < u16::MAX as usize);
 
 #[cfg(test)]
@@ -301,16 +416,33 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_reserved_in_layout_2_are_ignored() {
+    fn flags_of_layout_2_are_read_and_reserved_ones_ignored() {
         let mut bytes = [0; FIXED_BYTES];
-        let plain = bytes;
-        for flags in [1 << 4, 1 << 5, 1 << 6, 1 << 7, 0xF0] {
+        let decoded =
+            |bytes: &[u8]| HitRecord::decode(RecordLayout::V2, bytes).map(|hit| (hit.is_prefetch, hit.skips_bots));
+        for (flags, expected) in [
+            (0, Ok((false, false))),
+            // Reserved.
+            (1 << 4, Ok((false, false))),
+            (PREFETCH, Ok((true, false))),
+            (SKIP_BOTS, Ok((false, true))),
+            (MOBILE, Err(DecodeError::Flags)),
+            (PRIVATE, Err(DecodeError::PrivateVisitor)),
+        ] {
             bytes[15] = flags;
-            let hit = HitRecord::decode(RecordLayout::V2, &bytes);
-            assert_eq!(hit, HitRecord::decode(RecordLayout::V2, &plain));
-            assert!(hit.is_ok());
+            assert_eq!(decoded(&bytes), expected, "{flags}");
         }
-        bytes[15] = MOBILE;
-        assert_eq!(HitRecord::decode(RecordLayout::V2, &bytes), Err(DecodeError::Flags));
+        // The device of a private hit, and a kind of bot.
+        for (flags, byte, expected) in
+            [(PRIVATE, 0x31, true), (PRIVATE, 0x03, false), (PRIVATE, 0x71, true), (0, 0, false)]
+        {
+            bytes[15] = flags;
+            let record = [&bytes[..], &[PRIVATE_VISITOR, 1, byte]].concat();
+            assert_eq!(HitRecord::decode(RecordLayout::V2, &record).is_ok(), expected, "{flags} {byte}");
+        }
+        bytes[15] = PRIVATE;
+        let record = [&bytes[..], &[PRIVATE_VISITOR, 1, 0x31]].concat();
+        let visitor = PrivateVisitor { device: Device::Mobile, bot: Some(BotKind::Crawler) };
+        assert_eq!(HitRecord::decode(RecordLayout::V2, &record).unwrap().private, Some(visitor));
     }
 }

@@ -10,12 +10,20 @@ use crate::domain::analytics::{self, HitsOfList};
 use crate::domain::blocked_hosts::BlockedHosts;
 use crate::domain::key::{ApiKey, KeyId, Scope};
 use crate::domain::link::{Link, LinkFilter, LinkState, ListIndex, ListOrder, ListPlace};
+use crate::service::exports::ExportSlots;
 use crate::store::{CountStore, KeyStore, LinkListQuery, LinkStore, StoreError};
 
 /// Rows that one page looks at, at the most.
 const MOST_EXAMINED: usize = 1_000;
 /// Rows that one call of the store looks at, at the most.
 const MOST_AT_ONCE: usize = 250;
+/// Rows of each call but the first, at the least.
+const FEWEST_MORE: usize = 16;
+/// Calls of the store for one page, at the most: with growing numbers of rows, as many as it takes to look at
+/// [`MOST_EXAMINED`].
+const MOST_CALLS: usize = 8;
+/// Buckets that one page looks at: once there are so many, no further call is made. Those of deleted links are empty.
+const MANY_BUCKETS: usize = 128;
 /// Links whose counts are read at once.
 const COUNTS_AT_ONCE: usize = 8;
 
@@ -66,6 +74,8 @@ pub struct LinkListService {
     keys: Arc<dyn KeyStore>,
     blocked_hosts: BlockedHosts,
     clock: Clock,
+    /// The exports under way.
+    pub exports: ExportSlots,
 }
 
 impl LinkListService {
@@ -76,11 +86,11 @@ impl LinkListService {
         blocked_hosts: BlockedHosts,
         clock: Clock,
     ) -> Self {
-        Self { links, counts, keys, blocked_hosts, clock }
+        Self { links, counts, keys, blocked_hosts, clock, exports: ExportSlots::default() }
     }
 
-    /// The key whose links `caller` gets if it asks for those of `asked`; `None`: the links of all keys. The root key may
-    /// ask for those of any key, a key with `keys:manage` for those of the keys that it sees, others for their own.
+    /// The key whose links `caller` gets if it asks for those of `asked`; `None`: the links of all keys. The root key
+    /// may ask for those of any key, a key with `keys:manage` for those of the keys that it sees, others for their own.
     pub async fn owner(&self, caller: &ApiKey, asked: Option<KeyId>) -> Result<Option<KeyId>, ListError> {
         let Some(asked) = asked else { return Ok((!caller.is_root).then_some(caller.id)) };
         if caller.is_root || asked == caller.id {
@@ -104,11 +114,12 @@ impl LinkListService {
     ) -> Result<ListedPage, StoreError> {
         let mut page = ListedPage { next: after, ..ListedPage::default() };
         let mut found: Vec<(Link, LinkState)> = Vec::new();
-        let mut at_once = limit.min(MOST_AT_ONCE);
-        loop {
+        let (mut at_once, mut buckets) = (limit.min(MOST_AT_ONCE), 0);
+        for _ in 0..MOST_CALLS {
             let part = self.links.list_links(query(request, page.next, at_once)).await?;
             page.examined += part.examined;
             page.next = part.next;
+            buckets += part.buckets;
             let now = self.clock.now();
             let mut links = part.links.into_iter();
             while let Some(link) = links.next() {
@@ -124,10 +135,11 @@ impl LinkListService {
                     break;
                 }
             }
-            if found.len() == limit || page.next.is_none() || page.examined >= MOST_EXAMINED {
+            let is_enough = page.examined >= MOST_EXAMINED || buckets >= MANY_BUCKETS;
+            if found.len() == limit || page.next.is_none() || is_enough {
                 break;
             }
-            at_once = (at_once * 2).min(MOST_AT_ONCE).min(MOST_EXAMINED - page.examined);
+            at_once = (at_once * 2).clamp(FEWEST_MORE, MOST_AT_ONCE).min(MOST_EXAMINED - page.examined);
         }
         page.links = self.with_hits(found, with_hits).await?;
         Ok(page)
@@ -137,7 +149,7 @@ impl LinkListService {
         let today = self.clock.now().day();
         let listed = found.into_iter().map(|(link, state)| async move {
             let hits = if is_asked && link.tracked {
-                Some(analytics::hits_of_list(&self.counts.link_hits(link.id, false).await?, today))
+                Some(analytics::hits_of_list(&self.counts.link_hits(link.id, None).await?, today))
             } else {
                 None
             };

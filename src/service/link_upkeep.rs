@@ -10,11 +10,12 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::cache::links::LinkCache;
 use crate::clock::Clock;
+use crate::domain::breakdown::first_sheet_day;
 use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::ANSWERS_KEPT_MILLIS;
 use crate::domain::link::Link;
 use crate::service::links::write;
-use crate::store::{ExpiredLink, LinkStore, OnceStore, StoreError, UpdateLinkError};
+use crate::store::{CountStore, ExpiredLink, LinkStore, OnceStore, Store, StoreError, UpdateLinkError};
 
 /// The pause between two rounds, which varies by half of itself so that nodes rarely work at the same time. Expired
 /// links are deleted within an hour of their time.
@@ -30,22 +31,26 @@ const PAGE: usize = 100;
 pub struct LinkUpkeep {
     store: Arc<dyn LinkStore>,
     once: Arc<dyn OnceStore>,
+    counts: Arc<dyn CountStore>,
     cache: Arc<LinkCache>,
     clock: Clock,
-    /// How long after their expiry links are deleted; `None`: never.
-    delete_expired_after: Option<Duration>,
+    settings: UpkeepSettings,
     random: SystemRandom,
 }
 
+/// What is removed when.
+#[derive(Clone, Copy, Debug)]
+pub struct UpkeepSettings {
+    /// How long after their expiry links are deleted; `None`: never.
+    pub delete_expired_after: Option<Duration>,
+    /// The days whose sheets are kept.
+    pub sheet_days: u32,
+}
+
 impl LinkUpkeep {
-    pub fn new(
-        store: Arc<dyn LinkStore>,
-        once: Arc<dyn OnceStore>,
-        cache: Arc<LinkCache>,
-        clock: Clock,
-        delete_expired_after: Option<Duration>,
-    ) -> Self {
-        Self { store, once, cache, clock, delete_expired_after, random: SystemRandom::new() }
+    pub fn new(store: Arc<dyn Store>, cache: Arc<LinkCache>, clock: Clock, settings: UpkeepSettings) -> Self {
+        let (once, counts) = (Arc::clone(&store) as Arc<dyn OnceStore>, Arc::clone(&store) as Arc<dyn CountStore>);
+        Self { store, once, counts, cache, clock, settings, random: SystemRandom::new() }
     }
 
     /// Works for ever. The future may be dropped at any await.
@@ -62,8 +67,20 @@ impl LinkUpkeep {
             if let Err(error) = self.drop_answers().await {
                 tracing::warn!(%error, "can't remove old answers to requests with an Idempotency-Key: retrying");
             }
+            if let Err(error) = self.drop_sheets().await {
+                tracing::warn!(%error, "can't remove the sheets of old days: retrying");
+            }
             tokio::time::sleep(PAUSE.mul_f64(0.5 + self.random_unit())).await;
         }
+    }
+
+    /// Removes the sheets of days that are too old for breakdowns by day.
+    async fn drop_sheets(&self) -> Result<(), StoreError> {
+        let before = first_sheet_day(self.clock.now(), self.settings.sheet_days);
+        while self.counts.drop_sheets(before).await? {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     /// Removes the answers to requests that began more than 24 hours ago.
@@ -90,7 +107,7 @@ impl LinkUpkeep {
     /// # Errors
     /// The error of the store.
     pub async fn delete_expired(&self) -> Result<u64, StoreError> {
-        let Some(after) = self.delete_expired_after else { return Ok(0) };
+        let Some(after) = self.settings.delete_expired_after else { return Ok(0) };
         let before = self.clock.now().minus(after);
         let mut deleted = 0;
         let all = self.delete_expired_before(before, &mut deleted).await;

@@ -10,7 +10,7 @@ use ring::rand::SystemRandom;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-pub use self::bulk::CreatedLinks;
+pub use self::bulk::{BulkPlace, CreatedLinks};
 pub(super) use self::changes::write;
 pub use self::changes::{ChangeError, Changed, Put, PutLink};
 pub use self::once::RespondToLinks;
@@ -56,7 +56,7 @@ const ID_DRAWS: usize = 10;
 /// The same for a link with a slug: the second attempt tells whether the slug is taken, or the first id was.
 const ID_DRAWS_OF_SLUGS: usize = 2;
 
-/// Bulk creations at once; further ones wait before their body is read. Each takes some MiB.
+/// Bulk creations at once; further ones wait with their bodies. Each takes some MiB.
 const BULKS_AT_ONCE: usize = 32;
 
 /// Creates, reads and changes links.
@@ -171,6 +171,11 @@ impl LinkService {
             }
         }
         Ok(None)
+    }
+
+    /// How many links a key may create in a month.
+    pub fn monthly_limit(&self, caller: &ApiKey) -> MonthlyLimit {
+        self.plans.of(caller).links_per_month
     }
 
     fn note_created(&self, caller: &ApiKey, now: Timestamp, current: u64) {

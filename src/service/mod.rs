@@ -2,6 +2,8 @@
 
 pub mod analytics;
 pub mod authentication;
+pub mod exports;
+pub mod hit_streams;
 mod in_turn;
 pub mod keys;
 pub mod link_lists;

@@ -1,6 +1,7 @@
 //! Requests that are done once.
 
 use crate::domain::idempotency::KeptAnswer;
+use crate::store::once::{OnceState, OnceTicket};
 
 /// What became of a request that is done once.
 #[derive(Debug)]
@@ -13,4 +14,16 @@ pub enum Once<T> {
     UnderWay,
     /// Another request had its key.
     OtherRequest,
+}
+
+impl<T> Once<T> {
+    /// The right to do a request; or else how it stands.
+    pub(super) fn begun(state: OnceState) -> Result<OnceTicket, Self> {
+        match state {
+            OnceState::Begun(ticket) => Ok(ticket),
+            OnceState::Answered(answer) => Err(Self::Answered(answer)),
+            OnceState::UnderWay => Err(Self::UnderWay),
+            OnceState::OtherRequest => Err(Self::OtherRequest),
+        }
+    }
 }

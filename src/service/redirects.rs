@@ -1,20 +1,25 @@
 //! Redirects: client limit, look-up, hit journal. All three run on the worker's thread. If the link is cached,
 //! nothing is sent, spawned or awaited.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use crate::cache::link::{CachedLink, Entry};
 use crate::cache::links::LinkCache;
 use crate::cache::near::NearLinks;
 use crate::clock::Clock;
+use crate::domain::bots::SharedBotRules;
 use crate::domain::calendar::Timestamp;
+use crate::domain::device;
 use crate::domain::hit::{HitId, Position};
+use crate::domain::language::{Language, LanguageText};
 use crate::domain::link::LinkName;
+use crate::domain::privacy::{PrivacySignals, RespectedSignals};
+use crate::domain::utm::{UTM_COUNT, UtmOfQuery};
 use crate::journal::JournalWriter;
 use crate::journal::notifier::Notifier;
-use crate::journal::record::HitRecord;
 pub use crate::journal::record::MAX_HEADER_BYTES;
+use crate::journal::record::{HitRecord, PrivateVisitor};
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
 use crate::store::StoreError;
 
@@ -26,27 +31,35 @@ pub struct Visit<'a> {
     pub referer: &'a [u8],
     /// `Sec-CH-UA-Mobile`.
     pub ch_ua_mobile: Option<bool>,
+    pub accept_language: &'a [u8],
+    /// The query of the request, without its `?`.
+    pub query: &'a str,
+    pub is_prefetch: bool,
+    pub privacy: PrivacySignals,
+}
+
+/// How hits are recorded.
+pub struct Recording {
+    pub journal: JournalWriter,
+    /// Notified of hits that fire webhooks.
+    pub notifier: Notifier,
+    /// Of visitors with these signals nothing is recorded but their device and what kind of bot they are.
+    pub respected: RespectedSignals,
+    /// Tell the bots among these.
+    pub bots: SharedBotRules,
 }
 
 /// Resolves short links.
 pub struct RedirectService {
     cache: Arc<LinkCache>,
     limiter: ClientLimiter,
-    journal: JournalWriter,
-    /// Notified of hits that fire webhooks.
-    notifier: Notifier,
+    recording: Recording,
     clock: Clock,
 }
 
 impl RedirectService {
-    pub fn new(
-        cache: Arc<LinkCache>,
-        limiter: ClientLimiter,
-        journal: JournalWriter,
-        notifier: Notifier,
-        clock: Clock,
-    ) -> Self {
-        Self { cache, limiter, journal, notifier, clock }
+    pub fn new(cache: Arc<LinkCache>, limiter: ClientLimiter, recording: Recording, clock: Clock) -> Self {
+        Self { cache, limiter, recording, clock }
     }
 
     /// Admits a request of a client and returns the time of the request.
@@ -90,6 +103,7 @@ impl RedirectService {
     /// Appends a hit to the journal, where it survives the end of this process, and returns its position. If the
     /// journal is full, it counts and logs the lost hit; the redirect is answered anyway.
     pub fn record(&self, link: &CachedLink, visit: &Visit<'_>, at: Timestamp) -> Option<Position> {
+        // All that does not tell of the visitor.
         let hit = HitRecord {
             at_ms: at.0,
             short_id: link.id.0,
@@ -98,22 +112,54 @@ impl RedirectService {
             tracked: link.tracked,
             webhooks: link.webhooks.count(),
             webhook_places: link.webhooks.places().unwrap_or_default(),
-            ch_ua_mobile: visit.ch_ua_mobile,
+            skips_bots: link.skips_bots,
             owner: link.owner.0.into_bytes(),
-            address: visit.client,
-            user_agent: visit.user_agent,
-            referer: visit.referer,
+            is_prefetch: false,
+            private: None,
+            ch_ua_mobile: None,
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            user_agent: b"",
+            referer: b"",
+            language: b"",
+            utm: [b""; UTM_COUNT],
         };
+        let Recording { journal, notifier, respected, .. } = &self.recording;
         // The journal counts and logs refused hits.
-        let position = self.journal.append(&hit).ok();
+        let position = if respected.forbid(visit.privacy) {
+            journal.append(&HitRecord { private: Some(self.private(visit)), ..hit }).ok()
+        } else {
+            let language = Language::first_of(visit.accept_language).map(Language::text);
+            let utm = UtmOfQuery::read(visit.query);
+            let hit = HitRecord {
+                is_prefetch: visit.is_prefetch,
+                ch_ua_mobile: visit.ch_ua_mobile,
+                address: visit.client,
+                user_agent: visit.user_agent,
+                referer: visit.referer,
+                language: language.as_ref().map_or(&[], LanguageText::as_bytes),
+                utm: utm.or(link.utm()),
+                ..hit
+            };
+            journal.append(&hit).ok()
+        };
         if !link.webhooks.is_empty() {
-            self.notifier.notify();
+            notifier.notify();
         }
         position
     }
 
+    /// What is recorded of a visitor who wants no tracking, from as much of the user agent as is recorded of others.
+    fn private(&self, visit: &Visit<'_>) -> PrivateVisitor {
+        let user_agent = &visit.user_agent[..visit.user_agent.len().min(MAX_HEADER_BYTES)];
+        let rules = self.recording.bots.current();
+        PrivateVisitor {
+            device: device::classify(&String::from_utf8_lossy(user_agent), visit.ch_ua_mobile),
+            bot: rules.verdict(visit.is_prefetch, user_agent, visit.client).map(|verdict| verdict.kind),
+        }
+    }
+
     /// The id of the hit at this position, as in analytics and webhooks.
     pub fn hit_id(&self, position: Position, at: Timestamp) -> HitId {
-        self.journal.hit_id(position, at.0)
+        self.recording.journal.hit_id(position, at.0)
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use super::hit_streams::{HitStreamStore, NotedHits, NotesReadUpto};
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
@@ -15,12 +16,16 @@ use super::{
     MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, Store,
     StoreError, Suspension, SuspensionRule, SuspensionStore, TestClaim, UpdateKeyError, UpdateLinkError,
 };
+use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
+use crate::domain::live_hit::LiveEntry;
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
+use crate::domain::series::{SeriesAnswer, SeriesRange};
+use crate::domain::tally::BotFilter;
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -37,6 +42,8 @@ struct SwitchState {
     /// By method: calls that met a fault.
     refused: Mutex<HashMap<&'static str, u64>>,
     panics_in: Mutex<Option<&'static str>>,
+    refuses: Mutex<Option<&'static str>>,
+    loses_answers_of: Mutex<Option<&'static str>>,
     /// How many more calls of a method are passed on until nothing reaches the store.
     last_calls: Mutex<Option<(&'static str, usize)>>,
 }
@@ -56,6 +63,16 @@ impl FaultSwitch {
     /// While set, writes are done, but their answers are lost. Reads are answered.
     pub fn loses_answers(&self, does: bool) {
         self.0.loses_answers.store(does, Ordering::SeqCst);
+    }
+
+    /// Calls of the method of this name do not reach the store behind.
+    pub fn refuses(&self, method: Option<&'static str>) {
+        *self.0.refuses.lock().unwrap_or_else(PoisonError::into_inner) = method;
+    }
+
+    /// As [`loses_answers`](Self::loses_answers), of the method of this name alone.
+    pub fn loses_answers_of(&self, method: Option<&'static str>) {
+        *self.0.loses_answers_of.lock().unwrap_or_else(PoisonError::into_inner) = method;
     }
 
     /// While set, calls wait; all of them continue once it is unset.
@@ -96,16 +113,23 @@ impl FaultSwitch {
                 None => self.out_of_reach(true),
             }
         }
-        self.fail_if(&self.0.out_of_reach, method)
+        self.fail_if(&self.0.out_of_reach, &self.0.refuses, method)
     }
 
     fn answer<R, E: From<StoreError>>(&self, method: &'static str, done: Result<R, E>) -> Result<R, E> {
-        self.fail_if(&self.0.loses_answers, method)?;
+        self.fail_if(&self.0.loses_answers, &self.0.loses_answers_of, method)?;
         done
     }
 
-    fn fail_if(&self, switch: &AtomicBool, method: &'static str) -> Result<(), StoreError> {
-        if !switch.load(Ordering::SeqCst) {
+    /// Fails if all calls do, or those of this method.
+    fn fail_if(
+        &self,
+        all: &AtomicBool,
+        alone: &Mutex<Option<&'static str>>,
+        method: &'static str,
+    ) -> Result<(), StoreError> {
+        let alone = *alone.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.load(Ordering::SeqCst) && alone != Some(method) {
             return Ok(());
         }
         *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(method).or_default() += 1;

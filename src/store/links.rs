@@ -103,6 +103,8 @@ pub struct LinkListPage {
     pub links: Vec<Link>,
     /// How many rows were looked at.
     pub examined: usize,
+    /// How many buckets of the list were read, also empty ones; 0 where lists have none.
+    pub buckets: usize,
     /// The place after which the list goes on; `None`: it is at its end.
     pub next: Option<ListPlace>,
 }
@@ -151,6 +153,9 @@ pub trait LinkStore: Send + Sync + 'static {
 
     /// The link with this name.
     async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError>;
+
+    /// The link with this id, as it is now.
+    async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError>;
 
     /// A link as it was at a revision, by its id, for the deliveries of hits that met this revision. Only revisions with
     /// webhooks are kept, also after the link's deletion, for [`REVISIONS_KEPT_DAYS`].

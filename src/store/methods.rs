@@ -33,6 +33,7 @@ macro_rules! store_methods {
             LinkStore {
                 reads {
                     link(name: LinkName) -> Result<Option<Link>, StoreError>;
+                    link_by_id(id: ShortId) -> Result<Option<Link>, StoreError>;
                     link_at(id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError>;
                     expired_links(before: Timestamp, after: Option<ExpiredLink>, limit: usize) -> Result<Vec<ExpiredLink>, StoreError>;
                     list_links(query: LinkListQuery) -> Result<LinkListPage, StoreError>;
@@ -60,6 +61,7 @@ macro_rules! store_methods {
             OnceStore {
                 reads {
                     look_up_once(request: OnceRequest) -> Result<Option<OnceState>, StoreError>;
+                    cut_off_once(request: OnceRequest) -> Result<Option<Timestamp>, StoreError>;
                 }
                 writes {
                     begin_once(request: OnceRequest) -> Result<OnceState, StoreError>;
@@ -93,11 +95,14 @@ macro_rules! store_methods {
             CountStore {
                 reads {
                     hit_cursor(writer: NodeId) -> Result<HitCursor, StoreError>;
-                    link_hits(id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
+                    link_hits(id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError>;
+                    series(of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError>;
+                    breakdown(of: HitSubject, dimension: Dimension, range: BreakdownRange) -> Result<Breakdown, StoreError>;
                     monthly_counts(key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
                 }
                 writes {
                     apply_hits(batch: Arc<HitBatch>) -> Result<(), StoreError>;
+                    drop_sheets(before: Day) -> Result<bool, StoreError>;
                 }
                 direct {}
                 memory {}
@@ -125,12 +130,28 @@ macro_rules! store_methods {
                 memory {}
                 ends {}
             }
+            HitStreamStore {
+                reads {
+                    listened_subjects() -> Result<Vec<HitSubject>, StoreError>;
+                    live_hits(after: Vec<NotesReadUpto>) -> Result<Vec<NotedHits>, StoreError>;
+                    streams_elsewhere(owner: KeyId) -> Result<u32, StoreError>;
+                }
+                writes {
+                    note_listeners(to: Vec<HitSubject>) -> Result<(), StoreError>;
+                    note_live_hits(node: NodeId, entries: Vec<LiveEntry>) -> Result<(), StoreError>;
+                    share_open_streams(owner: KeyId, open: u32) -> Result<(), StoreError>;
+                }
+                direct {}
+                memory {}
+                ends {}
+            }
             SuspensionStore {
                 reads {
                     suspensions(links: Vec<ShortId>) -> Result<Vec<Suspension>, StoreError>;
                 }
                 writes {
                     end_suspension(link: ShortId, place: u8) -> Result<(), StoreError>;
+                    forget_failures() -> Result<(), StoreError>;
                 }
                 direct {
                     suspend_failing(rule: SuspensionRule) -> ();

@@ -6,8 +6,10 @@ mod methods;
 pub mod cql;
 pub mod embedded;
 pub mod faulty;
+pub mod hit_streams;
 pub mod links;
 pub mod metered;
+pub mod notes_on_disk;
 pub mod once;
 pub mod reach;
 pub mod records;
@@ -19,17 +21,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use thiserror::Error;
 
+pub use self::hit_streams::HitStreamStore;
 pub use self::links::{
     CreateLinkError, ExpiredLink, LinkChange, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore, MAX_REVISIONS,
     MadeLinks, NewLinks, REVISIONS_KEPT_DAYS, UpdateLinkError,
 };
 pub use self::once::OnceStore;
 pub use self::suspensions::{Suspension, SuspensionHook, SuspensionRule, SuspensionStore};
+use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
+use crate::domain::series::{SeriesAnswer, SeriesRange};
+use crate::domain::tally::BotFilter;
 use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -226,9 +232,15 @@ pub type AdoptionHook = Box<dyn Fn(Timestamp) + Send + Sync>;
 /// Stores everything that must outlive the process: the traits below together.
 ///
 /// Every write that returns `Ok` is durable. Reads see every write that returned before them.
-pub trait Store: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore {}
+pub trait Store:
+    Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore + HitStreamStore
+{
+}
 
-impl<S: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore> Store for S {}
+impl<S> Store for S where
+    S: Lifecycle + SharedNode + LinkStore + OnceStore + KeyStore + CountStore + DeliveryStore + HitStreamStore
+{
+}
 
 /// Readiness and closing.
 #[async_trait]
@@ -326,8 +338,23 @@ pub trait CountStore: Send + Sync + 'static {
     /// that was begun. After an unknown outcome the same batch must be applied again before another.
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError>;
 
-    /// The counts of a link, with or without the lists of labels.
-    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError>;
+    /// All hits of a link by day, and the top labels of its lists by the hits that `labels` means, if it is given.
+    async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError>;
+
+    /// The hits of a link or key by interval.
+    async fn series(&self, of: HitSubject, range: SeriesRange, bots: BotFilter) -> Result<SeriesAnswer, StoreError>;
+
+    /// The hits of a link or key by one dimension.
+    async fn breakdown(
+        &self,
+        of: HitSubject,
+        dimension: Dimension,
+        range: BreakdownRange,
+    ) -> Result<Breakdown, StoreError>;
+
+    /// Removes sheets of days before `before`, some at a time; `false` when none is left, and of stores whose sheets
+    /// expire by themselves.
+    async fn drop_sheets(&self, before: Day) -> Result<bool, StoreError>;
 
     /// What a key has used in a month.
     async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;

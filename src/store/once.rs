@@ -22,6 +22,8 @@ pub struct OnceTicket {
     pub seed: OnceSeed,
     /// Of this attempt alone.
     pub holder: Uuid,
+    /// No attempt was at work on the request before.
+    pub(super) is_first: bool,
     /// When this attempt began, by the service's clock and by that of the machine.
     pub(super) began: (Timestamp, Instant),
     /// What the store needs until the attempt ends.
@@ -29,15 +31,20 @@ pub struct OnceTicket {
 }
 
 impl OnceTicket {
-    pub(super) fn new(request: OnceRequest, seed: OnceSeed, holder: Uuid) -> Self {
-        Self { id: request.id, seed, holder, began: (request.now, Instant::now()), guard: None }
+    pub(super) fn new(request: OnceRequest, seed: OnceSeed, holder: Uuid, is_first: bool) -> Self {
+        Self { id: request.id, seed, holder, is_first, began: (request.now, Instant::now()), guard: None }
+    }
+
+    /// The time by the service's clock.
+    pub(super) fn now(&self) -> Timestamp {
+        let (now, since) = self.began;
+        now.plus(since.elapsed())
     }
 
     /// For how long the answer is to be kept.
     pub(super) fn kept_for(&self) -> Duration {
-        let (now, since) = self.began;
         let until = self.seed.begun_at.0.saturating_add(ANSWERS_KEPT_MILLIS);
-        Duration::from_millis(until.saturating_sub(now.0)).saturating_sub(since.elapsed())
+        Duration::from_millis(until.saturating_sub(self.now().0))
     }
 }
 
@@ -90,7 +97,11 @@ pub trait OnceStore: Send + Sync + 'static {
     /// How a request stands that is not to be begun; `None`: there is none with this key.
     async fn look_up_once(&self, request: OnceRequest) -> Result<Option<OnceState>, StoreError>;
 
-    /// Ends an attempt that has made nothing.
+    /// When the first attempt of a request began that was cut off and can be taken over; `None`: there is none. What the
+    /// request means is judged by that time.
+    async fn cut_off_once(&self, request: OnceRequest) -> Result<Option<Timestamp>, StoreError>;
+
+    /// Ends an attempt that has made nothing. What an attempt before it may have made is left to the next one.
     async fn end_once(&self, ticket: OnceTicket) -> Result<(), StoreError>;
 
     /// [`create_links`](super::LinkStore::create_links), once. The links and their ids must follow from the ticket's seed.

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::hit_streams::{HitStreamStore, NotedHits, NotesReadUpto};
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
@@ -22,12 +23,16 @@ use super::{
     MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, Store,
     StoreError, Suspension, SuspensionRule, SuspensionStore, TestClaim, UpdateKeyError, UpdateLinkError,
 };
+use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
+use crate::domain::live_hit::LiveEntry;
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
+use crate::domain::series::{SeriesAnswer, SeriesRange};
+use crate::domain::tally::BotFilter;
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 

@@ -44,9 +44,9 @@ pub struct SuspensionRule {
 /// Counts failed deliveries in a row, and suspends URLs.
 #[async_trait]
 pub trait SuspensionStore: Send + Sync + 'static {
-    /// From now on failed deliveries in a row are counted where they are settled, for each URL of each link. If they are as
-    /// many as the rule says, over at least a day, the URL is suspended until a test of it succeeds or its link is changed.
-    /// Deliveries that were never sent count for nothing.
+    /// From now on failed deliveries in a row are counted where they are settled, for each URL of each link. If they
+    /// are as many as the rule says, over at least a day, the URL is suspended until a test of it succeeds or its link
+    /// is changed. Deliveries that were never sent count for nothing.
     ///
     /// Without this call nothing is counted. A second call changes nothing.
     fn suspend_failing(&self, rule: SuspensionRule);
@@ -56,6 +56,10 @@ pub trait SuspensionStore: Send + Sync + 'static {
 
     /// A test of a URL has succeeded: it is not suspended any more, and its failures are counted from zero.
     async fn end_suspension(&self, link: ShortId, place: u8) -> Result<(), StoreError>;
+
+    /// Forgets all counts and suspensions: nothing is counted now, so those of before are not in a row with what comes
+    /// later.
+    async fn forget_failures(&self) -> Result<(), StoreError>;
 }
 
 impl Settlement {

@@ -3,12 +3,15 @@
 //! Deliveries are not exported: the store that has them completes them. No node may serve from a store during its
 //! export or import.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use thiserror::Error;
 
 use super::StoreError;
+use crate::domain::breakdown::Sheet;
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{Dimension, NodeId, Position};
+use crate::domain::hit::{DayCount, HitSubject, LabelCount, NodeId, Position};
 use crate::domain::key::{ApiKey, KeyId};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 
@@ -56,19 +59,13 @@ pub enum Record {
         month: Month,
         count: u64,
     },
-    /// Hits of a link on a day, by device.
-    Day {
-        link: ShortId,
+    Day(DayCount),
+    Label(LabelCount),
+    /// Hits of a link or key on a day by all dimensions.
+    Sheet {
+        of: HitSubject,
         day: Day,
-        devices: [u64; 3],
-    },
-    /// Hits of a link in a month under a label.
-    Label {
-        link: ShortId,
-        month: Month,
-        dimension: Dimension,
-        label: String,
-        count: u64,
+        sheet: Sheet<Arc<str>>,
     },
     /// The position up to which a node's journal is counted: its hits must not be counted again.
     Cursor {
@@ -105,11 +102,12 @@ pub enum Section {
     KeptNames,
     Revisions,
     Deletions,
+    Sheets,
 }
 
 impl Section {
     /// In the order of an export. Names come last: a store without a root key is incomplete.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Keys,
         Self::KeyUses,
         Self::Links,
@@ -121,6 +119,7 @@ impl Section {
         Self::WebhookDeliveries,
         Self::Days,
         Self::Labels,
+        Self::Sheets,
         Self::Cursors,
         Self::Names,
     ];

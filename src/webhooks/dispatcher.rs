@@ -17,7 +17,7 @@ use super::outcomes::OutcomeWriter;
 use super::poller::{Poller, PollerParts};
 use super::preparation::Preparation;
 use super::sender::WebhookSender;
-use super::suspended::suspend_failing;
+use super::suspended::{forget_failures, suspend_failing};
 use super::trial::{TesterParts, WebhookTester};
 use super::worker::WebhookWorker;
 use crate::actors::supervisor::{Handle, RestartHook, Supervisor, SupervisorOptions};
@@ -74,6 +74,8 @@ impl WebhookPool {
         let (meters, suspends) = (parts.meters, parts.suspend_after.is_some());
         if let Some(failures) = parts.suspend_after {
             suspend_failing(&*store, failures, meters.clone());
+        } else {
+            arbiter.spawn(forget_failures(store.clone()));
         }
         let in_flight = Arc::new(InFlightTable::new(
             workers,

@@ -14,4 +14,5 @@ mod scheduler;
 pub mod sender;
 mod suspended;
 pub mod trial;
+mod trial_slots;
 pub mod worker;

@@ -12,6 +12,7 @@ use thiserror::Error;
 use super::flow::{Flow, Host};
 use super::sender::SignedRequest;
 use crate::clock::Clock;
+use crate::domain::bots::BotKind;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SealedSecret};
 use crate::domain::link::{Link, Revision, ShortId};
@@ -81,6 +82,7 @@ pub struct Draft {
     /// Those of them that were in rounds before.
     earlier_attempts: u32,
     owner_id: KeyId,
+    bot: Option<BotKind>,
     link: Arc<CachedWebhookLink>,
     url: WebhookUrl,
     flow: Flow,
@@ -161,6 +163,7 @@ impl Preparation {
             attempts_before: state.attempts,
             earlier_attempts: state.earlier_attempts,
             owner_id: state.owner,
+            bot: state.bot,
             link,
             url,
             flow,
@@ -190,7 +193,9 @@ impl Preparation {
         );
         let seconds = i64::try_from(now.seconds()).unwrap_or(i64::MAX);
         let retiring = owner.retiring.as_ref().filter(|(_, until)| now < *until).map(|(secret, _)| secret);
-        SignedRequest::sign(draft.url.clone(), body.into(), &draft.id.to_string(), seconds, &owner.secret, retiring)
+        let (url, id) = (draft.url.clone(), draft.id.to_string());
+        let signed = SignedRequest::sign(url, body.into(), &id, seconds, &owner.secret, retiring)?;
+        Ok(signed.of_bot(draft.bot))
     }
 
     /// Reads a key and decrypts its secrets; `None` if the key does not exist or its secrets can't be decrypted.

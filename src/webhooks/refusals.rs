@@ -83,8 +83,8 @@ impl RefusalQueue {
         true
     }
 
-    /// Whether to refuse the listed deliveries after this round. If the list is full, the scan goes on first for some rounds, or
-    /// until it `is_idle`: it has read all that is due, or the in-flight table is full.
+    /// Whether to refuse the listed deliveries after this round. If the list is full, the scan goes on first for some
+    /// rounds, or until it `is_idle`: it has read all that is due, or the in-flight table is full.
     pub fn is_due(&mut self, is_idle: bool) -> bool {
         if self.barred.is_empty() || is_idle {
             return !self.deliveries.is_empty();

@@ -18,6 +18,7 @@ use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
 use crate::dns::Resolver;
+use crate::domain::bots::BotKind;
 use crate::domain::guard::AddressGuard;
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_url::WebhookUrl;
@@ -36,6 +37,7 @@ const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const SIGNPOST_TEST: HeaderName = HeaderName::from_static("signpost-test");
+const SIGNPOST_BOT: HeaderName = HeaderName::from_static("signpost-bot");
 
 /// How webhook requests are sent.
 pub struct SenderSettings {
@@ -115,6 +117,13 @@ impl SignedRequest {
         Ok(Self { url, headers, body })
     }
 
+    /// Tells what made the hit, if no person did.
+    #[must_use]
+    pub fn of_bot(mut self, bot: Option<BotKind>) -> Self {
+        self.headers.extend(bot.map(|kind| (SIGNPOST_BOT, HeaderValue::from_static(kind.label()))));
+        self
+    }
+
     /// Marks the request as a test of the webhook.
     #[must_use]
     pub fn into_test(mut self) -> Self {
@@ -165,6 +174,15 @@ impl SendFailure {
     }
 }
 
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// The receiver's status, if that is 2xx.
+    pub outcome: Result<u16, SendFailure>,
+    /// The time until the head of the response, or until the failure.
+    pub took: Duration,
+}
+
 /// Sends webhook requests over pooled connections.
 ///
 /// Cheap to clone; clones share their connections. A connection is bound to the runtime that opened it, so each runtime
@@ -199,12 +217,29 @@ impl WebhookSender {
 
     /// Sends the request once; returns the receiver's status if that is 2xx.
     pub async fn send(&self, request: SignedRequest) -> Result<u16, SendFailure> {
-        self.send_within(request, Duration::MAX).await
+        self.send_within(request, Duration::MAX).await.outcome
     }
 
     /// Sends the request like [`send`](Self::send), but waits no longer than `limit` in all.
-    pub async fn send_within(&self, request: SignedRequest, limit: Duration) -> Result<u16, SendFailure> {
+    pub async fn send_within(&self, request: SignedRequest, limit: Duration) -> Sent {
         let began = Instant::now();
+        let exchanged = self.exchange(request, limit).await;
+        let took = began.elapsed();
+        let outcome = match exchanged {
+            Ok(response) => {
+                let status = response.status();
+                // The head has decided the outcome, so an error of the body does not matter.
+                let drain_timeout = self.drain_timeout.min(limit.saturating_sub(took));
+                let _ = tokio::time::timeout(drain_timeout, drain(response)).await;
+                if status.is_success() { Ok(status.as_u16()) } else { Err(SendFailure::Status(status.as_u16())) }
+            }
+            Err(failure) => Err(failure),
+        };
+        Sent { outcome, took }
+    }
+
+    /// Sends the request and waits for the head of the response.
+    async fn exchange(&self, request: SignedRequest, limit: Duration) -> Result<Response, SendFailure> {
         // A literal address never reaches the resolver. A name reaches it at every new connection, so the checked
         // addresses are the ones that are connected to.
         if let Some(address) = request.url.literal_address()
@@ -215,16 +250,8 @@ impl WebhookSender {
         let is_https = request.url.target().scheme() == "https";
         let exchange =
             self.client.post(request.url.target().clone()).headers(request.headers).body(request.body).send();
-        let response = tokio::time::timeout(self.timeout.min(limit), exchange)
-            .await
-            .map_err(|_| SendFailure::TimedOut)?
-            .map_err(|error| classify(&error, is_https))?;
-
-        let status = response.status();
-        // The head has decided the outcome, so an error of the body does not matter.
-        let drain_timeout = self.drain_timeout.min(limit.saturating_sub(began.elapsed()));
-        let _ = tokio::time::timeout(drain_timeout, drain(response)).await;
-        if status.is_success() { Ok(status.as_u16()) } else { Err(SendFailure::Status(status.as_u16())) }
+        let exchanged = tokio::time::timeout(self.timeout.min(limit), exchange).await;
+        exchanged.map_err(|_| SendFailure::TimedOut)?.map_err(|error| classify(&error, is_https))
     }
 }
 

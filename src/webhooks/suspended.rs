@@ -19,6 +19,9 @@ const MOST_KNOWN: usize = 10_000;
 /// The shortest time between two lines: an outage of a host suspends many URLs.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
+/// How long to wait after a failed call of the store.
+const FORGET_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 static BEGUN_LOG: LogLimit = LogLimit::new(LOG_EVERY);
 
 /// Has the store suspend URLs whose deliveries fail.
@@ -37,6 +40,14 @@ pub fn suspend_failing(store: &dyn DeliveryStore, failures: NonZeroU32, meters: 
         }
     });
     store.suspend_failing(SuspensionRule { failures, hook });
+}
+
+/// Has the store forget the failures that it counted when it was to suspend URLs: those to come do not follow them.
+pub async fn forget_failures(store: Arc<dyn DeliveryStore>) {
+    while let Err(error) = store.forget_failures().await {
+        tracing::debug!(%error, "failed deliveries in a row are not forgotten yet");
+        tokio::time::sleep(FORGET_AGAIN_AFTER).await;
+    }
 }
 
 fn url_of(id: DeliveryId) -> LinkUrl {

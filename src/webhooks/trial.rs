@@ -2,17 +2,19 @@
 //! in the month.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::ArbiterHandle;
 use futures_util::future::join_all;
 use thiserror::Error;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use uuid::{NoContext, Timestamp as UuidTime, Uuid};
 
 use super::preparation::{Draft, Owners, Preparation, PrepareError};
 use super::refusals::QUOTA_EXCEEDED;
 use super::sender::{SendFailure, WebhookSender};
+use super::trial_slots::{TakenSlots, TestSlots};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, HitStamp};
@@ -23,8 +25,8 @@ use crate::telemetry::metrics::webhooks::{TestOutcome, WebhookMeters};
 
 /// The time limit of a test of all webhooks of a link, from the request to the last answer.
 const TESTED_WITHIN: Duration = Duration::from_secs(10);
-/// The largest number of tested webhooks at once. They have no place in the in-flight table.
-const MOST_AT_ONCE: usize = 256;
+/// The error of a test that found no slot of its host in time.
+const HOST_BUSY: &str = "too many tests of this host at once";
 
 /// Why webhooks were not tested.
 #[derive(Debug, Error)]
@@ -80,34 +82,30 @@ pub struct TesterParts {
 #[derive(Clone)]
 pub struct WebhookTester {
     parts: Arc<TesterParts>,
-    slots: Arc<Semaphore>,
+    slots: Arc<TestSlots>,
 }
 
 impl WebhookTester {
     pub fn new(parts: TesterParts) -> Self {
-        Self { parts: Arc::new(parts), slots: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+        Self { parts: Arc::new(parts), slots: Arc::default() }
     }
 
     /// Tests the webhooks of a link at these places, in this order; each counts in the quota of the link's owner.
     pub async fn test(&self, link: &Link, places: &[u8]) -> Result<Vec<TestedWebhook>, TestError> {
         let until = Instant::now() + TESTED_WITHIN;
-        let count = u32::try_from(places.len()).unwrap_or(u32::MAX);
-        let slots = Arc::clone(&self.slots).try_acquire_many_owned(count).map_err(|_| TestError::Busy)?;
-        let (drafts, mut tested) = self.drafts(link, places).await?;
-        let (drafts, refused) = self.within_quota(link, drafts).await?;
-        tested.extend(refused);
+        let slots = self.slots.take(link.owner, places.len()).ok_or(TestError::Busy)?;
+        let admitted = timeout_at(until, self.admitted(link, places)).await;
+        let too_late = |_| StoreError::Unavailable("no test began in time".into());
+        let (drafts, mut tested) = admitted.map_err(too_late)??;
         let (report, reported) = oneshot::channel();
-        let (parts, id) = (Arc::clone(&self.parts), link.id);
+        let parts = Arc::clone(&self.parts);
         // The connections belong to that runtime. The tests come to their end there also if the client has gone.
         self.parts.runtime.spawn(async move {
-            let attempts = drafts.into_iter().map(|draft| attempt(&parts, draft, until));
-            let attempted = join_all(attempts).await;
-            let ended = end_suspensions(&parts, id, &attempted).await;
+            let attempts = drafts.into_iter().map(|draft| attempt(&parts, &slots, draft, until));
             // If the client has gone, nobody waits for it.
-            drop(report.send(ended.map(|()| attempted)));
-            drop(slots);
+            drop(report.send(join_all(attempts).await));
         });
-        tested.extend(reported.await.map_err(|_| TestError::Stopping)??);
+        tested.extend(reported.await.map_err(|_| TestError::Stopping)?);
         tested.sort_by_key(|tested| places.iter().position(|place| *place == tested.place));
         for webhook in &tested {
             self.parts.meters.tested(match webhook.end {
@@ -117,6 +115,14 @@ impl WebhookTester {
             });
         }
         Ok(tested)
+    }
+
+    /// What is to be sent, and what is not.
+    async fn admitted(&self, link: &Link, places: &[u8]) -> Result<(Vec<Draft>, Vec<TestedWebhook>), StoreError> {
+        let (drafts, mut never_sent) = self.drafts(link, places).await?;
+        let (drafts, refused) = self.within_quota(link, drafts).await?;
+        never_sent.extend(refused);
+        Ok((drafts, never_sent))
     }
 
     /// What can be sent, each with a hit of its own, and what can't.
@@ -155,30 +161,37 @@ impl WebhookTester {
     }
 }
 
-async fn attempt(parts: &TesterParts, draft: Draft, until: Instant) -> TestedWebhook {
-    let began = Instant::now();
-    let end = match parts.preparation.request(&draft).await {
-        Ok(request) => {
-            let sent =
-                parts.sender.send_within(request.into_test(), until.saturating_duration_since(Instant::now())).await;
-            sent.map_or_else(TestEnd::Failed, TestEnd::Delivered)
-        }
-        Err(_) => TestEnd::Failed(SendFailure::Other),
+/// Sends a test once there is a slot of its host.
+async fn attempt(parts: &TesterParts, slots: &TakenSlots, draft: Draft, until: Instant) -> TestedWebhook {
+    let place = draft.id().url_index;
+    let of_host = slots.of_host(&draft.flow().host);
+    // The semaphore is never closed.
+    let Ok(_slot) = timeout_at(until, of_host.acquire()).await else {
+        return TestedWebhook::never_sent(place, HOST_BUSY);
     };
-    TestedWebhook { place: draft.id().url_index, end, took: began.elapsed() }
+    let (end, took) = match timeout_at(until, parts.preparation.request(&draft)).await {
+        Ok(Ok(request)) => {
+            let left = until.saturating_duration_since(Instant::now());
+            let sent = parts.sender.send_within(request.into_test(), left).await;
+            (sent.outcome.map_or_else(TestEnd::Failed, TestEnd::Delivered), sent.took)
+        }
+        Ok(Err(_)) => (TestEnd::Failed(SendFailure::Other), Duration::ZERO),
+        Err(_) => (TestEnd::Failed(SendFailure::TimedOut), Duration::ZERO),
+    };
+    if parts.suspends && matches!(end, TestEnd::Delivered(_)) {
+        end_suspension(parts, draft.id().link, place, until).await;
+    }
+    TestedWebhook { place, end, took }
 }
 
-/// Deliveries of webhooks that were tested with success are sent again.
-async fn end_suspensions(parts: &TesterParts, link: ShortId, tested: &[TestedWebhook]) -> Result<(), StoreError> {
-    if !parts.suspends {
-        return Ok(());
+/// Deliveries of a webhook that was tested with success are sent again. Whatever becomes of that, the test has its
+/// result.
+async fn end_suspension(parts: &TesterParts, link: ShortId, place: u8, until: Instant) {
+    let too_late = |_| Err(StoreError::Unavailable("no answer in time".into()));
+    let ended = timeout_at(until, parts.store.end_suspension(link, place)).await.unwrap_or_else(too_late);
+    if let Err(error) = ended {
+        tracing::warn!(%error, link = link.as_str(), url = place, "a test of a webhook may not have ended its suspension");
     }
-    for webhook in tested {
-        if let TestEnd::Delivered(_) = webhook.end {
-            parts.store.end_suspension(link, webhook.place).await?;
-        }
-    }
-    Ok(())
 }
 
 /// The id of a hit that a test stands for; random but for its time.

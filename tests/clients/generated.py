@@ -66,6 +66,13 @@ while analytics.get_link_analytics_summary(link.short_id).total_hits == 0:
 full = analytics.get_link_analytics(link.short_id)
 assert full.total_hits == full.last_7_days == 1 and len(full.daily) == 30 and full.daily[-1].count == 1
 assert {device.label for device in full.devices} == {"desktop", "mobile", "tablet"}
+by_hour = analytics.get_link_series(link.short_id, interval=signpost_client.Interval.HOUR, timezone="Asia/Kathmandu")
+assert by_hour.total == sum(point.count for point in by_hour.points) == 1 and by_hour.timezone == "Asia/Kathmandu"
+by_kind = analytics.get_link_breakdown(link.short_id, signpost_client.Dimension.BOT)
+assert by_kind.total == 1 and [(of.label, of.count) for of in by_kind.labels] == [("tool", 1)], by_kind
+assert analytics.get_series(bots=signpost_client.BotFilter.EXCLUDE).total == 0
+of_all = analytics.get_breakdown(signpost_client.Dimension.DEVICE, bots=signpost_client.BotFilter.ONLY, limit=1)
+assert of_all.total == 1 and of_all.labels[0].label == "desktop" and of_all.more == 0, of_all
 usage = signpost_client.UsageApi(client(issued.key)).get_usage()
 assert usage.api_key_id == issued.key_id and usage.usage.links_created.limit == 100
 assert usage.usage.hits_served.limit is None

@@ -162,7 +162,7 @@ fn another_value(directory: &Directory, name: &str, default: &SettingValue) -> O
         SettingValue::List(_) => ["192.0.2.0/24", "250ms"].map(str::to_owned).into(),
         _ => {
             let texts = ["127.0.0.1:18099", "https://go.example/s", "a.file", "250ms", "2h", "json", "warn", "7"];
-            texts.into_iter().chain(["scylla", "QUORUM", "SERIAL", "."]).map(str::to_owned).collect()
+            texts.into_iter().chain(["scylla", "QUORUM", "SERIAL", "gpc", "."]).map(str::to_owned).collect()
         }
     };
     let variable = variable(name);

@@ -122,16 +122,13 @@ fn a_journal_and_a_database_of_places_are_among_the_seeds() {
 const HIT: HitRecord<'static> = HitRecord {
     at_ms: 1_790_000_000_000,
     short_id: *b"Abc1234",
-    revision: 1,
-    route: 0,
-    tracked: true,
     webhooks: 2,
-    webhook_places: &[],
     ch_ua_mobile: Some(false),
     owner: [7; 16],
     address: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
     user_agent: b"Mozilla/5.0 (X11; Linux x86_64)",
     referer: b"https://news.example/item",
+    ..HitRecord::EMPTY
 };
 
 /// A record of layout 1, one of layout 2, and one of layout 2 with fields.

@@ -1,16 +1,16 @@
 //! The direction of use between the parts of the program, held by reading its source.
 //!
-//! `main → app → http → service → webhooks → actors → {counting, journal, cache, limits} → store → domain`, each using what stands
+//! `main → app → http → service → webhooks → actors → {counting, journal, cache, limits} → feed → store → domain`, each using what stands
 //! to its right, and less than that where the table says so. In the middle, `actors` uses `counting` and `journal` (the hit
 //! counter reads the journal), and knows neither the cache nor the clients' limits, which belong to redirects; of these four
-//! only `counting` uses another, `journal`, and only the cache asks the store. `config`, `cli`, `dns`, `memory`, `readiness`, `threads`
-//! and `tls` are leaves that use nothing here; `telemetry` knows only TLS and threads, `clock` what a time is.
+//! only `counting` uses another, `journal`, and only the cache asks the store. `feed` passes counted hits on to live streams.
+//! `config`, `cli`, `dns`, `memory`, `readiness`, `threads` and `tls` are leaves that use nothing here; `telemetry` knows only TLS and threads, `clock` what a time is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("main", &["app", "cli", "config", "memory", "telemetry", "threads", "transfer"]),
     (
         "app",
@@ -22,6 +22,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "dns",
             "domain",
             "counting",
+            "feed",
             "http",
             "journal",
             "limits",
@@ -37,12 +38,25 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("transfer", &["domain", "store"]),
     (
         "http",
-        &["actors", "cache", "clock", "domain", "limits", "readiness", "service", "store", "telemetry", "threads"],
+        &[
+            "actors",
+            "cache",
+            "clock",
+            "domain",
+            "feed",
+            "limits",
+            "readiness",
+            "service",
+            "store",
+            "telemetry",
+            "threads",
+        ],
     ),
-    ("service", &["actors", "cache", "clock", "domain", "journal", "limits", "store", "webhooks"]),
+    ("service", &["actors", "cache", "clock", "domain", "feed", "journal", "limits", "store", "webhooks"]),
     ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls"]),
-    ("actors", &["clock", "counting", "domain", "journal", "store", "telemetry", "threads"]),
-    ("counting", &["domain", "journal"]),
+    ("actors", &["clock", "counting", "domain", "feed", "journal", "store", "telemetry", "threads"]),
+    ("counting", &["domain", "feed", "journal"]),
+    ("feed", &["domain", "store"]),
     ("journal", &["domain", "threads"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),
@@ -60,13 +74,14 @@ const MAY_USE: [(&str, &[&str]); 22] = [
 ];
 
 /// A crate or a name, and the only places that may have it.
-const ONLY_IN: [(&str, &[&str]); 17] = [
+const ONLY_IN: [(&str, &[&str]); 18] = [
     ("actix_web", &["http/", "app.rs", "app/", "main.rs"]),
     // Logging names it to quiet it.
     ("actix_http", &["http/", "telemetry/logging.rs"]),
     ("actix_service", &["http/"]),
     ("actix", &["actors/", "webhooks/", "app.rs", "app/"]),
     ("fjall", &["store/embedded/"]),
+    ("jiff", &["domain/time_zone.rs"]),
     ("hickory_proto", &["dns/", "telemetry/logging.rs"]),
     ("memmap2", &["journal/segment.rs"]),
     ("maxminddb", &["counting/places.rs"]),

@@ -7,13 +7,14 @@ use signpost::cache::freshness::Freshness;
 use signpost::cache::links::{LinkCache, LinkCacheSettings};
 use signpost::clock::Clock;
 use signpost::domain::blocked_hosts::BlockedHosts;
+use signpost::domain::breakdown::DEFAULT_SHEET_DAYS;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::hit::HitBatch;
 use signpost::domain::link::{Link, LinkOptions};
-use signpost::service::link_upkeep::LinkUpkeep;
+use signpost::service::link_upkeep::{LinkUpkeep, UpkeepSettings};
 use signpost::store::Store;
 
-use crate::store::samples::{DAY, batch, day, key_id, link, noon, short_id};
+use crate::store::samples::{DAY, batch, day, devices, key_id, link, noon, short_id};
 use crate::support::stores::{Home, apply, on_each_store};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -34,8 +35,8 @@ impl Node {
             noindex: true,
         };
         let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));
-        let upkeep =
-            LinkUpkeep::new(store.clone(), store.clone(), Arc::clone(&cache), clock.clone(), delete_expired_after);
+        let settings = UpkeepSettings { delete_expired_after, sheet_days: DEFAULT_SHEET_DAYS };
+        let upkeep = LinkUpkeep::new(store.clone(), Arc::clone(&cache), clock.clone(), settings);
         Self { upkeep, cache }
     }
 }
@@ -127,9 +128,9 @@ async fn counts_of_a_deleted_link_are_removed_after_an_hour() {
     let node = Node::new(&store, &clock, Some(Duration::ZERO));
     assert_eq!(node.upkeep.delete_expired().await.unwrap(), 1);
     node.upkeep.remove_counts().await.unwrap();
-    assert_eq!(store.link_hits(short_id(1), false).await.unwrap().days, [(noon().day(), [5, 0, 0])]);
+    assert_eq!(store.link_hits(short_id(1), None).await.unwrap().days, [(noon().day(), devices([5, 0, 0]))]);
     clock.advance(HOUR + Duration::from_secs(1));
     node.upkeep.remove_counts().await.unwrap();
-    assert_eq!(store.link_hits(short_id(1), false).await.unwrap().days, []);
-    assert_eq!(store.link_hits(short_id(2), false).await.unwrap().days, [(noon().day(), [7, 0, 0])]);
+    assert_eq!(store.link_hits(short_id(1), None).await.unwrap().days, []);
+    assert_eq!(store.link_hits(short_id(2), None).await.unwrap().days, [(noon().day(), devices([7, 0, 0]))]);
 }

@@ -179,9 +179,9 @@ fn counted(directory: &Path, id: &str) -> u64 {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = EmbeddedStore::open(&directory.join("data/store"), 16 << 20).unwrap();
-        let hits = store.link_hits(ShortId::parse(id).unwrap(), false).await.unwrap();
+        let hits = store.link_hits(ShortId::parse(id).unwrap(), None).await.unwrap();
         store.close().await;
-        hits.days.iter().flat_map(|(_, devices)| devices).sum()
+        hits.days.iter().map(|(_, devices)| devices.total().all()).sum()
     })
 }
 

@@ -39,7 +39,7 @@ fn the_version_is_told() {
 #[test]
 fn help_names_every_command() {
     let help = printed(run(&["--help"]));
-    for word in ["serve", "check-config", "migrate", "export", "import", "openapi", "--config", "--version"] {
+    for word in ["serve", "check-config", "migrate", "export", "import", "openapi", "bots", "--config", "--version"] {
         assert!(help.contains(word), "{word}: {help}");
     }
 }
@@ -75,6 +75,42 @@ fn the_health_check_fails_where_no_server_is_ready_and_succeeds_where_one_is() {
 #[test]
 fn the_embedded_store_needs_no_migration_and_says_so() {
     assert!(printed(run(&["migrate"])).contains("no migration"));
+}
+
+#[test]
+fn what_an_agent_is_taken_for_is_told_with_the_reason() {
+    for (agent, expected) in [
+        ("Googlebot/2.1 (+http://www.google.com/bot.html)", "crawler: matches Googlebot\\/ of the built-in list"),
+        ("ExampleBot/1.0", "crawler: has the word \"bot\""),
+        ("", "tool: the user agent is empty"),
+        (
+            "Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.0",
+            "not a bot: no pattern of the built-in",
+        ),
+    ] {
+        let told = printed(run(&["bots", agent]));
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
+#[test]
+fn an_own_list_of_bots_is_used_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bots.json");
+    let told =
+        || Program::at(directory.path()).arguments(&["bots", "probe/1"]).set("SIGNPOST_BOTS__LIST", "bots.json").run();
+    fs::write(&path, r#"[{"pattern": "^probe/", "kind": "monitor"}]"#).unwrap();
+    assert_eq!(printed(told()), "monitor: matches ^probe/ of bots.json\n");
+    fs::write(&path, r#"[{"pattern": "(?=probe)", "kind": "monitor"}]"#).unwrap();
+    told().refused(&["bots.list", "bots.json", "entry 1", "look-around"]);
+    let check = || Program::at(directory.path()).arguments(&["check-config"]);
+    check().set("SIGNPOST_BOTS__LIST", "bots.json").run().refused(&["bots.list", "bots.json", "entry 1"]);
+    fs::write(&path, b"[\xff]").unwrap();
+    told().refused(&["bots.list", "bots.json", "not UTF-8"]);
+    fs::write(&path, " ".repeat(1024 * 1024 + 1)).unwrap();
+    told().refused(&["bots.list", "bots.json", "larger than 1048576 bytes"]);
+    fs::write(&path, vec![b'#'; 16 * 1024 * 1024 + 1]).unwrap();
+    check().set("SIGNPOST_BOTS__NETWORKS", "bots.json").run().refused(&["bots.networks", "larger than 16777216 bytes"]);
 }
 
 #[test]
@@ -167,7 +203,8 @@ fn a_root_key_that_the_operator_chose_is_not_printed() {
 
 /// One request of each kind; answers the log of it all, and what must not be in it.
 fn logged(program: Program) -> (Ended, Vec<String>) {
-    let process = program.set("SIGNPOST_HTTP__TRUSTED_PROXIES", "127.0.0.1").serve();
+    let process =
+        program.set("SIGNPOST_HTTP__TRUSTED_PROXIES", "127.0.0.1").set("SIGNPOST_PRIVACY__RESPECT", "gpc").serve();
     let mut root = process.connect().unwrap();
     let forwarded = ("X-Forwarded-For", "203.0.113.77");
     let key = ("X-API-Key", ROOT_KEY);
@@ -179,12 +216,15 @@ fn logged(program: Program) -> (Ended, Vec<String>) {
     let made = send("POST", "/api-keys", &[key, json], r#"{"name":"a"}"#).expect(201).json();
     let link = r#"{"redirect_url":"https://target.example/","data":{"private":"data-of-a-link"}}"#;
     let id = send("POST", "/shorten", &[key, json], link).expect(200).json()["short_id"].as_str().unwrap().to_owned();
-    send("GET", &format!("/{id}"), &[], "").expect(302);
+    let visitor = [("Accept-Language", "qx-ZQ"), ("Sec-GPC", "1"), ("Sec-Purpose", "prefetch")];
+    send("GET", &format!("/{id}?utm_source=a-campaign"), &[], "").expect(302);
+    send("GET", &format!("/{id}?utm_source=a-campaign"), &visitor, "").expect(302);
     send("GET", &format!("/links/{id}/analytics"), &[key], "").expect(200);
     send("GET", "/usage", &[("X-API-Key", "sp_a-wrong-key-0123456789")], "").expect(401);
     send("POST", "/shorten", &[key, json, ("X-Request-Id", "an-id-of-a-client")], "{").expect(400);
     let mut never = vec![ROOT_KEY.to_owned(), "sp_a-wrong-key-0123456789".into(), "203.0.113.77".into()];
     never.extend(["an-agent", "a-referrer", "data-of-a-link", "target.example"].map(str::to_owned));
+    never.extend(["qx-ZQ", "qx-zq", "a-campaign"].map(str::to_owned));
     never.extend(["key", "webhook_secret"].map(|secret| made[secret].as_str().unwrap().to_owned()));
     (process.terminate(), never)
 }

@@ -11,10 +11,13 @@ use loadtests::engine::Engine;
 use loadtests::product::Product;
 use loadtests::program::Program;
 use ring::rand::SystemRandom;
+use signpost::domain::breakdown::{Dimension, Sheet, SheetLabel};
 use signpost::domain::calendar::{Day, Timestamp};
-use signpost::domain::hit::{DayCount, HitBatch, NodeId, Position};
+use signpost::domain::hit::{DayHits, DeviceHits, HitBatch, HitSubject, NodeId, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{BaseUrl, Link, LinkData, NewLink, ShortId, TargetUrl};
+use signpost::domain::quarters::QuarterHits;
+use signpost::domain::tally::Tally;
 use signpost::store::cql::session::{ScyllaSettings, connect};
 use signpost::store::cql::{ScyllaStore, migrate};
 use signpost::store::{CountStore, Lifecycle, LinkStore};
@@ -134,8 +137,7 @@ impl Through {
             writer: NodeId(self.owners[0].0),
             from: Position(from),
             upto: Position(upto),
-            days: (0..rows).map(|row| DayCount { link: link(row), day: Day(20_000), devices: [1, 0, 0] }).collect(),
-            labels: Vec::new(),
+            days: (0..rows).map(|row| one_hit(HitSubject::Link(link(row)))).collect(),
             served: Vec::new(),
             deliveries: Vec::new(),
         };
@@ -144,4 +146,18 @@ impl Through {
         *self.counted.lock().unwrap() = upto;
         f64::from(rows) / begun.elapsed().as_secs_f64()
     }
+}
+
+/// A hit with the dimensions that every hit has.
+fn one_hit(of: HitSubject) -> DayHits {
+    let (hit, none) = (Tally::of_hit(false), Tally::default());
+    let (mut quarters, mut sheet) = (QuarterHits::default(), Sheet::default());
+    quarters.add(40, hit);
+    for dimension in [Dimension::Device, Dimension::Browser, Dimension::Os] {
+        sheet.add(dimension, SheetLabel::Code(0), hit);
+    }
+    for (dimension, text) in [(Dimension::Language, "en-us"), (Dimension::Destination, "default")] {
+        sheet.add(dimension, SheetLabel::Text(Arc::from(text)), hit);
+    }
+    DayHits { of, day: Day(20_000), devices: DeviceHits([hit, none, none]), quarters, sheet }
 }

@@ -14,6 +14,7 @@ use signpost::actors::supervisor::{Restart, RestartHook};
 use signpost::actors::wake::DispatcherWake;
 use signpost::counting::aggregator::HitAggregator;
 use signpost::counting::enrich::Enricher;
+use signpost::domain::bots::{BotRules, SharedBotRules};
 use signpost::domain::hit::{HitCursor, NodeId};
 use signpost::domain::link::ShortId;
 use signpost::domain::referrer::OwnHost;
@@ -95,7 +96,8 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     let opened = journal::open(&directory.join("journal"), &settings, NODE, HitCursor::default()).unwrap();
     let Journal { writer, reader, upkeep } = opened;
     let upkeep = upkeep.start().unwrap();
-    let tally = HitAggregator::new(NODE, Enricher::new(OwnHost::of_base_url("https://sho.rt"), None));
+    let rules = SharedBotRules::new(BotRules::built_in());
+    let tally = HitAggregator::new(NODE, Enricher::new(OwnHost::of_base_url("https://sho.rt"), None, rules));
     let wakes = CounterWakes { notifier: Notifier::default(), dispatcher: DispatcherWake::default() };
     let counting = CountingState::new(store.clone(), reader, tally, HitCursor::default(), wakes);
     let arbiter = actix::Arbiter::new();
@@ -195,16 +197,12 @@ fn feed(writer: &JournalWriter, load: Load) -> Duration {
             let hit = HitRecord {
                 at_ms,
                 short_id: short_id(link).0,
-                revision: 1,
-                route: 0,
-                tracked: true,
-                webhooks: 0,
-                webhook_places: &[],
-                ch_ua_mobile: None,
                 owner: OWNER,
                 address: IpAddr::V4(Ipv4Addr::from((drawn >> 16) as u32)),
                 user_agent: agents[(drawn >> 8) as usize % agents.len()].as_bytes(),
                 referer: if has_site { sites[(drawn >> 40) as usize % sites.len()].as_bytes() } else { b"" },
+                language: [&b"en-us"[..], b"de", b"pt-br", b"fr"][(drawn >> 48) as usize % 4],
+                ..HitRecord::EMPTY
             };
             // The end of the run tells of those that had no room.
             let _ = writer.append(&hit);

@@ -37,22 +37,32 @@ pub struct Step {
     resident: f64,
     /// Of uncached redirects, in order.
     redirects: Vec<Duration>,
-    /// The same once some of the links were edited.
+    /// The store once some of the links were edited, beside a copy of it from before.
     edited: Option<Edited>,
 }
 
-/// What was seen after one link in [`EDITED_ONE_IN`] was edited once.
+/// What was seen after one link in [`EDITED_ONE_IN`] was edited once, and of a copy from before, by turns.
 pub struct Edited {
     editing: Duration,
     disk: u64,
-    start_clean: Duration,
-    start_killed: Duration,
-    resident_started: f64,
+    before: Turns,
+    after: Turns,
+}
+
+/// What was seen of a store in several turns.
+#[derive(Default)]
+struct Turns {
+    start_clean: Vec<Duration>,
+    start_killed: Vec<Duration>,
+    resident_started: Vec<f64>,
+    /// Of uncached redirects, of all turns.
     redirects: Vec<Duration>,
 }
 
 /// Of so many links, one is edited.
 const EDITED_ONE_IN: u64 = 5;
+/// Turns of each of two stores. One run of each does not tell them apart: two starts of one store differ by half.
+const TURNS: u64 = 5;
 
 impl Step {
     fn redirect(&self, part: f64) -> f64 {
@@ -104,9 +114,7 @@ pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64, e
     redirects.sort_unstable();
     create(server.address, made);
     let resident = server.resident_mib("VmHWM");
-    let pid = the_child();
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-    drop(server);
+    kill(server);
     let (server, start_killed) = started(program, &home);
     drop(server);
     let edited = edits.then(|| after_edits(program, &home, links, asked));
@@ -116,8 +124,14 @@ pub fn step(program: &Program, home: &Path, links: u64, asked: u64, made: u64, e
     step
 }
 
-/// Edits some of the links, and looks at the store as before.
+/// Edits some of the links, and looks at the store and at a copy of it from before by turns.
 fn after_edits(program: &Program, home: &Path, links: u64, asked: u64) -> Edited {
+    // What the killed process left is in the store.
+    let (server, _) = started(program, home);
+    server.rest().unwrap();
+    drop(server);
+    let copy = home.with_extension("before");
+    assert!(Command::new("cp").arg("-a").args([home, &copy]).status().unwrap().success());
     let (server, _) = started(program, home);
     let began = Instant::now();
     edit(server.address, links);
@@ -125,17 +139,47 @@ fn after_edits(program: &Program, home: &Path, links: u64, asked: u64) -> Edited
     server.rest().unwrap();
     drop(server);
     let disk = measure::disk_bytes(&home.join("data"));
-    let (server, start_clean) = started(program, home);
+    let (mut before, mut after) = (Turns::default(), Turns::default());
+    for _ in 0..TURNS {
+        for (store, turns) in [(&*copy, &mut before), (home, &mut after)] {
+            take_turn(program, store, turns, links, asked / TURNS);
+        }
+    }
+    fs::remove_dir_all(&copy).unwrap();
+    for turns in [&mut before, &mut after] {
+        turns.redirects.sort_unstable();
+        turns.start_clean.sort_unstable();
+        turns.start_killed.sort_unstable();
+        turns.resident_started.sort_unstable_by(f64::total_cmp);
+    }
+    Edited { editing, disk, before, after }
+}
+
+/// Starts the program on a store, asks for links, kills it, starts it again and ends it in order.
+fn take_turn(program: &Program, home: &Path, turns: &mut Turns, links: u64, asked: u64) {
+    let (server, start) = started(program, home);
+    turns.start_clean.push(start);
     server.rest().unwrap();
-    let resident_started = server.resident_mib("VmRSS");
-    let mut redirects = redirect(server.address, links, asked);
-    redirects.sort_unstable();
-    let pid = the_child();
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    turns.resident_started.push(server.resident_mib("VmRSS"));
+    turns.redirects.extend(redirect(server.address, links, asked));
+    kill(server);
+    let (server, start) = started(program, home);
+    turns.start_killed.push(start);
+    server.rest().unwrap();
     drop(server);
-    let (server, start_killed) = started(program, home);
-    drop(server);
-    Edited { editing, disk, start_clean, start_killed, resident_started, redirects }
+}
+
+impl Turns {
+    /// Medians, and the 99th percentile of all redirects: name, unit, value.
+    fn figures(&self) -> [(&'static str, &'static str, f64); 4] {
+        let resident = self.resident_started[self.resident_started.len() / 2];
+        [
+            ("start after a clean stop", "ms", quantile(&self.start_clean, 0.5).as_secs_f64() * 1e3),
+            ("start after kill -9", "ms", quantile(&self.start_killed, 0.5).as_secs_f64() * 1e3),
+            ("resident after the start", "MiB", resident),
+            ("uncached redirect, p99", "µs", quantile(&self.redirects, 0.99).as_secs_f64() * 1e6),
+        ]
+    }
 }
 
 /// Gives one link in [`EDITED_ONE_IN`] a target of the same length.
@@ -152,6 +196,13 @@ fn edit(address: SocketAddr, links: u64) {
             });
         }
     });
+}
+
+/// Ends the program by `kill -9`.
+fn kill(server: Server) {
+    let pid = the_child();
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    drop(server);
 }
 
 /// The process that this one has started: there is one at a time.
@@ -213,21 +264,23 @@ pub fn report(steps: &[Step]) -> String {
 }
 
 fn report_edits(steps: &[Step]) -> String {
-    let mut text = format!("\nAfter one link in {EDITED_ONE_IN} was edited once:\n\n");
-    text += "| links | editing, s | bytes on disk a link | start after a clean stop, ms | start after kill -9, ms | resident after the \
-             start, MiB | uncached redirect, p99, µs |\n|---|---|---|---|---|---|---|\n";
+    let mut text = format!(
+        "\nOne link in {EDITED_ONE_IN} was edited once. The store and a copy from before the edits take {TURNS} turns each. Starts and memory \
+         are medians.\n"
+    );
     for step in steps {
         let Some(edited) = &step.edited else { continue };
-        let cells = [
+        writeln!(
+            text,
+            "\n{} links, edited in {:.0} s; then {:.0} bytes on disk a link:\n\n| | before | after |\n|---|---|---|",
+            step.links,
             edited.editing.as_secs_f64(),
             edited.disk as f64 / step.links as f64,
-            edited.start_clean.as_secs_f64() * 1e3,
-            edited.start_killed.as_secs_f64() * 1e3,
-            edited.resident_started,
-            quantile(&edited.redirects, 0.99).as_secs_f64() * 1e6,
-        ];
-        let cells = cells.map(|cell| format!("{cell:.0}")).join(" | ");
-        writeln!(text, "| {} | {cells} |", step.links).unwrap();
+        )
+        .unwrap();
+        for ((name, unit, before), (.., after)) in edited.before.figures().into_iter().zip(edited.after.figures()) {
+            writeln!(text, "| {name}, {unit} | {before:.0} | {after:.0} |").unwrap();
+        }
     }
     text
 }
@@ -252,16 +305,10 @@ pub fn bounds(steps: &[Step]) -> String {
         rows.push((what, most.redirect(0.99) / fewest.redirect(0.99), 1.25));
     }
     for (step, edited) in steps.iter().filter_map(|step| Some((step, step.edited.as_ref()?))) {
-        let p99 = quantile(&edited.redirects, 0.99).as_secs_f64() * 1e6;
-        let ratios = [
-            ("start after a clean stop", edited.start_clean.as_secs_f64() / step.start_clean.as_secs_f64()),
-            ("start after kill -9", edited.start_killed.as_secs_f64() / step.start_killed.as_secs_f64()),
-            ("resident after the start", edited.resident_started / step.resident_started),
-            ("uncached redirect, p99", p99 / step.redirect(0.99)),
-        ];
-        rows.extend(
-            ratios.map(|(what, ratio)| (format!("{what}: {} links, after × before edits", step.links), ratio, 1.2)),
-        );
+        let ratios = edited.before.figures().into_iter().zip(edited.after.figures());
+        rows.extend(ratios.map(|((what, _, before), (.., after))| {
+            (format!("{what}: {} links, after × before edits", step.links), after / before, 1.2)
+        }));
     }
     let mut text = "\n| | at most | figure | |\n|---|---|---|---|\n".to_owned();
     for (what, figure, bound) in rows {

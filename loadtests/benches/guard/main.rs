@@ -20,13 +20,16 @@ use signpost::actors::key_shard::state::ShardState;
 use signpost::counting::aggregator::HitAggregator;
 use signpost::counting::enrich::Enricher;
 use signpost::domain::analytics::{Analytics, analyze};
+use signpost::domain::bots::{BotRules, SharedBotRules};
+use signpost::domain::breakdown::Dimension;
 use signpost::domain::calendar::{Day, Timestamp};
-use signpost::domain::hit::{Dimension, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
+use signpost::domain::hit::{DeviceHits, LinkHits, MAX_LABELS, NodeId, OTHER_LABEL, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::qr::{QrFormat, QrImage, QrOptions, QrParameters, render};
 use signpost::domain::rate_limit::RateLimitId;
 use signpost::domain::referrer::OwnHost;
 use signpost::domain::signature::{WebhookSecret, sign_hex, standard_signature};
+use signpost::domain::tally::{BotFilter, Tally};
 use signpost::domain::webhook_event::hit_event_body;
 use signpost::domain::window::SlidingWindow;
 use signpost::journal::record::HitRecord;
@@ -200,19 +203,17 @@ fn tally(hits: usize) -> (HitAggregator, Vec<HitRecord<'static>>) {
         .map(|n| HitRecord {
             at_ms: START.0 + n as u64,
             short_id: std::array::from_fn(|digit| if digit == 6 { b'A' + u8::try_from(n % 26).unwrap() } else { b'x' }),
-            revision: 1,
-            route: 0,
-            tracked: true,
             webhooks: u8::from(n % 10 == 0),
-            webhook_places: &[],
             ch_ua_mobile: [None, Some(true), Some(false)][n % 3],
             owner: Uuid::from_u64_pair(0x0194_0000_0000_7000, n as u64 % 5).into_bytes(),
             address: IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(n).unwrap())),
             user_agent: USER_AGENTS[n % 4].as_bytes(),
             referer: REFERERS[n % 4].as_bytes(),
+            ..HitRecord::EMPTY
         })
         .collect();
-    let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None);
+    let rules = SharedBotRules::new(BotRules::built_in());
+    let enricher = Enricher::new(OwnHost::of_base_url("https://sign.example"), None, rules);
     let mut tally = HitAggregator::new(NodeId(Uuid::from_u64_pair(0x0194_0000_0000_7000, 1)), enricher);
     // The counter goes on with what it had: visitors that it has seen, maps that have grown.
     records.iter().zip(1..).for_each(|(hit, at)| tally.add(Position(at * 300), hit));
@@ -238,14 +239,15 @@ fn many_hits() -> LinkHits {
         let rows = (0..MAX_LABELS).map(label).chain([(OTHER_LABEL.to_owned(), 1_000_000)]);
         (dimension, rows.collect())
     };
-    let days = (0..400).map(|n| (Day(20_000 + n), [u64::from(n), 2 * u64::from(n), 7]));
-    LinkHits { days: days.collect(), labels: Dimension::ALL.into_iter().map(labels).collect() }
+    let tally = |persons| Tally { persons, bots: 1 };
+    let days = (0..400).map(|n| (Day(20_000 + n), DeviceHits([u64::from(n), 2 * u64::from(n), 7].map(tally))));
+    LinkHits { days: days.collect(), labels: Dimension::LISTED.into_iter().map(labels).collect() }
 }
 
 #[library_benchmark]
 #[bench::of_1(args = (), setup = many_hits)]
 fn analytics(hits: LinkHits) -> Analytics {
-    analyze(hits, Day(20_399))
+    analyze(hits, Day(20_399), BotFilter::Exclude)
 }
 
 library_benchmark_group!(name = hits, benchmarks = [count, analytics]);

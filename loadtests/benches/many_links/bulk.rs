@@ -26,14 +26,14 @@ impl Way {
     fn round(&mut self, product: &Product, seconds: f64, mut make: impl FnMut(&mut Connection) -> u64) {
         product.settle();
         let mut connection = product.connect();
-        let (cpu, begun, mut made) = (product.cpu(), Instant::now(), 0);
+        let (cpu, begun, mut links) = (product.cpu(), Instant::now(), 0);
         while begun.elapsed() < Duration::from_secs_f64(seconds) {
-            made += make(&mut connection);
+            links += make(&mut connection);
         }
         let elapsed = begun.elapsed().as_secs_f64();
         product.settle();
-        self.per_second.0.push(made as f64 / elapsed);
-        self.cpu.0.push((product.cpu() - cpu) as f64 / made as f64);
+        self.per_second.0.push(links as f64 / elapsed);
+        self.cpu.0.push((product.cpu() - cpu) as f64 / links as f64);
     }
 }
 

@@ -49,10 +49,14 @@ pub fn measure(stores: &Stores, options: &Options, bounds: &mut Vec<Bound>) -> S
         eprintln!("lists: round {round} of {}", options.rounds);
         if round == 1 {
             // The round before was to warm up.
-            all.iter_mut().for_each(|seen| (seen.half, seen.most) = Default::default());
+            for seen in &mut all {
+                (seen.half, seen.most) = Default::default();
+            }
         }
         for kind in 0..KINDS.len() {
-            all.iter_mut().for_each(|seen| seen.ask(kind, options.pages));
+            for seen in &mut all {
+                seen.ask(kind, options.pages);
+            }
         }
     }
     let [few, many] = &all[..] else { panic!("two sizes") };
@@ -88,7 +92,7 @@ fn filled(stores: &Stores, links: u64) -> Seen {
 
 fn body(index: u64) -> Value {
     let mut body = creation(&seed::target(index));
-    if index % TAGGED_ONE_IN == 0 {
+    if index.is_multiple_of(TAGGED_ONE_IN) {
         body["tags"] = json!(["sale"]);
         body["slug"] = json!(format!("item-{index:010}"));
     }

@@ -141,6 +141,18 @@ mod tests {
     }
 
     #[test]
+    fn words_of_greek_are_found_whatever_the_case_of_their_sigmas() {
+        let link = link(LinkOptions {
+            title: Some("ΟΔΥΣΣΕΥΣ και Πηνελόπη".into()), ..LinkOptions::default()
+        });
+        for text in ["οδυσσευς", "Οδυσσευς", "οδυς", "ΔΥΣ", "πηνελόπη"] {
+            let filter = LinkFilter { words: words_of(text), ..LinkFilter::default() };
+            assert!(filter.admits(&link, LinkState::Active), "{text}");
+        }
+        assert_eq!(ListIndex::of_tag("ΟΔΟΣ"), ListIndex::of_tag("οδος"));
+    }
+
+    #[test]
     fn each_filter_leaves_out_what_it_does_not_mean() {
         let archived = link(LinkOptions { archived: true, ..LinkOptions::default() });
         let none = LinkFilter::default();

@@ -72,6 +72,11 @@ impl LinkName {
         if is_reserved(text) { Err(SlugError::Reserved) } else { Ok(name) }
     }
 
+    /// A name by its form alone: a later release may have a route of this name, which no link is reached by.
+    pub fn of_form(text: &str) -> Option<Self> {
+        Self::checked(text).ok()
+    }
+
     fn checked(text: &str) -> Result<Self, SlugError> {
         let length = u8::try_from(text.len()).ok().filter(|length| (1..=64).contains(length));
         let length = length.ok_or(SlugError::Length)?;

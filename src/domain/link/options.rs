@@ -78,6 +78,8 @@ pub struct LinkOptions {
     pub cache_seconds: u32,
     /// Whether `/{short_id}+` shows the target.
     pub preview: bool,
+    /// Whether hits of bots fire no webhooks.
+    pub skip_bots: bool,
 }
 
 impl Default for LinkOptions {
@@ -93,6 +95,7 @@ impl Default for LinkOptions {
             redirect_status: RedirectStatus::default(),
             cache_seconds: 0,
             preview: true,
+            skip_bots: false,
         }
     }
 }
@@ -134,9 +137,11 @@ impl LinkOptions {
     }
 }
 
-/// A tag without its case.
+/// A tag, or another text, without its case. Each character is folded by itself, so that a part of a text is a part of
+/// the folded text: a sigma at the end of a word is a sigma.
 pub fn folded(tag: &str) -> String {
-    tag.to_lowercase()
+    let folded = tag.chars().flat_map(char::to_lowercase);
+    folded.map(|c| if c == 'ς' { 'σ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -76,7 +76,21 @@ impl TargetUrl {
         if this_service.covers(&url) {
             return Err(TargetUrlError::AtThisService);
         }
-        Ok(Self(if text.is_ascii() { text.to_owned() } else { url.into() }))
+        Ok(Self::normalized(text, url))
+    }
+
+    /// As [`parse`](Self::parse), but the target may be at this service: for a search, not for a new link. A link may
+    /// point at what has become this service since.
+    ///
+    /// # Errors
+    /// See [`TargetUrlError`].
+    pub fn parse_anywhere(text: &str) -> Result<Self, TargetUrlError> {
+        let url = Self::checked(text, Self::MAX_BYTES)?;
+        Ok(Self::normalized(text, url))
+    }
+
+    fn normalized(text: &str, url: Url) -> Self {
+        Self(if text.is_ascii() { text.to_owned() } else { url.into() })
     }
 
     /// Parses a target in its stored form, which this service or another one has accepted before.
@@ -180,6 +194,8 @@ mod tests {
         ] {
             assert_eq!(parse(text), Err(TargetUrlError::AtThisService), "{text}");
         }
+        let found = TargetUrl::parse_anywhere("https://sign.example/s/ä").unwrap();
+        assert_eq!(found.as_str(), "https://sign.example/s/%C3%A4");
         for text in [
             "https://sign.example/",
             "https://sign.example/shop",

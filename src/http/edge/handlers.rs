@@ -1,7 +1,9 @@
-//! The requests of a connection that are with their handlers.
+//! The requests of a connection that are with their handlers, and what their answers know of the client.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 /// How many requests of a connection are with their handlers: while there are any, the time is theirs, not the client's.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +14,12 @@ struct HandlerCounts {
     at_work: Cell<usize>,
     /// Those that ever came, around and around.
     begun: Cell<u64>,
+    /// Whether the client has closed the connection, or its half of it.
+    is_left: Cell<bool>,
+    /// The answer that waits for that.
+    waiting: RefCell<Option<Waker>>,
+    /// Whether an answer is sent that may go on for long.
+    is_long: Cell<bool>,
 }
 
 impl Handlers {
@@ -29,6 +37,36 @@ impl Handlers {
     /// Whether all of so many requests came, and are with no handler any more.
     pub fn are_done_with(&self, requests: u64) -> bool {
         self.0.begun.get() == requests && !self.are_at_work()
+    }
+
+    /// The client sends no more.
+    pub fn client_left(&self) {
+        self.0.is_left.set(true);
+        if let Some(waiting) = self.0.waiting.take() {
+            waiting.wake();
+        }
+    }
+
+    /// Waits until the client sends no more. Of answers that are sent at once, the last one that asked is told.
+    pub async fn until_client_leaves(&self) {
+        poll_fn(|context| {
+            if self.0.is_left.get() {
+                return Poll::Ready(());
+            }
+            self.0.waiting.replace(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// An answer of this connection goes on for long: a client that is gone without a word is to be noticed.
+    pub fn begin_long_answer(&self) {
+        self.0.is_long.set(true);
+    }
+
+    /// Whether a long answer has begun since this was asked last.
+    pub fn takes_long_answer(&self) -> bool {
+        self.0.is_long.take()
     }
 }
 

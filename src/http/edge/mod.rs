@@ -4,7 +4,7 @@
 mod bare_answer;
 mod ending;
 mod framing;
-mod handlers;
+pub mod handlers;
 pub mod service;
 pub mod shared;
 pub mod stream;

@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
@@ -160,6 +161,7 @@ impl ErrorRewritingStream {
                 return Poll::Pending;
             }
             if ready!(self.poll_receive(context))? == 0 {
+                self.handlers.client_left();
                 if self.inbox.is_empty() {
                     return Poll::Ready(Ok(Read::End));
                 }
@@ -269,6 +271,14 @@ impl ErrorRewritingStream {
     }
 }
 
+/// Has the kernel end the connection when the client has acknowledged nothing for so long, though something was sent. What
+/// is sent seldom would else fill no buffer for hours.
+fn notice_loss(socket: &TcpStream, after: Duration) {
+    let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
+    // Without it, the kernel gives up after some 15 minutes.
+    let _ = set_tcp_user_timeout(socket, millis);
+}
+
 /// The socket, where the fast path does not have it.
 fn here(socket: &mut Option<TcpStream>) -> io::Result<&mut TcpStream> {
     socket.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
@@ -319,7 +329,10 @@ impl AsyncWrite for ErrorRewritingStream {
         if self.settings.fast_path.is_some() && self.goes_on.is_none() {
             self.goes_on = lets_go_on(now);
         }
-        let Self { socket, stall, settings, .. } = &mut *self;
+        let Self { socket, stall, settings, handlers, .. } = &mut *self;
+        if handlers.takes_long_answer() {
+            notice_loss(here(socket)?, settings.send_timeout);
+        }
         let written = ready!(stall.poll_write(here(socket)?, settings.send_timeout, context, now));
         self.is_over = written.is_err();
         self.unanswered = false;

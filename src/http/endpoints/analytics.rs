@@ -1,10 +1,16 @@
-//! `GET /links/{short_id}/analytics` and `…/summary`.
+//! Analytics: `GET /links/{short_id}/analytics` and `…/summary` here, those by range in their own files.
+
+pub mod breakdown;
+mod query;
+pub mod series;
+mod table;
 
 use actix_web::{HttpRequest, Responder, web};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use self::query::{BOTS_PARAMETER, bots};
 use crate::domain::analytics::{Analytics, Labelled};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::Scope;
@@ -17,8 +23,10 @@ use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
-static ANALYTICS: Tag =
-    Tag { name: "Analytics", description: "Hits of a link: how many, when, from where, and by which devices." };
+pub static ANALYTICS: Tag = Tag {
+    name: "Analytics",
+    description: "Hits of a link, or of all links of a key: how many, when, from where, by which devices and programs.",
+};
 
 /// The rate limit of the full analytics.
 pub static ANALYTICS_RATE: RateLimit =
@@ -117,11 +125,12 @@ pub static FULL: Endpoint = Endpoint {
         summary: "Full link analytics",
         description: "\
 Returns the counts of a link's hits to its owner and to the root key. A hit is counted within 2 s. Counts are exact: every
-request that is answered 302 is one hit, even if the service crashes right after the answer.
+request that is answered 302 is one hit, even if the service crashes right after the answer. Hits of bots and prefetches are
+among them, unless `bots` says otherwise.
 
 For a link that was created with `tracked: false`: 403 `untracked-link`.",
         tag: &ANALYTICS,
-        parameters: &[parameters::<ShortIdPath>()],
+        parameters: &[parameters::<ShortIdPath>(), BOTS_PARAMETER],
         body: None,
         answers: &[ResponseDoc {
             status: 200,
@@ -144,8 +153,10 @@ pub async fn full(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
-    Query::of(&request).finish()?;
-    let analytics = api.analytics.full(&caller.key, LinkName::parse(&path)).await?;
+    let mut query = Query::of(&request);
+    let bots = bots(&mut query);
+    query.finish()?;
+    let analytics = api.analytics.full(&caller.key, LinkName::parse(&path), bots).await?;
     Ok(web::Json(AnalyticsRecord::from(analytics)))
 }
 
@@ -182,7 +193,7 @@ pub static SUMMARY: Endpoint = Endpoint {
         description: "\
 Returns only the totals of a link. The rules are those of the full analytics; the rate limit is separate.",
         tag: &ANALYTICS,
-        parameters: &[parameters::<ShortIdPath>()],
+        parameters: &[parameters::<ShortIdPath>(), BOTS_PARAMETER],
         body: None,
         answers: &[ResponseDoc {
             status: 200,
@@ -207,8 +218,10 @@ pub async fn summary(
     request: HttpRequest,
     path: web::Path<String>,
 ) -> Result<impl Responder, Problem> {
-    Query::of(&request).finish()?;
-    let (name, summary) = api.analytics.summary(&caller.key, LinkName::parse(&path)).await?;
+    let mut query = Query::of(&request);
+    let bots = bots(&mut query);
+    query.finish()?;
+    let (name, summary) = api.analytics.summary(&caller.key, LinkName::parse(&path), bots).await?;
     Ok(web::Json(AnalyticsSummary {
         short_id: name.to_string(),
         total_hits: summary.total_hits,

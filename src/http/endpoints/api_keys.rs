@@ -115,14 +115,22 @@ pub async fn create(
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = BodyFields::parse(&body)?;
+    let fields = BodyFields::parse(&body)?;
     let once = idempotency::once(&api, &caller, OnceEndpoint::ApiKeys, &request, &body)?;
-    fields.faults = Query::of(&request).into_faults().and(fields.faults);
-    let new = new_key(fields, &caller.key, api.clock.now());
+    let judged = |mut fields: BodyFields<'_>, now| {
+        fields.faults = Query::of(&request).into_faults().and(fields.faults);
+        new_key(fields, &caller.key, now)
+    };
     if let Some(once) = once {
+        let mut new = judged(fields, once.now);
+        if new.is_err()
+            && let Some(begun_at) = api.links.cut_off_once(once.clone()).await?
+        {
+            new = judged(BodyFields::parse(&body)?, begun_at);
+        }
         return create_once(&api, &caller, once, new).await;
     }
-    let new = new?;
+    let new = judged(fields, api.clock.now())?;
     let key = api.keys.create(&caller.key, new).await.inspect_err(|error| count_refusal(&api, error))?;
     Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
 }
@@ -142,7 +150,7 @@ async fn create_once(
     let (service, caller) = (api.clone(), Arc::clone(&caller.key));
     let created = ToTheEnd::new(|_| async move { service.keys.create_once(&caller, once, new, respond).await }).await;
     let created = created.inspect_err(|error| count_refusal(api, error))?;
-    Ok(match idempotency::done(api, created)? {
+    Ok(match idempotency::done(api, created, |_| true)? {
         Ok(key) => HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)),
         Err(replayed) => replayed,
     })

@@ -1,36 +1,48 @@
 //! `GET /exports/links`: all links of a list in one answer, which is made while it is sent.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
-use actix_web::http::header::CONTENT_TYPE;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
 use utoipa::IntoParams;
 
 use super::links::LINKS as LINKS_TAG;
-use super::links::list::{LinkFilters, LinkOfList, ListFilters};
+use super::links::list::{FILTER_PARAMETERS, LinkOfList, RequestedList};
 use crate::domain::key::Scope;
 use crate::domain::link::ListPlace;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::accept::prefers_csv;
-use crate::http::auth::{Access, Caller};
+use crate::http::auth::{Access, Caller, presented_secret};
 use crate::http::csv;
 use crate::http::endpoint::{
     self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem, shape,
 };
-use crate::http::openapi::schemas::{ArchivedFilter, ExportFormatName, LinkListOrder, LinkStateName, ListInclude};
+use crate::http::openapi::schemas::ExportFormatName;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
+use crate::service::authentication::{AuthenticationError, Trust};
+use crate::service::exports::ExportSlot;
 use crate::service::link_lists::{ListRequest, ListedPage};
+use crate::store::StoreError;
 
 /// The rate limit of exports.
 pub static EXPORTS_RATE: RateLimit =
     RateLimit { id: RateLimitId::new(11), name: "exports", setting: "exports_per_minute" };
 
-/// Links in one part of the answer.
-const PART: usize = 250;
+/// Links in one part of the answer. The longest have some 40 KiB each.
+const PART: usize = 100;
+/// For how long a part is tried again if the store does not give it.
+const RETRIED_FOR: Duration = Duration::from_secs(30);
+const RETRIED_AFTER: Duration = Duration::from_millis(500);
+/// `Retry-After` where too many exports are under way, in seconds.
+const LATER_SECONDS: u32 = 10;
 /// The first line of a CSV.
 const COLUMNS: [&str; 10] = [
     "short_id",
@@ -69,24 +81,16 @@ pub static LINKS: Endpoint = Endpoint {
         id: "exportLinks",
         summary: "Export links",
         description: "\
-All links that `GET /links` would list with the same filters, in the same order, in one answer: a line of JSON for each link
-(`application/x-ndjson`), as in the list, or CSV (RFC 4180) with a header line and the columns `short_id`, `short_url`,
-`redirect_url`, `title`, `tags` (separated by commas), `created_at`, `updated_at`, `expires_at`, `archived` and `total_hits`
-(empty for an untracked link). A text of the CSV that begins with `=`, `+`, `-`, `@` or a tab gets a `'` in front, so that no
-spreadsheet takes it for a formula.
+All links that `GET /links` would list with the same filters, in the same order, in one answer: a line of JSON for each
+link (`application/x-ndjson`), as in the list, or CSV (RFC 4180) with a header line and the columns `short_id`,
+`short_url`, `redirect_url`, `title`, `tags` (separated by commas), `created_at`, `updated_at`, `expires_at`, `archived`
+and `total_hits` (empty for an untracked link). A text of the CSV that begins with `=`, `+`, `-`, `@` or a tab gets a
+`'` in front, so that no spreadsheet takes it for a formula.
 
-The answer is sent while it is made. If it ends early, without the end of its chunked encoding, the service could not
-read all links.",
+The answer is sent while it is made. It ends early, without the end of its chunked encoding, if the service can't read
+all links or stops, or if the key is revoked or expires. A key may have 4 exports at once; one more is answered 429.",
         tag: &LINKS_TAG,
-        parameters: &[
-            parameters::<ExportParameters>().with_schemas(&[shape::<ExportFormatName>()]),
-            parameters::<LinkFilters>().with_schemas(&[
-                shape::<LinkListOrder>(),
-                shape::<ArchivedFilter>(),
-                shape::<LinkStateName>(),
-                shape::<ListInclude>(),
-            ]),
-        ],
+        parameters: &[parameters::<ExportParameters>().with_schemas(&[shape::<ExportFormatName>()]), FILTER_PARAMETERS],
         body: None,
         answers: &[ResponseDoc {
             status: 200,
@@ -108,11 +112,13 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
         "csv" => Ok(ExportFormat::Csv),
         _ => Err("must be ndjson or csv"),
     });
-    let filters = ListFilters::read(&api, &caller, query, None)?;
+    let requested = RequestedList::read(&api, &caller, query, None)?;
     let format =
         format.unwrap_or_else(|| if prefers_csv(request.headers()) { ExportFormat::Csv } else { ExportFormat::Ndjson });
-    let list = filters.list(&api, &caller).await?;
-    let export = LinkExport { api, list, format, with_hits: filters.with_hits };
+    let slot = api.link_lists.exports.enter(caller.key.id).ok_or_else(too_many_exports)?;
+    let list = requested.list(&api, &caller).await?;
+    let secret = presented_secret(request.headers()).unwrap_or_default().to_vec();
+    let export = LinkExport { api, list, format, with_hits: requested.with_hits, secret, _slot: slot };
     // A failure of the first part is answered as such.
     let first = export.page(None).await?;
     let media_type = match format {
@@ -124,20 +130,68 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
     Ok(response.streaming(export.parts(first)))
 }
 
+fn too_many_exports() -> Problem {
+    let detail = "Too many exports are under way at once; retry when one of them has ended.";
+    Problem::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(LATER_SECONDS))
+}
+
+/// Why an export ends before its end.
+#[derive(Debug, Error)]
+enum ExportCut {
+    #[error(transparent)]
+    Store(#[from] Arc<StoreError>),
+    #[error("its key is revoked or expired, or may not read links any more")]
+    KeyEnded,
+    #[error("the service stops")]
+    Stopping,
+}
+
 /// An export under way.
 struct LinkExport {
     api: web::Data<Api>,
     list: ListRequest,
     format: ExportFormat,
     with_hits: bool,
+    /// The secret that the client has sent.
+    secret: Vec<u8>,
+    _slot: ExportSlot,
 }
 
 impl LinkExport {
-    async fn page(&self, after: Option<ListPlace>) -> Result<ListedPage, Problem> {
+    async fn page(&self, after: Option<ListPlace>) -> Result<ListedPage, StoreError> {
         let with_hits = self.with_hits || self.format == ExportFormat::Csv;
         let page = self.api.link_lists.page(&self.list, after, PART, with_hits).await?;
         self.api.metrics.link_lists.count(page.examined, page.links.len());
         Ok(page)
+    }
+
+    /// The page after a place, if the export may go on.
+    async fn page_after(&self, place: ListPlace) -> Result<ListedPage, ExportCut> {
+        if !self.api.readiness.is_serving() {
+            return Err(ExportCut::Stopping);
+        }
+        match self.api.authentication.authenticate(&self.secret, Trust::AtOnce).await {
+            Ok(key) if key.scopes.contains(Scope::LinksRead) => {}
+            Ok(_) | Err(AuthenticationError::Unauthorized) => return Err(ExportCut::KeyEnded),
+            Err(AuthenticationError::Store(error)) => return Err(error.into()),
+        }
+        self.page(Some(place)).await.map_err(|error| Arc::new(error).into())
+    }
+
+    /// As [`page_after`](Self::page_after), again and again while the store is out of reach, for some time.
+    async fn next_page(&self, place: ListPlace) -> Result<ListedPage, ExportCut> {
+        let until = Instant::now() + RETRIED_FOR;
+        loop {
+            let error = match self.page_after(place).await {
+                Err(ExportCut::Store(error)) => error,
+                done => return done,
+            };
+            if matches!(*error, StoreError::Corrupt { .. }) || Instant::now() >= until {
+                return Err(error.into());
+            }
+            tracing::debug!(%error, "can't read the next links of an export: retrying");
+            sleep(RETRIED_AFTER).await;
+        }
     }
 
     /// The parts of the answer. Each is read when the one before is sent.
@@ -154,8 +208,11 @@ impl LinkExport {
         let begin = head + &self.text_of(first);
         let rest = stream::try_unfold((self, next), |(export, place)| async move {
             let Some(place) = place else { return Ok(None) };
-            // The reason is logged. The client sees that the answer is cut off.
-            let page = export.page(Some(place)).await.map_err(|_| io::Error::other("the links can't be read"))?;
+            let page = export.next_page(place).await.map_err(|error| {
+                // The client sees only that the answer is cut off.
+                tracing::warn!(%error, "an export of links was cut off");
+                io::Error::other(error)
+            })?;
             let next = page.next;
             let text = export.text_of(page);
             Ok(Some((Bytes::from(text), (export, next))))

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use self::fields::WholeLink;
 use self::records::{NewShortlink, Shortlink, StoredLink};
+use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{OnceEndpoint, OnceRequest};
 use crate::domain::key::Scope;
 use crate::domain::link::{LinkName, NewLink};
@@ -34,7 +35,7 @@ use crate::http::idempotency;
 use crate::http::openapi::schemas::{IdempotencyHeader, ShortIdPath};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
-use crate::service::links::{Changed, CreateError, RespondToLinks};
+use crate::service::links::{Changed, CreateError, CreatedLinks, RespondToLinks};
 use crate::telemetry::metrics::link_changes::LinkChangeOutcome;
 
 pub static LINKS: Tag = Tag { name: "Links", description: "Short links, their redirects and their QR codes." };
@@ -139,14 +140,22 @@ pub async fn create(
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = BodyFields::parse(&body)?;
+    let fields = BodyFields::parse(&body)?;
     let once = idempotency::once(&api, &caller, OnceEndpoint::Shorten, &request, &body)?;
-    fields.faults = Query::of(&request).into_faults().and(fields.faults);
-    let new = new_link(&api, fields);
+    let judged = |mut fields: BodyFields<'_>, now| {
+        fields.faults = Query::of(&request).into_faults().and(fields.faults);
+        new_link(&api, fields, now)
+    };
     if let Some(once) = once {
+        let mut new = judged(fields, once.now);
+        if new.is_err()
+            && let Some(begun_at) = api.links.cut_off_once(once.clone()).await?
+        {
+            new = judged(BodyFields::parse(&body)?, begun_at);
+        }
         return create_once(&api, &caller, once, new).await;
     }
-    let new = new?;
+    let new = judged(fields, api.clock.now())?;
     let created = api.links.create(&caller.key, new, caller.links_created).await;
     let created = created.map_err(|error| creation_refused(&api, error))?;
     let mut response = HttpResponse::Ok().json(Shortlink::of(&api, &created.link));
@@ -163,17 +172,20 @@ async fn create_once(
 ) -> Result<HttpResponse, Problem> {
     let new = match new {
         Ok(new) => new,
-        Err(problem) => return refused_once(api, once, problem).await,
+        Err(problem) => {
+            let replayed = refused_once(api, once, problem).await?;
+            return Ok(with_usage_of_now(api, caller, replayed).await);
+        }
     };
     let shown = api.clone();
     let respond: RespondToLinks = Arc::new(move |links| {
         let link = links.iter().flatten().next().map(|link| Shortlink::of(&shown, link));
         idempotency::kept(StatusCode::OK, &link)
     });
-    let created = api.links.create_all_once(&caller.key, once, vec![(0, new)], respond).await?;
-    let created = match idempotency::done(api, created)? {
+    let created = api.links.create_all_once(&caller.key, once, vec![(0, new)], respond, None).await?;
+    let created = match idempotency::done(api, created, CreatedLinks::has_any)? {
         Ok(created) => created,
-        Err(replayed) => return Ok(replayed),
+        Err(replayed) => return Ok(with_usage_of_now(api, caller, replayed).await),
     };
     let link = created.links.into_iter().next().ok_or_else(Problem::internal)?;
     let link = link.map_err(|error| creation_refused(api, error))?;
@@ -188,11 +200,23 @@ async fn create_once(
 pub(super) async fn refused_once(api: &Api, once: OnceRequest, problem: Problem) -> Result<HttpResponse, Problem> {
     match api.links.look_up_once::<()>(once).await? {
         None => Err(problem),
-        Some(known) => match idempotency::done(api, known)? {
+        Some(known) => match idempotency::done(api, known, |()| false)? {
             Ok(()) => Err(problem),
             Err(replayed) => Ok(replayed),
         },
     }
+}
+
+/// Tells scoped keys their use of the month as it is now: as this node knows it, or else as the store has it.
+async fn with_usage_of_now(api: &Api, caller: &Caller, mut response: HttpResponse) -> HttpResponse {
+    let links_created = match caller.links_created {
+        None if !caller.key.is_root => api.usage.of(&caller.key).await.ok().map(|usage| usage.counts.links_created),
+        known => known,
+    };
+    if let Some(links_created) = links_created {
+        add_usage(&mut response, caller, links_created, api.links.monthly_limit(&caller.key));
+    }
+    response
 }
 
 /// Tells scoped keys their use of the month.
@@ -222,9 +246,9 @@ fn usage_headers(created: u64, limit: MonthlyLimit) -> [(HeaderName, HeaderValue
     [(LINKS_CREATED, HeaderValue::from(created)), (LINKS_LIMIT, limit)]
 }
 
-/// Parses the body and reports all of its errors.
-fn new_link(api: &Api, mut fields: BodyFields<'_>) -> Result<NewLink, Problem> {
-    let whole = WholeLink::take(api, &mut fields);
+/// Parses the body, judges it by the time `now` and reports all of its errors.
+fn new_link(api: &Api, mut fields: BodyFields<'_>, now: Timestamp) -> Result<NewLink, Problem> {
+    let whole = WholeLink::take(api, &mut fields, now);
     let slug = fields.take_string("slug").and_then(|text| {
         let parsed = LinkName::parse_slug(&text);
         parsed.map_err(|error| fields.faults.at("/slug", error.to_string())).ok()

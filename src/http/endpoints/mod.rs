@@ -7,6 +7,7 @@ pub mod api_keys;
 pub mod console;
 pub mod exports;
 pub mod health;
+pub mod hit_streams;
 pub mod links;
 pub mod preview;
 pub mod qr;
@@ -36,6 +37,12 @@ pub static ENDPOINTS: &[&Endpoint] = &[
     &qr::GET,
     &analytics::FULL,
     &analytics::SUMMARY,
+    &analytics::series::OF_LINK,
+    &analytics::breakdown::OF_LINK,
+    &analytics::series::OF_KEY,
+    &analytics::breakdown::OF_KEY,
+    &hit_streams::OF_LINK,
+    &hit_streams::OF_KEY,
     &usage::GET,
     &webhooks::STATUS,
     &webhooks::testing::TEST,

@@ -18,6 +18,7 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
+use crate::http::body::BodyFields;
 use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem, shape};
 use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
 use crate::http::problem::{FieldErrors, Problem, ProblemKind};
@@ -75,11 +76,12 @@ pub struct WebhookSummary {
     /// HTTP status of the answer to that attempt; `null`: no answer.
     #[schema(required = true)]
     pub last_status: Option<u16>,
-    /// The error of that attempt, or `quota exceeded` or `suspended` if a later delivery was not attempted; `null`: neither.
+    /// The error of that attempt, or `quota exceeded` or `suspended` if a later delivery was not attempted; `null`:
+    /// neither.
     #[schema(required = true)]
     pub last_error: Option<String>,
-    /// Since when the webhook is suspended: its deliveries fail with the error `suspended` and are not sent. Missing if it is
-    /// not suspended.
+    /// Since when the webhook is suspended: its deliveries fail with the error `suspended` and are not sent. Missing if it
+    /// is not suspended.
     #[schema(value_type = String, format = DateTime, required = false)]
     #[serde(serialize_with = "times::option::serialize", skip_serializing_if = "Option::is_none")]
     pub suspended_at: Option<Timestamp>,
@@ -100,8 +102,8 @@ pub struct DeliveryRecord {
     /// HTTP status of the last answer; `null`: no answer.
     #[schema(required = true)]
     pub response_status: Option<u16>,
-    /// The error of the last attempt, such as `http 500` or `timed out`, or why there was none: `quota exceeded`, `suspended`;
-    /// `null`: no error.
+    /// The error of the last attempt, such as `http 500` or `timed out`, or why there was none: `quota exceeded`,
+    /// `suspended`; `null`: no error.
     #[schema(required = true)]
     pub error: Option<String>,
     /// Time of the hit, UTC.
@@ -130,6 +132,13 @@ pub struct DeliveryPage {
     cursor: Option<String>,
     /// Only deliveries with this status.
     status: Option<DeliveryStatusName>,
+}
+
+/// The fields of a body that may be missing, and the faults of the query.
+fn optional_fields<'b>(request: &HttpRequest, body: &'b str) -> Result<BodyFields<'b>, Problem> {
+    let mut fields = if body.is_empty() { BodyFields::none() } else { BodyFields::parse(body)? };
+    fields.faults = Query::of(request).into_faults().and(fields.faults);
+    Ok(fields)
 }
 
 fn summary(url: String, UrlStatus { summary, suspended_at }: UrlStatus) -> WebhookSummary {

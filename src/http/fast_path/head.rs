@@ -5,7 +5,9 @@ use std::mem::MaybeUninit;
 use httparse::{Header, Request, Status};
 
 use super::encode::AfterAnswer;
+use crate::domain::bots::PurposeHeader;
 use crate::domain::link::LinkName;
+use crate::domain::privacy::PrivacySignals;
 use crate::http::answer_fields::AnswerFields;
 use crate::http::fields::is_host;
 
@@ -50,14 +52,14 @@ impl<'r, 'b> Head<'r, 'b> {
             _ => return None,
         };
         let path = request.path?.strip_prefix('/')?;
-        let query = path.as_bytes().get(name.as_bytes().len()..)?;
-        // A redirect ignores its query, whatever it is made of. A fragment is never sent.
-        let is_query = query.is_empty() || query.starts_with(b"?") && !query.contains(&b'#');
-        if !is_query {
-            return None;
-        }
+        // A redirect is the same whatever its query is made of. A fragment is never sent.
+        let query = match path.get(name.as_bytes().len()..)? {
+            "" => "",
+            query => query.strip_prefix('?').filter(|query| !query.as_bytes().contains(&b'#'))?,
+        };
         let fields: &'r [Header<'b>] = request.headers;
         let PlainFields { closes, keeps, request_id, answer_fields } = PlainFields::of(fields)?;
+        let answer_fields = AnswerFields { query, ..answer_fields };
         let then = match request.version? {
             0 if keeps => return None,
             0 => AfterAnswer::ClosesAsExpected,
@@ -95,20 +97,26 @@ impl<'b> PlainFields<'b> {
     /// `None` where the fields ask for more than an answer.
     fn of(fields: &[Header<'b>]) -> Option<Self> {
         let (mut hosts, mut host, mut closes, mut keeps, mut request_id) = (0, &[][..], false, false, None);
-        let (mut user_agent, mut referer, mut sec_ch_ua_mobile) = (None, None, None);
+        let (mut user_agent, mut referer, mut sec_ch_ua_mobile, mut accept_language) = (None, None, None, None);
+        let (mut is_prefetch, mut privacy) = (false, PrivacySignals::default());
         for Header { name, value } in fields {
             let value = *value;
             // As browsers write it: that is a comparison of two words. The other one goes letter by letter.
             let is = |usual: &str| *name == usual || name.eq_ignore_ascii_case(usual);
             // By length and first letter: nearly all names are none of these. `|` makes the letter a small one.
             match (name.len(), name.as_bytes().first().map_or(0, |letter| letter | 0x20)) {
+                (3, b'd') if is("DNT") => privacy.dnt |= PrivacySignals::in_dnt(value),
                 (4, b'h') if is("Host") => {
                     hosts += 1;
                     host = value;
                 }
+                (5, b'x') if is("X-Moz") => is_prefetch |= PurposeHeader::Older.asks_for_prefetch(value),
                 (6, b'e') if is("Expect") => return None,
                 (7, b'u') if is("Upgrade") => return None,
                 (7, b'r') if is("Referer") => _ = referer.get_or_insert(value),
+                (7, b's') if is("Sec-GPC") => privacy.gpc |= PrivacySignals::in_gpc(value),
+                (7, b'p') if is("Purpose") => is_prefetch |= PurposeHeader::Older.asks_for_prefetch(value),
+                (9, b'x') if is("X-Purpose") => is_prefetch |= PurposeHeader::Older.asks_for_prefetch(value),
                 (10, b'u') if is("User-Agent") => _ = user_agent.get_or_insert(value),
                 (10, b'c') if is("Connection") => match value {
                     b"keep-alive" => keeps = true,
@@ -116,8 +124,10 @@ impl<'b> PlainFields<'b> {
                     value if value.eq_ignore_ascii_case(b"close") => closes = true,
                     _ => return None,
                 },
+                (11, b's') if is("Sec-Purpose") => is_prefetch |= PurposeHeader::Current.asks_for_prefetch(value),
                 (12, b'x') if is("X-Request-Id") => _ = request_id.get_or_insert(value),
                 (14, b'c') if is("Content-Length") => return None,
+                (15, b'a') if is("Accept-Language") => _ = accept_language.get_or_insert(value),
                 (16, b's') if is("sec-ch-ua-mobile") => _ = sec_ch_ua_mobile.get_or_insert(value),
                 (17, b't') if is("Transfer-Encoding") => return None,
                 _ => {}
@@ -134,6 +144,10 @@ impl<'b> PlainFields<'b> {
                 user_agent: user_agent.unwrap_or_default(),
                 referer: referer.unwrap_or_default(),
                 sec_ch_ua_mobile: sec_ch_ua_mobile.unwrap_or_default(),
+                accept_language: accept_language.unwrap_or_default(),
+                query: "",
+                is_prefetch,
+                privacy,
             },
         })
     }
@@ -180,15 +194,50 @@ mod tests {
     #[test]
     fn of_each_field_the_first_line_is_taken() {
         let head =
-            b"GET /Abc1234 HTTP/1.1\r\nuser-agent: a\r\nREFERER: \r\nReferer: b\r\nX-Request-ID: c\r\nHost: a\r\n\
-                     sec-ch-ua-mobile: ?1\r\nx-request-id: d\r\nUser-Agent: e\r\n\r\n";
+            b"GET /Abc1234?utm_source=x HTTP/1.1\r\nuser-agent: a\r\nREFERER: \r\nReferer: b\r\nX-Request-ID: c\r\nHost: a\r\n\
+                     sec-ch-ua-mobile: ?1\r\nx-request-id: d\r\nUser-Agent: e\r\naccept-language: de\r\n\
+                     Accept-Language: fr\r\n\r\n";
         let mut room = room();
         let head = Head::parse(head, &mut room).unwrap();
-        let expected = AnswerFields { user_agent: b"a", referer: b"", sec_ch_ua_mobile: b"?1" };
+        let expected = AnswerFields {
+            user_agent: b"a",
+            referer: b"",
+            sec_ch_ua_mobile: b"?1",
+            accept_language: b"de",
+            query: "utm_source=x",
+            is_prefetch: false,
+            privacy: PrivacySignals::default(),
+        };
         assert_eq!((head.request_id, head.answer_fields), (&b"c"[..], expected));
         let mut room = super::room();
         let head = Head::parse(b"GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n", &mut room).unwrap();
         assert_eq!((head.request_id, head.answer_fields), (&b""[..], AnswerFields::default()));
+    }
+
+    #[test]
+    fn any_line_says_that_a_request_is_a_prefetch_or_wants_no_tracking() {
+        let said = |fields: &str| {
+            let head = format!("GET /Abc1234? HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            let mut room = super::room();
+            let AnswerFields { is_prefetch, privacy, query, .. } =
+                Head::parse(head.as_bytes(), &mut room).unwrap().answer_fields;
+            assert_eq!(query, "");
+            (is_prefetch, privacy.gpc, privacy.dnt)
+        };
+        for (fields, expected) in [
+            ("", (false, false, false)),
+            ("Sec-Purpose: prefetch;prerender\r\n", (true, false, false)),
+            ("sec-purpose: none\r\nSEC-PURPOSE: Prefetch\r\n", (true, false, false)),
+            ("Purpose: preview\r\n", (true, false, false)),
+            ("X-Moz: prefetch\r\n", (true, false, false)),
+            ("x-purpose: preview\r\n", (true, false, false)),
+            ("Sec-Purpose: preview\r\nPurpose: prefetch;a\r\n", (false, false, false)),
+            ("Sec-GPC: 1\r\n", (false, true, false)),
+            ("DNT: 0\r\ndnt: 1\r\n", (false, false, true)),
+            ("Sec-GPC: 0\r\nDNT: 0\r\n", (false, false, false)),
+        ] {
+            assert_eq!(said(fields), expected, "{fields}");
+        }
     }
 
     #[test]

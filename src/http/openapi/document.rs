@@ -8,6 +8,7 @@ use utoipa::openapi::{RefOr, path::Parameter};
 
 use super::schemas::{HitEvent, ProblemDocument};
 use super::{Facts, guide, headers, problems};
+use crate::domain::bots::BotKind;
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
 use crate::domain::webhook_event::hit_event_body;
 use crate::http::endpoint::{Body, Docs, Endpoint, ResponseDoc, Shape, Tag, shape};
@@ -249,6 +250,11 @@ fn webhook(facts: &Facts) -> Value {
                 "name": "Signpost-Test", "in": "header", "required": false,
                 "description": "`true` if the request is a test; else absent.",
                 "schema": {"type": "string", "enum": ["true"]},
+            }),
+            json!({
+                "name": "Signpost-Bot", "in": "header", "required": false,
+                "description": "What made the hit, if no person did; else absent.",
+                "schema": {"type": "string", "enum": BotKind::ALL.map(BotKind::label)},
             }),
             header("User-Agent", "The service and its version.", concat!("signpost/", env!("CARGO_PKG_VERSION"))),
         ],

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Facts, problems};
+use crate::domain::bots::BotKind;
 use crate::domain::key::{Scope, Tier};
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::webhook::RETENTION_DAYS;
@@ -57,11 +58,12 @@ The root key is the operator's. It has every scope, sees and changes every link 
 
 ## Repeating a request safely
 
-`POST /shorten`, `/shorten/bulk` and `/api-keys` take an `Idempotency-Key`: a text that you choose anew for each thing to be done. If an answer does not reach you, send the same request (the same bytes and `Content-Type`) with the same key again, as often as you like: it is done once, and answered as the first time, with `Idempotent-Replayed: true`. This takes nothing from quotas, but counts in the rate limit.
+`POST /shorten`, `/shorten/bulk` and `/api-keys` take an `Idempotency-Key`: a text that you choose anew for each thing to be done. If an answer does not reach you, send the same request (the same bytes and `Content-Type`) with the same key again, as often as you like: it is done once, and answered as the first time, with `Idempotent-Replayed: true` and the `X-Usage-…` headers of now. This takes nothing from quotas, but counts in the rate limit.
 
 - A key is remembered for 24 hours from its first request on, for each API key and endpoint by itself. Another body is answered 422 `idempotency-key-reused`.
 - While the first request is at work, the answer is 409 `idempotency-in-progress`: repeat after `Retry-After`. If a node died meanwhile, this lasts for at most 30 s; then the request is done to its end.
 - Only what was made is remembered: after any other answer than 2xx, and if no link of `/shorten/bulk` was created, the key is free.
+- The answer of `/shorten/bulk` is remembered as a whole: send a link in it that failed with 503 again with another key.
 - Secrets are not stored: a repeated `POST /api-keys` is answered with `key` and `webhook_secret` `null`. Rotate the key if you never saw them.
 - The header is an error with any other `PATCH`, `PUT`, `POST` or `DELETE`, and ignored with `GET`.
 
@@ -84,7 +86,7 @@ Quotas by calendar month in UTC, and of keys:
 {quotas}
 Links above the quota are refused with 403. A creation that is answered 503 has created no link and used no quota. The exception is a store that did not confirm the outcome in time (the answer then comes after 10 to 25 s): the link may exist, and then it is counted. Webhook deliveries above the quota are not sent, and recorded as failed with the error `quota exceeded`. Hits are never limited: quotas and limits of keys do not stop redirects.
 
-Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link at once of 2,048 bytes each, and 200 different ones in its life; a link with webhooks can be changed 1,000 times in 33 days, then the answer is 429; analytics cover 30 days in `daily` and 10 entries in each top list.
+Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link at once of 2,048 bytes each, and 200 different ones in its life; a link with webhooks can be changed 1,000 times in 33 days, then the answer is 429; analytics cover 30 days in `daily` and 10 entries in each top list, a series has at most 2,000 points, a breakdown 1,000 labels.
 "#,
         scopes = scopes(),
         errors = problems::table(),
@@ -208,10 +210,13 @@ pub fn webhook(facts: &Facts) -> String {
 "
         )
     });
+    let bots = BotKind::ALL.map(|kind| format!("`{}`", kind.label())).join(", ");
     format!(
         r"Sent to every webhook URL of a link, in the background, for each hit. One delivery is one hit for one URL.
 
 **Success** is an answer 2xx whose head arrives within {timeout} of the start of the attempt. Redirects are not followed. Everything else is a failure, with its reason as text: `http 500`, `timed out`, `connection refused`, `connection reset`, `unreachable`, `dns`, `tls`, `invalid response`, `blocked address`.
+
+**Bots.** Deliveries of hits that no person made have the header `Signpost-Bot`, at each attempt, with what made the hit: {bots}. It is not signed. A link with `skip_bots` makes no such deliveries. Nothing else in a delivery tells of a visitor.
 
 **Attempts.** {tries} Deliveries are made at least once: after a crash of the service a delivery may be repeated, but none is lost. `hit_id` and `webhook-id` are the same for all attempts, so that receivers can ignore repeated deliveries.
 

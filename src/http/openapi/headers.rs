@@ -7,7 +7,7 @@ use crate::http::merge_patch;
 /// A header: its name, whether every answer that lists it has it, its description, its schema with an example.
 type HeaderRow = (&'static str, bool, &'static str, fn() -> Value);
 
-const HEADERS: [HeaderRow; 16] = [
+const HEADERS: [HeaderRow; 17] = [
     (
         "X-Request-Id",
         true,
@@ -54,7 +54,7 @@ const HEADERS: [HeaderRow; 16] = [
     (
         "Idempotent-Replayed",
         false,
-        "The answer is that to an earlier request with this `Idempotency-Key`: nothing was done again.",
+        "The answer is that to an earlier request with this `Idempotency-Key`: nothing was done again. Other headers are of now.",
         || json!({"type": "string", "pattern": "^true$", "examples": ["true"]}),
     ),
     (
@@ -89,6 +89,12 @@ const HEADERS: [HeaderRow; 16] = [
         true,
         "The media types of a `PATCH`.",
         || json!({"type": "string", "examples": [merge_patch::MEDIA_TYPES.join(", ")]}),
+    ),
+    (
+        "X-Accel-Buffering",
+        true,
+        "Asks proxies to pass on each event at once.",
+        || json!({"type": "string", "pattern": "^no$", "examples": ["no"]}),
     ),
     (
         "WWW-Authenticate",

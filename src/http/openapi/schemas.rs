@@ -6,9 +6,12 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
+use crate::domain::breakdown::Dimension;
 use crate::domain::key::{Scope, Tier};
 use crate::domain::link::{LinkState, ListOrder};
 use crate::domain::qr::QrFormat;
+use crate::domain::series::Interval;
+use crate::domain::tally::BotFilter;
 use crate::domain::webhook::DeliveryStatus;
 use crate::service::keys::Descendants;
 
@@ -131,6 +134,10 @@ words!(LinkListOrder, "LinkListOrder", "The order of a list of links.", ListOrde
 words!(ArchivedFilter, "ArchivedFilter", "Whether archived links are listed.", ["false", "true", "any"]);
 words!(ListInclude, "ListInclude", "What else is shown of each link.", ["hits"]);
 words!(ExportFormatName, "ExportFormat", "The format of an export.", ["ndjson", "csv"]);
+words!(TableFormatName, "TableFormat", "The format of a series or a breakdown.", ["json", "csv"]);
+words!(BotFilterName, "BotFilter", "Which hits are counted.", BotFilter::ALL.map(BotFilter::name));
+words!(IntervalName, "Interval", "The length of intervals.", Interval::ALL.map(Interval::name));
+words!(DimensionName, "Dimension", "A property of hits.", Dimension::ALL.map(Dimension::name));
 words!(ReplayedStatusName, "ReplayedStatus", "Which settled deliveries are replayed.", ["failed", "delivered", "any"]);
 words!(TestStatusName, "WebhookTestStatus", "The outcome of a test of a webhook.", ["delivered", "failed"]);
 words!(LinkStateName, "LinkState", "The state of a link.", LinkState::ALL.map(LinkState::name));

@@ -8,7 +8,7 @@ use super::{IssuedKey, KeyError, KeyService, NewKey};
 use crate::domain::idempotency::{KeptAnswer, OnceRequest, OnceSeed};
 use crate::domain::key::{ApiKey, KeyId};
 use crate::service::once::Once;
-use crate::store::once::{OnceDone, OnceState, OnceTicket};
+use crate::store::once::{OnceDone, OnceTicket};
 
 /// Makes the answer of a key that was created. It must not have its secrets.
 pub type RespondToKey = Arc<dyn Fn(&ApiKey) -> KeptAnswer + Send + Sync>;
@@ -22,11 +22,9 @@ impl KeyService {
         new: NewKey,
         respond: RespondToKey,
     ) -> Result<Once<IssuedKey>, KeyError> {
-        match self.once.begin_once(request).await? {
-            OnceState::Begun(ticket) => self.create_begun(creator, ticket, new, respond).await,
-            OnceState::Answered(answer) => Ok(Once::Answered(answer)),
-            OnceState::UnderWay => Ok(Once::UnderWay),
-            OnceState::OtherRequest => Ok(Once::OtherRequest),
+        match Once::begun(self.once.begin_once(request).await?) {
+            Ok(ticket) => self.create_begun(creator, ticket, new, respond).await,
+            Err(known) => Ok(known),
         }
     }
 
@@ -37,23 +35,29 @@ impl KeyService {
         new: NewKey,
         respond: RespondToKey,
     ) -> Result<Once<IssuedKey>, KeyError> {
-        let issued = match self.drawn(creator, new, id_of(ticket.seed), ticket.seed.begun_at) {
-            Ok(issued) => issued,
+        let id = id_of(ticket.seed);
+        let (key, issued) = match self.drawn(creator, new, id, ticket.seed.begun_at) {
+            Ok(issued) => (issued.key.clone(), Ok(issued)),
+            // An attempt that was cut off may have made it when the creator was still allowed to.
             Err(refused) => {
-                self.once.end_once(ticket).await?;
-                return Err(refused);
+                let Some(there) = self.store.key(id).await? else {
+                    self.once.end_once(ticket).await?;
+                    return Err(refused);
+                };
+                (there, Err(refused))
             }
         };
         let limit = self.plans.of(creator).child_keys;
-        let there = match self.once.create_key_once(ticket, issued.key.clone(), limit, respond.clone()).await? {
+        let there = match self.once.create_key_once(ticket, key, limit, respond.clone()).await? {
             OnceDone::Done(there) => there,
             OnceDone::Answered(answer) => return Ok(Once::Answered(answer)),
             OnceDone::UnderWay => return Ok(Once::UnderWay),
         };
-        if there.secret_hash != issued.key.secret_hash {
+        let issued = match issued {
+            Ok(issued) if there.secret_hash == issued.key.secret_hash => issued,
             // An attempt that was cut off has made it: nobody has its secrets.
-            return Ok(Once::Answered(respond(&there)));
-        }
+            Ok(_) | Err(_) => return Ok(Once::Answered(respond(&there))),
+        };
         self.authentication.key_changed(&there).await;
         Ok(Once::Done(issued))
     }

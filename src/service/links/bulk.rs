@@ -19,6 +19,9 @@ pub(super) const SPARE_IDS: usize = 3;
 /// Names that are asked for at once.
 const NAMES_AT_ONCE: usize = 32;
 
+/// The place of a bulk creation among those at work.
+pub type BulkPlace = Arc<OwnedSemaphorePermit>;
+
 /// What became of links that were to be created together.
 #[derive(Debug)]
 pub struct CreatedLinks {
@@ -29,14 +32,21 @@ pub struct CreatedLinks {
     pub limit: MonthlyLimit,
 }
 
+impl CreatedLinks {
+    /// Whether any link was created.
+    pub fn has_any(&self) -> bool {
+        self.links.iter().any(Result::is_ok)
+    }
+}
+
 impl LinkService {
-    /// Waits until a call of [`create_all`](Self::create_all) may begin, whose body takes memory.
+    /// Waits until a bulk creation may begin, whose links and answer take memory.
     ///
     /// # Errors
     /// Never: the number of calls is never closed.
-    pub async fn enter_bulk(&self) -> Result<OwnedSemaphorePermit, StoreError> {
+    pub async fn enter_bulk(&self) -> Result<BulkPlace, StoreError> {
         let closed = |_| StoreError::Unavailable("closed".into());
-        Arc::clone(&self.bulks).acquire_owned().await.map_err(closed)
+        Arc::clone(&self.bulks).acquire_owned().await.map(Arc::new).map_err(closed)
     }
 
     /// Creates links for `caller`, or refuses them, each by itself. `known_created` is as for [`create`](Self::create).
@@ -47,6 +57,7 @@ impl LinkService {
         caller: &Arc<ApiKey>,
         new: Vec<NewLink>,
         known_created: Option<u64>,
+        place: BulkPlace,
     ) -> Result<CreatedLinks, CreateError> {
         let limit = self.plans.of(caller).links_per_month;
         if let (Some(limit), Some(current)) = (limit, known_created)
@@ -60,7 +71,12 @@ impl LinkService {
             return Ok(CreatedLinks { links: Vec::new(), links_created: known_created, limit });
         }
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        ToTheEnd::new(|_| async move { service.create_some(&caller, &new).await }).await
+        ToTheEnd::new(|_| async move {
+            // Until the work is done.
+            let _place = place;
+            service.create_some(&caller, &new).await
+        })
+        .await
     }
 
     async fn create_some(&self, caller: &ApiKey, new: &[NewLink]) -> Result<CreatedLinks, CreateError> {

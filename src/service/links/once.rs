@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::bulk::{CreatedLinks, SPARE_IDS, end_changes, names_of, results_of};
+use super::bulk::{BulkPlace, CreatedLinks, SPARE_IDS, end_changes, names_of, results_of};
 use super::{CreateError, LinkService};
+use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{KeptAnswer, OnceRequest, OnceSeed};
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, NewLink, ShortId};
 use crate::service::once::Once;
 use crate::service::to_the_end::ToTheEnd;
-use crate::store::once::{AnswerOfLinks, OnceDone, OnceState, OnceTicket};
+use crate::store::once::{AnswerOfLinks, OnceDone, OnceTicket};
 use crate::store::{NewLinks, StoreError};
 
 /// Makes the answer of what became of each link.
@@ -25,14 +26,15 @@ impl LinkService {
         request: OnceRequest,
         new: Vec<(usize, NewLink)>,
         respond: RespondToLinks,
+        place: Option<BulkPlace>,
     ) -> Result<Once<CreatedLinks>, CreateError> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
         ToTheEnd::new(|_| async move {
-            match service.once.begin_once(request).await? {
-                OnceState::Begun(ticket) => service.create_begun(&caller, ticket, &new, respond).await,
-                OnceState::Answered(answer) => Ok(Once::Answered(answer)),
-                OnceState::UnderWay => Ok(Once::UnderWay),
-                OnceState::OtherRequest => Ok(Once::OtherRequest),
+            // Until the work is done.
+            let _place = place;
+            match Once::begun(service.once.begin_once(request).await?) {
+                Ok(ticket) => service.create_begun(&caller, ticket, &new, respond).await,
+                Err(known) => Ok(known),
             }
         })
         .await
@@ -43,12 +45,15 @@ impl LinkService {
     /// # Errors
     /// If the store can't be asked.
     pub async fn look_up_once<T>(&self, request: OnceRequest) -> Result<Option<Once<T>>, StoreError> {
-        Ok(match self.once.look_up_once(request).await? {
-            Some(OnceState::Answered(answer)) => Some(Once::Answered(answer)),
-            Some(OnceState::UnderWay) => Some(Once::UnderWay),
-            Some(OnceState::OtherRequest) => Some(Once::OtherRequest),
-            Some(OnceState::Begun(_)) | None => None,
-        })
+        Ok(self.once.look_up_once(request).await?.and_then(|state| Once::begun(state).err()))
+    }
+
+    /// When the first attempt of a request began that was cut off: it is done again as it was meant then.
+    ///
+    /// # Errors
+    /// If the store can't be asked.
+    pub async fn cut_off_once(&self, request: OnceRequest) -> Result<Option<Timestamp>, StoreError> {
+        self.once.cut_off_once(request).await
     }
 
     async fn create_begun(
@@ -87,13 +92,16 @@ impl LinkService {
         });
         end_changes(changing, results.as_deref().map_err(|error| *error));
         let results = results.unwrap_or_default();
+        // Another attempt that is at work needs them. A name that a link has got stays with it.
+        if !matches!(done, Ok(OnceDone::UnderWay)) {
+            self.give_names_back(kept, &results).await;
+        }
         let made = match done? {
             OnceDone::Done(made) => made,
             OnceDone::Answered(answer) => return Ok(Once::Answered(answer)),
             OnceDone::UnderWay => return Ok(Once::UnderWay),
         };
         self.note_created(caller, now, made.used);
-        self.give_names_back(kept, &results).await;
         for link in results.iter().flatten().filter(|link| link.slug.is_none()) {
             self.cache.insert(link)?;
         }

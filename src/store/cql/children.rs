@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::cluster::AT_ONCE;
 use super::keys::CqlKeys;
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId};
 use crate::store::records::keys as records;

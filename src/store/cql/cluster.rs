@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::{TryStreamExt, stream};
 use scylla::errors::PrepareError;
+use scylla::policies::timestamp_generator::TimestampGenerator;
 use thiserror::Error;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 use super::outcome::CqlError;
 use super::session::{Cql, OpenSessionError, ScyllaSettings};
 use super::statements::Statements;
+use crate::domain::calendar::Timestamp;
 use crate::store::StoreError;
 
 /// Concurrent requests of one operation: enough to keep a cluster busy without flooding it.
@@ -21,6 +23,8 @@ pub const AT_ONCE: usize = 128;
 const READY_ROWS: u32 = 16;
 /// How long to wait before a request that failed is sent again.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
+/// The longest time to live that clusters take: 20 years.
+const LONGEST_LIFE: u64 = 630_720_000;
 /// How long to wait before a task that panicked is restarted.
 const RESTART_AFTER: Duration = Duration::from_secs(3);
 
@@ -88,6 +92,17 @@ impl Cluster {
         } else {
             Ok(())
         }
+    }
+
+    /// The time by which the driver stamps its writes.
+    pub fn now(&self) -> Timestamp {
+        Timestamp(u64::try_from(self.cql.timestamps.next_timestamp() / 1_000).unwrap_or(0))
+    }
+
+    /// How long it is until `end`, in seconds: the time to live of what is kept until then. `None` if that has passed.
+    pub fn seconds_until(&self, end: Timestamp) -> Option<i32> {
+        let seconds = end.since(self.now()).as_secs().min(LONGEST_LIFE);
+        i32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
     }
 
     /// Calls `each` for all items, many at a time; stops at the first failure.

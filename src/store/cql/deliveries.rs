@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use futures_util::future::try_join_all;
 use moka::sync::Cache;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::cluster::{AT_ONCE, Cluster};
 use super::delivery_replays::REPLAYS_AT_ONCE;
-use super::delivery_sums::DeliverySums;
+use super::delivery_sums::{DayOfProcess, DeliverySums};
 use super::delivery_timestamps::written_at;
 use super::failure_runs::FailureRuns;
 use super::lease::Leases;
@@ -25,13 +25,24 @@ use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use crate::store::records::columns::{bigint, day as day_column};
-use crate::store::records::deliveries::{self as records, DeliveryRound};
+use crate::store::records::deliveries::{self as records, DeliveryRound, ProcessSumsV1};
 use crate::store::{Settlement, StoreError};
 
 /// Days of links in the cache of noted days; a row takes some 50 bytes.
 const DAYS_KEPT: u64 = 100_000;
 /// Rows in one write to a partition.
 const ROWS_AT_ONCE: usize = 50;
+
+/// Changes of a day that are remembered after they were written again: those of some writes.
+const REWRITTEN_KEPT: usize = 4 * ROWS_AT_ONCE;
+
+/// Whether changes are written for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writing {
+    First,
+    /// Some of them may be written.
+    Again,
+}
 
 /// A delivery's row.
 #[derive(Clone, Debug)]
@@ -42,12 +53,13 @@ pub struct DeliveryRow {
 }
 
 impl DeliveryRow {
-    fn is_pending_in(&self, round: u32) -> bool {
+    pub fn is_pending_in(&self, round: u32) -> bool {
         self.state.status == DeliveryStatus::Pending && self.state.round == round
     }
 }
 
 /// A change of a delivery.
+#[derive(Clone)]
 pub struct Change {
     pub id: DeliveryId,
     /// The state before; `None` for a new delivery.
@@ -60,7 +72,7 @@ pub struct Change {
 }
 
 impl Change {
-    fn of(settlement: &Settlement, before: &DeliveryRow, retry_queue: Uuid) -> Self {
+    pub fn of(settlement: &Settlement, before: &DeliveryRow, retry_queue: Uuid) -> Self {
         let mut state = before.state.clone();
         state.settle(&settlement.outcome, settlement.at);
         let queue = if state.next_attempt_at.is_some() { Some(retry_queue) } else { before.queue };
@@ -71,7 +83,7 @@ impl Change {
     }
 
     /// The status of a settled delivery that is queued again.
-    fn replayed(&self) -> Option<DeliveryStatus> {
+    pub fn replayed(&self) -> Option<DeliveryStatus> {
         self.before.as_ref().filter(|before| before.round != self.state.round).map(|before| before.status)
     }
 
@@ -83,13 +95,25 @@ impl Change {
             Some(CqlValue::Blob(delivery)),
             Some(CqlValue::Text(records::to_json(&self.state)?)),
             self.queue.map(CqlValue::Uuid),
-            Some(CqlValue::BigInt(written_at(self.id, self.state.round, self.attempt, self.state.status))),
+            Some(CqlValue::BigInt(self.written_at())),
         ])
+    }
+
+    /// Whether it leads to the same state, but for the mark of the quota, which has a column of its own.
+    fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+            && self.queue == other.queue
+            && self.state == DeliveryState { counted: self.state.counted, ..other.state.clone() }
+    }
+
+    /// The timestamp of the state.
+    pub fn written_at(&self) -> i64 {
+        written_at(self.id, self.state.round, self.attempt, self.state.status)
     }
 }
 
 /// The key of a delivery's row: the link, the day, and its bytes.
-fn place_of(id: DeliveryId) -> (ShortId, Day, Vec<u8>) {
+pub fn place_of(id: DeliveryId) -> (ShortId, Day, Vec<u8>) {
     (id.link, id.hit.at.day(), id.to_bytes().to_vec())
 }
 
@@ -99,11 +123,11 @@ pub struct Deliveries {
     pub(super) names: Arc<CqlNames>,
     pub(super) leases: Arc<Leases>,
     pub(super) sums: DeliverySums,
-    failure_runs: Arc<FailureRuns>,
+    pub(super) failure_runs: Arc<FailureRuns>,
     /// Held for reading by changes of pending deliveries, and for writing by a count of them.
     pub(super) changing: RwLock<()>,
     /// Held by replays of some links each, so that a link's follow each other.
-    pub(super) replaying: [tokio::sync::Mutex<()>; REPLAYS_AT_ONCE],
+    pub(super) replaying: [Arc<tokio::sync::Mutex<()>>; REPLAYS_AT_ONCE],
     /// Days of links that are noted as having deliveries.
     noted_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
@@ -137,8 +161,7 @@ impl Deliveries {
         }
         let _others_may_too = self.changing.read().await;
         let queue = self.leases.queues.own()?;
-        let mut new: Vec<(DeliveryId, DeliveryState)> =
-            deliveries.iter().map(|new| (new.id, DeliveryState::new(new.owner, new.revision, new.id.hit.at))).collect();
+        let mut new: Vec<(DeliveryId, DeliveryState)> = deliveries.iter().map(|new| (new.id, new.state())).collect();
         let queued =
             |(id, state): &(DeliveryId, DeliveryState)| QueuedDelivery { due_at: state.created_at, id: *id, round: 0 };
         let mut due: Vec<QueuedDelivery> = new.iter().map(queued).collect();
@@ -159,7 +182,7 @@ impl Deliveries {
             state,
             tried: false,
         });
-        let written = self.write_states(changes).await;
+        let written = self.write_states(changes, Writing::First).await;
         if written.is_err() || !self.leases.queues.is_held(queue) {
             self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
         }
@@ -168,51 +191,121 @@ impl Deliveries {
         if self.leases.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
-    /// Writes states and the sums that count them, together for each link's day.
-    pub(super) async fn write_states(&self, changes: impl Iterator<Item = Change>) -> Result<(), StoreError> {
+    /// Writes states and the sums that count them, together for each link's day. Returns how many were written.
+    pub(super) async fn write_states(
+        &self,
+        changes: impl Iterator<Item = Change>,
+        writing: Writing,
+    ) -> Result<u64, StoreError> {
         let mut partitions: HashMap<(ShortId, Day), Vec<Change>> = HashMap::new();
         for change in changes {
             partitions.entry((change.id.link, change.id.hit.at.day())).or_default().push(change);
         }
-        self.cluster.all(partitions, |((link, day), changes)| self.write_day(link, day, changes)).await
+        let count = &AtomicU64::new(0);
+        let write = |((link, day), changes)| async move {
+            count.fetch_add(self.write_day(link, day, changes, writing).await?, Ordering::Relaxed);
+            Ok(())
+        };
+        self.cluster.all(partitions, write).await?;
+        Ok(count.load(Ordering::Relaxed))
     }
 
-    async fn write_day(&self, link: ShortId, day: Day, changes: Vec<Change>) -> Result<(), StoreError> {
-        let known = self.sums.of(link, day);
-        let mut known = known.lock().await;
+    async fn write_day(
+        &self,
+        link: ShortId,
+        day: Day,
+        mut changes: Vec<Change>,
+        writing: Writing,
+    ) -> Result<u64, StoreError> {
+        let of_day = self.sums.of(link, day);
+        let mut of_day = of_day.lock().await;
+        self.write_unsettled(link, day, &mut of_day).await?;
+        changes.retain(|change| !of_day.rewritten.iter().any(|known| known.is_same(change)));
+        if writing == Writing::Again {
+            changes = self.unwritten(&changes).await?;
+        }
+        if changes.is_empty() {
+            return Ok(0);
+        }
+        let mut count = 0;
         for mut changes in in_chunks(changes) {
-            let mut sums = if let Some(sums) = known.take() {
+            let mut sums = if let Some(sums) = of_day.sums.take() {
                 sums
             } else {
-                // A write whose answer was lost may be in these sums, and then it is in the states that are read after
-                // them.
-                let sums = self.sums.read_own(link, day).await?;
-                changes = self.unwritten(changes).await?;
+                let (sums, unwritten) = self.read_again(link, day, &changes).await?;
+                changes = unwritten;
                 sums
             };
-            let mut writes = Vec::with_capacity(changes.len() + 1);
             for change in &changes {
-                let (url_index, mut statement) = (change.id.url_index, &self.cluster.statements.put_delivery);
-                if change.before.is_none() {
-                    sums.count_queued(url_index);
-                } else if let Some(before) = change.replayed() {
-                    sums.count_replayed(url_index, before);
-                    statement = &self.cluster.statements.put_replayed;
-                } else {
-                    sums.count_settled(url_index, &change.state, change.tried);
-                }
-                writes.push((statement, change.row()?));
+                sums.count(change);
             }
-            writes.push((&self.cluster.statements.put_sums, self.sums.row(link, day, &sums)?));
-            // If this fails, the written sums are unknown: the next change reads them.
-            self.cluster.cql.write_together(writes).await?;
-            *known = Some(sums);
+            count += changes.len() as u64;
+            // Before the write: its answer may be lost, or this future dropped.
+            (of_day.sums, of_day.unsettled) = (Some(sums.clone()), changes);
+            self.write_rows(link, day, &of_day.unsettled, &sums).await?;
+            of_day.unsettled.clear();
         }
+        Ok(count)
+    }
+
+    /// Writes again what may not be written.
+    async fn write_unsettled(&self, link: ShortId, day: Day, of_day: &mut DayOfProcess) -> Result<(), StoreError> {
+        let is_held = |change: &Change| change.queue.is_none_or(|queue| self.leases.queues.is_held(queue));
+        let sums = match &of_day.sums {
+            Some(sums) if of_day.unsettled.iter().all(is_held) => sums,
+            _ => {
+                *of_day = DayOfProcess::default();
+                return Ok(());
+            }
+        };
+        for changes in of_day.unsettled.chunks(ROWS_AT_ONCE) {
+            self.write_rows(link, day, changes, sums).await?;
+        }
+        let DayOfProcess { unsettled, rewritten, .. } = of_day;
+        rewritten.append(unsettled);
+        rewritten.drain(..rewritten.len().saturating_sub(REWRITTEN_KEPT));
         Ok(())
     }
 
+    /// Writes states, and the sums that count them.
+    async fn write_rows(
+        &self,
+        link: ShortId,
+        day: Day,
+        changes: &[Change],
+        sums: &ProcessSumsV1,
+    ) -> Result<(), StoreError> {
+        let statements = &self.cluster.statements;
+        let mut writes = Vec::with_capacity(changes.len() + 1);
+        for change in changes {
+            let is_replay = change.replayed().is_some();
+            writes.push((if is_replay { &statements.put_replayed } else { &statements.put_delivery }, change.row()?));
+        }
+        writes.push((&statements.put_sums, self.sums.row(link, day, sums)?));
+        Ok(self.cluster.cql.write_together(writes).await?)
+    }
+
+    /// This process's sums of a day, if they are not in memory, and those of the changes that are in no state.
+    async fn read_again(
+        &self,
+        link: ShortId,
+        day: Day,
+        changes: &[Change],
+    ) -> Result<(ProcessSumsV1, Vec<Change>), StoreError> {
+        let mut sums = self.sums.read_own(link, day).await?;
+        loop {
+            let unwritten = self.unwritten(changes).await?;
+            // What is written between these reads is in the states, and not in the sums.
+            let now = self.sums.read_own(link, day).await?;
+            if now == sums {
+                return Ok((sums, unwritten));
+            }
+            sums = now;
+        }
+    }
+
     /// Those of the changes that are not written yet.
-    async fn unwritten(&self, changes: Vec<Change>) -> Result<Vec<Change>, StoreError> {
+    async fn unwritten(&self, changes: &[Change]) -> Result<Vec<Change>, StoreError> {
         let rows = self.read_rows(changes.iter().map(|change| change.id).collect()).await?;
         // A delivery may have been counted in a quota meanwhile, which changes nothing that is written here.
         let is_as_before = |change: &Change, row: Option<DeliveryRow>| match (&change.before, row) {
@@ -220,8 +313,8 @@ impl Deliveries {
             (Some(before), Some(row)) => DeliveryState { counted: before.counted, ..row.state } == *before,
             _ => false,
         };
-        let changes = changes.into_iter().zip(rows);
-        Ok(changes.filter_map(|(change, row)| is_as_before(&change, row).then_some(change)).collect())
+        let changes = changes.iter().zip(rows);
+        Ok(changes.filter_map(|(change, row)| is_as_before(change, row).then(|| change.clone())).collect())
     }
 
     /// Writes due times into a queue of this process. Their states must be written before the returned value is
@@ -321,85 +414,6 @@ impl Deliveries {
 
     pub(super) async fn read_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
         Ok(self.read_rows(ids).await?.into_iter().map(|row| row.map(|row| row.state)).collect())
-    }
-
-    /// Writes outcomes of attempts, one after another for the same delivery.
-    pub(super) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        let _others_may_too = self.changing.read().await;
-        let mut rounds: Vec<Vec<Settlement>> = Vec::new();
-        let mut of_delivery: HashMap<DeliveryId, usize> = HashMap::new();
-        for settlement in settlements {
-            let round = of_delivery.entry(settlement.id).and_modify(|round| *round += 1).or_default();
-            if rounds.len() == *round {
-                rounds.push(Vec::new());
-            }
-            rounds[*round].push(settlement);
-        }
-        for round in rounds {
-            self.settle_each_once(round).await?;
-        }
-        Ok(())
-    }
-
-    async fn settle_each_once(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        let rows = self.read_rows(settlements.iter().map(|settlement| settlement.id).collect()).await?;
-        let there = settlements.into_iter().zip(rows).filter_map(|(settlement, row)| Some((settlement, row?)));
-        let (open, known): (Vec<_>, Vec<_>) =
-            there.filter(|(settlement, row)| row.is_pending_in(settlement.round)).partition(|(settlement, row)| {
-                let state = &row.state;
-                if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
-            });
-        // First: what is settled is not counted again.
-        self.failure_runs.note(open.iter().filter_map(|(settlement, _)| settlement.end())).await?;
-        let retry = |settlement: &Settlement| {
-            let Settlement { id, round, .. } = *settlement;
-            Some(QueuedDelivery { due_at: settlement.retry_at()?, id, round })
-        };
-        let mut retries: Vec<_> = open.iter().filter_map(|(settlement, _)| retry(settlement)).collect();
-        for (settlement, row) in &known {
-            let Some(queued) = retry(settlement) else { continue };
-            // Written already, by a write whose answer was lost: then no counted queue may have its retry.
-            if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(queued.due_at) {
-                match row.queue.filter(|queue| self.leases.queues.has(*queue)) {
-                    Some(queue) => self.mark_doubtful(queue, [queued.due_at]),
-                    None => retries.push(queued),
-                }
-            }
-        }
-        // Deliveries without a retry need no queue.
-        let queue = if retries.is_empty() { Uuid::nil() } else { self.leases.queues.own()? };
-        let _expected = self.write_due(queue, &retries).await?;
-        let changes: Vec<Change> =
-            open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
-        let failed = changes.iter().filter(|change| change.state.status == DeliveryStatus::Failed);
-        let failed: Vec<DeliveryId> = failed.map(|change| change.id).collect();
-        self.cluster
-            .all(failed, |id| async move {
-                let (link, day, delivery) = place_of(id);
-                Ok(self
-                    .cluster
-                    .cql
-                    .write(&self.cluster.statements.put_failed, (link.as_str(), day_column(day), delivery))
-                    .await?)
-            })
-            .await?;
-        let mut written = self.write_states(changes.into_iter()).await;
-        if written.is_ok() && !retries.is_empty() && !self.leases.queues.is_held(queue) {
-            written = Err(lost_queue());
-        }
-        if written.is_err() {
-            // It is unknown which of them were written, and what is due.
-            self.mark_doubtful(queue, retries.iter().map(|retry| retry.due_at));
-        }
-        for (settlement, before) in &open {
-            if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
-                match &written {
-                    Ok(()) => self.leases.queues.settled(queue, due_at, settlement.id),
-                    Err(_) => self.mark_doubtful(queue, [due_at]),
-                }
-            }
-        }
-        written
     }
 
     /// Marks deliveries as counted in their owners' months, in these rounds.

@@ -18,6 +18,9 @@ const KEPT_FROM: &str = "deliveries_kept_from_day";
 
 type DeliveryColumns = (Vec<u8>, Option<String>, Option<bool>);
 
+/// A row of the index of failed deliveries: the delivery, and whether it was replayed since.
+pub type FailedColumns = (Vec<u8>, Option<bool>);
+
 fn parse((delivery, state, counted): DeliveryColumns) -> Result<Option<(DeliveryId, DeliveryState)>, StoreError> {
     let id = DeliveryId::from_bytes(&delivery).ok_or_else(|| corrupt(records::TABLE, &"not a delivery"))?;
     let Some(state) = state else { return Ok(None) };
@@ -25,7 +28,7 @@ fn parse((delivery, state, counted): DeliveryColumns) -> Result<Option<(Delivery
 }
 
 impl Deliveries {
-    /// The first day whose deliveries are still shown. Rows of earlier days expire some days later.
+    /// The first day whose deliveries are not removed. Rows of earlier days expire some days later.
     pub(super) fn first_kept_day(&self) -> Day {
         Day(self.kept_from.load(Ordering::Relaxed))
     }
@@ -98,9 +101,7 @@ impl Deliveries {
 
     /// An upper bound on the deliveries of the requested status on a day: rows after the last of them need not be read.
     async fn expected_of(&self, query: &DeliveryQuery, day: Day, is_whole: bool) -> Result<usize, StoreError> {
-        let Some(status) = query.status.filter(|status| *status != DeliveryStatus::Failed) else {
-            return Ok(usize::MAX);
-        };
+        let Some(status) = query.status else { return Ok(usize::MAX) };
         let sums = self.sums.of_day(query.link, day).await?;
         let count: u64 = sums.into_values().map(|mut sum| *sum.summary.count_mut(status)).sum();
         // For the rest of a day, only zero is a known bound.
@@ -119,11 +120,12 @@ impl Deliveries {
         let rows = i32::try_from(limit).unwrap_or(i32::MAX);
         let values = (query.link.as_str(), day_column(day), after, rows);
         if query.status == Some(DeliveryStatus::Failed) {
-            let rows: Vec<(Vec<u8>,)> = self.cluster.cql.read(&self.cluster.statements.failed, values).await?;
-            let end = rows.last().map(|(last,)| (last.clone(), rows.len() < limit));
+            let rows: Vec<FailedColumns> = self.cluster.cql.read(&self.cluster.statements.failed, values).await?;
+            let end = rows.last().map(|(last, _)| (last.clone(), rows.len() < limit));
             let parse =
-                |(id,): &(Vec<u8>,)| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(records::TABLE, &"no id"));
-            let ids = rows.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+                |(id, _): &FailedColumns| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(records::TABLE, &"no id"));
+            let failed = rows.iter().filter(|(_, replayed)| *replayed != Some(true));
+            let ids = failed.map(parse).collect::<Result<Vec<_>, _>>()?;
             let states = self.read_states(ids.clone()).await?;
             return Ok((ids.into_iter().zip(states).filter_map(|(id, state)| Some((id, state?))).collect(), end));
         }

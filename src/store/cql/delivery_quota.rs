@@ -14,7 +14,7 @@ use super::cluster::Cluster;
 use super::deliveries::Deliveries;
 use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, raise_count};
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;

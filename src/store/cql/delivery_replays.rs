@@ -1,14 +1,14 @@
 //! Replays: settled deliveries are found, oldest first, and queued again in another round.
-//!
-//! A settled delivery is in no queue, so no process is the only one to change it. For that, replays of a link take turns
-//! by LWT. The number of the turn is a lower bound of the rounds that it makes: states of two turns never have the same
-//! timestamp, even if a process was suspended during its turn and writes late.
 
-use uuid::Uuid;
+use std::sync::Arc;
 
-use super::deliveries::{Change, Deliveries, lost_queue};
-use super::outcome::CqlError;
+use tokio::sync::OwnedMutexGuard;
+
+use super::cluster::ASK_AGAIN_AFTER;
+use super::deliveries::{Change, Deliveries, Writing, lost_queue};
+use super::delivery_lists::FailedColumns;
 use super::queue::QueuedDelivery;
+use super::replay_turns::{TakeTurnError, Turn};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
@@ -19,23 +19,33 @@ use crate::store::{Replay, SettledPage, SettledQuery, StoreError};
 /// Replays of different links that one process makes at once.
 pub const REPLAYS_AT_ONCE: usize = 16;
 
-/// Number of the last turn, queue and process.
-type TurnRow = (Option<i32>, Option<Uuid>, Option<Uuid>);
-
 impl Deliveries {
     /// Queues settled deliveries again; returns how many.
-    pub(super) async fn replay(&self, replay: Replay) -> Result<u64, StoreError> {
+    pub(super) async fn replay(self: &Arc<Self>, replay: Replay) -> Result<u64, StoreError> {
         let place = usize::from(replay.link.0[ShortId::LENGTH - 1]) % REPLAYS_AT_ONCE;
-        let _one_at_a_time = self.replaying[place].lock().await;
-        let turn = self.take_turn(replay.link).await?;
-        let queued = self.replay_in_turn(&replay, u32::try_from(turn).unwrap_or(0)).await;
-        self.end_turn(replay.link, turn).await;
+        let alone = Arc::clone(&self.replaying[place]).lock_owned().await;
+        let turn = self.next_turn(replay.link).await?;
+        let mut unsettled = Vec::new();
+        let queued = match self.take_turn(&turn).await {
+            Ok(()) => self.replay_in_turn(&replay, turn, &mut unsettled).await,
+            Err(TakeTurnError::Overtaken(error)) => return Err(error),
+            Err(TakeTurnError::Unknown(error)) => Err(error),
+        };
+        if queued.is_err() || self.end_turn(&turn).await.is_err() {
+            tokio::spawn(Arc::clone(self).finish_turn(turn, unsettled, alone));
+        }
         queued
     }
 
-    async fn replay_in_turn(&self, replay: &Replay, turn: u32) -> Result<u64, StoreError> {
+    /// Leaves in `unsettled` what may be written, now or later.
+    async fn replay_in_turn(
+        &self,
+        replay: &Replay,
+        turn: Turn,
+        unsettled: &mut Vec<Change>,
+    ) -> Result<u64, StoreError> {
         let _others_may_too = self.changing.read().await;
-        let queue = self.leases.queues.own()?;
+        let queue = turn.queue;
         let rows = self.read_rows(replay.ids.clone()).await?;
         let settled = replay.due_times().zip(rows).filter_map(|((id, due_at), row)| {
             let before = row?.state;
@@ -43,7 +53,7 @@ impl Deliveries {
         });
         let changes = settled.map(|(id, due_at, before)| {
             let mut state = before.clone();
-            state.replay((before.round + 1).max(turn), due_at, replay.at);
+            state.replay((before.round + 1).max(turn.lowest_round()), due_at, replay.at);
             Change { id, before: Some(before), attempt: 0, queue: Some(queue), state, tried: false }
         });
         let changes: Vec<Change> = changes.collect();
@@ -53,68 +63,43 @@ impl Deliveries {
         };
         let due: Vec<QueuedDelivery> = changes.iter().filter_map(queued).collect();
         let _expected = self.write_due(queue, &due).await?;
-        let written = self.write_states(changes.into_iter()).await;
-        if written.is_err() || !self.leases.queues.is_held(queue) {
+        let written = self.write_states(changes.iter().cloned(), Writing::First).await;
+        let is_held = self.leases.queues.is_held(queue);
+        if written.is_err() || !is_held {
             self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
         }
-        written?;
-        // If this process was suspended for long, the queue's new holder may have missed them.
-        if self.leases.queues.is_held(queue) { Ok(due.len() as u64) } else { Err(lost_queue()) }
-    }
-
-    /// Waits for nobody: another process that has its turn may take some seconds.
-    async fn take_turn(&self, link: ShortId) -> Result<i32, StoreError> {
-        let own = self.leases.queues.own()?;
-        let (cluster, statements) = (&self.cluster, &self.cluster.statements);
-        let row: Option<TurnRow> = cluster.cql.read_one(&statements.replay_turn, (link.as_str(),)).await?;
-        let (before, queue, process) = row.unwrap_or_default();
-        if let (Some(queue), Some(process)) = (queue, process)
-            && process != cluster.process
-            && self.holds_queue(process, queue).await?
-        {
-            return Err(StoreError::Unavailable("another node is replaying deliveries of this link".into()));
+        if written.is_err() {
+            unsettled.extend(changes);
+            return written;
         }
-        let turn = before.unwrap_or(0).saturating_add(1);
-        let attempt = || async {
-            let values = (turn, own, cluster.process, link.as_str(), before);
-            cluster.cql.lwt(&statements.take_replay_turn, values).await
-        };
-        let settle = || async {
-            let row: Option<TurnRow> = cluster.cql.read_one(&statements.replay_turn, (link.as_str(),)).await?;
-            let (now, _, process) = row.unwrap_or_default();
-            let is_decided = now != before;
-            Ok::<_, CqlError>(is_decided.then_some(now == Some(turn) && process == Some(cluster.process)))
-        };
-        let is_ours = cluster.cql.settled(attempt, settle).await?;
-        let overtaken =
-            || StoreError::Unavailable("another node was about to replay deliveries of this link, too".into());
-        is_ours.then_some(turn).ok_or_else(overtaken)
+        self.note_replayed(&changes).await;
+        // If this process was suspended for more than a minute, the queue's new holder may have given them up.
+        if is_held { written } else { Err(lost_queue()) }
     }
 
-    /// Whether a process still works on a queue, as far as is known.
-    async fn holds_queue(&self, process: Uuid, queue: Uuid) -> Result<bool, StoreError> {
-        let statement = &self.cluster.statements.queue_holder;
-        let holder: Option<(Uuid,)> = self.cluster.cql.read_one(statement, (queue,)).await?;
-        Ok(holder.is_some_and(|(holder,)| holder == process))
-    }
-
-    /// If this fails, this process takes the next turn all the same, and any other one once this process has lost its queue
-    /// or the row has expired.
-    async fn end_turn(&self, link: ShortId, turn: i32) {
-        let (cluster, statements) = (&self.cluster, &self.cluster.statements);
-        let attempt = || async {
-            let values = (Uuid::nil(), link.as_str(), turn);
-            cluster.cql.lwt(&statements.end_replay_turn, values).await
-        };
-        let settle = || async {
-            let row: Option<TurnRow> = cluster.cql.read_one(&statements.replay_turn, (link.as_str(),)).await?;
-            let (now, _, process) = row.unwrap_or_default();
-            let is_over = now != Some(turn) || process != Some(cluster.process);
-            Ok::<_, CqlError>(is_over.then_some(true))
-        };
-        if let Err(error) = cluster.cql.settled(attempt, settle).await {
-            tracing::debug!(%error, "the end of a replay is not noted");
+    /// Brings a turn to its end, with what it has left unsettled. Until then nobody else replays deliveries of the
+    /// link: both would be counted. Once this process has lost its queue, others do not wait for it any more.
+    async fn finish_turn(self: Arc<Self>, turn: Turn, mut unsettled: Vec<Change>, _alone: OwnedMutexGuard<()>) {
+        while self.cluster.check_open().is_ok() && self.leases.queues.is_held(turn.queue) {
+            match self.settle_turn(&turn, &mut unsettled).await {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(%error, "a replay is not finished yet"),
+            }
+            tokio::time::sleep(ASK_AGAIN_AFTER).await;
         }
+    }
+
+    async fn settle_turn(&self, turn: &Turn, unsettled: &mut Vec<Change>) -> Result<(), StoreError> {
+        if !unsettled.is_empty() {
+            let _others_may_too = self.changing.read().await;
+            // Writes what is not written. A late request of before changes nothing then: the sums are newer than its
+            // own.
+            self.write_states(unsettled.iter().cloned(), Writing::Again).await?;
+            self.mark_doubtful(turn.queue, unsettled.iter().filter_map(|change| change.state.next_attempt_at));
+            self.note_replayed(unsettled).await;
+            unsettled.clear();
+        }
+        Ok(self.end_turn(turn).await?)
     }
 
     /// Settled deliveries of a link, oldest first.
@@ -140,7 +125,8 @@ impl Deliveries {
         Ok(page)
     }
 
-    /// The first `limit` deliveries of a link's day, oldest first; only those that have failed if the query is for these.
+    /// The first `limit` deliveries of a link's day, oldest first; only those that have failed if the query is for
+    /// these.
     async fn settled_of_day(
         &self,
         query: &SettledQuery,
@@ -155,12 +141,16 @@ impl Deliveries {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
         let parse = |id: &[u8]| DeliveryId::from_bytes(id).ok_or_else(|| corrupt(records::TABLE, &"not a delivery"));
         if query.status == Some(DeliveryStatus::Failed) {
-            let rows: Vec<(Vec<u8>,)> = cql.read(&statements.failed_back, values).await?;
-            let ids = rows.iter().map(|(id,)| parse(id)).collect::<Result<Vec<_>, _>>()?;
-            let states = self.read_states(ids.clone()).await?;
-            // A row without a state counts as pending: it is left alone.
-            let found = states.into_iter().map(|state| state.map_or(DeliveryStatus::Pending, |state| state.status));
-            return Ok(ids.into_iter().zip(found).collect());
+            let rows: Vec<FailedColumns> = cql.read(&statements.failed_back, values).await?;
+            let is_failed = |(_, replayed): &&FailedColumns| *replayed != Some(true);
+            let failed = rows.iter().filter(is_failed).map(|(id, _)| parse(id)).collect::<Result<Vec<_>, _>>()?;
+            let mut states = self.read_states(failed).await?.into_iter();
+            // A row without a state, or one that is replayed, counts as pending: it is left alone.
+            let found = rows.iter().map(|row| {
+                let state = if is_failed(&row) { states.next().flatten() } else { None };
+                Ok((parse(&row.0)?, state.map_or(DeliveryStatus::Pending, |state| state.status)))
+            });
+            return found.collect();
         }
         let rows: Vec<(Vec<u8>, Option<String>)> = cql.read(&statements.deliveries_back, values).await?;
         let status = rows.iter().map(|(id, state)| {

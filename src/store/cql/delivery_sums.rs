@@ -4,8 +4,9 @@
 //! its numbers and the states that they count in one atomic write. The day's numbers are the sums over all processes.
 //!
 //! These rows do not use `own_rows.rs`, because they have no journal position that says which changes they include.
-//! After a write with an unknown outcome, states and sums must be read to find that out. So a day is locked for each
-//! change, and its sums are unknown until they are read again.
+//! So a day is locked for each change, and a write with an unknown outcome is repeated before the next one: states and
+//! sums are the same then, and the sums are newer. They are only read if they are not in memory, or if this process
+//! has lost the queue of such a write: then the next holder of the queue may have done otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use scylla::value::CqlValue;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::deliveries::Change;
 use super::delivery_timestamps::day_timestamp;
 use super::in_use::InUse;
 use crate::domain::calendar::{Day, Timestamp};
@@ -32,12 +34,24 @@ const MAX_IDLE: usize = 20_000;
 pub type DaySums = BTreeMap<u8, DaySum>;
 
 impl ProcessSumsV1 {
-    pub fn count_queued(&mut self, url_index: u8) {
+    fn count_queued(&mut self, url_index: u8) {
         self.urls.entry(url_index).or_default().put += 1;
     }
 
+    /// Counts a change of a delivery.
+    pub fn count(&mut self, change: &Change) {
+        let url_index = change.id.url_index;
+        if change.before.is_none() {
+            self.count_queued(url_index);
+        } else if let Some(before) = change.replayed() {
+            self.count_replayed(url_index, before);
+        } else {
+            self.count_settled(url_index, &change.state, change.tried);
+        }
+    }
+
     /// Counts a settled delivery as pending again.
-    pub fn count_replayed(&mut self, url_index: u8, before: DeliveryStatus) {
+    fn count_replayed(&mut self, url_index: u8, before: DeliveryStatus) {
         let sums = self.urls.entry(url_index).or_default();
         match before {
             DeliveryStatus::Pending => {}
@@ -47,7 +61,7 @@ impl ProcessSumsV1 {
     }
 
     /// Counts a delivery with its final state. `tried` is false if it was refused before an attempt.
-    pub fn count_settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
+    fn count_settled(&mut self, url_index: u8, state: &DeliveryState, tried: bool) {
         let sums = self.urls.entry(url_index).or_default();
         match state.status {
             DeliveryStatus::Pending => {}
@@ -112,8 +126,19 @@ impl DaySum {
     }
 }
 
-/// This process's sums of a day; `None` while they are unknown.
-pub type KnownSums = tokio::sync::Mutex<Option<ProcessSumsV1>>;
+/// What this process has counted on a day.
+#[derive(Default)]
+pub struct DayOfProcess {
+    /// `None` while they are unknown.
+    pub sums: Option<ProcessSumsV1>,
+    /// Changes that the sums count, and that may be written or not.
+    pub unsettled: Vec<Change>,
+    /// The last of those that were written again: the caller that got no answer may come with them once more.
+    pub rewritten: Vec<Change>,
+}
+
+/// This process's sums of a day.
+pub type KnownSums = tokio::sync::Mutex<DayOfProcess>;
 
 /// Reads the sums of all processes, and keeps the sums of the days that this process changes.
 pub struct DeliverySums {
@@ -131,7 +156,10 @@ impl DeliverySums {
     /// This process's sums of a day. The lock is held during each change of the day, so changes do not overlap.
     pub fn of(&self, link: ShortId, day: Day) -> Arc<KnownSums> {
         // If no day was dropped yet, this process has not changed a day that is not in memory.
-        let new = |may_have_sums: bool| tokio::sync::Mutex::new((!may_have_sums).then(ProcessSumsV1::default));
+        let new = |may_have_sums: bool| {
+            let sums = (!may_have_sums).then(ProcessSumsV1::default);
+            tokio::sync::Mutex::new(DayOfProcess { sums, ..DayOfProcess::default() })
+        };
         self.days.of((link, day), new)
     }
 

@@ -13,9 +13,9 @@ const TIMESTAMPS_BEHIND: Duration = Duration::from_hours(30 * 24);
 /// Later than any state of the round before: a round has at most eleven attempts, ten of them retries.
 const ROUND: u64 = 1_000;
 
-/// The timestamp of a state: the time of the hit, the round, the number of the attempt in it, and the rank of the status.
-/// If two writers write the same attempt, the one that knows its outcome wins. A replayed delivery is pending again, and
-/// an outcome or a claim of an earlier round that is written late changes nothing any more.
+/// The timestamp of a state: the time of the hit, the round, the number of the attempt in it, and the rank of the
+/// status. If two writers write the same attempt, the one that knows its outcome wins. A replayed delivery is pending
+/// again, and an outcome or a claim of an earlier round that is written late changes nothing any more.
 pub fn written_at(id: DeliveryId, round: u32, attempt: u32, status: DeliveryStatus) -> i64 {
     let rank = match status {
         DeliveryStatus::Pending => 0,

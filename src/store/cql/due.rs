@@ -3,7 +3,7 @@
 use super::deliveries::Deliveries;
 use super::queue::{BucketPlace, HeldBucket, QueuedDelivery, bucket_of};
 use crate::domain::calendar::Timestamp;
-use crate::domain::webhook::{DeliveryId, DeliveryStatus};
+use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus};
 use crate::store::records::columns::bigint;
 use crate::store::records::corrupt;
 use crate::store::{DueDelivery, DuePlace, StoreError};
@@ -21,6 +21,29 @@ pub struct DuePage {
     pub last: Option<BucketPlace>,
     /// Whether it is the last page.
     pub is_last: bool,
+}
+
+/// What a due time is, by the state of its delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DueTime {
+    Pending,
+    /// Nothing is due at this time, nor will be.
+    Dead,
+    /// The state may still be written.
+    Open,
+}
+
+/// A due time is written before its state, and that may come very late: after this process has lost its queue, too.
+fn due_time(due: &QueuedDelivery, state: Option<&DeliveryState>) -> DueTime {
+    let Some(state) = state else { return DueTime::Open };
+    let is_pending = state.status == DeliveryStatus::Pending;
+    // Whatever its round: of two turns that replay a delivery for the same time, the first may write it last.
+    if is_pending && state.next_attempt_at == Some(due.due_at) {
+        return DueTime::Pending;
+    }
+    // A pending delivery may have another due time in its round, a settled one only in a later round.
+    let is_over = if is_pending { due.round < state.round } else { due.round <= state.round };
+    if is_over { DueTime::Dead } else { DueTime::Open }
 }
 
 /// The pending deliveries of a page.
@@ -68,7 +91,7 @@ impl Deliveries {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
-        let HeldBucket { number, queue, dead_upto: dead } = bucket;
+        let HeldBucket { number, queue, dead_upto: dead, .. } = bucket;
         let (mut found, mut after) = (Vec::new(), begin);
         // While all deliveries so far are settled, the next read begins after them.
         let (mut all_dead, mut dead_upto) = (begin == dead, None);
@@ -86,7 +109,7 @@ impl Deliveries {
             }
         }
         if let Some(upto) = dead_upto {
-            self.leases.queues.is_dead(queue, number, dead, upto);
+            self.leases.queues.is_dead(&bucket, upto);
         }
         found.truncate(limit);
         Ok(found)
@@ -122,22 +145,16 @@ impl Deliveries {
         let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
         let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, state) in due.iter().zip(states) {
-            match state {
-                Some(state) if state.status != DeliveryStatus::Pending => {
+            match (due_time(due, state.as_ref()), state) {
+                (DueTime::Dead, _) => {
                     dead += usize::from(is_begin);
                     continue;
                 }
-                // Whatever its round: of two turns that replay a delivery for the same time, the first may write it last.
-                Some(state) if state.next_attempt_at == Some(due.due_at) => {
+                (DueTime::Pending, Some(state)) => {
                     let QueuedDelivery { due_at, id, .. } = *due;
                     pending.push(DueDelivery { due_at, id, revision: state.revision, round: state.round });
                 }
-                Some(state) if due.round < state.round => {
-                    dead += usize::from(is_begin);
-                    continue;
-                }
-                // Missing, or due at another time: this due time may be older than its state, or newer.
-                _ => is_open = true,
+                (DueTime::Pending | DueTime::Open, _) => is_open = true,
             }
             is_begin = false;
         }
@@ -151,4 +168,35 @@ fn row_place(due: &QueuedDelivery) -> BucketPlace {
 
 fn place_of(due: &DuePlace) -> BucketPlace {
     (bigint(due.due_at.0), due.id.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hit::{HitId, HitStamp};
+    use crate::domain::key::KeyId;
+    use crate::domain::link::{Revision, ShortId};
+    use crate::domain::webhook::AttemptOutcome;
+
+    const AT: Timestamp = Timestamp(1_795_000_000_000);
+
+    #[test]
+    fn a_due_time_of_a_later_round_waits_for_its_state() {
+        let hit = HitStamp { id: HitId(Uuid::nil()), at: AT };
+        let id = DeliveryId { link: ShortId::parse("aB3xYz9").unwrap(), hit, url_index: 0 };
+        let due = |seconds: u64, round| QueuedDelivery { due_at: Timestamp(AT.0 + seconds * 1_000), id, round };
+        assert_eq!(due_time(&due(0, 0), None), DueTime::Open);
+
+        let mut state = DeliveryState::new(KeyId(Uuid::nil()), Revision::FIRST, AT);
+        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Pending);
+        assert_eq!(due_time(&due(1, 0), Some(&state)), DueTime::Open, "that of the next attempt");
+        let failed = AttemptOutcome::Failed { response_status: None, error: "dns".into(), retry_in: None };
+        state.settle(&failed, AT);
+        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Dead);
+        assert_eq!(due_time(&due(60, 2), Some(&state)), DueTime::Open, "that of a replay");
+        state.replay(2, due(60, 2).due_at, AT);
+        assert_eq!(due_time(&due(60, 2), Some(&state)), DueTime::Pending);
+        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Dead);
+        assert_eq!(due_time(&due(60, 1), Some(&state)), DueTime::Pending, "of the turn before");
+    }
 }

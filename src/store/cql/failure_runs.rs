@@ -1,22 +1,25 @@
 //! Failed deliveries in a row of each URL, and which URLs are suspended for them.
 //!
-//! A row is changed by LWT. A delivery is counted before its outcome is written, so that no crash and no lost answer leaves
-//! it out. The row has the deliveries that were counted last, so that none is counted twice.
+//! A row is changed by LWT. A delivery is counted before its outcome is written, so that no crash and no lost answer
+//! leaves it out. The row has the deliveries that were counted last, so that none is counted twice. Outcomes of a URL
+//! whose row can't be changed are not written; those of others are.
 //!
-//! A row counts only as long as its link has the revision in it: a change of the link begins anew, on all nodes at once.
+//! A row counts only as long as its link has the revision in it: a change of the link begins anew, on all nodes at
+//! once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
+use futures_util::{StreamExt, stream};
 use scylla::DeserializeRow;
 use uuid::Uuid;
 
 use super::ScyllaStore;
 use super::cluster::{AT_ONCE, Cluster};
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
 use crate::domain::failure_run::{DeliveryEnd, FailureRun};
 use crate::domain::link::{Revision, ShortId};
 use crate::store::records::failure_runs::{self as records, CountedDeliveries};
@@ -55,6 +58,21 @@ fn overtaken() -> StoreError {
     StoreError::Unavailable("other nodes count failed deliveries of the same webhook".into())
 }
 
+/// URLs whose deliveries' ends could not be counted, and why.
+#[derive(Default)]
+pub struct Uncounted(HashMap<LinkUrl, StoreError>);
+
+impl Uncounted {
+    /// Whether the end of a delivery is not counted.
+    pub fn has(&self, end: &DeliveryEnd) -> bool {
+        self.0.contains_key(&(end.id.link, end.id.url_index))
+    }
+
+    pub fn into_result(self) -> Result<(), StoreError> {
+        self.0.into_values().next().map_or(Ok(()), Err)
+    }
+}
+
 /// The table, and when URLs are suspended.
 pub struct FailureRuns {
     cluster: Arc<Cluster>,
@@ -66,14 +84,18 @@ impl FailureRuns {
         Self { cluster: Arc::clone(cluster), rule: OnceLock::new() }
     }
 
-    /// Counts the ends of deliveries. They may be counted already.
-    pub async fn note(&self, ends: impl Iterator<Item = DeliveryEnd>) -> Result<(), StoreError> {
-        let Some(rule) = self.rule.get() else { return Ok(()) };
+    /// Counts the ends of deliveries. They may be counted already. Returns those that are not.
+    pub async fn note(&self, ends: impl Iterator<Item = DeliveryEnd>) -> Uncounted {
+        let Some(rule) = self.rule.get() else { return Uncounted::default() };
         let mut by_url: HashMap<LinkUrl, Vec<DeliveryEnd>> = HashMap::new();
         for end in ends {
             by_url.entry((end.id.link, end.id.url_index)).or_default().push(end);
         }
-        self.cluster.all(by_url, |(url, ends)| self.note_of_url(rule, url, ends)).await
+        let noted = by_url.into_iter().map(|(url, ends)| async move {
+            let noted = self.note_of_url(rule, url, ends).await;
+            noted.err().map(|error| (url, error))
+        });
+        Uncounted(stream::iter(noted).buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await)
     }
 
     async fn note_of_url(&self, rule: &SuspensionRule, url: LinkUrl, ends: Vec<DeliveryEnd>) -> Result<(), StoreError> {
@@ -88,7 +110,7 @@ impl FailureRuns {
             let before = row.as_ref().and_then(|row| row.run(revision));
             let counted = row.as_ref().filter(|_| before.is_some()).and_then(|row| row.counted.as_deref());
             let known = counted.map(CountedDeliveries::from_bytes).unwrap_or_default();
-            let new = ends.iter().filter(|end| !end.has_failed || !known.has(end));
+            let new = ends.iter().filter(|end| !known.has(end));
             let after = new.fold(before, |run, end| FailureRun::after(run, end, rule.failures));
             if after == before && (after.is_some() || row.is_none()) {
                 return Ok(());
@@ -98,19 +120,38 @@ impl FailureRuns {
                 None => self.drop_row(url, claim).await?,
                 Some(run) => {
                     let mut counted = known;
-                    counted.add_all(ends.iter().filter(|end| end.has_failed));
-                    self.put(url, claim, revision, run, &counted).await?
+                    counted.add_all(&ends);
+                    let put = self.put(url, claim, revision, run, &counted).await?;
+                    if let (Some(claim), Some(begun)) = (put, Suspension::of(url.0, url.1, &run)) {
+                        return self.begin(rule, begun, claim, revision).await;
+                    }
+                    put.is_some()
                 }
             };
             if is_written {
-                // It was not suspended before, else nothing would have changed.
-                after.and_then(|run| Suspension::of(url.0, url.1, &run)).into_iter().for_each(&rule.hook);
                 return Ok(());
             }
             if pause.wait().await.is_break() {
                 return Err(overtaken());
             }
         }
+    }
+
+    /// A row has a suspension now that had none. The link may have changed just before, and then nobody else removes
+    /// the row.
+    async fn begin(
+        &self,
+        rule: &SuspensionRule,
+        begun: Suspension,
+        claim: Uuid,
+        revision: i64,
+    ) -> Result<(), StoreError> {
+        if self.live_revision(begun.link).await? == Some(revision) {
+            (rule.hook)(begun);
+        } else {
+            self.drop_row((begun.link, begun.place), Some(claim)).await?;
+        }
+        Ok(())
     }
 
     async fn read(&self, (link, place): LinkUrl) -> Result<Option<RunRow>, CqlError> {
@@ -132,7 +173,8 @@ impl FailureRuns {
         Ok(row.and_then(|(claim,)| claim))
     }
 
-    /// Writes a run in the place of that with the claim `before`; `false` if it has changed.
+    /// Writes a run in the place of that with the claim `before`; returns its own claim, or `None` if the row has
+    /// changed.
     async fn put(
         &self,
         url: LinkUrl,
@@ -140,7 +182,7 @@ impl FailureRuns {
         revision: i64,
         run: FailureRun,
         counted: &CountedDeliveries,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Uuid>, StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
         let ((link, place), claim) = (url, Uuid::new_v4());
         let (run_json, counted) = (records::to_json(run)?, counted.to_bytes());
@@ -155,7 +197,7 @@ impl FailureRuns {
             let now = self.claim(url).await?;
             Ok((now != before).then_some(now == Some(claim)))
         };
-        Ok(cql.settled(attempt, settle).await?)
+        Ok(cql.settled(attempt, settle).await?.then_some(claim))
     }
 
     /// Removes the row with this claim; `false` if it has changed.
@@ -226,6 +268,15 @@ impl FailureRuns {
         Ok(())
     }
 
+    /// Removes all rows of all links.
+    async fn forget_all(&self) -> Result<(), StoreError> {
+        let links: Vec<(String,)> = self.cluster.cql.read(&self.cluster.statements.links_with_failure_runs, ()).await?;
+        let forget = |(link,): (String,)| async move {
+            Ok(self.cluster.cql.write(&self.cluster.statements.drop_failure_runs, (link,)).await?)
+        };
+        self.cluster.all(links, forget).await
+    }
+
     /// Removes all rows of a deleted link.
     pub async fn forget(cluster: &Cluster, link: ShortId) -> Result<(), StoreError> {
         Ok(cluster.cql.write(&cluster.statements.drop_failure_runs, (link.as_str(),)).await?)
@@ -244,5 +295,9 @@ impl SuspensionStore for ScyllaStore {
 
     async fn end_suspension(&self, link: ShortId, place: u8) -> Result<(), StoreError> {
         self.to_the_end(move |tables| async move { tables.failure_runs.end((link, place)).await }).await
+    }
+
+    async fn forget_failures(&self) -> Result<(), StoreError> {
+        self.open_tables()?.failure_runs.forget_all().await
     }
 }

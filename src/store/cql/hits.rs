@@ -3,69 +3,32 @@
 //! The end of a batch is written before its rows and after them. Each row has the end of the last batch that it counts;
 //! if a batch was begun and not ended, the same batch comes again, and rows that count it already stay as they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
-
 use super::cluster::Cluster;
+use super::days::{self, DayTotals};
 use super::deliveries::Deliveries;
-use super::labels::{LabelTotals, within_bounds};
-use super::outcome::CqlError;
 use super::own_rows::{Column, Own, OwnRows, OwnTable};
-use crate::domain::analytics::shortened;
+use super::sheet_reads;
+use super::sheets::OwnSheets;
+use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
 use crate::domain::calendar::{Day, Month};
-use crate::domain::hit::{Dimension, HitBatch, HitCursor, LabelCount, LinkHits, NodeId, Position};
+use crate::domain::hit::{DayHits, HitBatch, HitCursor, HitSubject, LinkHits, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
+use crate::domain::series::{SeriesAnswer, SeriesRange, SeriesSums};
+use crate::domain::tally::BotFilter;
 use crate::store::StoreError;
-use crate::store::records::columns::{
-    bigint, day as day_column, day_from, dimension_from, month as month_column, number,
-};
+use crate::store::records::columns::{bigint, month as month_column, number};
 use crate::store::records::corrupt;
 
 const CURSOR: &str = "hit_cursors";
 
-/// Rows of this node that are kept in memory, so that counting a link again needs no read. A row takes some 100 bytes.
+/// Rows of this node that are kept in memory, so that counting a link again needs no read. A row takes some 150 bytes.
 const DAYS_KEPT: u64 = 200_000;
 const SERVED_KEPT: u64 = 20_000;
-/// Labels kept in memory, over all links.
-const LABELS_KEPT: u64 = 500_000;
-
-/// Hits of a link on a day, by device.
-struct DayTotals;
-
-impl OwnTable for DayTotals {
-    type Key = (NodeId, ShortId, Day);
-    type Stored = Own<[u64; 3]>;
-    type Added = [u64; 3];
-
-    async fn read(cluster: &Cluster, (writer, link, day): Self::Key) -> Result<Self::Stored, CqlError> {
-        let values = (link.as_str(), day_column(day), writer.0);
-        let found: Option<(Column, Column, Column, Column)> =
-            cluster.cql.read_one(&cluster.statements.own_day, values).await?;
-        let (desktop, mobile, tablet, upto) = found.unwrap_or_default();
-        Ok(Own { total: [desktop, mobile, tablet].map(number), upto: number(upto) })
-    }
-
-    async fn add(
-        cluster: &Cluster,
-        (writer, link, day): Self::Key,
-        own: Self::Stored,
-        added: [u64; 3],
-        upto: Position,
-    ) -> Result<Self::Stored, CqlError> {
-        let Some(own) = own.plus(upto, |total| sum(total, added)) else { return Ok(own) };
-        let ([desktop, mobile, tablet], upto) = (own.total.map(bigint), bigint(own.upto));
-        let values = (link.as_str(), day_column(day), writer.0, desktop, mobile, tablet, upto, upto);
-        cluster.cql.write(&cluster.statements.put_day, values).await?;
-        Ok(own)
-    }
-}
-
-fn sum(a: [u64; 3], b: [u64; 3]) -> [u64; 3] {
-    std::array::from_fn(|device| a[device] + b[device])
-}
 
 /// Hits of a key's links in a month.
 struct ServedTotals;
@@ -75,7 +38,7 @@ impl OwnTable for ServedTotals {
     type Stored = Own<u64>;
     type Added = u64;
 
-    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Stored, CqlError> {
+    async fn read(cluster: &Cluster, (writer, key, month): Self::Key) -> Result<Self::Stored, StoreError> {
         let values = (key.0, month_column(month), writer.0);
         let found: Option<(Column, Column)> = cluster.cql.read_one(&cluster.statements.own_served, values).await?;
         let (count, upto) = found.unwrap_or_default();
@@ -88,13 +51,25 @@ impl OwnTable for ServedTotals {
         own: Self::Stored,
         added: u64,
         upto: Position,
-    ) -> Result<Self::Stored, CqlError> {
+    ) -> Result<Self::Stored, StoreError> {
         let Some(own) = own.plus(upto, |total| total + added) else { return Ok(own) };
         let (count, upto) = (bigint(own.total), bigint(own.upto));
         let values = (key.0, month_column(month), writer.0, count, upto, upto);
         cluster.cql.write(&cluster.statements.put_served, values).await?;
         Ok(own)
     }
+}
+
+/// The places of the days of each month of a link or key.
+fn months_of(days: &[DayHits]) -> Vec<Range<usize>> {
+    let of_month = days.chunk_by(|a, b| (a.of, a.day.month()) == (b.of, b.day.month()));
+    let mut from = 0;
+    let mut place = |days: &[DayHits]| {
+        let start = from;
+        from += days.len();
+        start..from
+    };
+    of_month.map(&mut place).collect()
 }
 
 /// Hits, and the rows of this process in memory.
@@ -105,7 +80,7 @@ pub struct Hits {
     cursors: tokio::sync::Mutex<HashMap<NodeId, Cursor>>,
     days: OwnRows<DayTotals>,
     served: OwnRows<ServedTotals>,
-    labels: OwnRows<LabelTotals>,
+    sheets: OwnSheets,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +100,7 @@ impl Hits {
             cursors: tokio::sync::Mutex::default(),
             days: OwnRows::with_capacity(DAYS_KEPT),
             served: OwnRows::with_capacity(SERVED_KEPT),
-            labels: OwnRows::with_capacity(LABELS_KEPT),
+            sheets: OwnSheets::new(),
         }
     }
 
@@ -189,64 +164,64 @@ impl Hits {
     }
 
     async fn write_rows(&self, batch: &HitBatch) -> Result<(), StoreError> {
-        let mut days: HashMap<(ShortId, Day), [u64; 3]> = HashMap::new();
-        for row in &batch.days {
-            let sums = days.entry((row.link, row.day)).or_default();
-            *sums = sum(*sums, row.devices);
-        }
-        let mut labels: HashMap<(ShortId, Month), Vec<LabelCount>> = HashMap::new();
-        for row in &batch.labels {
-            labels.entry((row.link, row.month)).or_default().push(row.clone());
-        }
+        let (writer, upto) = (batch.writer, batch.upto);
+        // Written first and read last: what sheets tell is in the days that are read then.
+        let add = |at: usize| {
+            let hits = &batch.days[at];
+            let added = (hits.devices, hits.quarters.clone());
+            self.days.add(&self.cluster, (writer, hits.of, hits.day), added, upto)
+        };
+        self.cluster.all(0..batch.days.len(), add).await?;
+        let add = |days: Range<usize>| self.sheets.add(&self.cluster, writer, &batch.days[days], upto);
+        self.cluster.all(months_of(&batch.days), add).await?;
         let mut served: HashMap<(KeyId, Month), u64> = HashMap::new();
         for row in &batch.served {
             *served.entry((row.key, row.month)).or_default() += row.count;
         }
-        let (writer, upto) = (batch.writer, batch.upto);
-        let add = |((link, month), added)| self.labels.add(&self.cluster, (writer, link, month), added, upto);
-        self.cluster.all(labels, add).await?;
         let add = |((key, month), added)| self.served.add(&self.cluster, (writer, key, month), added, upto);
-        self.cluster.all(served, add).await?;
-        // Written last and read first: the labels of every total that is read are there.
-        let add = |((link, day), added)| self.days.add(&self.cluster, (writer, link, day), added, upto);
-        self.cluster.all(days, add).await
+        self.cluster.all(served, add).await
     }
 
-    pub(super) async fn read_link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        let rows: Vec<(i32, Column, Column, Column)> =
-            self.cluster.cql.read(&self.cluster.statements.days, (id.as_str(),)).await?;
-        let mut days: BTreeMap<Day, [u64; 3]> = BTreeMap::new();
-        for (day, desktop, mobile, tablet) in rows {
-            let sums = days.entry(day_from(day)).or_default();
-            sums.iter_mut().zip([desktop, mobile, tablet]).for_each(|(sum, own)| *sum += number(own));
-        }
-        let labels = if with_labels { self.read_labels(id).await? } else { Vec::new() };
-        Ok(LinkHits { days: days.into_iter().collect(), labels })
-    }
-
-    async fn read_labels(&self, id: ShortId) -> Result<Vec<(Dimension, Vec<(String, u64)>)>, StoreError> {
-        let months: Vec<(i32,)> = self.cluster.cql.read(&self.cluster.statements.months, (id.as_str(),)).await?;
-        let of_month = |(month,)| {
-            self.cluster.cql.read::<(i8, String, Option<i64>)>(&self.cluster.statements.labels, (id.as_str(), month))
+    pub(super) async fn read_link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
+        let labels = match labels {
+            Some(bots) => sheet_reads::top_labels(&self.cluster, id, bots).await?,
+            None => Vec::new(),
         };
-        let months = try_join_all(months.into_iter().map(of_month)).await?;
-        let mut sums: HashMap<(i8, String), u64> = HashMap::new();
-        for rows in months {
-            let mut of_month: HashMap<(i8, String), u64> = HashMap::new();
-            for (dimension, label, count) in rows {
-                *of_month.entry((dimension, label)).or_default() += number(count);
+        Ok(LinkHits { days: days::all(&self.cluster, HitSubject::Link(id)).await?, labels })
+    }
+
+    pub(super) async fn read_series(
+        &self,
+        of: HitSubject,
+        range: &SeriesRange,
+        bots: BotFilter,
+    ) -> Result<SeriesAnswer, StoreError> {
+        let mut sums = SeriesSums::new(range, bots);
+        let (first, end) = (*range.days().start(), Day(range.days().end().0.saturating_add(1)));
+        let needs_quarters = (first.0..end.0).any(|day| range.needs_quarters(Day(day)));
+        if needs_quarters {
+            for count in days::quarters_between(&self.cluster, of, first, end).await? {
+                if range.needs_quarters(count.day) {
+                    sums.add_quarters(count.day, &count.quarters);
+                } else {
+                    sums.add_day(count.day, count.devices.total());
+                }
             }
-            for (label, count) in within_bounds(of_month) {
-                *sums.entry(label).or_default() += count;
+        } else {
+            for (day, devices) in days::between(&self.cluster, of, first, end).await? {
+                sums.add_day(day, devices.total());
             }
         }
-        let mut lists = Dimension::ALL.map(|dimension| (dimension, Vec::new()));
-        for ((dimension, label), sum) in sums {
-            if let Some((_, list)) = lists.iter_mut().find(|(known, _)| Some(*known) == dimension_from(dimension)) {
-                list.push((label, sum));
-            }
-        }
-        Ok(lists.map(|(dimension, list)| (dimension, shortened(list))).into())
+        Ok(sums.answer())
+    }
+
+    pub(super) async fn read_breakdown(
+        &self,
+        of: HitSubject,
+        dimension: Dimension,
+        range: BreakdownRange,
+    ) -> Result<Breakdown, StoreError> {
+        sheet_reads::breakdown(&self.cluster, of, dimension, range).await
     }
 
     pub(super) async fn hits_served(&self, key: KeyId, month: Month) -> Result<u64, StoreError> {

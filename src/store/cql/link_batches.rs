@@ -13,19 +13,19 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::link_names::TakenName;
+use super::link_names::{RepeatedClaim, TakenName, Taking, busy};
 use super::link_quota::CountedLinks;
-use super::links::{Awaited, CqlLinks, cancelled};
+use super::links::{Awaited, CqlLinks, cancelled, overtaken};
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
 
 /// Links of one call that are inserted, named or removed at once: a call must not flood the cluster.
-const LINKS_AT_ONCE: usize = 32;
+pub(super) const LINKS_AT_ONCE: usize = 32;
 
 /// How long a link waits for a creation on another node that has its name. Meanwhile the names of the links before it wait,
 /// and two calls with the same names may wait for each other.
-const NAME_PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const NAME_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A link that is inserted and not counted yet.
 pub(super) struct InsertedLink {
@@ -33,6 +33,42 @@ pub(super) struct InsertedLink {
     pub claim: Uuid,
     /// Its name, if that is not its id.
     pub name: Option<TakenName>,
+}
+
+/// Why a link was not inserted.
+pub(super) struct NotInserted {
+    pub error: CreateLinkError,
+    /// Its name may have been taken for it all the same.
+    pub may_have_name: bool,
+}
+
+impl From<CreateLinkError> for NotInserted {
+    fn from(error: CreateLinkError) -> Self {
+        Self { error, may_have_name: false }
+    }
+}
+
+impl From<StoreError> for NotInserted {
+    fn from(error: StoreError) -> Self {
+        CreateLinkError::from(error).into()
+    }
+}
+
+impl NotInserted {
+    fn with_name(error: impl Into<CreateLinkError>) -> Self {
+        Self { error: error.into(), may_have_name: true }
+    }
+}
+
+/// The links of a call up to where it has ended.
+pub(super) type Inserted = Vec<Result<InsertedLink, NotInserted>>;
+
+/// What became of a link; an error of the store: it is not known, and can be settled again.
+pub(super) type Settled = Result<Result<ShortId, CreateLinkError>, StoreError>;
+
+/// How many links are inserted.
+pub(super) fn count_of(inserted: &Inserted) -> u64 {
+    inserted.iter().filter(|link| link.is_ok()).count() as u64
 }
 
 /// How the quota ends for links that find no room.
@@ -47,15 +83,27 @@ impl QuotaEnd {
         CreateLinkError::QuotaExceeded { limit: self.limit, current: self.used }
     }
 
+    /// What became of all `count` links of a call. `counted` of those that were inserted are counted; no more than those in
+    /// `made` were begun.
+    ///
     /// A link behind the first that the quota refuses is refused by the quota, too, also if its name is taken.
-    pub fn refuse_behind(self, made: &mut [Result<ShortId, CreateLinkError>]) {
+    pub fn in_order(
+        self,
+        mut made: Vec<Result<ShortId, CreateLinkError>>,
+        counted: u64,
+        count: usize,
+    ) -> Vec<Result<ShortId, CreateLinkError>> {
+        // No more were begun than there is room for.
+        made.resize_with(count, || Err(self.refusal()));
+        let is_full_before = counted == 0 && self.used >= self.limit;
         let is_refused =
             |made: &Result<ShortId, CreateLinkError>| matches!(made, Err(CreateLinkError::QuotaExceeded { .. }));
-        for link in made.iter_mut().skip_while(|made| !is_refused(made)) {
+        for link in made.iter_mut().skip_while(|made| !is_full_before && !is_refused(made)) {
             if let Err(CreateLinkError::NameTaken) = link {
                 *link = Err(self.refusal());
             }
         }
+        made
     }
 }
 
@@ -104,27 +152,22 @@ impl CqlLinks {
         };
         let room = limit.map(|limit| limit.saturating_sub(quota.last_seen()));
         let inserted = self.insert_all(&new, room, None).await;
-        let (begun, count) = (inserted.len(), inserted.iter().filter(|link| link.is_ok()).count() as u64);
-        if count == 0 {
-            let used = self.quotas.used(first.owner, first.created_at.month()).await?;
-            let end = QuotaEnd { limit: limit.unwrap_or(used), used };
-            return Ok(MadeLinks { links: self.settle_all(inserted, 0, end).await, used });
-        }
-        let (counted, used) = match self.quotas.count(&quota, count, limit, is_awaited).await? {
-            CountedLinks::First { counted, used } => (counted, used),
-            CountedLinks::Abandoned => {
-                self.settle_all(inserted, 0, QuotaEnd { limit: 0, used: 0 }).await;
-                return Err(cancelled());
+        let count = count_of(&inserted);
+        let (counted, used) = if count == 0 {
+            (0, self.quotas.used(first.owner, first.created_at.month()).await?)
+        } else {
+            match self.quotas.count(&quota, count, limit, is_awaited).await? {
+                CountedLinks::First { counted, used } => (counted, used),
+                CountedLinks::Abandoned => {
+                    self.settle_all(inserted, 0, QuotaEnd { limit: 0, used: 0 }).await;
+                    return Err(cancelled());
+                }
             }
         };
-        let end = QuotaEnd { limit: limit.unwrap_or(used), used };
-        let mut made = self.settle_all(inserted, counted, end).await;
-        // No more were begun than there is room for.
-        made.resize_with(new.links.len(), || Err(end.refusal()));
-        if counted < count || begun < new.links.len() {
-            end.refuse_behind(&mut made);
-        }
-        Ok(MadeLinks { links: made, used })
+        let end = QuotaEnd { limit: limit.unwrap_or(u64::MAX), used };
+        let settled = self.settle_all(inserted, counted, end).await;
+        let made = settled.into_iter().map(|made| made.unwrap_or_else(|error| Err(error.into()))).collect();
+        Ok(MadeLinks { links: end.in_order(made, counted, new.links.len()), used })
     }
 
     /// Waits until no other creation in this process has one of the names. All callers lock names in the same order.
@@ -144,22 +187,21 @@ impl CqlLinks {
         &self,
         new: &NewLinks,
         room: Option<u64>,
-        claim: Option<Uuid>,
-    ) -> Vec<Result<InsertedLink, CreateLinkError>> {
-        let mut inserted: Vec<Result<InsertedLink, CreateLinkError>> = Vec::with_capacity(new.links.len());
+        repeated: Option<RepeatedClaim>,
+    ) -> Inserted {
+        let mut inserted: Inserted = Vec::with_capacity(new.links.len());
         let mut slugs = HashSet::new();
         for group in new.links.chunks(LINKS_AT_ONCE) {
+            if room.is_some_and(|room| count_of(&inserted) >= room) {
+                break;
+            }
             let mut inserting = Vec::with_capacity(group.len());
             for (place, link) in (inserted.len()..).zip(group) {
                 // The first link with a slug has it, or is refused because of it.
                 let is_repeated = link.slug.is_some_and(|slug| !slugs.insert(slug));
-                inserting.push(self.insert_one(link, is_repeated, new.spare_ids_of(place), claim));
+                inserting.push(self.insert_one(link, is_repeated, new.spare_ids_of(place), repeated));
             }
             inserted.extend(join_all(inserting).await);
-            let count = inserted.iter().filter(|link| link.is_ok()).count() as u64;
-            if room.is_some_and(|room| count >= room) {
-                break;
-            }
         }
         inserted
     }
@@ -167,13 +209,14 @@ impl CqlLinks {
     async fn insert_one(
         &self,
         link: &Link,
-        is_repeated: bool,
+        has_name_of_another: bool,
         spare_ids: &[ShortId],
-        ours: Option<Uuid>,
-    ) -> Result<InsertedLink, CreateLinkError> {
-        if is_repeated {
-            return Err(CreateLinkError::NameTaken);
+        repeated: Option<RepeatedClaim>,
+    ) -> Result<InsertedLink, NotInserted> {
+        if has_name_of_another {
+            return Err(CreateLinkError::NameTaken.into());
         }
+        let ours = repeated.map(|repeated| repeated.claim);
         let link = Link { revision: Revision::FIRST, ..link.clone() };
         let Some(slug) = link.slug else {
             let (link, claim) = self.insert_with_spare(link, spare_ids, ours).await?;
@@ -181,20 +224,32 @@ impl CqlLinks {
         };
         let mut kept = None;
         if let Some(id) = slug.as_id() {
-            // The row of the id settles who has the name, if there never was a link with it.
+            // The row of the id settles who has the name, if there never was a link with it. Where there is one, no link is
+            // inserted, so none is listed.
             let with_own_id = Link { id, ..link.clone() };
-            if let Some(claim) = self.insert_new(&with_own_id, ours).await? {
+            let claim = match self.link_claim(id).await.map_err(StoreError::from)? {
+                None => self.insert_new(&with_own_id, ours).await?,
+                Some(there) => there.filter(|there| Some(*there) == ours),
+            };
+            if let Some(claim) = claim {
                 return Ok(InsertedLink { link: with_own_id, claim, name: None });
             }
             kept = self.kept_by_id(id, &slug).await?;
         }
-        let taken = self.names.take(&link, slug, kept, ours, NAME_PATIENCE).await?.ok_or(CreateLinkError::NameTaken)?;
+        let taken = match self.names.take(&link, slug, kept, repeated, NAME_PATIENCE).await {
+            Ok(Taking::Taken(taken)) => taken,
+            Ok(Taking::Refused) => return Err(CreateLinkError::NameTaken.into()),
+            Ok(Taking::Busy) => return Err(busy().into()),
+            Err(error) => return Err(NotInserted::with_name(error)),
+        };
         let link = Link { revision: taken.revision, ..link };
         match self.insert_with_spare(link, spare_ids, ours).await {
             Ok((link, claim)) => Ok(InsertedLink { link, claim, name: Some(taken) }),
+            // Another attempt of the creation may go on with the name.
+            Err(error) if repeated.is_some() => Err(NotInserted::with_name(error)),
             Err(error) => {
-                self.names.free(&taken).await?;
-                Err(error)
+                self.names.free(&taken).await.map_err(NotInserted::with_name)?;
+                Err(error.into())
             }
         }
     }
@@ -215,12 +270,7 @@ impl CqlLinks {
     }
 
     /// Sets the names of the first `counted` links, and removes the others.
-    pub(super) async fn settle_all(
-        &self,
-        inserted: Vec<Result<InsertedLink, CreateLinkError>>,
-        counted: u64,
-        end: QuotaEnd,
-    ) -> Vec<Result<ShortId, CreateLinkError>> {
+    pub(super) async fn settle_all(&self, inserted: Inserted, counted: u64, end: QuotaEnd) -> Vec<Settled> {
         let mut left = counted;
         let mut settling = Vec::with_capacity(inserted.len());
         for link in inserted {
@@ -233,23 +283,29 @@ impl CqlLinks {
 
     async fn settle_one(
         &self,
-        inserted: Result<InsertedLink, CreateLinkError>,
+        inserted: Result<InsertedLink, NotInserted>,
         is_counted: bool,
         end: QuotaEnd,
-    ) -> Result<ShortId, CreateLinkError> {
-        let InsertedLink { link, claim, name } = inserted?;
+    ) -> Settled {
+        let InsertedLink { link, claim, name } = match inserted {
+            Ok(inserted) => inserted,
+            Err(NotInserted { error, .. }) => return Ok(Err(error)),
+        };
         if !is_counted {
-            self.remove_link(link.id, claim).await?;
-            if let Some(name) = name {
-                self.names.free(&name).await?;
+            self.remove_link(&link, claim).await?;
+            match (name, link.slug) {
+                (Some(name), _) => self.names.free(&name).await?,
+                // Its row was there for a moment, and another node may have the link in memory.
+                (None, Some(slug)) => self.feed.append(slug, link.id).await?,
+                (None, None) => {}
             }
-            return Err(end.refusal());
+            return Ok(Err(end.refusal()));
         }
-        match (name, link.slug) {
+        let has_name = match (name, link.slug) {
             (Some(name), _) => self.name_it(&link, &name, claim).await?,
-            (None, Some(slug)) => self.feed.append(slug, link.id).await?,
-            (None, None) => {}
-        }
-        Ok(link.id)
+            (None, Some(slug)) => self.feed.append(slug, link.id).await.map(|()| true)?,
+            (None, None) => true,
+        };
+        Ok(if has_name { Ok(link.id) } else { Err(overtaken().into()) })
     }
 }

@@ -1,11 +1,11 @@
 //! Changes of links, each an LWT on the revision.
 //!
-//! In this order: the rows for its new expiry and its lists, the revision before (for deliveries), an entry in the change feed, the LWT,
-//! another entry, removal of what is not needed any more, the answer. So other nodes watch the link before it changes,
-//! and forget it once it has.
+//! In this order: the rows for its new expiry and its lists, the revision before (for deliveries), an entry in the
+//! change feed, the LWT, another entry, removal of what is not needed any more, the answer. So other nodes watch the
+//! link before it changes, and forget it once it has.
 //!
-//! A change whose outcome is unknown is brought to an end after its caller has got an error, and is in the feed again and
-//! again until then.
+//! A change whose outcome is unknown is brought to an end after its caller has got an error, and is in the feed again
+//! and again until then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

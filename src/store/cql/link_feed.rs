@@ -71,6 +71,9 @@ pub struct LinkFeed {
     /// When the changes of all lives were last read, by the clock of [`uptime`], in milliseconds.
     complete_at: AtomicI64,
     has_old_nodes: AtomicBool,
+    /// The queues of processes of 0.1.0 with their beats when they were last looked at.
+    old_beats: Mutex<HashMap<Uuid, i64>>,
+    old_node_works: AtomicBool,
     hook: OnceLock<LinkChangeHook>,
 }
 
@@ -85,6 +88,8 @@ impl LinkFeed {
             has_unsettled: AtomicBool::new(false),
             complete_at: AtomicI64::new(millis(uptime())),
             has_old_nodes: AtomicBool::new(false),
+            old_beats: Mutex::default(),
+            old_node_works: AtomicBool::new(false),
             hook: OnceLock::new(),
         }
     }
@@ -119,6 +124,11 @@ impl LinkFeed {
             return Err(StoreError::Unavailable(reason.into()));
         }
         Ok(())
+    }
+
+    /// Whether a node of 0.1.0 was at work since this was asked last. It makes links that are in no list.
+    pub fn takes_old_node_worked(&self) -> bool {
+        self.old_node_works.swap(false, Ordering::AcqRel)
     }
 
     /// Tells all other nodes that this link changes or has changed. Once it returns, they will read it.
@@ -331,12 +341,29 @@ impl LinkFeed {
         let is_old = |holder: Uuid| {
             !holder.is_nil() && holder != self.cluster.process && !lives.iter().any(|(life, _)| *life == holder)
         };
-        let has_old_nodes = queues.into_iter().any(|(_, _, holder, ..)| is_old(holder));
+        let old: HashMap<Uuid, i64> = queues
+            .into_iter()
+            .filter(|(_, _, holder, ..)| is_old(*holder))
+            .map(|(queue, _, _, _, beat, _)| (queue, beat))
+            .collect();
+        let has_old_nodes = !old.is_empty();
+        self.note_beats(old);
         if has_old_nodes != self.has_old_nodes.swap(has_old_nodes, Ordering::AcqRel) {
             let state = if has_old_nodes { "refused while a node of release 0.1.0 is running" } else { "possible" };
             tracing::info!("changes of links are {state}");
         }
         Ok(())
+    }
+
+    /// Notes the beats of processes without a life. One whose beat moves is at work; others may have ended hours ago, and
+    /// their lives have expired since.
+    fn note_beats(&self, old: HashMap<Uuid, i64>) {
+        // Nothing panics while this lock is held.
+        let mut known = self.old_beats.lock().unwrap_or_else(PoisonError::into_inner);
+        if old.iter().any(|(queue, beat)| known.get(queue).is_some_and(|before| before != beat)) {
+            self.old_node_works.store(true, Ordering::Release);
+        }
+        *known = old;
     }
 
     /// Reports a change of this node that the caller was not told of.

@@ -1,7 +1,10 @@
-//! Adds the links of 0.1.0 to the lists: one process of all nodes, some links at a time, from where the one before has got
-//! to. Doing a part twice changes nothing.
+//! Adds the links of 0.1.0 to the lists: one process of all nodes, some links at a time, from where the one before has
+//! got to. Doing a part twice changes nothing.
+//!
+//! A node of 0.1.0 that works again makes links anywhere. Each process that has seen it begins anew once it has
+//! stopped.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -46,13 +49,20 @@ enum FillStep {
 pub struct LinkListFill {
     links: Arc<CqlLinks>,
     percent: AtomicU8,
+    /// Whether a node of 0.1.0 has made links since the links were added.
+    is_due_again: AtomicBool,
     /// Another process and its beat, and since when that is unchanged.
     watched: Mutex<Option<(Uuid, i64, Duration)>>,
 }
 
 impl LinkListFill {
     pub fn new(links: &Arc<CqlLinks>) -> Self {
-        Self { links: Arc::clone(links), percent: AtomicU8::new(0), watched: Mutex::default() }
+        Self {
+            links: Arc::clone(links),
+            percent: AtomicU8::new(0),
+            is_due_again: AtomicBool::new(false),
+            watched: Mutex::default(),
+        }
     }
 
     /// How many percent of the links are in the lists.
@@ -80,18 +90,16 @@ impl LinkListFill {
         static LINES: LogLimit = LogLimit::new(Duration::from_mins(1));
         let mut logged = 0;
         while let Some(fill) = fill.upgrade().filter(|fill| fill.cluster().check_open().is_ok()) {
+            fill.look_for_old_nodes();
             let percent = fill.percent();
-            if percent == 100 {
-                return;
-            }
-            let step = fill.step().await;
+            let step = if percent < 100 { fill.step().await } else { Ok(FillStep::Done) };
             drop(fill);
             match step {
                 Ok(FillStep::Done) => {
                     if logged > 0 {
                         tracing::info!("all links are in the lists");
                     }
-                    return;
+                    logged = 0;
                 }
                 Ok(FillStep::Moved) => {
                     if percent / 10 >= logged {
@@ -111,6 +119,13 @@ impl LinkListFill {
         }
     }
 
+    fn look_for_old_nodes(&self) {
+        if self.links.feed.takes_old_node_worked() {
+            self.is_due_again.store(true, Ordering::Release);
+            self.percent.store(0, Ordering::Relaxed);
+        }
+    }
+
     fn cluster(&self) -> &Cluster {
         &self.links.cluster
     }
@@ -121,8 +136,18 @@ impl LinkListFill {
             // Its nodes would make links that are in no list.
             self.links.feed.check_all_nodes_know_changes()?;
             cql.lwt(&statements.begin_link_list_fill, (*process,)).await?;
+            self.is_due_again.store(false, Ordering::Release);
             return Box::pin(self.step_of_holder()).await;
         };
+        if self.is_due_again.load(Ordering::Acquire) {
+            self.links.feed.check_all_nodes_know_changes()?;
+            let values = (*process, row.beat.unwrap_or(0) + 1, row.holder, row.beat);
+            if !cql.lwt(&statements.restart_link_list_fill, values).await? {
+                return Ok(FillStep::Elsewhere);
+            }
+            self.is_due_again.store(false, Ordering::Release);
+            return Box::pin(self.step_of_holder()).await;
+        }
         self.note_place(&row);
         if row.is_done == Some(true) {
             return Ok(FillStep::Done);

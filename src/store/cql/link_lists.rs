@@ -1,5 +1,5 @@
-//! Writes the indexes of lists. A row is written before its link says the same, and removed after the link does not say it
-//! any more; the link's revision is the timestamp, so a removal takes away nothing newer.
+//! Writes the indexes of lists. A row is written before its link says the same, and removed after the link does not say
+//! it any more; the link's revision is the timestamp, so a removal takes away nothing newer.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

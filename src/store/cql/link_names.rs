@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::cluster::Cluster;
 use super::link_remains::{NameKeeper, RemainsRow};
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
@@ -32,6 +32,8 @@ const KEPT: i8 = 2;
 
 /// How long a creation may have a name without a link. Its creator is gone then.
 const PENDING_FOR: Duration = Duration::from_secs(30);
+/// A name that an earlier attempt has taken so long ago is taken anew.
+const TAKEN_ANEW_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, DeserializeRow)]
 pub struct NameRow {
@@ -50,6 +52,10 @@ impl NameRow {
             Some(link) if self.state == Some(LIVE) => short_id(TABLE, link).map(Some),
             _ => Ok(None),
         }
+    }
+
+    fn is_pending_since_before(&self, now: Timestamp, duration: Duration) -> bool {
+        self.state == Some(PENDING) && self.since.is_none_or(|since| timestamp_from(since).plus(duration) < now)
     }
 
     /// For whom the name is kept if no link has it. A creation that has taken a kept name leaves it as it was.
@@ -82,10 +88,37 @@ impl TakenName {
         Self { name, owner: link.owner, claim, revision, kept }
     }
 
+    /// For whom the name was kept before.
+    pub fn keeper(&self) -> Option<NameKeeper> {
+        self.kept
+    }
+
     /// For whom the name was kept before, and the last revision of the link that had it.
     pub fn kept_before(&self) -> Option<(KeyId, Revision)> {
         self.kept.map(|NameKeeper { owner, last }| (owner, last))
     }
+}
+
+/// What became of the wish for a name.
+pub enum Taking {
+    Taken(TakenName),
+    /// Another link has it, or it is kept for another key.
+    Refused,
+    /// Another creation has had it for as long as was waited. Nothing was changed.
+    Busy,
+}
+
+/// Tells what earlier attempts of the same creation have made.
+#[derive(Clone, Copy)]
+pub struct RepeatedClaim {
+    pub claim: Uuid,
+    /// The time of this attempt.
+    pub now: Timestamp,
+}
+
+/// The error of a creation whose name another creation has.
+pub fn busy() -> StoreError {
+    StoreError::Unavailable("another creation of this name is under way".into())
 }
 
 pub struct CqlLinkNames {
@@ -101,37 +134,47 @@ impl CqlLinkNames {
         self.cluster.cql.read_one(&self.cluster.statements.link_name, (DOMAIN, name.as_str())).await
     }
 
-    /// Takes a name for a new link; `None` if another link has it or it is kept for another key. It waits for another
-    /// creation that has the name for as long as `patience` says. `kept` is for whom the name is kept by the row of a
-    /// deleted link that had it as its id. `ours` is the claim of a creation that may have been begun before.
+    /// Takes a name for a new link. It waits for another creation that has the name for as long as `patience` says. `kept`
+    /// is for whom the name is kept by the row of a deleted link that had it as its id. `repeated` is the claim of a
+    /// creation that may have been begun before.
+    ///
+    /// # Errors
+    /// The name may have been taken, or may still be.
     pub async fn take(
         &self,
         link: &Link,
         name: LinkName,
         kept: Option<NameKeeper>,
-        ours: Option<Uuid>,
+        repeated: Option<RepeatedClaim>,
         patience: Duration,
-    ) -> Result<Option<TakenName>, StoreError> {
-        let (owner, now, claim) = (link.owner, link.created_at, ours.unwrap_or_else(Uuid::new_v4));
+    ) -> Result<Taking, StoreError> {
+        let owner = link.owner;
+        let new = || RepeatedClaim { claim: Uuid::new_v4(), now: link.created_at };
+        let RepeatedClaim { claim, now } = repeated.unwrap_or_else(new);
         let mut pause = Pause::within(patience);
         loop {
             // A settled read would contend with the creation that has the name. What this one misses, the claim finds.
             let row = self.read(&name).await?;
-            if let (Some(row), Some(ours)) = (&row, ours)
-                && let Some(taken) = self.taken_before(row, link, name, ours).await?
+            if let (Some(row), Some(_)) = (&row, repeated)
+                && let Some(taken) = self.taken_before(row, link, name, claim).await?
             {
-                return Ok(Some(taken));
+                if !row.is_pending_since_before(now, TAKEN_ANEW_AFTER)
+                    || self.claim(&name, owner, now, claim, row.revision, Some(row)).await?
+                {
+                    return Ok(Taking::Taken(taken));
+                }
+                continue;
             }
             let keeper = match &row {
                 None => kept,
                 Some(row) if row.state == Some(LIVE) => match self.keeper_by_remains(row, &name).await? {
-                    None => return Ok(None),
+                    None => return Ok(Taking::Refused),
                     keeper => keeper,
                 },
                 // Another creation has it: soon it is settled, or its creator is gone.
                 Some(row) if row.state == Some(PENDING) && !is_abandoned(row, now) => {
                     if pause.wait().await.is_break() {
-                        return Err(StoreError::Unavailable("another creation of this name is under way".into()));
+                        return Ok(Taking::Busy);
                     }
                     continue;
                 }
@@ -141,12 +184,12 @@ impl CqlLinkNames {
                 Some(row) => row.keeper(),
             };
             if keeper.is_some_and(|keeper| keeper.owner != owner) {
-                return Ok(None);
+                return Ok(Taking::Refused);
             }
             let last = keeper.map(|keeper| i64::from(keeper.last.0));
             if self.claim(&name, owner, now, claim, last, row.as_ref()).await? {
                 let revision = keeper.map_or(Revision::FIRST, |keeper| keeper.last.next());
-                return Ok(Some(TakenName { name, owner, claim, revision, kept: keeper }));
+                return Ok(Taking::Taken(TakenName { name, owner, claim, revision, kept: keeper }));
             }
         }
     }
@@ -258,6 +301,15 @@ impl CqlLinkNames {
         done.map(drop)
     }
 
+    /// Gives back a name that an attempt with the claim `ours` may have taken for a link that was not created.
+    pub async fn free_if_taken(&self, link: &Link, name: LinkName, ours: Uuid) -> Result<(), StoreError> {
+        let Some(row) = self.read(&name).await? else { return Ok(()) };
+        match self.taken_before(&row, link, name, ours).await? {
+            Some(taken) => self.free(&taken).await,
+            None => Ok(()),
+        }
+    }
+
     /// Keeps the name of a link that is deleted for its owner.
     pub async fn keep(&self, name: &LinkName, id: ShortId, owner: KeyId, last: Revision) -> Result<(), StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
@@ -335,5 +387,5 @@ impl CqlLinkNames {
 
 /// Whether the creation that has a name is so old that its creator is gone.
 fn is_abandoned(row: &NameRow, now: Timestamp) -> bool {
-    row.since.is_none_or(|since| timestamp_from(since).plus(PENDING_FOR) < now)
+    row.is_pending_since_before(now, PENDING_FOR)
 }

@@ -9,15 +9,12 @@ use uuid::Uuid;
 use super::cluster::Cluster;
 use super::in_use::InUse;
 use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, raise_count};
-use super::once::CqlOnce;
 use super::outcome::CqlError;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::StoreError;
-use crate::store::once::OnceTicket;
 use crate::store::records::columns::{bigint, month as month_column, number};
-use crate::store::records::once::{CountedOnce, counted_from_bytes, counted_to_bytes};
 
 /// Idle months are dropped once more than this many are in memory.
 const MAX_IDLE: usize = 10_000;
@@ -27,20 +24,22 @@ const MOST_UNDER_WAY: u64 = 256;
 
 /// The months that creations are counted in.
 pub struct LinkQuotas {
-    cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<Cluster>,
     months: InUse<(KeyId, Month), LinkQuota, MAX_IDLE>,
 }
 
 /// One key's month, as this process knows it.
 pub struct LinkQuota {
-    owner: KeyId,
-    month: Month,
+    pub(super) owner: KeyId,
+    pub(super) month: Month,
     known: Mutex<KnownUse>,
     freed: Notify,
     /// Creations whose links are inserted and wait to be counted.
     waiting: Mutex<Vec<WaitingCreation>>,
     /// Its holder counts for all that wait.
-    claiming: tokio::sync::Mutex<()>,
+    pub(super) claiming: tokio::sync::Mutex<()>,
+    /// Its holder counts a creation that is done once: until its own row says so, this process counts no other.
+    pub(super) claiming_once: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -89,7 +88,7 @@ impl LinkQuota {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn saw(&self, used: u64) {
+    pub(super) fn saw(&self, used: u64) {
         let mut known = self.known();
         known.used = Some(known.used.map_or(used, |before| before.max(used)));
     }
@@ -108,7 +107,8 @@ impl LinkQuotas {
             known: Mutex::default(),
             freed: Notify::new(),
             waiting: Mutex::default(),
-            claiming: tokio::sync::Mutex::new(()),
+            claiming: tokio::sync::Mutex::default(),
+            claiming_once: tokio::sync::Mutex::default(),
         };
         self.months.of((owner, month), new)
     }
@@ -127,7 +127,7 @@ impl LinkQuotas {
             let knows_count = {
                 let mut known = quota.known();
                 if known.under_way >= MOST_UNDER_WAY {
-                    return Err(StoreError::Unavailable("too many creations of this key are under way".into()));
+                    return Err(too_many_under_way());
                 }
                 let fits = |used| limit.is_none_or(|limit| used + known.under_way < limit);
                 match (known.used, limit) {
@@ -143,10 +143,31 @@ impl LinkQuotas {
             if knows_count {
                 freed.await;
             } else {
-                let used = self.used(quota.owner, quota.month).await?;
-                quota.saw(used);
+                self.used_at_least(quota).await?;
             }
         }
+    }
+
+    /// Takes a place for a creation that an earlier attempt may have counted, so whatever room there is.
+    pub fn enter_again(quota: &Arc<LinkQuota>) -> Result<CreationPlace, StoreError> {
+        let mut known = quota.known();
+        if known.under_way >= MOST_UNDER_WAY {
+            return Err(too_many_under_way());
+        }
+        known.under_way += 1;
+        drop(known);
+        Ok(CreationPlace(Arc::clone(quota)))
+    }
+
+    /// The count of a month, or what this process knows of it: it is no less than that.
+    pub async fn used_at_least(&self, quota: &LinkQuota) -> Result<u64, StoreError> {
+        let known = quota.known().used;
+        if let Some(used) = known {
+            return Ok(used);
+        }
+        let used = self.used(quota.owner, quota.month).await?;
+        quota.saw(used);
+        Ok(used)
     }
 
     pub async fn used(&self, owner: KeyId, month: Month) -> Result<u64, StoreError> {
@@ -178,69 +199,6 @@ impl LinkQuotas {
             let _ = waiting.counted.send(answer);
         }
         answer.try_recv().map_err(|_| StoreError::Unavailable("a link was not counted".into()))
-    }
-
-    /// Counts the links of a request that is done once; `None` if another attempt has the request.
-    ///
-    /// The month says which such creation each process has counted last, and before the process counts another one, the
-    /// request's own row says that it is counted. So who reads the month and then the row knows whether it is counted, and a
-    /// claim that is based on the count that was read is refused if it was counted since.
-    pub async fn count_once(
-        &self,
-        quota: &LinkQuota,
-        links: u64,
-        limit: MonthlyLimit,
-        once: &CqlOnce,
-        ticket: &OnceTicket,
-    ) -> Result<Option<CountedOnce>, StoreError> {
-        let cluster = &self.cluster;
-        let claim = ticket.seed.claim;
-        let _claiming = quota.claiming.lock().await;
-        loop {
-            let month = (quota.owner.0, month_column(quota.month));
-            let read = || cluster.cql.read::<OnceQuotaRow>(&cluster.statements.link_quota_once, month);
-            let rows = cluster.until_closed(read).await?;
-            let used = rows.first().map_or(0, |(used, _)| number(*used));
-            quota.saw(used);
-            for (_, counted) in rows {
-                let counted = counted.map(|bytes| counted_from_bytes(&bytes)).transpose()?;
-                if let Some(counted) = counted.filter(|counted| counted.claim == claim) {
-                    once.put_counted(ticket, counted).await?;
-                    return Ok(Some(counted));
-                }
-            }
-            let row = cluster.until_closed(|| once.read(&ticket.id)).await?;
-            let Some(row) = row.filter(|row| row.holder == Some(ticket.holder)) else { return Ok(None) };
-            if let Some(counted) = row.counted() {
-                return Ok(Some(counted));
-            }
-            let counted = limit.map_or(links, |limit| links.min(limit.saturating_sub(used)));
-            let then = CountedOnce { claim, counted, used: used + counted };
-            if counted == 0 {
-                return Ok(Some(then));
-            }
-            let before = (used > 0).then(|| bigint(used));
-            let (owner, month) = month;
-            let values = (
-                bigint(then.used),
-                cluster.next_claim(),
-                counted_to_bytes(then),
-                owner,
-                month,
-                cluster.process,
-                before,
-            );
-            match cluster.cql.lwt(&cluster.statements.claim_links_once, values).await {
-                Ok(true) => {
-                    quota.saw(then.used);
-                    once.put_counted(ticket, then).await?;
-                    return Ok(Some(then));
-                }
-                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
-                // The month shows what became of it.
-                Ok(false) | Err(_) => cluster.check_open()?,
-            }
-        }
     }
 
     /// Adds as many creations as the limit allows to the month's count. Retries until the store closes.
@@ -305,11 +263,12 @@ impl LwtQuota for LinkClaims<'_> {
     }
 }
 
-/// Count, and the creation with an `Idempotency-Key` that a process has counted last.
-type OnceQuotaRow = (Option<i64>, Option<Vec<u8>>);
-
 /// Process, count, and number of its last claim.
 type LinkQuotaRow = (Option<Uuid>, Option<i64>, Option<i32>);
+
+fn too_many_under_way() -> StoreError {
+    StoreError::Unavailable("too many creations of this key are under way".into())
+}
 
 /// How many links these answers count.
 fn counted_in(answers: &[CountedLinks]) -> u64 {

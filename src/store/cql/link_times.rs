@@ -9,7 +9,9 @@ use scylla::value::CqlTimestamp;
 use super::cluster::Cluster;
 use super::failure_runs::FailureRuns;
 use super::link_remains::RemainsRow;
+use super::sheet_rows::subject_column;
 use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::hit::HitSubject;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::store::records::columns::{day as day_column, day_from, short_id, timestamp, timestamp_from};
 use crate::store::records::corrupt;
@@ -227,6 +229,8 @@ impl LinkTimesTable {
             cql.write(&statements.drop_labels_of_link, (AFTER_ALL_HITS, id.as_str(), month)).await?;
         }
         cql.write(&statements.drop_months_of_link, (id.as_str(),)).await?;
+        let subject = subject_column(HitSubject::Link(id));
+        cql.write(&statements.drop_sheets, (AFTER_ALL_HITS, subject)).await?;
         FailureRuns::forget(&self.cluster, id).await?;
         Ok(cql.write(&statements.drop_days_of_link, (AFTER_ALL_HITS, id.as_str())).await?)
     }

@@ -17,7 +17,7 @@ use super::failure_runs::FailureRuns;
 use super::in_use::InUse;
 use super::link_feed::LinkFeed;
 use super::link_lists::LinkListTables;
-use super::link_names::{CqlLinkNames, TakenName};
+use super::link_names::{CqlLinkNames, TakenName, Taking, busy};
 use super::link_quota::{CountedLinks, LinkQuotas};
 use super::link_remains::{NameKeeper, RemainsRow};
 use super::link_times::LinkTimesTable;
@@ -46,6 +46,11 @@ pub struct CqlLinks {
     /// One creation of a name at a time in this process: LWTs of many at once on one row time out.
     names_under_way: InUse<LinkName, Mutex<()>, MAX_IDLE_NAMES>,
     under_way: Arc<Semaphore>,
+}
+
+/// The error of a creation that has lost its name.
+pub(super) fn overtaken() -> StoreError {
+    StoreError::Unavailable("another creation has taken over the name".into())
 }
 
 /// The error of work that was given up with its caller.
@@ -145,8 +150,7 @@ impl CqlLinks {
     /// Waits until no other creation of this name is under way in this process.
     pub(super) async fn alone_with(&self, name: LinkName) -> Result<OwnedMutexGuard<()>, StoreError> {
         let lock = self.names_under_way.of(name, |_| Mutex::default()).lock_owned();
-        let late = |_| StoreError::Unavailable("another creation of this name is under way".into());
-        tokio::time::timeout(self.cluster.cql.patience(), lock).await.map_err(late)
+        tokio::time::timeout(self.cluster.cql.patience(), lock).await.map_err(|_| busy())
     }
 
     /// Returns the month's count with the link, and the claim in its row.
@@ -162,12 +166,12 @@ impl CqlLinks {
         let claim = self.insert_new(link, None).await?.ok_or(CreateLinkError::NameTaken)?;
         match self.quotas.count(&quota, 1, limit, is_awaited).await? {
             CountedLinks::First { counted: 0, used } => {
-                self.remove_link(link.id, claim).await?;
+                self.remove_link(link, claim).await?;
                 Err(exceeded(used))
             }
             CountedLinks::First { used, .. } => Ok((used, claim)),
             CountedLinks::Abandoned => {
-                self.remove_link(link.id, claim).await?;
+                self.remove_link(link, claim).await?;
                 Err(cancelled().into())
             }
         }
@@ -193,9 +197,16 @@ impl CqlLinks {
     ) -> Result<u64, CreateLinkError> {
         let mut kept = None;
         if let Some(id) = slug.as_id() {
-            // The row of the id settles who has the name, if there never was a link with it.
-            let with_own_id = Link { id, ..link.clone() };
-            match self.make_and_count(&with_own_id, limit, is_awaited).await {
+            // The row of the id settles who has the name, if there never was a link with it. Where there is one, no link is
+            // inserted, so none is listed.
+            let made = if self.link_claim(id).await.map_err(StoreError::from)?.is_some() {
+                self.check_quota(&link, limit).await?;
+                Err(CreateLinkError::NameTaken)
+            } else {
+                let with_own_id = Link { id, ..link.clone() };
+                self.make_and_count(&with_own_id, limit, is_awaited).await
+            };
+            match made {
                 Err(CreateLinkError::NameTaken) => kept = self.kept_by_id(id, &slug).await?,
                 made => {
                     // Also if it was refused: its row was there for a moment, and another node may have the link in memory.
@@ -205,17 +216,21 @@ impl CqlLinks {
             }
         }
         self.check_quota(&link, limit).await?;
-        let taken = self.names.take(&link, slug, kept, None, self.cluster.cql.patience()).await?;
-        let taken = taken.ok_or(CreateLinkError::NameTaken)?;
+        let taken = match self.names.take(&link, slug, kept, None, self.cluster.cql.patience()).await? {
+            Taking::Taken(taken) => taken,
+            Taking::Refused => return Err(CreateLinkError::NameTaken),
+            Taking::Busy => return Err(busy().into()),
+        };
         let link = Link { revision: taken.revision, ..link };
-        match self.make_and_count(&link, limit, is_awaited).await {
-            Ok((count, claim)) => self.name_it(&link, &taken, claim).await.map(|()| count),
+        let (count, claim) = match self.make_and_count(&link, limit, is_awaited).await {
+            Ok(made) => made,
             Err(error) => {
                 // If it is `NameTaken`, the generated id is taken: the caller draws another one.
                 self.names.free(&taken).await?;
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        if self.name_it(&link, &taken, claim).await? { Ok(count) } else { Err(overtaken().into()) }
     }
 
     /// Refuses a creation that the quota does not allow before its name is looked at.
@@ -243,15 +258,17 @@ impl CqlLinks {
         }
     }
 
-    /// Sets the name of a link that is created and counted.
-    pub(super) async fn name_it(&self, link: &Link, taken: &TakenName, claim: Uuid) -> Result<(), CreateLinkError> {
-        if !self.names.set_live(taken, link.id).await? {
+    /// Sets the name of a link that is created and counted; `false` if another creation has taken the name over: then the
+    /// link is removed.
+    pub(super) async fn name_it(&self, link: &Link, taken: &TakenName, claim: Uuid) -> Result<bool, StoreError> {
+        let is_live = self.names.set_live(taken, link.id).await?;
+        if is_live {
+            self.feed.append(taken.name, link.id).await?;
+        } else {
             // No client knows it. It stays counted: a month's count never falls.
-            self.remove_link(link.id, claim).await?;
-            return Err(StoreError::Unavailable("another creation has taken over the name".into()).into());
+            self.remove_link(link, claim).await?;
         }
-        self.feed.append(taken.name, link.id).await?;
-        Ok(())
+        Ok(is_live)
     }
 
     /// Returns whether the id was free and the link has it now.
@@ -261,17 +278,21 @@ impl CqlLinks {
         self.cluster.cql.settled(attempt, settle).await
     }
 
-    /// Removes a link whose creation was not reported to its caller.
-    pub(super) async fn remove_link(&self, id: ShortId, claim: Uuid) -> Result<(), StoreError> {
+    /// Removes a link whose creation was not reported to its caller, if it has this claim.
+    pub(super) async fn remove_link(&self, link: &Link, claim: Uuid) -> Result<(), StoreError> {
         // The claim stays, so the statement can be sent any number of times.
-        self.cluster
-            .until_closed(|| self.cluster.cql.lwt(&self.cluster.statements.drop_link, (id.as_str(), claim)))
-            .await
-            .map(drop)
+        let drop_row = || self.cluster.cql.lwt(&self.cluster.statements.drop_link, (link.id.as_str(), claim));
+        if self.cluster.until_closed(drop_row).await? {
+            // No link ever has its id again.
+            if let Err(error) = self.lists.drop_all(link).await {
+                tracing::debug!(%error, link = %link.id, "a link that was not made stays in lists, which skip it");
+            }
+        }
+        Ok(())
     }
 
     /// The claim in the row of a link, if there is a row. What is left of imported links has none.
-    async fn link_claim(&self, id: ShortId) -> Result<Option<Option<Uuid>>, CqlError> {
+    pub(super) async fn link_claim(&self, id: ShortId) -> Result<Option<Option<Uuid>>, CqlError> {
         let statement = &self.cluster.statements.link_claim;
         let row = self.cluster.cql.read_one::<(Option<Uuid>,)>(statement, (id.as_str(),)).await?;
         Ok(row.map(|(claim,)| claim))

@@ -7,9 +7,12 @@
 mod adoption;
 mod children;
 mod cluster;
+mod count_store;
 mod datacenters;
+mod days;
 mod deliveries;
 mod delivery_lists;
+mod delivery_outcomes;
 mod delivery_quota;
 mod delivery_replays;
 mod delivery_sums;
@@ -17,20 +20,24 @@ mod delivery_timestamps;
 mod driver_counts;
 mod due;
 mod failure_runs;
+mod hit_streams;
 mod hits;
 mod in_use;
 mod keys;
-mod labels;
+mod label_rows;
 mod lease;
 mod link_batches;
 mod link_changes;
 mod link_feed;
 mod link_list_fill;
 mod link_list_reads;
+mod link_list_slugs;
+mod link_list_times;
 mod link_lists;
 mod link_names;
 mod link_once;
 mod link_quota;
+mod link_quota_once;
 mod link_remains;
 mod link_times;
 mod links;
@@ -40,11 +47,16 @@ mod names;
 mod once;
 mod outcome;
 mod own_rows;
+mod pause;
 mod placed;
 mod queue;
 mod reconnect;
+mod replay_turns;
 mod retries;
 pub mod session;
+mod sheet_reads;
+mod sheet_rows;
+mod sheets;
 mod statements;
 mod tables;
 pub mod transfer;
@@ -55,7 +67,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures_util::future::try_join3;
 use tokio::task::JoinHandle;
 
 use self::cluster::ASK_AGAIN_AFTER;
@@ -65,17 +76,17 @@ use self::tables::CqlTables;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::reach::Reach;
 use super::{
-    AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
+    AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery, DuePlace,
+    ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
     MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError,
     TestClaim, UpdateKeyError, UpdateLinkError,
 };
-use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::hit::NodeId;
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
-use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
+use crate::domain::quota::{KeyLimit, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
@@ -204,6 +215,10 @@ impl LinkStore for ScyllaStore {
         self.open_tables()?.links.keep_name_for(&name, to).await
     }
 
+    async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        self.open_tables()?.links.read_by_id(id).await
+    }
+
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
         self.open_tables()?.links.read_at(id, revision).await
     }
@@ -262,8 +277,12 @@ impl OnceStore for ScyllaStore {
         self.open_tables()?.once.look_up(&request).await
     }
 
+    async fn cut_off_once(&self, request: OnceRequest) -> Result<Option<Timestamp>, StoreError> {
+        self.open_tables()?.once.cut_off(&request).await
+    }
+
     async fn end_once(&self, ticket: OnceTicket) -> Result<(), StoreError> {
-        self.open_tables()?.once.end(&ticket).await.map(drop)
+        self.open_tables()?.once.give_up(&ticket).await
     }
 
     async fn create_links_once(
@@ -330,29 +349,6 @@ impl KeyStore for ScyllaStore {
 
     async fn last_uses(&self, keys: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.open_tables()?.keys.read_last_uses(keys).await
-    }
-}
-
-#[async_trait]
-impl CountStore for ScyllaStore {
-    async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
-        self.open_tables()?.hits.known_cursor(writer).await
-    }
-
-    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-        self.to_the_end(|tables| async move { tables.hits.count_batch(&batch).await }).await
-    }
-
-    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        self.open_tables()?.hits.read_link_hits(id, with_labels).await
-    }
-
-    async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
-        let tables = self.open_tables()?;
-        let (links, hits) = (tables.links.quotas.used(key, month), tables.hits.hits_served(key, month));
-        let (links_created, hits_served, webhook_deliveries) =
-            try_join3(links, hits, tables.delivery_quotas.deliveries_used(key, month)).await?;
-        Ok(MonthlyCounts { links_created, hits_served, webhook_deliveries })
     }
 }
 

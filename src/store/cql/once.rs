@@ -9,13 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use scylla::DeserializeRow;
+use scylla::policies::timestamp_generator::TimestampGenerator;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::in_use::InUse;
 use super::keys::CqlKeys;
 use super::outcome::CqlError;
-use super::session::Pause;
+use super::pause::Pause;
+use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{ANSWERS_KEPT_MILLIS, KeptAnswer, OnceId, OnceRequest, OnceSeed};
 use crate::domain::key::ApiKey;
 use crate::domain::quota::KeyLimit;
@@ -27,18 +30,25 @@ use crate::store::{CreateKeyError, StoreError};
 /// How long a holder is seen to be at work before it is taken over. A request is answered within 15 s of its body, and what
 /// goes on behind it can be taken over.
 const HELD_FOR: Duration = Duration::from_secs(15);
+/// The same by the time when it began, also if nobody has seen it since. By the clocks of two machines, so longer.
+const HELD_FOR_AT_MOST: Duration = Duration::from_secs(25);
 /// Holders that are remembered.
 const MAX_SEEN: usize = 10_000;
-/// A row without an answer is not taken over in its last minutes: its columns do not expire in the same moment.
-const LAST_MILLIS: u64 = 5 * 60 * 1_000;
+/// Requests whose lock is kept though nobody has it.
+const MAX_IDLE_REQUESTS: usize = 1_000;
+/// A row without an answer is not taken over in its last seconds: its columns do not expire in the same moment. As long as
+/// a dead holder's request is answered 409 anyway.
+pub(super) const LAST_OF_ROW: Duration = Duration::from_secs(5);
 
 /// A row of the table.
 #[derive(Clone, Debug, Default, DeserializeRow)]
 pub struct OnceRow {
     fingerprint: Option<Vec<u8>>,
-    claim: Option<Uuid>,
+    pub claim: Option<Uuid>,
     begun_at: Option<CqlTimestamp>,
     pub holder: Option<Uuid>,
+    /// When the holder began, in microseconds by the cluster's clock.
+    held_since: Option<i64>,
     plan: Option<String>,
     counted: Option<i64>,
     used: Option<i64>,
@@ -52,7 +62,7 @@ impl OnceRow {
         Some(KeptAnswer { status, body: self.answer.clone()? })
     }
 
-    pub fn plan(&self) -> Result<Option<Vec<Option<PlannedLink>>>, StoreError> {
+    pub fn plan(&self) -> Result<Option<Vec<PlannedLink>>, StoreError> {
         self.plan.as_deref().map(plan_from_json).transpose()
     }
 
@@ -70,11 +80,14 @@ impl OnceRow {
 pub struct CqlOnce {
     pub(super) cluster: Arc<Cluster>,
     seen: Mutex<HashMap<Uuid, Instant>>,
+    /// One attempt at a time in this process begins or takes over a request, by its hash: LWTs of many at once on one row
+    /// time out.
+    beginning: InUse<[u8; 32], tokio::sync::Mutex<()>, MAX_IDLE_REQUESTS>,
 }
 
 impl CqlOnce {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
-        Self { cluster: Arc::clone(cluster), seen: Mutex::default() }
+        Self { cluster: Arc::clone(cluster), seen: Mutex::default(), beginning: InUse::default() }
     }
 
     pub async fn read(&self, id: &OnceId) -> Result<Option<OnceRow>, CqlError> {
@@ -96,13 +109,16 @@ impl CqlOnce {
             return Some(OnceState::Answered(answer));
         }
         let (Some(seed), Some(holder)) = (row.seed(), row.holder) else { return Some(OnceState::UnderWay) };
-        let is_last = seed.begun_at.0 + ANSWERS_KEPT_MILLIS < request.now.0 + LAST_MILLIS;
-        (is_last || !self.is_gone(holder)).then_some(OnceState::UnderWay)
+        let until = seed.begun_at.0.saturating_add(ANSWERS_KEPT_MILLIS);
+        let is_last = Timestamp(until) < request.now.plus(LAST_OF_ROW);
+        (is_last || !self.is_gone(holder, row.held_since)).then_some(OnceState::UnderWay)
     }
 
     /// Whether a holder has let go, or was at work for too long.
-    fn is_gone(&self, holder: Uuid) -> bool {
-        if holder.is_nil() {
+    fn is_gone(&self, holder: Uuid, since: Option<i64>) -> bool {
+        let age = since.map_or(0, |since| self.cluster.cql.timestamps.next_timestamp().saturating_sub(since));
+        let is_old = u128::try_from(age).is_ok_and(|age| age > HELD_FOR_AT_MOST.as_micros());
+        if holder.is_nil() || is_old {
             return true;
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,20 +136,37 @@ impl CqlOnce {
         Ok(self.state(row.as_ref(), request))
     }
 
+    /// When the first attempt of a request began that can be taken over.
+    pub async fn cut_off(&self, request: &OnceRequest) -> Result<Option<Timestamp>, StoreError> {
+        let row = self.seen(&request.id).await?;
+        let is_free = self.state(row.as_ref(), request).is_none();
+        Ok(row.and_then(|row| row.seed()).filter(|_| is_free).map(|seed| seed.begun_at))
+    }
+
     pub async fn begin(&self, request: OnceRequest) -> Result<OnceState, StoreError> {
         let holder = Uuid::new_v4();
         let mut pause = Pause::within(self.cluster.cql.patience());
+        let mut alone = None;
         loop {
             // A settled read would contend with the attempt that is at work. What this one misses, the LWT finds.
             let row = self.seen(&request.id).await?;
             if let Some(state) = self.state(row.as_ref(), &request) {
                 return Ok(state);
             }
+            if alone.is_none() {
+                let others = self.beginning.of(request.id.hash(), |_| tokio::sync::Mutex::default()).lock_owned();
+                let Ok(ours) = tokio::time::timeout(self.cluster.cql.patience(), others).await else {
+                    return Ok(OnceState::UnderWay);
+                };
+                // The one before may have begun it.
+                alone = Some(ours);
+                continue;
+            }
             let seed = match row.as_ref().and_then(OnceRow::seed) {
                 Some(seed) => seed,
                 None => OnceSeed { claim: Uuid::new_v4(), begun_at: request.now },
             };
-            let ticket = OnceTicket::new(request.clone(), seed, holder);
+            let ticket = OnceTicket::new(request.clone(), seed, holder, row.is_none());
             let is_ours = match row.and_then(|row| row.holder) {
                 Some(before) => self.take_over(&ticket, before).await?,
                 None => self.insert(&request, seed, holder).await?,
@@ -183,8 +216,27 @@ impl CqlOnce {
         }
     }
 
+    /// Ends an attempt that has made nothing. What one before it may have made, the next one finds out.
+    pub async fn give_up(&self, ticket: &OnceTicket) -> Result<(), StoreError> {
+        if ticket.is_first {
+            self.end(ticket).await?;
+        } else {
+            self.let_go(ticket).await;
+        }
+        Ok(())
+    }
+
     /// Gives the key back; `false` if another attempt has it.
     pub async fn end(&self, ticket: &OnceTicket) -> Result<bool, StoreError> {
+        Ok(self.try_to_end(ticket).await?)
+    }
+
+    /// As [`end`](Self::end), however long it takes.
+    pub async fn end_at_last(&self, ticket: &OnceTicket) -> Result<bool, StoreError> {
+        self.cluster.until_closed(|| self.try_to_end(ticket)).await
+    }
+
+    async fn try_to_end(&self, ticket: &OnceTicket) -> Result<bool, CqlError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
         let (owner, endpoint, key) = place(&ticket.id);
         let attempt = || cql.lwt(&statements.end_once, (owner, endpoint, key, ticket.holder));
@@ -192,11 +244,11 @@ impl CqlOnce {
             let holder = self.read(&ticket.id).await?.and_then(|row| row.holder);
             Ok(if holder == Some(ticket.holder) { None } else { Some(holder.is_none()) })
         };
-        Ok(cql.settled(attempt, settle).await?)
+        cql.settled(attempt, settle).await
     }
 
     /// Writes what is to be counted; `false` if another attempt has the request.
-    pub async fn put_plan(&self, ticket: &OnceTicket, plan: &[Option<PlannedLink>]) -> Result<bool, StoreError> {
+    pub async fn put_plan(&self, ticket: &OnceTicket, plan: &[PlannedLink]) -> Result<bool, StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
         let text = plan_to_json(plan)?;
         let attempt = || async {
@@ -285,8 +337,13 @@ impl CqlOnce {
 
     /// How the request stands that another attempt has taken over.
     pub async fn replaced<T>(&self, ticket: &OnceTicket) -> Result<OnceDone<T>, StoreError> {
-        let answer = self.read(&ticket.id).await?.and_then(|row| row.answer());
+        let answer = self.row_of(ticket).await?.and_then(|row| row.answer());
         Ok(answer.map_or(OnceDone::UnderWay, OnceDone::Answered))
+    }
+
+    /// The row of the request, whoever is at work on it. `None`: it was ended, or has expired.
+    pub async fn row_of(&self, ticket: &OnceTicket) -> Result<Option<OnceRow>, StoreError> {
+        Ok(self.read(&ticket.id).await?.filter(|row| row.claim == Some(ticket.seed.claim)))
     }
 }
 

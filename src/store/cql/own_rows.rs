@@ -9,7 +9,6 @@ use std::hash::Hash;
 use moka::sync::Cache;
 
 use super::cluster::Cluster;
-use super::outcome::CqlError;
 use crate::domain::hit::Position;
 use crate::store::StoreError;
 
@@ -40,7 +39,7 @@ pub trait OwnTable {
     type Added: Send;
 
     /// A missing row counts nothing.
-    fn read(cluster: &Cluster, key: Self::Key) -> impl Future<Output = Result<Self::Stored, CqlError>> + Send;
+    fn read(cluster: &Cluster, key: Self::Key) -> impl Future<Output = Result<Self::Stored, StoreError>> + Send;
 
     /// Adds what a batch that ends at `upto` has counted, unless the rows include it; writes and returns the new rows.
     fn add(
@@ -49,7 +48,7 @@ pub trait OwnTable {
         rows: Self::Stored,
         added: Self::Added,
         upto: Position,
-    ) -> impl Future<Output = Result<Self::Stored, CqlError>> + Send;
+    ) -> impl Future<Output = Result<Self::Stored, StoreError>> + Send;
 
     /// How many rows these are, for the bound of the cache.
     fn weight(_rows: &Self::Stored) -> u32 {

@@ -65,6 +65,8 @@ pub struct Bucket {
     version: u64,
     /// Writes under way that add deliveries: a count at the same time may miss them.
     writes: usize,
+    /// Differs after each begin and end of such a write.
+    written: u64,
     /// How often it was counted again since rows were found whose state may still be written; 0 if there are none.
     recounts: u8,
 }
@@ -75,6 +77,11 @@ impl Bucket {
         if let Some(pending) = &mut self.pending {
             *pending.entry(day).or_default() += count;
         }
+    }
+
+    /// A write that adds deliveries has begun or ended.
+    fn note_write(&mut self) {
+        self.written = CHANGES.fetch_add(1, Ordering::Relaxed);
     }
 
     fn may_have_pending(&self) -> bool {
@@ -100,6 +107,7 @@ pub struct HeldBucket {
     pub queue: Uuid,
     /// All deliveries up to this place are settled.
     pub dead_upto: Option<BucketPlace>,
+    written: u64,
 }
 
 /// A queue that this process holds.
@@ -168,6 +176,7 @@ impl Drop for Expected<'_> {
         for number in &self.buckets {
             if let Some(bucket) = queue.buckets.get_mut(number) {
                 bucket.writes = bucket.writes.saturating_sub(1);
+                bucket.note_write();
             }
         }
     }
@@ -232,6 +241,7 @@ impl Queues {
             let bucket = queue.buckets.entry(number).or_insert_with(new);
             if expected.buckets.insert(number) {
                 bucket.writes += 1;
+                bucket.note_write();
                 expected.unnoted.extend((!bucket.is_noted).then_some(number));
             }
             bucket.add(id.hit.at.day(), 1);
@@ -309,17 +319,18 @@ impl Queues {
                 queue.buckets.range(from..=upto).map(move |(number, bucket)| (*number, *id, bucket))
             })
             .filter(|(_, _, bucket)| bucket.may_have_pending())
-            .map(|(number, queue, bucket)| HeldBucket { number, queue, dead_upto: bucket.dead_upto })
+            .map(|(number, queue, &Bucket { dead_upto, written, .. })| HeldBucket { number, queue, dead_upto, written })
             .collect();
         buckets.sort_by_key(|bucket| (bucket.number, bucket.queue));
         buckets
     }
 
-    /// All deliveries of a bucket up to a place are settled, unless one was enqueued since `known`.
-    pub fn is_dead(&self, queue: Uuid, number: i64, known: Option<BucketPlace>, upto: BucketPlace) {
+    /// All deliveries of a bucket up to a place are settled, unless some were enqueued since it was `known`, or are
+    /// now.
+    pub fn is_dead(&self, known: &HeldBucket, upto: BucketPlace) {
         let mut held = self.held();
-        let bucket = held.queues.get_mut(&queue).and_then(|queue| queue.buckets.get_mut(&number));
-        if let Some(bucket) = bucket.filter(|bucket| bucket.dead_upto == known) {
+        let bucket = held.queues.get_mut(&known.queue).and_then(|queue| queue.buckets.get_mut(&known.number));
+        if let Some(bucket) = bucket.filter(|bucket| bucket.writes == 0 && bucket.written == known.written) {
             bucket.dead_upto = Some(upto);
         }
     }
@@ -432,3 +443,6 @@ impl Queues {
         self.held().own != Some(queue) && self.is_drained(queue)
     }
 }
+
+#[cfg(test)]
+mod tests;

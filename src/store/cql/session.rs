@@ -1,6 +1,5 @@
 //! The connection to the cluster: how requests are sent, and the guarantees of each kind.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,18 +18,19 @@ use scylla::frame::types::{Consistency, SerialConsistency};
 use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
-use scylla::response::query_result::QueryResult;
+use scylla::response::query_result::{QueryResult, QueryRowsResult};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::Statement;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 use thiserror::Error;
-use tokio::time::Instant;
 
 use super::driver_counts::{counts_of, sum_of};
 use super::outcome::CqlError;
+use super::pause::Pause;
 use super::retries::Retries;
+use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
 use crate::store::DriverCounts;
 use crate::store::reach::Reach;
 use crate::tls;
@@ -51,6 +51,8 @@ pub struct ScyllaSettings {
     pub speculative_after: Duration,
     pub credentials: Option<Credentials>,
     pub tls: Option<Tls>,
+    /// How many days sheets of days are kept; 0: none are written.
+    pub sheet_days: u32,
 }
 
 /// The credentials of the service on the cluster.
@@ -81,6 +83,7 @@ impl ScyllaSettings {
             speculative_after: Duration::from_millis(100),
             credentials: None,
             tls: None,
+            sheet_days: DEFAULT_SHEET_DAYS,
         }
     }
 }
@@ -331,6 +334,21 @@ impl Cql {
         }
     }
 
+    /// All rows of a partition, as they are at one time: in one page.
+    pub async fn read_at_once<R>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Vec<R>, CqlError>
+    where
+        R: for<'frame> DeserializeRow<'frame, 'frame> + Send + 'static,
+    {
+        let unusable = |error: &dyn std::fmt::Display| CqlError::Unusable(error.to_string());
+        let rows = self.rows_of(statement, values).await?;
+        let rows = rows.rows::<R>().map_err(|error| unusable(&error))?;
+        rows.collect::<Result<_, _>>().map_err(|error| unusable(&error))
+    }
+
     /// The row, if there is one.
     pub async fn read_one<R>(
         &self,
@@ -340,10 +358,19 @@ impl Cql {
     where
         R: for<'frame> DeserializeRow<'frame, 'frame> + Send + 'static,
     {
+        let rows = self.rows_of(statement, values).await?;
+        rows.maybe_first_row::<R>().map_err(|error| CqlError::Unusable(error.to_string()))
+    }
+
+    /// The answer to a read of one page.
+    async fn rows_of(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryRowsResult, CqlError> {
         let answer = self.noted(self.session().execute_unpaged(statement, values).await);
         let answer = answer.map_err(|error| CqlError::of(&error, false).of_read())?;
-        let rows = answer.into_rows_result().map_err(|error| CqlError::Unusable(error.to_string()))?;
-        rows.maybe_first_row::<R>().map_err(|error| CqlError::Unusable(error.to_string()))
+        answer.into_rows_result().map_err(|error| CqlError::Unusable(error.to_string()))
     }
 
     /// Sends an LWT; returns whether it was applied.
@@ -393,28 +420,6 @@ pub enum OpenSessionError {
     Connect(#[from] ConnectError),
     #[error("can't use the keyspace: {0}")]
     Keyspace(String),
-}
-
-/// Growing waits between attempts, until a deadline.
-pub struct Pause {
-    next: Duration,
-    end: Instant,
-}
-
-impl Pause {
-    pub fn within(patience: Duration) -> Self {
-        Self { next: Duration::from_millis(20), end: Instant::now() + patience }
-    }
-
-    /// Breaks if the next wait would end after the deadline.
-    pub async fn wait(&mut self) -> ControlFlow<()> {
-        if Instant::now() + self.next >= self.end {
-            return ControlFlow::Break(());
-        }
-        tokio::time::sleep(self.next).await;
-        self.next = (self.next * 2).min(Duration::from_millis(500));
-        ControlFlow::Continue(())
-    }
 }
 
 /// The `[applied]` of an LWT's answer, whatever other columns it has.

@@ -28,6 +28,9 @@ macro_rules! statements {
     };
 }
 
+/// All hits by device, then those of bots among them.
+const COUNTS: &str = "desktop, mobile, tablet, bots_desktop, bots_mobile, bots_tablet";
+
 statements! {
     Read ready: "SELECT value FROM marks WHERE name = ?";
     SettlingRead name: "SELECT value FROM names WHERE name = ?";
@@ -75,8 +78,10 @@ statements! {
     Write drop_listed_link: "DELETE FROM link_lists USING TIMESTAMP ? WHERE kind = ? AND owner = ? AND value = ? AND bucket = ? \
                              AND part = ? AND created_at = ? AND link = ?";
     Write put_link_list_bucket: "INSERT INTO link_list_buckets (kind, owner, value, bucket) VALUES (?, ?, ?, ?)";
-    Read link_list_buckets: "SELECT bucket FROM link_list_buckets WHERE kind = ? AND owner = ? AND value = ? \
-                             AND bucket >= ? AND bucket <= ?";
+    Read newest_link_list_buckets: "SELECT bucket FROM link_list_buckets WHERE kind = ? AND owner = ? AND value = ? \
+                                    AND bucket >= ? AND bucket <= ? ORDER BY bucket DESC LIMIT ?";
+    Read oldest_link_list_buckets: "SELECT bucket FROM link_list_buckets WHERE kind = ? AND owner = ? AND value = ? \
+                                    AND bucket >= ? AND bucket <= ? LIMIT ?";
     Read newest_links: "SELECT created_at, link, revision FROM link_lists WHERE kind = ? AND owner = ? AND value = ? \
                         AND bucket = ? AND part = ? AND (created_at, link) > (?, ?) AND (created_at, link) < (?, ?) \
                         ORDER BY created_at DESC, link DESC LIMIT ?";
@@ -91,6 +96,8 @@ statements! {
     Lwt begin_link_list_fill: "INSERT INTO link_list_fill (job, holder, beat) VALUES (0, ?, 0) IF NOT EXISTS";
     Lwt take_link_list_fill: "UPDATE link_list_fill SET holder = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
     Lwt move_link_list_fill: "UPDATE link_list_fill SET place = ?, is_done = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
+    Lwt restart_link_list_fill: "UPDATE link_list_fill SET place = null, is_done = false, holder = ?, beat = ? WHERE job = 0 \
+                                 IF holder = ? AND beat = ?";
     Read links_to_list: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT 500", LinkRow::COLUMNS);
     Read months_of_link: "SELECT month FROM link_months WHERE link = ?";
     Write drop_labels_of_link: "DELETE FROM link_labels USING TIMESTAMP ? WHERE link = ? AND month = ?";
@@ -109,10 +116,10 @@ statements! {
                            WHERE owner = ? AND month = ? AND process = ? IF used = ?";
     Lwt claim_links: "UPDATE link_quotas SET used = ?, claim = ? WHERE owner = ? AND month = ? AND process = ? IF used = ?";
 
-    SettlingRead once: "SELECT fingerprint, claim, begun_at, holder, plan, counted, used, status, answer FROM idempotency \
-                        WHERE owner = ? AND endpoint = ? AND key = ?";
-    Read once_seen: "SELECT fingerprint, claim, begun_at, holder, plan, counted, used, status, answer FROM idempotency \
-                        WHERE owner = ? AND endpoint = ? AND key = ?";
+    SettlingRead once: "SELECT fingerprint, claim, begun_at, holder, WRITETIME(holder) AS held_since, plan, counted, used, \
+                        status, answer FROM idempotency WHERE owner = ? AND endpoint = ? AND key = ?";
+    Read once_seen: "SELECT fingerprint, claim, begun_at, holder, WRITETIME(holder) AS held_since, plan, counted, used, \
+                        status, answer FROM idempotency WHERE owner = ? AND endpoint = ? AND key = ?";
     Lwt begin_once: "INSERT INTO idempotency (owner, endpoint, key, fingerprint, claim, begun_at, holder) \
                      VALUES (?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS";
     Lwt take_over_once: "UPDATE idempotency USING TTL ? SET holder = ? WHERE owner = ? AND endpoint = ? AND key = ? \
@@ -150,17 +157,35 @@ statements! {
     // values.
     Write begin_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET begun = ? WHERE writer = ?";
     Write end_batch: "UPDATE hit_cursors USING TIMESTAMP ? SET counted = ? WHERE writer = ?";
-    Read own_day: "SELECT desktop, mobile, tablet, upto FROM link_days WHERE link = ? AND day = ? AND writer = ?";
-    Write put_day: "INSERT INTO link_days (link, day, writer, desktop, mobile, tablet, upto) VALUES (?, ?, ?, ?, ?, ?, ?) \
-                    USING TIMESTAMP ?";
-    Read days: "SELECT day, desktop, mobile, tablet FROM link_days WHERE link = ?";
-    Read own_labels: "SELECT dimension, label, count, upto, born FROM link_labels \
-                      WHERE link = ? AND month = ? AND writer = ?";
-    Write put_label: "INSERT INTO link_labels (link, month, writer, dimension, label, count, upto, born) \
-                      VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
-    Write put_month: "INSERT INTO link_months (link, month) VALUES (?, ?)";
+    Read own_link_day: format!("SELECT {COUNTS}, quarters, upto FROM link_days WHERE link = ? AND day = ? AND writer = ?");
+    Read own_key_day: format!("SELECT {COUNTS}, quarters, upto FROM key_days WHERE key = ? AND day = ? AND writer = ?");
+    Write put_link_day: format!("INSERT INTO link_days (link, day, writer, {COUNTS}, upto) \
+                                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?");
+    Write put_key_day: format!("INSERT INTO key_days (key, day, writer, {COUNTS}, upto) \
+                                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?");
+    Write put_link_quarters: "UPDATE link_days USING TTL ? AND TIMESTAMP ? SET quarters = ? \
+                              WHERE link = ? AND day = ? AND writer = ?";
+    Write put_key_quarters: "UPDATE key_days USING TTL ? AND TIMESTAMP ? SET quarters = ? \
+                             WHERE key = ? AND day = ? AND writer = ?";
+    Read link_days: format!("SELECT day, {COUNTS} FROM link_days WHERE link = ?");
+    Read key_days: format!("SELECT day, {COUNTS} FROM key_days WHERE key = ?");
+    Read link_days_between: format!("SELECT day, {COUNTS} FROM link_days WHERE link = ? AND day >= ? AND day < ?");
+    Read key_days_between: format!("SELECT day, {COUNTS} FROM key_days WHERE key = ? AND day >= ? AND day < ?");
+    Read link_quarters_between: format!("SELECT day, {COUNTS}, quarters FROM link_days WHERE link = ? AND day >= ? AND day < ?");
+    Read key_quarters_between: format!("SELECT day, {COUNTS}, quarters FROM key_days WHERE key = ? AND day >= ? AND day < ?");
+    Read own_sheet: "SELECT sheet, split, upto FROM hit_sheets WHERE subject = ? AND span = ? AND part = 0 AND at = ? AND writer = ?";
+    Read own_sheet_parts: "SELECT part, sheet, split, upto FROM hit_sheets \
+                           WHERE subject = ? AND span = ? AND part IN ? AND at = ? AND writer = ?";
+    // A time to live of 0: it does not expire.
+    Write put_sheet: "INSERT INTO hit_sheets (subject, span, part, at, writer, sheet, split, upto) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?";
+    Read sheets: "SELECT part, at, writer, sheet, split FROM hit_sheets \
+                  WHERE subject = ? AND span = ? AND part IN ? AND at >= ? AND at < ?";
+    Write drop_sheets: "DELETE FROM hit_sheets USING TIMESTAMP ? WHERE subject = ?";
+    // Those of nodes of 0.1.0.
+    Read own_labels: "SELECT dimension, label, count, upto FROM link_labels WHERE link = ? AND month = ? AND writer = ?";
     Read months: "SELECT month FROM link_months WHERE link = ?";
-    Read labels: "SELECT dimension, label, count FROM link_labels WHERE link = ? AND month = ?";
+    Read labels: "SELECT writer, dimension, label, count FROM link_labels WHERE link = ? AND month = ?";
     Read own_served: "SELECT count, upto FROM served_hits WHERE key = ? AND month = ? AND writer = ?";
     Write put_served: "INSERT INTO served_hits (key, month, writer, count, upto) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?";
     Read served: "SELECT count FROM served_hits WHERE key = ? AND month = ?";
@@ -181,13 +206,17 @@ statements! {
     Read delivery_days: "SELECT day FROM delivery_days WHERE link = ? AND day >= ?";
     Read deliveries_back: "SELECT delivery, state FROM deliveries WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
                            ORDER BY delivery DESC LIMIT ?";
-    Write put_failed: "INSERT INTO failed_deliveries (link, day, delivery) VALUES (?, ?, ?)";
-    Read failed: "SELECT delivery FROM failed_deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
-    Read failed_back: "SELECT delivery FROM failed_deliveries WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
+    // With the timestamp of the state.
+    Write put_failed: "INSERT INTO failed_deliveries (link, day, delivery, replayed) VALUES (?, ?, ?, false) USING TIMESTAMP ?";
+    Write note_replayed: "UPDATE failed_deliveries USING TIMESTAMP ? SET replayed = true \
+                          WHERE link = ? AND day = ? AND delivery = ?";
+    Read failed: "SELECT delivery, replayed FROM failed_deliveries WHERE link = ? AND day = ? AND delivery > ? LIMIT ?";
+    Read failed_back: "SELECT delivery, replayed FROM failed_deliveries \
+                       WHERE link = ? AND day = ? AND delivery >= ? AND delivery < ? \
                        ORDER BY delivery DESC LIMIT ?";
     SettlingRead replay_turn: "SELECT turn, queue, process FROM replays WHERE link = ?";
     Lwt take_replay_turn: "UPDATE replays SET turn = ?, queue = ?, process = ? WHERE link = ? IF turn = ?";
-    Lwt end_replay_turn: "UPDATE replays SET process = ? WHERE link = ? IF turn = ?";
+    Lwt end_replay_turn: "UPDATE replays SET process = ? WHERE link = ? IF turn = ? AND process = ?";
     Read failure_run: "SELECT claim, revision, run, counted FROM failure_runs WHERE link = ? AND place = ?";
     Read failure_runs: "SELECT place, claim, revision, run FROM failure_runs WHERE link = ?";
     SettlingRead failure_run_claim: "SELECT claim FROM failure_runs WHERE link = ? AND place = ?";
@@ -195,6 +224,7 @@ statements! {
                           WHERE link = ? AND place = ? IF claim = ?";
     Lwt drop_failure_run: "DELETE FROM failure_runs WHERE link = ? AND place = ? IF claim = ?";
     Write drop_failure_runs: "DELETE FROM failure_runs WHERE link = ?";
+    Read links_with_failure_runs: "SELECT DISTINCT link FROM failure_runs";
     Read live_link: "SELECT owner, revision FROM links WHERE id = ?";
     Read deliveries_used: "SELECT used FROM delivery_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead delivery_quota: "SELECT process, used, claim, deliveries FROM delivery_quotas WHERE owner = ? AND month = ?";
@@ -221,4 +251,14 @@ statements! {
     Write put_window: "INSERT INTO windows (key, process, endpoint, admitted) VALUES (?, ?, ?, ?) \
                        USING TTL 61 AND TIMESTAMP ?";
     Read windows: "SELECT process, endpoint, admitted FROM windows WHERE key = ?";
+
+    // Only one process writes its rows.
+    Write put_hit_listener: "INSERT INTO hit_listeners (bucket, subject, life) VALUES (0, ?, ?)";
+    Read hit_listeners: "SELECT subject FROM hit_listeners WHERE bucket = 0";
+    Write put_live_hit_life: "INSERT INTO live_hit_lives (bucket, life) VALUES (0, ?)";
+    Read live_hit_lives: "SELECT life FROM live_hit_lives WHERE bucket = 0";
+    Write put_live_hits: "INSERT INTO live_hits (life, seq, hits) VALUES (?, ?, ?)";
+    Read live_hits: "SELECT seq, hits FROM live_hits WHERE life = ? AND seq > ?";
+    Write put_open_hit_streams: "INSERT INTO open_hit_streams (owner, life, streams) VALUES (?, ?, ?)";
+    Read open_hit_streams: "SELECT life, streams FROM open_hit_streams WHERE owner = ?";
 }

@@ -8,6 +8,7 @@ use super::cluster::{Cluster, OpenError, forever};
 use super::deliveries::Deliveries;
 use super::delivery_quota::DeliveryQuotas;
 use super::failure_runs::FailureRuns;
+use super::hit_streams::HitStreams;
 use super::hits::Hits;
 use super::keys::CqlKeys;
 use super::lease::Leases;
@@ -31,6 +32,7 @@ pub struct CqlTables {
     pub list_fill: Arc<LinkListFill>,
     pub keys: CqlKeys,
     pub hits: Hits,
+    pub hit_streams: HitStreams,
     pub leases: Arc<Leases>,
     pub deliveries: Arc<Deliveries>,
     pub delivery_quotas: DeliveryQuotas,
@@ -54,6 +56,7 @@ impl CqlTables {
             link_feed,
             keys: CqlKeys::new(&cluster),
             hits: Hits::new(&cluster, &deliveries),
+            hit_streams: HitStreams::new(&cluster),
             delivery_quotas: DeliveryQuotas::new(&cluster, &deliveries),
             failure_runs,
             windows: Windows::new(&cluster),

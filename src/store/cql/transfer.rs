@@ -2,6 +2,7 @@
 //!
 //! Tables are read in the order of their partitions' tokens, the only order that a cluster has. A place is a token.
 
+mod counts;
 mod links;
 
 use async_trait::async_trait;
@@ -20,12 +21,8 @@ use super::tables::CqlTables;
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::hit::{NodeId, Position};
 use crate::domain::key::KeyId;
-use crate::domain::link::ShortId;
 use crate::store::StoreError;
-use crate::store::records::columns::{
-    bigint, day as day_column, dimension as dimension_column, dimension_from, month as month_column, month_from,
-    number, short_id, timestamp_from,
-};
+use crate::store::records::columns::{bigint, month as month_column, month_from, number, timestamp_from};
 use crate::store::records::links::LinkRow;
 use crate::store::records::{corrupt, keys};
 use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
@@ -87,6 +84,8 @@ scans! {
                  WHERE token(owner, month) > ? LIMIT ?";
     served: "SELECT DISTINCT token(key, month), key, month FROM served_hits WHERE token(key, month) > ? LIMIT ?";
     days: "SELECT DISTINCT token(link), link FROM link_days WHERE token(link) > ? LIMIT ?";
+    key_days: "SELECT DISTINCT token(key), key FROM key_days WHERE token(key) > ? LIMIT ?";
+    sheets: "SELECT DISTINCT token(subject), subject FROM hit_sheets WHERE token(subject) > ? LIMIT ?";
     labels: "SELECT DISTINCT token(link, month), link, month FROM link_labels WHERE token(link, month) > ? LIMIT ?";
     cursors: "SELECT token(writer), writer, begun, counted FROM hit_cursors WHERE token(writer) > ? LIMIT ?";
 }
@@ -104,35 +103,14 @@ impl ScyllaTransfer {
         Ok(Self { tables, scans, links_settled, deliveries_settled })
     }
 
-    async fn scan<R>(&self, statement: &PreparedStatement, from: Option<&str>) -> Result<Vec<R>, StoreError>
+    /// Partitions from a place on, at most `limit`.
+    async fn scan<R>(&self, statement: &PreparedStatement, from: Option<&str>, limit: i32) -> Result<Vec<R>, StoreError>
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
     {
         // No partition has the lowest of all tokens.
         let from = from.map_or(Ok(i64::MIN), str::parse).map_err(|error| corrupt("places", &error))?;
-        Ok(self.tables.cluster.cql.read(statement, (from, PAGE)).await?)
-    }
-
-    async fn days_of(&self, link: ShortId) -> Result<Vec<Record>, StoreError> {
-        let hits = self.tables.hits.read_link_hits(link, false).await?;
-        Ok(hits.days.into_iter().map(|(day, devices)| Record::Day { link, day, devices }).collect())
-    }
-
-    async fn labels_of(&self, link: ShortId, month: i32) -> Result<Vec<Record>, StoreError> {
-        let statement = &self.tables.cluster.statements.labels;
-        let rows: Vec<(i8, String, Option<i64>)> =
-            self.tables.cluster.cql.read(statement, (link.as_str(), month)).await?;
-        let mut sums = std::collections::BTreeMap::new();
-        for (dimension, label, count) in rows {
-            *sums.entry((dimension, label)).or_insert(0) += number(count);
-        }
-        let month = month_from(month);
-        let record = |((list, label), count)| {
-            let dimension = dimension_from(list);
-            let dimension = dimension.ok_or_else(|| corrupt("link_labels", &"not a dimension"))?;
-            Ok(Record::Label { link, month, dimension, label, count })
-        };
-        sums.into_iter().map(record).collect()
+        Ok(self.tables.cluster.cql.read(statement, (from, limit)).await?)
     }
 
     async fn names(&self) -> Result<Vec<Record>, StoreError> {
@@ -188,18 +166,9 @@ impl ScyllaTransfer {
             Record::KeyUse { key, at } => Ok(tables.keys.write_key_uses(vec![(key, at)]).await?),
             Record::Link(link) => self.put_link(&link).await,
             Record::Usage { metric, key, month, count } => self.put_usage(metric, key, month, count).await,
-            Record::Day { link, day, devices } => {
-                let [a, b, c] = devices.map(bigint);
-                let values = (link.as_str(), day_column(day), IMPORTED.0, a, b, c, ONCE, ONCE);
-                Ok(tables.cluster.cql.write(&statements.put_day, values).await.map_err(StoreError::from)?)
-            }
-            Record::Label { link, month, dimension, label, count } => {
-                let (id, month) = (link.as_str(), month_column(month));
-                tables.cluster.cql.write(&statements.put_month, (id, month)).await.map_err(StoreError::from)?;
-                let values =
-                    (id, month, IMPORTED.0, dimension_column(dimension), label, bigint(count), ONCE, ONCE, ONCE);
-                Ok(tables.cluster.cql.write(&statements.put_label, values).await.map_err(StoreError::from)?)
-            }
+            Record::Day(count) => Ok(self.put_day(&count).await?),
+            Record::Label(count) => Ok(self.put_labels(vec![count]).await?),
+            Record::Sheet { of, day, sheet } => Ok(self.put_sheet(of, day, &sheet).await?),
             Record::Cursor { writer, counted } => {
                 let at = bigint(counted.0);
                 for statement in [&statements.begin_batch, &statements.end_batch] {
@@ -224,20 +193,21 @@ fn page<R>(
     token: impl Fn(&R) -> i64,
     record: impl FnMut(R) -> Result<Record, StoreError>,
 ) -> Result<Page, StoreError> {
-    let next = next_place(rows.len(), rows.last().map(token));
+    let next = next_place(rows.len(), rows.last().map(token), PAGE);
     Ok(Page { records: rows.into_iter().map(record).collect::<Result<_, _>>()?, next })
 }
 
-fn next_place(rows: usize, last: Option<i64>) -> Option<String> {
-    let is_full = i32::try_from(rows).is_ok_and(|rows| rows >= PAGE);
+/// The place after the last of so many rows that were read with a limit.
+fn next_place(rows: usize, last: Option<i64>, limit: i32) -> Option<String> {
+    let is_full = i32::try_from(rows).is_ok_and(|rows| rows >= limit);
     last.filter(|_| is_full).map(|token| token.to_string())
 }
 
 /// A page of each section, from the token `from` on.
 impl ScyllaTransfer {
     async fn keys_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, Option<String>)> = self.scan(&self.scans.keys, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let rows: Vec<(i64, Option<String>)> = self.scan(&self.scans.keys, from, PAGE).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
         // A row without a record is that of a key whose creation was interrupted.
         let found = rows.into_iter().filter_map(|(_, record)| record);
         let records = found.map(|record| Ok(Record::Key(Box::new(keys::from_json(&record)?))));
@@ -245,7 +215,7 @@ impl ScyllaTransfer {
     }
 
     async fn key_uses_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, Uuid, Option<CqlTimestamp>)> = self.scan(&self.scans.key_uses, from).await?;
+        let rows: Vec<(i64, Uuid, Option<CqlTimestamp>)> = self.scan(&self.scans.key_uses, from, PAGE).await?;
         let at = |column: Option<CqlTimestamp>| column.map_or(Timestamp(0), timestamp_from);
         page(rows, |row| row.0, |row| Ok(Record::KeyUse { key: KeyId(row.1), at: at(row.2) }))
     }
@@ -257,7 +227,7 @@ impl ScyllaTransfer {
         statement: &PreparedStatement,
         from: Option<&str>,
     ) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, Uuid, i32, Option<i64>)> = self.scan(statement, from).await?;
+        let rows: Vec<(i64, Uuid, i32, Option<i64>)> = self.scan(statement, from, PAGE).await?;
         let record = |(_, key, month, used)| {
             Ok(Record::Usage { metric, key: KeyId(key), month: month_from(month), count: number(used) })
         };
@@ -265,8 +235,8 @@ impl ScyllaTransfer {
     }
 
     async fn hits_served_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, Uuid, i32)> = self.scan(&self.scans.served, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let rows: Vec<(i64, Uuid, i32)> = self.scan(&self.scans.served, from, PAGE).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
         let record = |(_, key, month)| async move {
             let (key, month) = (KeyId(key), month_from(month));
             let count = self.tables.hits.hits_served(key, month).await?;
@@ -276,26 +246,8 @@ impl ScyllaTransfer {
         Ok(Page { records, next })
     }
 
-    async fn days_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, String)> = self.scan(&self.scans.days, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0));
-        let of_link = |(_, link): (i64, String)| async move { self.days_of(short_id("links", &link)?).await };
-        let records: Vec<Vec<Record>> = stream::iter(rows).map(of_link).buffered(AT_ONCE).try_collect().await?;
-        Ok(Page { records: records.into_iter().flatten().collect(), next })
-    }
-
-    async fn labels_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, String, i32)> = self.scan(&self.scans.labels, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0));
-        let of_month = |(_, link, month): (i64, String, i32)| async move {
-            self.labels_of(short_id("links", &link)?, month).await
-        };
-        let records: Vec<Vec<Record>> = stream::iter(rows).map(of_month).buffered(AT_ONCE).try_collect().await?;
-        Ok(Page { records: records.into_iter().flatten().collect(), next })
-    }
-
     async fn cursors_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, Uuid, Option<i64>, Option<i64>)> = self.scan(&self.scans.cursors, from).await?;
+        let rows: Vec<(i64, Uuid, Option<i64>, Option<i64>)> = self.scan(&self.scans.cursors, from, PAGE).await?;
         let record = |(_, writer, begun, counted)| {
             if number(begun) > number(counted) {
                 // A part of its rows is in the counts.
@@ -321,6 +273,7 @@ impl ExportSource for ScyllaTransfer {
             Section::WebhookDeliveries => self.quotas_page(Metric::WebhookDeliveries, &scans.deliveries, from).await,
             Section::Days => self.days_page(from).await,
             Section::Labels => self.labels_page(from).await,
+            Section::Sheets => self.sheets_page(from).await,
             Section::Cursors => self.cursors_page(from).await,
             Section::KeptNames => self.kept_names_page(from).await,
             Section::Revisions => self.revisions_page(from).await,
@@ -349,6 +302,16 @@ impl Sink for ScyllaTransfer {
     }
 
     async fn write(&self, records: Vec<Record>) -> Result<(), SinkError> {
+        // Those of one month change the same sheet.
+        let (mut labels, mut others) = (Vec::new(), Vec::new());
+        for record in records {
+            match record {
+                Record::Label(count) => labels.push(count),
+                other => others.push(other),
+            }
+        }
+        self.put_labels(labels).await?;
+        let records = others;
         stream::iter(records.into_iter().map(Ok)).try_for_each_concurrent(AT_ONCE, |record| self.put(record)).await
     }
 }

@@ -1,4 +1,6 @@
-//! Hits by day of links whose counts are spilled (see `counts`): one row a day, with one counter for each device.
+//! Hits by day of links and keys whose counts are spilled (see `counts`): one row a day.
+
+use std::ops::RangeInclusive;
 
 use fjall::{Keyspace, Readable, Snapshot};
 
@@ -6,14 +8,23 @@ use super::database::engine_error;
 use super::engine::Engine;
 use super::transaction::{RowReader, Transaction};
 use crate::domain::calendar::Day;
-use crate::domain::hit::DayCount;
-use crate::domain::link::ShortId;
+use crate::domain::hit::{DayCount, DayHits, HitSubject};
+use crate::domain::quarters::QuarterHits;
+use crate::domain::series::quarters_kept_until;
 use crate::store::StoreError;
-use crate::store::records::{corrupt, counters, row_keys};
+use crate::store::records::days::{TABLE, decode, encode};
+use crate::store::records::{corrupt, row_keys};
 
-const DAYS: &str = "days";
+/// Days whose quarters are dropped when a day begins. After a pause of some weeks there are more, which go with the next
+/// days.
+const DROPPED_AT_ONCE: usize = 32;
 
-/// Hits by link and day.
+/// Whether the quarters of `day` may go, now that there are hits of `newest`.
+pub fn has_old_quarters(day: Day, newest: Day) -> bool {
+    quarters_kept_until(day) <= newest.start()
+}
+
+/// Hits by link or key and day.
 #[derive(Clone)]
 pub struct DayTable {
     days: Keyspace,
@@ -25,41 +36,68 @@ impl DayTable {
     }
 
     /// Adds hits to those that are counted.
-    pub fn add(&self, transaction: &mut Transaction<'_>, rows: &[DayCount]) -> Result<(), StoreError> {
-        for row in rows {
-            let key = row_keys::day(row.link, row.day);
-            let mut counts = counters::decode::<3>(DAYS, transaction.row(&self.days, &key)?.as_deref())?;
-            add_up(&mut counts, row.devices);
-            transaction.insert(&self.days, key, counters::encode(counts))?;
+    pub fn add(&self, transaction: &mut Transaction<'_>, hits: &DayHits) -> Result<(), StoreError> {
+        let key = row_keys::day(hits.of, hits.day);
+        let row = transaction.row(&self.days, &key)?;
+        if row.is_none() {
+            self.drop_old_quarters(transaction, hits.of, hits.day)?;
         }
-        Ok(())
+        let (mut devices, mut quarters) = decode(row.as_deref())?;
+        devices += hits.devices;
+        quarters.add_all(&hits.quarters);
+        transaction.insert(&self.days, key, encode(devices, &quarters))
     }
 
     /// Replaces the hits of a day by those that another store has counted.
     pub fn set(&self, transaction: &mut Transaction<'_>, row: &DayCount) -> Result<(), StoreError> {
-        transaction.insert(&self.days, row_keys::day(row.link, row.day), counters::encode(row.devices))
+        transaction.insert(&self.days, row_keys::day(row.of, row.day), encode(row.devices, &row.quarters))
     }
 
-    /// The days of a link, oldest first.
-    pub fn of_link(&self, from: &Snapshot, link: ShortId) -> Result<Vec<(Day, [u64; 3])>, StoreError> {
-        let rows = from.prefix(&self.days, link.0).map(|row| {
+    /// Drops the quarters of days that have become too old since the last day with hits began.
+    fn drop_old_quarters(
+        &self,
+        transaction: &mut Transaction<'_>,
+        of: HitSubject,
+        newest: Day,
+    ) -> Result<(), StoreError> {
+        let mut old = newest;
+        while !has_old_quarters(old, newest) {
+            if old == Day(0) {
+                return Ok(());
+            }
+            old = old.minus(1);
+        }
+        let keys = row_keys::day(of, Day(0))..=row_keys::day(of, old);
+        for key in transaction.last_keys(&self.days, keys, DROPPED_AT_ONCE)? {
+            let (devices, quarters) = decode(transaction.row(&self.days, &key)?.as_deref())?;
+            // Those before were dropped with it.
+            if quarters.is_empty() {
+                break;
+            }
+            transaction.insert(&self.days, key, encode(devices, &QuarterHits::default()))?;
+        }
+        Ok(())
+    }
+
+    /// Days of a link or key, oldest first.
+    pub fn between(
+        &self,
+        from: &Snapshot,
+        of: HitSubject,
+        days: RangeInclusive<Day>,
+    ) -> impl Iterator<Item = Result<DayCount, StoreError>> {
+        let keys = row_keys::day(of, *days.start())..=row_keys::day(of, *days.end());
+        from.range(&self.days, keys).map(|row| {
             let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
-            Self::read(&key, &value).map(|row| (row.day, row.devices))
-        });
-        rows.collect()
+            Self::read(&key, &value)
+        })
     }
 
     /// The hits in a row.
     pub fn read(key: &[u8], value: &[u8]) -> Result<DayCount, StoreError> {
-        let (link, day) = key.split_at_checked(ShortId::LENGTH).ok_or_else(|| corrupt(DAYS, &"a short key"))?;
-        let day = day.try_into().map_err(|_| corrupt(DAYS, &"not a day"))?;
-        let devices = counters::decode::<3>(DAYS, Some(value))?;
-        Ok(DayCount { link: row_keys::short_id(link)?, day: Day(u32::from_be_bytes(day)), devices })
-    }
-}
-
-pub fn add_up(counts: &mut [u64; 3], added: [u64; 3]) {
-    for (count, added) in counts.iter_mut().zip(added) {
-        *count += added;
+        let (of, day) = row_keys::subject_of(key)?;
+        let day = day.try_into().map_err(|_| corrupt(TABLE, &"not a day"))?;
+        let (devices, quarters) = decode(Some(value))?;
+        Ok(DayCount { of, day: Day(u32::from_be_bytes(day)), devices, quarters })
     }
 }

@@ -53,7 +53,7 @@ impl DeliveryTable {
                 continue;
             }
             sums.add_pending(transaction, id)?;
-            self.write(transaction, id, &DeliveryState::new(delivery.owner, delivery.revision, id.hit.at))?;
+            self.write(transaction, id, &delivery.state())?;
         }
         sums.write(transaction)
     }

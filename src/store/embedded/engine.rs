@@ -12,6 +12,7 @@ use super::creation;
 use super::database::{durable_batch, engine_error};
 use super::keyspaces::{self, Keyspaces};
 use super::known_links::KnownLinks;
+use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
 use crate::store::StoreError;
 use crate::store::records::row_keys;
 use crate::threads::in_background;
@@ -44,6 +45,7 @@ pub struct Engine {
     pub writing: Mutex<()>,
     /// Bytes written to the journal since memory was flushed.
     unflushed: AtomicU64,
+    pub sheet_days: u32,
     /// Dropped last: everything is closed then, and another process may open the directory.
     gone: Mutex<Option<oneshot::Sender<()>>>,
 }
@@ -56,6 +58,7 @@ pub struct Opened {
     database: Database,
     meta: Keyspace,
     directory: PathBuf,
+    sheet_days: u32,
 }
 
 impl Opened {
@@ -86,7 +89,13 @@ impl Opened {
         }
         let meta = keyspaces::open_meta(&database)?;
         check_layout(&meta)?;
-        Ok(Self { database, meta, directory: directory.to_owned() })
+        Ok(Self { database, meta, directory: directory.to_owned(), sheet_days: DEFAULT_SHEET_DAYS })
+    }
+
+    /// Keeps the sheets of so many days; with 0, none is written.
+    #[must_use]
+    pub fn keeping_sheets(self, sheet_days: u32) -> Self {
+        Self { sheet_days, ..self }
     }
 
     /// The value that is kept under a name.
@@ -97,7 +106,7 @@ impl Opened {
 
     /// The engine, for use.
     pub fn into_engine(self) -> Result<(Engine, Gone), StoreError> {
-        let Self { database, meta, directory } = self;
+        let Self { database, meta, directory, sheet_days } = self;
         let directory = directory.as_path();
         let (sender, gone) = oneshot::channel();
         // The content of the newest journal is in memory again, and new rows are appended to it.
@@ -112,6 +121,7 @@ impl Opened {
             database,
             writing: Mutex::default(),
             unflushed,
+            sheet_days,
             gone: Mutex::new(Some(sender)),
         };
         // The engine syncs the content of its directory; the entry of the directory in its parent is synced here.

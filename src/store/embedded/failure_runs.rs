@@ -18,6 +18,9 @@ use crate::domain::link::ShortId;
 use crate::store::records::{corrupt, failure_runs as records, row_keys};
 use crate::store::{Settlement, StoreError, Suspension, SuspensionRule, SuspensionStore};
 
+/// Runs that one transaction removes.
+const FORGOTTEN_AT_ONCE: usize = 2_000;
+
 /// Runs of failures, in `link_times`.
 #[derive(Clone)]
 pub struct FailureRunTable {
@@ -70,7 +73,9 @@ impl FailureRunTable {
     /// Tells of suspensions that have begun.
     pub fn report(&self, begun: Vec<Suspension>) {
         if let Some(rule) = self.rule.get() {
-            begun.into_iter().for_each(|suspension| (rule.hook)(suspension));
+            for suspension in begun {
+                (rule.hook)(suspension);
+            }
         }
     }
 
@@ -82,6 +87,16 @@ impl FailureRunTable {
             }
         }
         Ok(())
+    }
+
+    /// Removes the runs of all links, some at a time; `false` when none is left.
+    fn forget_all(&self, transaction: &mut Transaction<'_>) -> Result<bool, StoreError> {
+        let rows = transaction.range(&self.times, row_keys::all_failure_runs(), FORGOTTEN_AT_ONCE)?;
+        let found_some = !rows.is_empty();
+        for (row_key, _) in rows {
+            transaction.remove(&self.times, row_key);
+        }
+        Ok(found_some)
     }
 
     fn suspensions(&self, from: &Snapshot, links: &[ShortId]) -> Result<Vec<Suspension>, StoreError> {
@@ -121,5 +136,10 @@ impl SuspensionStore for EmbeddedStore {
             Ok(())
         })
         .await
+    }
+
+    async fn forget_failures(&self) -> Result<(), StoreError> {
+        while self.put(|tables, transaction| tables.deliveries.runs.forget_all(transaction)).await? {}
+        Ok(())
     }
 }

@@ -8,8 +8,7 @@ use super::deliveries::DeliveryTable;
 use super::engine::Engine;
 use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
-use crate::domain::hit::{DayCount, HitBatch, LabelCount, NodeId, Position};
-use crate::domain::link::ShortId;
+use crate::domain::hit::{HitBatch, NodeId, Position};
 use crate::store::StoreError;
 use crate::store::records::{corrupt, counters, row_keys};
 use crate::store::transfer::Metric;
@@ -62,9 +61,9 @@ impl HitTable {
             return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
         }
         let mut counter = self.counts.count_batch(transaction);
-        for (link, days, labels) in by_link(&batch.days, &batch.labels) {
+        for days in batch.days.chunk_by(|a, b| a.of == b.of) {
             yield_periodically();
-            counter.add(link, days, labels)?;
+            counter.add(days[0].of, days)?;
         }
         for row in &batch.served {
             let used = self.usage.used(transaction, row.key, row.month, Metric::HitsServed)?;
@@ -73,21 +72,4 @@ impl HitTable {
         self.deliveries.enqueue(transaction, &batch.deliveries)?;
         self.set_cursor(transaction, batch.writer, batch.upto)
     }
-}
-
-/// The rows of each link, which are adjacent in both lists.
-pub(super) fn by_link<'a>(
-    mut days: &'a [DayCount],
-    mut labels: &'a [LabelCount],
-) -> impl Iterator<Item = (ShortId, &'a [DayCount], &'a [LabelCount])> {
-    std::iter::from_fn(move || {
-        let first = [days.first().map(|row| row.link), labels.first().map(|row| row.link)];
-        let link = first.into_iter().flatten().min()?;
-        let of_link = days.iter().take_while(|row| row.link == link).count();
-        let (its_days, other_days) = days.split_at(of_link);
-        let of_link = labels.iter().take_while(|row| row.link == link).count();
-        let (its_labels, other_labels) = labels.split_at(of_link);
-        (days, labels) = (other_days, other_labels);
-        Some((link, its_days, its_labels))
-    })
 }

@@ -7,7 +7,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
 use super::database::engine_error;
 use crate::store::StoreError;
-use crate::store::records::{counts, labels, link_lists, link_names, once};
+use crate::store::records::{counts, days, labels, link_lists, link_names, once};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -58,12 +58,14 @@ keyspaces! {
     idempotency: once::TABLE, small;
     /// Counts by key, month and metric.
     usage: "usage", small;
-    /// All hits by link, while they are few.
+    /// All hits by link or key, while they are few.
     counts: counts::TABLE, counted;
-    /// Hits of links that are spread by day, one counter a device.
-    days: "days", looked_up;
+    /// Hits by link or key and day, where they have no room with all others.
+    days: days::TABLE, looked_up;
     /// The same by dimension and label; what is shown of a list; how many labels it has in a month.
     labels: labels::TABLE, looked_up;
+    /// Sheets by day and link or key.
+    sheets: "sheets", looked_up;
     /// Delivery by link and time, newest first.
     deliveries: "deliveries", looked_up;
     /// Ids of failed deliveries, by link and time.

@@ -40,8 +40,8 @@ const MIN_CAPACITY: u64 = 1 << 20;
 const INDICES: usize = 24;
 /// An index with more parts is rebuilt at the next start instead of being saved.
 const MAX_SAVED_INDICES: usize = 2;
-/// An index with fewer ids is not saved: rebuilding it takes negligible time.
-pub const MIN_SAVED_IDS: u64 = 100_000;
+/// An index with fewer ids is not saved: rebuilding it takes negligible time. Unit tests, whose writes are slow, have fewer.
+pub const MIN_SAVED_IDS: u64 = if cfg!(test) { 5_000 } else { 100_000 };
 
 /// Marks a file as written by the last clean end of this store.
 pub type Stamp = [u8; 16];
@@ -328,6 +328,7 @@ pub(super) mod tests {
             cache_seconds: 0,
             is_blocked: false,
             has_preview: true,
+            skips_bots: false,
         }
     }
 

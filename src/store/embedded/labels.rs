@@ -1,4 +1,4 @@
-//! Labels of hits of links whose counts are spilled (see `counts`), in lists: one for each link and dimension.
+//! Labels of hits of links and keys whose counts are spilled (see `counts`), in lists: one for each of them and dimension.
 //!
 //! A list begins in one row, its head. Once it has more labels than are shown of a list, or they are long, it is split:
 //! each label then has one row for all months, and the head has the top labels, updated with every batch. So the shown
@@ -10,19 +10,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fjall::Keyspace;
+use fjall::{Guard, Keyspace, Readable, Snapshot};
 
+use super::database::engine_error;
 use super::engine::Engine;
 use super::overflow::{self, FirstRow};
 use super::transaction::{RowReader, Transaction};
 use crate::domain::analytics::{Labelled, TOP, by_count};
+use crate::domain::breakdown::LabelList;
 use crate::domain::calendar::Month;
-use crate::domain::hit::{Dimension, LabelCount, MAX_LABELS, OTHER_LABEL};
-use crate::domain::link::ShortId;
+use crate::domain::hit::{HitSubject, LabelCount, MAX_LABELS, OTHER_LABEL};
+use crate::domain::tally::Tally;
 use crate::store::StoreError;
-use crate::store::records::labels::{self as records, HeadV1, MonthsV1, TABLE, TopV1};
+use crate::store::records::labels::{self as records, HeadV2, MonthsV2, TABLE, TopV1};
 use crate::store::records::row_keys::{LabelRow, label_row, label_row_of};
-use crate::store::records::{corrupt, counters, counts};
+use crate::store::records::{corrupt, counters};
 use crate::threads::yield_periodically;
 
 /// Hosts have at most 253 bytes; the names of places come from a file of the operator and may have any length. A longer
@@ -33,20 +35,27 @@ const MAX_WHOLE_BYTES: usize = 1_024;
 /// Months in a label's row: with at most 13 bytes each, they fit into a row with the longest label.
 const MAX_MONTHS: usize = 200;
 
-impl MonthsV1 {
+impl MonthsV2 {
     fn total(&self) -> u64 {
-        self.0.values().sum()
+        self.0.values().map(|(persons, bots)| persons + bots).sum()
     }
 
     /// Adds hits, and merges the oldest months if there are too many.
-    fn add(&mut self, month: Month, count: u64) {
-        *self.0.entry(month.0).or_default() += count;
+    fn add(&mut self, month: Month, tally: Tally) {
+        let (persons, bots) = self.0.entry(month.0).or_default();
+        *persons += tally.persons;
+        *bots += tally.bots;
         while self.0.len() > MAX_MONTHS
-            && let Some((_, count)) = self.0.pop_first()
+            && let Some((_, (persons, bots))) = self.0.pop_first()
             && let Some(mut oldest) = self.0.first_entry()
         {
-            *oldest.get_mut() += count;
+            oldest.get_mut().0 += persons;
+            oldest.get_mut().1 += bots;
         }
+    }
+
+    fn months(&self) -> impl Iterator<Item = (Month, Tally)> {
+        self.0.iter().map(|(month, (persons, bots))| (Month(*month), Tally { persons: *persons, bots: *bots }))
     }
 }
 
@@ -77,7 +86,7 @@ impl TopV1 {
     }
 }
 
-impl HeadV1 {
+impl HeadV2 {
     fn top(self) -> TopV1 {
         match self {
             Self::Split(top) => top,
@@ -103,66 +112,88 @@ impl LabelTable {
         Self { labels: engine.keyspaces.labels.clone() }
     }
 
-    /// Adds the labels of a batch, in which those of one list are adjacent.
-    pub fn add(&self, transaction: &mut Transaction<'_>, rows: &[LabelCount]) -> Result<(), StoreError> {
-        for rows in rows.chunk_by(|a, b| (a.link, a.dimension) == (b.link, b.dimension)) {
-            let mut list = self.list(transaction, rows[0].link, rows[0].dimension)?;
-            yield_periodically();
-            for row in rows {
-                list.add(row)?;
-            }
-            list.end()?;
+    /// Adds hits to a list.
+    pub fn add<L: AsRef<str>>(
+        &self,
+        transaction: &mut Transaction<'_>,
+        (of, list): (HitSubject, LabelList),
+        month: Month,
+        labels: impl IntoIterator<Item = (L, Tally)>,
+    ) -> Result<(), StoreError> {
+        yield_periodically();
+        let mut list = self.list(transaction, of, list)?;
+        for (label, tally) in labels {
+            list.add(label.as_ref(), month, tally)?;
         }
-        Ok(())
+        list.end()
     }
 
     /// Replaces a label's hits in a month by those that another store has counted.
     pub fn set(&self, transaction: &mut Transaction<'_>, row: &LabelCount) -> Result<(), StoreError> {
-        let mut list = self.list(transaction, row.link, row.dimension)?;
-        list.set(&row.label, row.month, row.count)?;
+        let mut list = self.list(transaction, row.of, row.list)?;
+        list.set(&row.label, row.month, row.tally)?;
         list.end()
     }
 
-    /// The shown labels of a list: the top labels, followed by [`OTHER_LABEL`] if it has hits.
-    pub fn shown(
-        &self,
-        from: &impl RowReader,
-        link: ShortId,
-        dimension: Dimension,
-    ) -> Result<Vec<Labelled>, StoreError> {
-        let TopV1 { mut first, other } = self.head(from, link, dimension)?.top();
+    /// The shown labels of a list: the top labels by all of their hits, followed by [`OTHER_LABEL`] if it has hits.
+    pub fn shown(&self, from: &impl RowReader, of: HitSubject, list: LabelList) -> Result<Vec<Labelled>, StoreError> {
+        let TopV1 { mut first, other } = self.head(from, of, list)?.top();
         if other > 0 {
             first.push((OTHER_LABEL.to_owned(), other));
         }
         Ok(first)
     }
 
-    fn head(&self, from: &impl RowReader, link: ShortId, dimension: Dimension) -> Result<HeadV1, StoreError> {
-        let row = overflow::get(TABLE, from, &self.labels, &label_row(link, dimension, LabelRow::Head))?;
-        row.map_or_else(|| Ok(HeadV1::Inline(Vec::new())), |row| records::decode_head(&row))
+    /// Calls `read` with all labels of a list and their hits by month.
+    pub fn each(
+        &self,
+        from: &Snapshot,
+        of: HitSubject,
+        list: LabelList,
+        mut read: impl FnMut(&str, Month, Tally),
+    ) -> Result<(), StoreError> {
+        let mut read_all = |label: &str, months: &MonthsV2| {
+            months.months().for_each(|(month, tally)| read(label, month, tally));
+        };
+        match self.head(from, of, list)? {
+            HeadV2::Inline(labels) => labels.iter().for_each(|(label, months)| read_all(label, months)),
+            HeadV2::Split(_) => {
+                let prefix = label_row(of, list, LabelRow::Label(&[]));
+                for row in from.prefix(&self.labels, &prefix) {
+                    let (key, value) = Guard::into_inner(row).map_err(|e| engine_error(&e))?;
+                    let label = str::from_utf8(&key[prefix.len()..]).map_err(|error| corrupt(TABLE, &error))?;
+                    read_all(label, &records::decode_months(&value)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn head(&self, from: &impl RowReader, of: HitSubject, list: LabelList) -> Result<HeadV2, StoreError> {
+        let row = overflow::get(TABLE, from, &self.labels, &label_row(of, list, LabelRow::Head))?;
+        row.map_or_else(|| Ok(HeadV2::Inline(Vec::new())), |row| records::decode_head(&row))
     }
 
     fn list<'a, 't>(
         &'a self,
         transaction: &'a mut Transaction<'t>,
-        link: ShortId,
-        dimension: Dimension,
-    ) -> Result<LabelList<'a, 't>, StoreError> {
-        let head = self.head(transaction, link, dimension)?;
-        Ok(LabelList { labels: &self.labels, transaction, link, dimension, head })
+        of: HitSubject,
+        list: LabelList,
+    ) -> Result<CountedList<'a, 't>, StoreError> {
+        let head = self.head(transaction, of, list)?;
+        Ok(CountedList { labels: &self.labels, transaction, of, list, head })
     }
 
     /// The labels in a row, with their hits by month.
     pub fn read(key: &[u8], value: &[u8]) -> Result<Vec<LabelCount>, StoreError> {
-        let Some((link, dimension, row)) = label_row_of(key) else { return Ok(Vec::new()) };
-        let dimension = counts::dimension_from_number(dimension);
-        let dimension = dimension.ok_or_else(|| corrupt(TABLE, &"not a dimension"))?;
+        let Some((of, list, row)) = label_row_of(key) else { return Ok(Vec::new()) };
+        let list = LabelList::from_number(list).ok_or_else(|| corrupt(TABLE, &"not a list"))?;
         let labels = match row {
             LabelRow::Size(_) => Vec::new(),
             LabelRow::Head => match overflow::first_row(TABLE, value)? {
                 FirstRow::Whole(head) => match records::decode_head(head)? {
-                    HeadV1::Inline(labels) => labels,
-                    HeadV1::Split(_) => Vec::new(),
+                    HeadV2::Inline(labels) => labels,
+                    HeadV2::Split(_) => Vec::new(),
                 },
                 // A long head is always split.
                 FirstRow::Begin { .. } => Vec::new(),
@@ -174,52 +205,47 @@ impl LabelTable {
         };
         let counts = labels.into_iter().flat_map(|(label, months)| {
             let label: Arc<str> = label.into();
-            let count = move |(month, count)| LabelCount {
-                link,
-                month: Month(month),
-                dimension,
-                label: Arc::clone(&label),
-                count,
-            };
-            months.0.into_iter().map(count)
+            let count = |(month, tally)| LabelCount { of, month, list, label: Arc::clone(&label), tally };
+            months.months().map(count).collect::<Vec<_>>()
         });
         Ok(counts.collect())
     }
 }
 
 /// A list whose labels are being counted in a transaction.
-struct LabelList<'a, 't> {
+struct CountedList<'a, 't> {
     labels: &'a Keyspace,
     transaction: &'a mut Transaction<'t>,
-    link: ShortId,
-    dimension: Dimension,
-    head: HeadV1,
+    of: HitSubject,
+    list: LabelList,
+    head: HeadV2,
 }
 
-impl LabelList<'_, '_> {
-    fn add(&mut self, row: &LabelCount) -> Result<(), StoreError> {
-        let mut label = kept(&row.label);
+impl CountedList<'_, '_> {
+    fn add(&mut self, label: &str, month: Month, tally: Tally) -> Result<(), StoreError> {
+        let mut label = kept(label);
         if let Some(months) = self.in_head(label)? {
-            months.add(row.month, row.count);
+            months.add(month, tally);
             return Ok(());
         }
         let mut months = self.months(label)?;
-        if label != OTHER_LABEL && !months.0.contains_key(&row.month.0) {
-            let size = self.size(row.month)?;
+        if label != OTHER_LABEL && !months.0.contains_key(&month.0) {
+            let size = self.size(month)?;
             if size < MAX_LABELS {
-                self.set_size(row.month, size + 1)?;
+                self.set_size(month, size + 1)?;
             } else {
                 label = OTHER_LABEL;
                 months = self.months(label)?;
             }
         }
-        months.add(row.month, row.count);
+        months.add(month, tally);
         self.write(label, &months)
     }
 
-    fn set(&mut self, label: &str, month: Month, count: u64) -> Result<(), StoreError> {
+    fn set(&mut self, label: &str, month: Month, tally: Tally) -> Result<(), StoreError> {
+        let counts = (tally.persons, tally.bots);
         if let Some(months) = self.in_head(label)? {
-            months.0.insert(month.0, count);
+            months.0.insert(month.0, counts);
             return Ok(());
         }
         let mut months = self.months(label)?;
@@ -227,20 +253,20 @@ impl LabelList<'_, '_> {
             let size = self.size(month)?;
             self.set_size(month, size + 1)?;
         }
-        months.0.insert(month.0, count);
+        months.0.insert(month.0, counts);
         self.write(label, &months)
     }
 
     /// The label's hits in the head, if the list is not split and need not be split for this label; else splits it.
-    fn in_head(&mut self, label: &str) -> Result<Option<&mut MonthsV1>, StoreError> {
-        let HeadV1::Inline(labels) = &self.head else { return Ok(None) };
+    fn in_head(&mut self, label: &str) -> Result<Option<&mut MonthsV2>, StoreError> {
+        let HeadV2::Inline(labels) = &self.head else { return Ok(None) };
         let at = labels.iter().position(|(known, _)| known == label);
         if at.is_none() && labels.len() == TOP {
             self.split()?;
         }
-        let HeadV1::Inline(labels) = &mut self.head else { return Ok(None) };
+        let HeadV2::Inline(labels) = &mut self.head else { return Ok(None) };
         let at = at.unwrap_or_else(|| {
-            labels.push((label.to_owned(), MonthsV1::default()));
+            labels.push((label.to_owned(), MonthsV2::default()));
             labels.len() - 1
         });
         Ok(Some(&mut labels[at].1))
@@ -248,7 +274,7 @@ impl LabelList<'_, '_> {
 
     /// Moves each label to a row of its own.
     fn split(&mut self) -> Result<(), StoreError> {
-        let HeadV1::Inline(labels) = std::mem::replace(&mut self.head, HeadV1::Split(TopV1::default())) else {
+        let HeadV2::Inline(labels) = std::mem::replace(&mut self.head, HeadV2::Split(TopV1::default())) else {
             return Ok(());
         };
         let mut sizes = BTreeMap::<u32, u64>::new();
@@ -262,7 +288,7 @@ impl LabelList<'_, '_> {
     }
 
     fn key(&self, row: LabelRow<'_>) -> Vec<u8> {
-        label_row(self.link, self.dimension, row)
+        label_row(self.of, self.list, row)
     }
 
     /// How many labels the list has in a month.
@@ -276,13 +302,13 @@ impl LabelList<'_, '_> {
         self.transaction.insert(self.labels, key, counters::encode([size]))
     }
 
-    fn months(&self, label: &str) -> Result<MonthsV1, StoreError> {
+    fn months(&self, label: &str) -> Result<MonthsV2, StoreError> {
         let row = self.transaction.row(self.labels, self.key(LabelRow::Label(label.as_bytes())))?;
-        row.map_or_else(|| Ok(MonthsV1::default()), |row| records::decode_months(&row))
+        row.map_or_else(|| Ok(MonthsV2::default()), |row| records::decode_months(&row))
     }
 
-    fn write(&mut self, label: &str, months: &MonthsV1) -> Result<(), StoreError> {
-        if let HeadV1::Split(top) = &mut self.head {
+    fn write(&mut self, label: &str, months: &MonthsV2) -> Result<(), StoreError> {
+        if let HeadV2::Split(top) = &mut self.head {
             top.note(label, months.total());
         }
         let key = self.key(LabelRow::Label(label.as_bytes()));
@@ -292,7 +318,7 @@ impl LabelList<'_, '_> {
     /// Writes the head, and splits the list if the head is too long.
     fn end(mut self) -> Result<(), StoreError> {
         let mut row = records::encode_head(&self.head)?;
-        if matches!(self.head, HeadV1::Inline(_)) && row.len() > MAX_WHOLE_BYTES {
+        if matches!(self.head, HeadV2::Inline(_)) && row.len() > MAX_WHOLE_BYTES {
             self.split()?;
             row = records::encode_head(&self.head)?;
         }
@@ -309,6 +335,8 @@ mod tests {
 
     use super::super::tables::EmbeddedTables;
     use super::*;
+    use crate::domain::breakdown::Dimension;
+    use crate::domain::link::ShortId;
 
     proptest! {
         #[test]
@@ -338,7 +366,7 @@ mod tests {
     }
 
     impl ExpectedList {
-        const LIST: (ShortId, Dimension) = (ShortId(*b"abcdefg"), Dimension::City);
+        const LIST: (HitSubject, LabelList) = (HitSubject::Link(ShortId(*b"abcdefg")), LabelList::Of(Dimension::City));
 
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
@@ -347,16 +375,11 @@ mod tests {
         }
 
         fn add(&mut self, hits: &[(String, Month, u64)]) {
-            let (link, dimension) = Self::LIST;
-            let row = |(label, month, count): &(String, Month, u64)| LabelCount {
-                link,
-                month: *month,
-                dimension,
-                label: label.as_str().into(),
-                count: *count,
-            };
             let mut transaction = Transaction::begin(&self.tables.engine);
-            self.labels().add(&mut transaction, &hits.iter().map(row).collect::<Vec<_>>()).unwrap();
+            for (label, month, count) in hits {
+                let added = [(label, Tally::of_total(*count, *count / 3))];
+                self.labels().add(&mut transaction, Self::LIST, *month, added).unwrap();
+            }
             transaction.commit().unwrap();
             for (label, month, count) in hits {
                 *self.months.entry((label.clone(), *month)).or_default() += count;
@@ -368,24 +391,30 @@ mod tests {
         }
 
         fn assert_content(&self) {
-            let (link, dimension) = Self::LIST;
+            let (of, list) = Self::LIST;
             let mut totals = BTreeMap::<&str, u64>::new();
             self.months.iter().for_each(|((label, _), count)| *totals.entry(label).or_default() += count);
             let mut expected: Vec<Labelled> = totals.into_iter().map(|(label, count)| (label.into(), count)).collect();
             expected.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
             expected.truncate(TOP);
-            assert_eq!(self.labels().shown(&self.tables.snapshot(), link, dimension).unwrap(), expected);
+            assert_eq!(self.labels().shown(&self.tables.snapshot(), of, list).unwrap(), expected);
             let rows = self.tables.engine.keyspaces.labels.iter().map(|row| row.into_inner().unwrap());
             let read = rows.flat_map(|(key, value)| LabelTable::read(&key, &value).unwrap());
-            let read: Vec<_> = read.map(|row| ((row.label.as_ref().to_owned(), row.month), row.count)).collect();
+            let read: Vec<_> = read.map(|row| ((row.label.as_ref().to_owned(), row.month), row.tally.all())).collect();
             assert_eq!(read.len(), self.months.len(), "each once");
             assert_eq!(read.into_iter().collect::<BTreeMap<_, _>>(), self.months);
+            let mut each = BTreeMap::new();
+            let read = |label: &str, month, tally: Tally| {
+                each.insert((label.to_owned(), month), tally.all());
+            };
+            self.labels().each(&self.tables.snapshot(), of, list, read).unwrap();
+            assert_eq!(each, self.months);
         }
 
         fn is_split(&self) -> bool {
-            let (link, dimension) = Self::LIST;
-            let head = self.labels().head(&self.tables.snapshot(), link, dimension).unwrap();
-            matches!(head, HeadV1::Split(_))
+            let (of, list) = Self::LIST;
+            let head = self.labels().head(&self.tables.snapshot(), of, list).unwrap();
+            matches!(head, HeadV2::Split(_))
         }
     }
 

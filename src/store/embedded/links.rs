@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fjall::{Database, Keyspace, Readable, Snapshot};
 
@@ -27,6 +28,7 @@ use crate::store::transfer::Metric;
 use crate::store::{
     CreateLinkError, ExpiredLink, LinkListPage, LinkListQuery, MadeLinks, NewLinks, StoreError, UpdateLinkError,
 };
+use crate::telemetry::log_limit::LogLimit;
 
 /// Links, which are counted in their owner's month when they are created.
 pub struct LinkTable {
@@ -308,7 +310,8 @@ impl LinkTable {
         }
     }
 
-    fn get_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+    /// The link with this id, as it is now.
+    pub fn get_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let Some(row) = self.links.get(id.0).map_err(|e| engine_error(&e))? else { return Ok(None) };
         match overflow::first_row(records::TABLE, &row)? {
             FirstRow::Whole(value) => records::decode(value).map(Some),
@@ -335,14 +338,24 @@ impl LinkTable {
 
     /// A part of a list.
     pub fn list(&self, from: &Snapshot, query: &LinkListQuery) -> Result<LinkListPage, StoreError> {
+        static UNREADABLE: LogLimit = LogLimit::new(Duration::from_mins(1));
         let ListedIds { ids, next } = self.lists.ids(from, query)?;
         let examined = ids.len();
         let mut links = Vec::with_capacity(examined);
         for id in ids {
-            // Of tags and targets the index has only the hash.
-            links.extend(self.read(from, &id.0)?.filter(|link| query.index.has(link)));
+            match self.read(from, &id.0) {
+                // Of tags and targets the index has only the hash.
+                Ok(link) => links.extend(link.filter(|link| query.index.has(link))),
+                // The other links are to be listed all the same.
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    if let Some(rows) = UNREADABLE.admit() {
+                        tracing::error!(%error, row = %id, rows, "store: a link can't be read, and is left out of lists");
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(LinkListPage { links, examined, next })
+        Ok(LinkListPage { links, examined, buckets: 0, next })
     }
 
     /// Links that expired before `before`, after `after`.

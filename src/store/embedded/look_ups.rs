@@ -20,6 +20,8 @@ type FoundLink = Result<Option<Link>, StoreError>;
 pub enum LinkKey {
     /// The link with this name.
     Name(LinkName),
+    /// The link with this id.
+    Id(ShortId),
     /// A link as it was at a revision.
     Revision(ShortId, Revision),
 }
@@ -97,6 +99,7 @@ impl LookUpReader {
             for (key, caller) in share {
                 let found = match key {
                     LinkKey::Name(name) => tables.links.get(&name),
+                    LinkKey::Id(id) => tables.links.get_by_id(id),
                     LinkKey::Revision(id, revision) => tables.links.get_at(id, revision),
                 };
                 // A cancelled caller needs no answer.

@@ -6,7 +6,9 @@
 //! From bottom to top: the engine and its keyspaces (`engine.rs`, `keyspaces.rs`), transactions, one small type for
 //! each table, all of them (`tables.rs`), the threads, the store.
 
+mod analytics;
 mod children;
+mod count_store;
 mod counts;
 mod creation;
 mod database;
@@ -37,6 +39,7 @@ mod names;
 mod once;
 mod overflow;
 mod readers;
+mod sheets;
 mod tables;
 mod transaction;
 mod transfer;
@@ -63,16 +66,15 @@ use self::transaction::Transaction;
 use self::writer::Writer;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
-    CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink,
-    ExtendKeyError, KeyStore, LinkListPage, LinkListQuery, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim,
-    Replay, SettledPage, SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
+    CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink, ExtendKeyError,
+    KeyStore, LinkListPage, LinkListQuery, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage,
+    SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
 };
-use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{HitBatch, HitCursor, LinkHits, NodeId};
+use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
-use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
+use crate::domain::quota::{KeyLimit, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 
 /// Deliveries that one transaction queues again.
@@ -193,6 +195,11 @@ impl LinkStore for EmbeddedStore {
         self.look_ups.link(tables, LinkKey::Name(name)).await
     }
 
+    async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
+        let tables = self.with_open(|open| Arc::clone(&open.tables))?;
+        self.look_ups.link(tables, LinkKey::Id(id)).await
+    }
+
     async fn link_at(&self, id: ShortId, revision: Revision) -> Result<Option<Link>, StoreError> {
         let tables = self.with_open(|open| Arc::clone(&open.tables))?;
         self.look_ups.link(tables, LinkKey::Revision(id, revision)).await
@@ -258,6 +265,11 @@ impl OnceStore for EmbeddedStore {
             Some(state) => Ok(Some(state)),
             None => self.read(move |tables, snapshot| tables.once.state(snapshot, &request)).await,
         }
+    }
+
+    async fn cut_off_once(&self, _: OnceRequest) -> Result<Option<Timestamp>, StoreError> {
+        // An attempt that was cut off has made all or nothing.
+        Ok(None)
     }
 
     async fn end_once(&self, ticket: OnceTicket) -> Result<(), StoreError> {
@@ -341,26 +353,6 @@ impl KeyStore for EmbeddedStore {
 
     async fn last_uses(&self, ids: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.read(move |tables, snapshot| tables.key_uses.last_uses(snapshot, &ids)).await
-    }
-}
-
-#[async_trait]
-impl CountStore for EmbeddedStore {
-    async fn hit_cursor(&self, writer: NodeId) -> Result<HitCursor, StoreError> {
-        // A batch is counted in one transaction: none is begun and not counted.
-        self.read(move |tables, snapshot| tables.hits.cursor(snapshot, writer)).await.map(HitCursor::from)
-    }
-
-    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-        self.put(move |tables, transaction| tables.hits.apply(transaction, &batch)).await
-    }
-
-    async fn link_hits(&self, id: ShortId, with_labels: bool) -> Result<LinkHits, StoreError> {
-        self.read(move |tables, snapshot| tables.counts.of_link(snapshot, id, with_labels)).await
-    }
-
-    async fn monthly_counts(&self, key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError> {
-        self.read(move |tables, snapshot| tables.usage.monthly_counts(snapshot, key, month)).await
     }
 }
 

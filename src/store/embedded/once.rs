@@ -63,7 +63,7 @@ pub struct OnceGuard {
 impl OnceGuard {
     pub fn into_ticket(self, request: OnceRequest) -> OnceTicket {
         let seed = OnceSeed { claim: Uuid::new_v4(), begun_at: request.now };
-        OnceTicket { guard: Some(Arc::new(self)), ..OnceTicket::new(request, seed, seed.claim) }
+        OnceTicket { guard: Some(Arc::new(self)), ..OnceTicket::new(request, seed, seed.claim, true) }
     }
 }
 

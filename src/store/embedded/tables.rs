@@ -38,7 +38,7 @@ impl EmbeddedTables {
     pub fn new(engine: Engine) -> Self {
         let usage = UsageTable::new(&engine);
         let keys = KeyTable::new(&engine);
-        let counts = CountTable::new(&engine);
+        let counts = CountTable::new(&engine, engine.sheet_days);
         let deliveries = DeliveryTable::new(&engine, &usage);
         Self {
             names: NameTable::new(&engine),

@@ -13,13 +13,13 @@ use super::key_uses::KeyUseTable;
 use super::labels::LabelTable;
 use super::tables::EmbeddedTables;
 use super::transaction::Transaction;
-use crate::domain::hit::{DayCount, LabelCount, NodeId};
+use crate::domain::hit::{HitSubject, NodeId};
 use crate::domain::key::KeyId;
 use crate::domain::link::{LinkName, Revision, ShortId};
 use crate::store::StoreError;
 use crate::store::records::link_names::{self, NameState};
-use crate::store::records::row_keys::{self, short_id};
-use crate::store::records::{self, corrupt, counters};
+use crate::store::records::row_keys;
+use crate::store::records::{self, corrupt, counters, sheets};
 use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
 /// Rows read for one page.
@@ -100,6 +100,7 @@ impl SectionReader<'_> {
             Section::Revisions => vec![(&keyspaces.link_revisions, b"")],
             Section::Deletions => vec![(&keyspaces.link_times, row_keys::LINK_DELETIONS)],
             Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&keyspaces.usage, b"")],
+            Section::Sheets => vec![(&keyspaces.sheets, b"")],
             Section::Days => vec![(&keyspaces.counts, b""), (&keyspaces.days, b"")],
             Section::Labels => vec![(&keyspaces.counts, b""), (&keyspaces.labels, b"")],
             Section::Cursors => vec![(&keyspaces.meta, row_keys::CURSORS)],
@@ -136,8 +137,6 @@ impl SectionReader<'_> {
 
     /// The records in a row: of days and labels there may be many. None in a row that only helps to find others.
     fn records(&self, key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreError> {
-        // A key as long as a short id is that of all counts of a link; those of its days and labels are longer.
-        let is_whole = key.len() == ShortId::LENGTH;
         Ok(match self.section {
             Section::Keys => vec![Record::Key(Box::new(records::keys::decode(value)?))],
             Section::KeyUses => {
@@ -158,14 +157,15 @@ impl SectionReader<'_> {
             Section::LinksCreated => usage(Metric::LinksCreated, key, value)?,
             Section::HitsServed => usage(Metric::HitsServed, key, value)?,
             Section::WebhookDeliveries => usage(Metric::WebhookDeliveries, key, value)?,
-            Section::Days if is_whole => {
-                CountTable::read(short_id(key)?, value)?.0.into_iter().map(day_record).collect()
-            }
-            Section::Days => vec![day_record(DayTable::read(key, value)?)],
-            Section::Labels if is_whole => {
-                CountTable::read(short_id(key)?, value)?.1.into_iter().map(label_record).collect()
-            }
-            Section::Labels => LabelTable::read(key, value)?.into_iter().map(label_record).collect(),
+            Section::Days => match whole(key) {
+                Some(of) => CountTable::read(of, value)?.0.into_iter().map(Record::Day).collect(),
+                None => vec![Record::Day(DayTable::read(key, value)?)],
+            },
+            Section::Labels => match whole(key) {
+                Some(of) => CountTable::read(of, value)?.1.into_iter().map(Record::Label).collect(),
+                None => LabelTable::read(key, value)?.into_iter().map(Record::Label).collect(),
+            },
+            Section::Sheets => self.sheet(key)?.into_iter().collect(),
             Section::Cursors => {
                 let counted = HitTable::read_cursor(Some(value))?;
                 vec![Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted }]
@@ -177,6 +177,18 @@ impl SectionReader<'_> {
             }
         })
     }
+
+    /// The sheet whose first row has this key.
+    fn sheet(&self, key: &[u8]) -> Result<Option<Record>, StoreError> {
+        let Some((day, of)) = row_keys::sheet_of(key)? else { return Ok(None) };
+        let bytes = self.tables.counts.sheets.bytes(self.snapshot, day, of)?.unwrap_or_default();
+        Ok(Some(Record::Sheet { of, day, sheet: sheets::decode(&bytes)?.to_shared() }))
+    }
+}
+
+/// Whose counts are all in the row of this key; those of days and labels are longer.
+fn whole(key: &[u8]) -> Option<HitSubject> {
+    row_keys::subject_of(key).ok().filter(|(_, rest)| rest.is_empty()).map(|(of, _)| of)
 }
 
 /// The record in a row of `usage`, if it is of this metric.
@@ -200,14 +212,6 @@ fn kept_name(key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreError> {
         // Its link has it.
         NameState::Live(_) => Vec::new(),
     })
-}
-
-fn day_record(DayCount { link, day, devices }: DayCount) -> Record {
-    Record::Day { link, day, devices }
-}
-
-fn label_record(LabelCount { link, month, dimension, label, count }: LabelCount) -> Record {
-    Record::Label { link, month, dimension, label: label.as_ref().to_owned(), count }
 }
 
 fn uuid(bytes: &[u8]) -> Result<Uuid, StoreError> {
@@ -242,15 +246,9 @@ impl RecordWriter<'_, '_> {
             Record::Usage { metric, key, month, count } => {
                 tables.usage.set(transaction, *key, *month, *metric, *count)?;
             }
-            Record::Day { link, day, devices } => {
-                let count = DayCount { link: *link, day: *day, devices: *devices };
-                tables.counts.import(transaction).set_day(&count)?;
-            }
-            Record::Label { link, month, dimension, label, count } => {
-                let label = label.as_str().into();
-                let count = LabelCount { link: *link, month: *month, dimension: *dimension, label, count: *count };
-                tables.counts.import(transaction).set_label(&count)?;
-            }
+            Record::Day(count) => tables.counts.import(transaction).set_day(count)?,
+            Record::Label(count) => tables.counts.import(transaction).set_label(count)?,
+            Record::Sheet { of, day, sheet } => tables.counts.sheets.set(transaction, *of, *day, sheet)?,
             Record::Cursor { writer, counted } => {
                 let existing = tables.hits.cursor(transaction, *writer)?;
                 tables.hits.set_cursor(transaction, *writer, existing.max(*counted))?;

@@ -62,7 +62,9 @@ where
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
-        let Self { outcome, reply, .. } = *self;
+        let Self { act, outcome, reply, .. } = *self;
+        // What it holds is free before its caller goes on.
+        drop(act);
         // A cancelled caller needs no answer.
         drop(reply.send(committed.and_then(|()| outcome.ok_or_else(not_committed))));
     }

@@ -3,9 +3,7 @@
 use scylla::value::CqlTimestamp;
 
 use super::corrupt;
-use super::counts::{dimension_from_number, dimension_number};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::Dimension;
 use crate::domain::link::{Revision, ShortId};
 use crate::domain::rate_limit::RateLimitId;
 use crate::store::StoreError;
@@ -51,16 +49,6 @@ pub fn timestamp_from(column: CqlTimestamp) -> Timestamp {
 
 pub fn short_id(table: &'static str, column: &str) -> Result<ShortId, StoreError> {
     ShortId::parse(column).ok_or_else(|| corrupt(table, &"not a short id"))
-}
-
-pub fn dimension(dimension: Dimension) -> i8 {
-    // There are four.
-    i8::try_from(dimension_number(dimension)).unwrap_or(i8::MAX)
-}
-
-/// The dimension of a column; `None` where a later version has added it.
-pub fn dimension_from(column: i8) -> Option<Dimension> {
-    u8::try_from(column).ok().and_then(dimension_from_number)
 }
 
 /// The column's name is `endpoint`.

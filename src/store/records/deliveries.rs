@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::links::first_revision;
 use super::{Time, corrupt, split_version, unknown_version};
+use crate::domain::bots::BotKind;
 use crate::domain::key::KeyId;
 use crate::domain::link::Revision;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
@@ -21,6 +22,10 @@ const DAY_VERSION: u8 = 1;
 
 written_enum! {
     StatusV1 for DeliveryStatus { Pending, Delivered, Failed }
+}
+
+written_enum! {
+    BotV1 for BotKind { Prefetch, Preview, Crawler, Monitor, Scanner, Tool }
 }
 
 /// The state of a delivery in rows, as 0.1.0 wrote it.
@@ -57,6 +62,9 @@ struct DeliveryV2<'a> {
     round: u32,
     #[serde(default)]
     earlier_attempts: u32,
+    /// `None` for hits of persons, and of those that were counted before bots were told.
+    #[serde(default)]
+    bot: Option<BotV1>,
 }
 
 impl<'a> From<&'a DeliveryState> for DeliveryV2<'a> {
@@ -64,6 +72,7 @@ impl<'a> From<&'a DeliveryState> for DeliveryV2<'a> {
         let DeliveryState {
             owner,
             revision,
+            bot,
             status,
             attempts,
             round,
@@ -88,6 +97,7 @@ impl<'a> From<&'a DeliveryState> for DeliveryV2<'a> {
             revision: revision.0,
             round: *round,
             earlier_attempts: *earlier_attempts,
+            bot: bot.map(BotV1::from),
         }
     }
 }
@@ -107,10 +117,12 @@ impl From<DeliveryV2<'_>> for DeliveryState {
             revision,
             round,
             earlier_attempts,
+            bot,
         } = record;
         Self {
             owner: KeyId(owner),
             revision: Revision(revision),
+            bot: bot.map(BotKind::from),
             status: status.into(),
             attempts,
             round,
@@ -151,6 +163,7 @@ impl<'a> From<DeliveryV1<'a>> for DeliveryV2<'a> {
             revision: first_revision(),
             round: 0,
             earlier_attempts: 0,
+            bot: None,
         }
     }
 }
@@ -346,6 +359,15 @@ mod tests {
         assert_eq!((state.round, state.earlier_attempts, state.attempts), (4, 1, 1));
         assert_eq!(decode(&encode(&state).unwrap()).unwrap(), state);
         assert_eq!(from_columns(&to_json(&state).unwrap(), None).unwrap(), state);
+    }
+
+    #[test]
+    fn a_delivery_keeps_the_kind_of_its_bot() {
+        for bot in BotKind::ALL.map(Some).into_iter().chain([None]) {
+            let state = DeliveryState { bot, ..state(Revision(3)) };
+            assert_eq!(decode(&encode(&state).unwrap()).unwrap(), state);
+            assert_eq!(from_columns(&to_json(&state).unwrap(), None).unwrap(), state);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! 0   checksum of all behind it (CRC-32)
 //! 4   length of the record
 //! 6   flags: 1 tracked, 2 blocked, 4 slug, 8 places of webhooks, 16 options,
-//!     32 no preview
+//!     32 no preview, 64 bots fire no webhooks
 //! 7   number of webhooks
 //! 8   owner
 //! 24  id
@@ -35,6 +35,7 @@ const SLUG: u8 = 4;
 const PLACES: u8 = 8;
 const OPTIONS: u8 = 16;
 const NO_PREVIEW: u8 = 32;
+const SKIPS_BOTS: u8 = 64;
 
 /// Stands for a time that the link does not have.
 const NO_TIME: u64 = u64::MAX;
@@ -55,6 +56,7 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
         cache_seconds,
         is_blocked,
         has_preview,
+        skips_bots,
     } = link;
     let slug = (*name != LinkName::from(*id)).then(|| name.as_bytes());
     let has_options = *times != LinkTimes::default()
@@ -67,7 +69,8 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
         | flag(SLUG, slug.is_some())
         | flag(PLACES, webhooks.places().is_some())
         | flag(OPTIONS, has_options)
-        | flag(NO_PREVIEW, !has_preview);
+        | flag(NO_PREVIEW, !has_preview)
+        | flag(SKIPS_BOTS, *skips_bots);
     let mut content = Vec::with_capacity(HEAD_BYTES + target.len());
     content.extend([0, 0, flags, webhooks.count()]);
     content.extend(owner.0.as_bytes());
@@ -139,6 +142,7 @@ pub fn decode(name: &LinkName, bytes: &[u8]) -> Option<Destination> {
         cache_seconds: 0,
         is_blocked: has(BLOCKED),
         has_preview: !has(NO_PREVIEW),
+        skips_bots: has(SKIPS_BOTS),
     };
     if has(OPTIONS) {
         let [not_before, expires_at] = [from.time()?, from.time()?];
@@ -197,6 +201,7 @@ mod tests {
             cache_seconds: 0,
             is_blocked: false,
             has_preview: true,
+            skips_bots: false,
         }
     }
 
@@ -212,6 +217,7 @@ mod tests {
             cache_seconds: 60,
             is_blocked: true,
             has_preview: false,
+            skips_bots: true,
             ..link("https://example.com/a")
         }
     }
@@ -245,6 +251,7 @@ mod tests {
             Destination { fallback: Some("https://example.com/over".into()), ..plain() },
             Destination { status: RedirectStatus::TemporaryRedirect, ..plain() },
             Destination { cache_seconds: 1, ..plain() },
+            Destination { skips_bots: true, ..plain() },
             Destination { name: LinkName::parse("a").unwrap(), ..plain() },
             Destination { webhooks: FiredWebhooks::first(0), ..plain() },
         ];

@@ -1,18 +1,21 @@
 //! A record of an export (`store/transfer.rs`) as a line of JSON.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::counts::DimensionV1;
 use super::keys::{KeyV1, is_sealed};
 use super::links::LinkRecord;
-use super::{Base62Id, RecordFault, Time, require};
+use super::{Base62Id, RecordFault, Time, require, sheets};
+use crate::domain::breakdown::{Dimension, LabelList, Sheet, SheetEntry, SheetLabel, kept_text};
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{NodeId, Position};
+use crate::domain::hit::{DayCount, DeviceHits, HitSubject, LabelCount, NodeId, OTHER_LABEL, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::{LinkName, Revision};
+use crate::domain::quarters::{QuarterHits, SLOTS};
+use crate::domain::tally::Tally;
 use crate::store::transfer::{Metric, NAMES, Record, Section};
 
 /// Counts go up to 2^63-1.
@@ -47,6 +50,7 @@ written_enum! {
         KeptNames,
         Revisions,
         Deletions,
+        Sheets,
     }
 }
 
@@ -67,18 +71,30 @@ pub enum RecordV1<'a> {
         month: u32,
         count: u64,
     },
+    /// Since format 2 with `key`, `bots` and `quarters`.
     Day {
-        link: Base62Id,
+        #[serde(flatten)]
+        of: SubjectRecord,
         /// Since 1970-01-01.
         day: u32,
+        /// All hits, those of bots among them.
         devices: [u64; 3],
+        #[serde(default, skip_serializing_if = "is_zero")]
+        bots: [u64; 3],
+        /// Quarter of an hour, hits of persons, hits of bots.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        quarters: Vec<(u8, u64, u64)>,
     },
+    /// Since format 2 with `key`, `bots` and more dimensions.
     Label {
-        link: Base62Id,
+        #[serde(flatten)]
+        of: SubjectRecord,
         month: u32,
-        dimension: DimensionV1,
+        dimension: ListV2,
         label: Cow<'a, str>,
         count: u64,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        bots: u64,
     },
     Cursor {
         writer: Uuid,
@@ -102,6 +118,85 @@ pub enum RecordV1<'a> {
         link: Base62Id,
         at: Time,
     },
+    Sheet {
+        #[serde(flatten)]
+        of: SubjectRecord,
+        day: u32,
+        entries: Vec<SheetEntryV2<'a>>,
+        /// Hits of persons and of bots that want no tracking.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        private: (u64, u64),
+    },
+}
+
+/// Whose hits are counted: one of the two is there.
+#[derive(Serialize, Deserialize)]
+pub struct SubjectRecord {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    link: Option<Base62Id>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Uuid>,
+}
+
+impl From<HitSubject> for SubjectRecord {
+    fn from(of: HitSubject) -> Self {
+        match of {
+            HitSubject::Link(link) => Self { link: Some(Base62Id(link)), key: None },
+            HitSubject::Key(key) => Self { link: None, key: Some(key.0) },
+        }
+    }
+}
+
+impl SubjectRecord {
+    fn checked(self) -> Result<HitSubject, RecordFault> {
+        match (self.link, self.key) {
+            (Some(link), None) => Ok(HitSubject::Link(link.0)),
+            (None, Some(key)) => Ok(HitSubject::Key(KeyId(key))),
+            _ => Err("link, key: one of them must be there".to_owned()),
+        }
+    }
+}
+
+/// The name of a list of labels.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ListV2(Cow<'static, str>);
+
+/// The name of [`LabelList::Private`].
+const PRIVATE: &str = "private";
+
+impl From<LabelList> for ListV2 {
+    fn from(list: LabelList) -> Self {
+        Self(Cow::Borrowed(match list {
+            LabelList::Of(dimension) => dimension.name(),
+            LabelList::Private => PRIVATE,
+        }))
+    }
+}
+
+impl ListV2 {
+    fn checked(&self) -> Result<LabelList, RecordFault> {
+        if self.0 == PRIVATE {
+            return Ok(LabelList::Private);
+        }
+        let dimension = Dimension::parse(&self.0).filter(|dimension| *dimension != Dimension::Device);
+        dimension.map(LabelList::Of).ok_or_else(|| "dimension: is none that has a list".to_owned())
+    }
+}
+
+/// Dimension, label (none: not known any more), hits of persons, hits of bots.
+#[derive(Serialize, Deserialize)]
+pub struct SheetEntryV2<'a>(Cow<'a, str>, Option<Cow<'a, str>>, u64, u64);
+
+impl<'a> From<&'a SheetEntry<Arc<str>>> for SheetEntryV2<'a> {
+    fn from(SheetEntry { dimension, label, tally }: &'a SheetEntry<Arc<str>>) -> Self {
+        let label = label.text(*dimension).map(Cow::Borrowed);
+        Self(dimension.name().into(), label, tally.persons, tally.bots)
+    }
+}
+
+fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
 }
 
 impl<'a> From<&'a Record> for RecordV1<'a> {
@@ -113,13 +208,26 @@ impl<'a> From<&'a Record> for RecordV1<'a> {
             Record::Usage { metric, key, month, count } => {
                 Self::Usage { metric: (*metric).into(), key: key.0, month: month.0, count: *count }
             }
-            Record::Day { link, day, devices } => Self::Day { link: Base62Id(*link), day: day.0, devices: *devices },
-            Record::Label { link, month, dimension, label, count } => Self::Label {
-                link: Base62Id(*link),
+            Record::Day(DayCount { of, day, devices, quarters }) => Self::Day {
+                of: (*of).into(),
+                day: day.0,
+                devices: devices.0.map(Tally::all),
+                bots: devices.0.map(|tally| tally.bots),
+                quarters: quarters.slots().map(|(slot, tally)| (slot, tally.persons, tally.bots)).collect(),
+            },
+            Record::Label(LabelCount { of, month, list, label, tally }) => Self::Label {
+                of: (*of).into(),
                 month: month.0,
-                dimension: (*dimension).into(),
-                label: label.into(),
-                count: *count,
+                dimension: (*list).into(),
+                label: (&**label).into(),
+                count: tally.all(),
+                bots: tally.bots,
+            },
+            Record::Sheet { of, day, sheet } => Self::Sheet {
+                of: (*of).into(),
+                day: day.0,
+                entries: sheet.entries().iter().map(SheetEntryV2::from).collect(),
+                private: (sheet.private().persons, sheet.private().bots),
             },
             Record::Cursor { writer, counted } => Self::Cursor { writer: writer.0, counted: counted.0 },
             Record::Name { name, value } => Self::Name { name: name.into(), value: value.into() },
@@ -149,22 +257,46 @@ impl RecordV1<'_> {
                 month: checked_month(month)?,
                 count: checked_count(count)?,
             },
-            Self::Day { link, day, devices } => {
-                let day = Day(day);
-                require(day <= LAST.day(), "day: must be before the year 10000")?;
-                devices.into_iter().try_for_each(|count| checked_count(count).map(drop))?;
-                Record::Day { link: link.0, day, devices }
+            Self::Day { of, day, devices, bots, quarters } => {
+                let mut checked = DeviceHits::default();
+                for (tally, (all, bots)) in checked.0.iter_mut().zip(devices.into_iter().zip(bots)) {
+                    *tally = checked_tally(all, bots)?;
+                }
+                let mut hits = QuarterHits::default();
+                for (slot, persons, bots) in quarters {
+                    require(slot < SLOTS, "quarters: must be from 0 to 95")?;
+                    hits.add(slot, Tally { persons: checked_count(persons)?, bots: checked_count(bots)? });
+                }
+                Record::Day(DayCount { of: of.checked()?, day: checked_day(day)?, devices: checked, quarters: hits })
             }
-            Self::Label { link, month, dimension, label, count } => {
+            Self::Label { of, month, dimension, label, count, bots } => {
                 let fits = (1..=MAX_LABEL_BYTES).contains(&label.len());
                 require(fits, "label: must have 1 to 1024 bytes")?;
-                Record::Label {
-                    link: link.0,
+                let list = dimension.checked()?;
+                Record::Label(LabelCount {
+                    of: of.checked()?,
                     month: checked_month(month)?,
-                    dimension: dimension.into(),
-                    label: label.into_owned(),
-                    count: checked_count(count)?,
+                    list,
+                    label: known_label(list, &label).into(),
+                    tally: checked_tally(count, bots)?,
+                })
+            }
+            Self::Sheet { of, day, entries, private } => {
+                let mut sheet = Sheet::default();
+                for SheetEntryV2(dimension, label, persons, bots) in entries {
+                    let dimension = Dimension::parse(&dimension).ok_or("dimension: is none of a sheet")?;
+                    let label = label.map_or(Some(SheetLabel::Other), |label| {
+                        SheetLabel::of_text(dimension, Arc::<str>::from(kept_text(&label)))
+                    });
+                    let label = label.ok_or("label: must not be empty")?;
+                    sheet.add(dimension, label, Tally { persons: checked_count(persons)?, bots: checked_count(bots)? });
                 }
+                let (persons, bots) = private;
+                sheet.add_private(Tally { persons: checked_count(persons)?, bots: checked_count(bots)? });
+                // A sheet that no release could have written is not read again.
+                let bytes = sheets::encode(&sheet);
+                sheets::decode(&bytes).map_err(|error| error.to_string())?;
+                Record::Sheet { of: of.checked()?, day: checked_day(day)?, sheet }
             }
             Self::Cursor { writer, counted } => {
                 Record::Cursor { writer: NodeId(writer), counted: Position(checked_count(counted)?) }
@@ -198,6 +330,27 @@ fn checked_month(month: u32) -> Result<Month, RecordFault> {
     let month = Month(month);
     let is_known = (Timestamp(0).month()..=LAST.month()).contains(&month);
     require(is_known, "month: must be from 1970 to 9999").map(|()| month)
+}
+
+/// The label, or that of labels that are not known: 0.1.0 did not check the texts of countries.
+fn known_label(list: LabelList, label: &str) -> &str {
+    match list {
+        LabelList::Of(dimension) if matches!(SheetLabel::of_text(dimension, label), Some(SheetLabel::Other)) => {
+            OTHER_LABEL
+        }
+        _ => label,
+    }
+}
+
+fn checked_day(day: u32) -> Result<Day, RecordFault> {
+    let day = Day(day);
+    require(day <= LAST.day(), "day: must be before the year 10000").map(|()| day)
+}
+
+/// `bots` of `all` hits.
+fn checked_tally(all: u64, bots: u64) -> Result<Tally, RecordFault> {
+    require(bots <= all, "bots: must not be more than all hits")?;
+    Ok(Tally::of_total(checked_count(all)?, bots))
 }
 
 fn checked_count(count: u64) -> Result<u64, RecordFault> {

@@ -57,7 +57,11 @@ pub fn from_json(text: &str) -> Result<FailureRun, StoreError> {
 const REMEMBERED: usize = 64;
 const COUNTED_BYTES: usize = 20;
 
-/// The deliveries of a URL that were counted last: of each the hit's id and the round.
+/// Set in the round of a delivery that succeeded.
+const SUCCEEDED: u32 = 1 << 31;
+
+/// The deliveries of a URL that were counted last: of each the hit's id, the round, and whether it succeeded. An
+/// attempt is repeated if its outcome was not written, and may end otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountedDeliveries(Vec<[u8; COUNTED_BYTES]>);
 
@@ -73,7 +77,8 @@ impl CountedDeliveries {
     fn entry(end: &DeliveryEnd) -> [u8; COUNTED_BYTES] {
         let mut entry = [0; COUNTED_BYTES];
         entry[..16].copy_from_slice(end.id.hit.id.0.as_bytes());
-        entry[16..].copy_from_slice(&end.round.to_be_bytes());
+        let end_of_round = if end.has_failed { end.round } else { end.round | SUCCEEDED };
+        entry[16..].copy_from_slice(&end_of_round.to_be_bytes());
         entry
     }
 
@@ -135,6 +140,11 @@ mod tests {
         let mut counted = CountedDeliveries::default();
         counted.add_all(&[end(1, 0), end(1, 1), end(1, 0)]);
         assert!(counted.has(&end(1, 0)) && counted.has(&end(1, 1)) && !counted.has(&end(1, 2)));
+        let delivered = DeliveryEnd { has_failed: false, ..end(1, 1) };
+        assert!(!counted.has(&delivered), "the attempt was repeated");
+        let mut both = counted.clone();
+        both.add_all(&[delivered]);
+        assert!(both.has(&delivered) && both.has(&end(1, 1)));
         assert_eq!(counted.to_bytes().len(), 2 * COUNTED_BYTES);
         assert_eq!(CountedDeliveries::from_bytes(&counted.to_bytes()), counted);
         counted.add_all(&(2..65).map(|hit| end(hit, 0)).collect::<Vec<_>>());

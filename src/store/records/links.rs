@@ -259,6 +259,7 @@ mod tests {
                 redirect_status: RedirectStatus::PermanentRedirect,
                 cache_seconds: 7,
                 preview: false,
+                skip_bots: true,
             },
             block_reason: Some("phishing".into()),
             updated_at: Timestamp(6),

@@ -49,44 +49,63 @@ pub fn decode(row: &[u8]) -> Result<OnceRecord, StoreError> {
     })
 }
 
-/// A link that is inserted and is to be counted.
+/// What a creation of many links has done with one of them before they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlannedLink {
-    pub id: ShortId,
-    /// Of a name that is not the id: the first revision of the link, and for whom the name was kept before.
-    pub name: Option<(Revision, Option<(KeyId, Revision)>)>,
+pub enum PlannedLink {
+    /// It is to be counted.
+    Inserted {
+        id: ShortId,
+        /// Of a name that is not the id: the first revision of the link, and for whom the name was kept before.
+        name: Option<(Revision, Option<(KeyId, Revision)>)>,
+    },
+    /// Its name is taken.
+    Taken,
+    /// The store could not insert it.
+    Failed,
 }
 
-#[derive(Serialize, Deserialize)]
-struct PlannedLinkV1 {
-    id: Base62Id,
+/// `None`: the name is taken.
+type PlannedLinkV1 = Option<TriedLinkV1>;
+
+#[derive(Default, Serialize, Deserialize)]
+struct TriedLinkV1 {
+    /// `None`: it is not inserted.
+    id: Option<Base62Id>,
     revision: Option<u32>,
     kept_for: Option<Uuid>,
     kept_revision: Option<u32>,
 }
 
-/// A column with what a creation of many links has inserted; `None` for a link that is refused.
-pub fn plan_to_json(plan: &[Option<PlannedLink>]) -> Result<String, StoreError> {
-    let planned = |link: &PlannedLink| {
-        let kept = link.name.and_then(|(_, kept)| kept);
-        PlannedLinkV1 {
-            id: Base62Id(link.id),
-            revision: link.name.map(|(revision, _)| revision.0),
-            kept_for: kept.map(|(owner, _)| owner.0),
-            kept_revision: kept.map(|(_, last)| last.0),
+/// A column with what a creation of many links has inserted.
+pub fn plan_to_json(plan: &[PlannedLink]) -> Result<String, StoreError> {
+    let planned = |link: &PlannedLink| match link {
+        PlannedLink::Taken => None,
+        PlannedLink::Failed => Some(TriedLinkV1::default()),
+        PlannedLink::Inserted { id, name } => {
+            let kept = name.and_then(|(_, kept)| kept);
+            Some(TriedLinkV1 {
+                id: Some(Base62Id(*id)),
+                revision: name.map(|(revision, _)| revision.0),
+                kept_for: kept.map(|(owner, _)| owner.0),
+                kept_revision: kept.map(|(_, last)| last.0),
+            })
         }
     };
-    let plan: Vec<Option<PlannedLinkV1>> = plan.iter().map(|link| link.as_ref().map(planned)).collect();
+    let plan: Vec<PlannedLinkV1> = plan.iter().map(planned).collect();
     super::to_json(TABLE, &plan)
 }
 
-pub fn plan_from_json(text: &str) -> Result<Vec<Option<PlannedLink>>, StoreError> {
-    let plan: Vec<Option<PlannedLinkV1>> = super::from_json(TABLE, text)?;
-    let planned = |PlannedLinkV1 { id, revision, kept_for, kept_revision }: PlannedLinkV1| {
-        let kept = kept_for.map(KeyId).zip(kept_revision.map(Revision));
-        PlannedLink { id: id.0, name: revision.map(|revision| (Revision(revision), kept)) }
+pub fn plan_from_json(text: &str) -> Result<Vec<PlannedLink>, StoreError> {
+    let plan: Vec<PlannedLinkV1> = super::from_json(TABLE, text)?;
+    let planned = |link: PlannedLinkV1| match link {
+        None => PlannedLink::Taken,
+        Some(TriedLinkV1 { id: None, .. }) => PlannedLink::Failed,
+        Some(TriedLinkV1 { id: Some(id), revision, kept_for, kept_revision }) => {
+            let kept = kept_for.map(KeyId).zip(kept_revision.map(Revision));
+            PlannedLink::Inserted { id: id.0, name: revision.map(|revision| (Revision(revision), kept)) }
+        }
     };
-    Ok(plan.into_iter().map(|link| link.map(planned)).collect())
+    Ok(plan.into_iter().map(planned).collect())
 }
 
 /// What a month says about a creation that it has counted: which, how many links, and the count with them.
@@ -127,10 +146,11 @@ mod tests {
         let id = ShortId(*b"abcdefg");
         let kept = (KeyId(Uuid::from_u128(7)), Revision(4));
         let plan = [
-            None,
-            Some(PlannedLink { id, name: None }),
-            Some(PlannedLink { id, name: Some((Revision::FIRST, None)) }),
-            Some(PlannedLink { id, name: Some((Revision(5), Some(kept))) }),
+            PlannedLink::Taken,
+            PlannedLink::Failed,
+            PlannedLink::Inserted { id, name: None },
+            PlannedLink::Inserted { id, name: Some((Revision::FIRST, None)) },
+            PlannedLink::Inserted { id, name: Some((Revision(5), Some(kept))) },
         ];
         assert_eq!(plan_from_json(&plan_to_json(&plan).unwrap()).unwrap(), plan);
         let counted = CountedOnce { claim: Uuid::from_u128(1), counted: 2, used: 3 };

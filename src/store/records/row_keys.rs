@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::ops::{Range, RangeInclusive};
 
 use super::corrupt;
-use super::counts::dimension_number;
 use super::link_lists::{TimeList, TimeListKind};
+use crate::domain::breakdown::LabelList;
 use crate::domain::calendar::{Day, Month, Timestamp};
-use crate::domain::hit::{Dimension, NodeId};
+use crate::domain::hit::{HitSubject, NodeId};
 use crate::domain::key::{KeyId, SecretHash};
 use crate::domain::link::{LinkName, Revision, ShortId};
 use crate::domain::webhook::DeliveryId;
@@ -188,7 +188,8 @@ pub fn slug_list(owner: KeyId, begin: &[u8]) -> Vec<u8> {
 /// The name in a row key of a list by slug.
 pub fn slug_list_name(row_key: &[u8]) -> Option<LinkName> {
     let name = row_key.get(1 + 16..)?;
-    std::str::from_utf8(name).ok().and_then(LinkName::parse)
+    // A later release may have a route of this name.
+    std::str::from_utf8(name).ok().and_then(LinkName::of_form)
 }
 
 /// The row of `link_revisions` with an earlier revision of a link.
@@ -221,6 +222,11 @@ pub fn failure_runs(link: ShortId) -> RangeInclusive<Vec<u8>> {
     failure_run(link, 0)..=failure_run(link, u8::MAX)
 }
 
+/// The failed deliveries in a row of all URLs of all links.
+pub fn all_failure_runs() -> Range<Vec<u8>> {
+    FAILURE_RUNS.to_vec()..FAILURE_RUNS.iter().map(|byte| byte + 1).collect()
+}
+
 /// The revision at the end of a row key.
 pub fn revision_of(bytes: &[u8]) -> Result<Revision, StoreError> {
     let bytes = bytes.try_into().map_err(|_| corrupt("keys of rows", &"not a revision"))?;
@@ -246,8 +252,44 @@ pub fn metric_number(metric: Metric) -> u8 {
     }
 }
 
-pub fn day(link: ShortId, day: Day) -> Vec<u8> {
-    [link.0.as_slice(), &day.0.to_be_bytes()].concat()
+/// The first byte of what stands for a key. No short id begins with it.
+const KEY_SUBJECT: u8 = 0;
+const KEY_SUBJECT_BYTES: usize = 17;
+
+/// What stands for a link or key at the beginning of the row keys of its counts: the short id, or 0 and the key's id.
+pub fn subject(of: HitSubject) -> Vec<u8> {
+    match of {
+        HitSubject::Link(link) => link.0.to_vec(),
+        HitSubject::Key(key) => [&[KEY_SUBJECT], key.0.as_bytes().as_slice()].concat(),
+    }
+}
+
+/// Whose counts a row has, and the rest of its key.
+pub fn subject_of(key: &[u8]) -> Result<(HitSubject, &[u8]), StoreError> {
+    let short = || corrupt("keys of rows", &"neither a link nor a key");
+    if let Some((KEY_SUBJECT, _)) = key.split_first().map(|(first, rest)| (*first, rest)) {
+        let (subject, rest) = key.split_at_checked(KEY_SUBJECT_BYTES).ok_or_else(short)?;
+        let id = uuid::Uuid::from_slice(&subject[1..]).map_err(|error| corrupt("keys of rows", &error))?;
+        return Ok((HitSubject::Key(KeyId(id)), rest));
+    }
+    let (link, rest) = key.split_at_checked(ShortId::LENGTH).ok_or_else(short)?;
+    Ok((HitSubject::Link(short_id(link)?), rest))
+}
+
+pub fn day(of: HitSubject, day: Day) -> Vec<u8> {
+    [subject(of).as_slice(), &day.0.to_be_bytes()].concat()
+}
+
+/// By day first, so that all rows of old days are adjacent.
+pub fn sheet(day: Day, of: HitSubject) -> Vec<u8> {
+    [day.0.to_be_bytes().as_slice(), &subject(of)].concat()
+}
+
+/// Day and subject of a sheet; `None` for its overflow rows.
+pub fn sheet_of(key: &[u8]) -> Result<Option<(Day, HitSubject)>, StoreError> {
+    let (day, subject) = key.split_first_chunk().ok_or_else(|| corrupt("sheets", &"a short key"))?;
+    let (of, rest) = subject_of(subject)?;
+    Ok(rest.is_empty().then_some((Day(u32::from_be_bytes(*day)), of)))
 }
 
 /// The kinds of rows of a list of labels. All rows of a list are adjacent, in this order.
@@ -259,8 +301,8 @@ pub enum LabelRow<'a> {
     Label(&'a [u8]),
 }
 
-pub fn label_row(link: ShortId, dimension: Dimension, row: LabelRow<'_>) -> Vec<u8> {
-    let key = |kind: u8, rest: &[u8]| [link.0.as_slice(), &[dimension_number(dimension), kind], rest].concat();
+pub fn label_row(of: HitSubject, list: LabelList, row: LabelRow<'_>) -> Vec<u8> {
+    let key = |kind: u8, rest: &[u8]| [subject(of).as_slice(), &[list.number(), kind], rest].concat();
     match row {
         LabelRow::Head => key(0, &[]),
         LabelRow::Size(month) => key(1, &month.0.to_be_bytes()),
@@ -268,16 +310,16 @@ pub fn label_row(link: ShortId, dimension: Dimension, row: LabelRow<'_>) -> Vec<
     }
 }
 
-/// Link, dimension and kind of a row; `None` for the overflow rows of a head.
-pub fn label_row_of(key: &[u8]) -> Option<(ShortId, u8, LabelRow<'_>)> {
-    let (link, rest) = key.split_first_chunk()?;
-    let (dimension, row) = match rest {
-        [dimension, 0] => (*dimension, LabelRow::Head),
-        [dimension, 1, month @ ..] => (*dimension, LabelRow::Size(Month(u32::from_be_bytes(month.try_into().ok()?)))),
-        [dimension, 2, label @ ..] => (*dimension, LabelRow::Label(label)),
+/// Subject, number of the list, and kind of a row; `None` for the overflow rows of a head.
+pub fn label_row_of(key: &[u8]) -> Option<(HitSubject, u8, LabelRow<'_>)> {
+    let (of, rest) = subject_of(key).ok()?;
+    let (list, row) = match rest {
+        [list, 0] => (*list, LabelRow::Head),
+        [list, 1, month @ ..] => (*list, LabelRow::Size(Month(u32::from_be_bytes(month.try_into().ok()?)))),
+        [list, 2, label @ ..] => (*list, LabelRow::Label(label)),
         _ => return None,
     };
-    Some((ShortId(*link), dimension, row))
+    Some((of, list, row))
 }
 
 pub fn due(due_at: Timestamp, id: DeliveryId) -> Vec<u8> {

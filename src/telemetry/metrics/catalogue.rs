@@ -93,6 +93,8 @@ metrics! {
         "Hits read from the journal for counting, including those read again after a failure."
     HITS_COUNTED: Counter "signpost_hits_counted_total" []
         "Hits that the store has counted."
+    BOT_HITS_COUNTED: Counter "signpost_bot_hits_counted_total" ["kind"]
+        "Counted hits that no person made, by kind: prefetch, preview, crawler, monitor, scanner, tool. Those of untracked links without webhooks are not told apart."
     COUNTING_DURATION: Histogram "signpost_hit_batch_duration_seconds" []
         "Time to read a batch of hits and write it to the store."
     JOURNAL_BYTES: Gauge "signpost_journal_bytes" []
@@ -105,6 +107,11 @@ metrics! {
         "Bytes of the hit journal that are not read yet."
     JOURNAL_OLDEST: Gauge "signpost_journal_oldest_hit_age_seconds" []
         "Upper bound on the age of the oldest uncounted hit; 0 if there is none."
+
+    HIT_STREAMS: Gauge "signpost_hit_streams" []
+        "Live streams of hits that are open on this node."
+    STREAMED_HITS: Counter "signpost_streamed_hits_total" ["what"]
+        "Hits of live streams, of all streams together: sent, skipped (left out, because there were more than 100 a second, or the client read too slowly)."
 
     STORE_OPERATIONS: Counter "signpost_store_operations_total" ["operation", "outcome"]
         "Calls of the store by outcome: ok, refused (id taken, quota used up, key changed concurrently), unavailable, corrupt."

@@ -6,18 +6,27 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram};
 
-use super::catalogue::{COUNTING_DURATION, HITS_CONSUMED, HITS_COUNTED};
+use super::catalogue::{BOT_HITS_COUNTED, COUNTING_DURATION, HITS_CONSUMED, HITS_COUNTED};
+
+/// The kinds of bots by which hits are counted, in the order of their codes.
+pub const BOT_KINDS: [&str; 6] = ["prefetch", "preview", "crawler", "monitor", "scanner", "tool"];
+
+/// Hits by kind of bot.
+pub type BotHits = [u64; BOT_KINDS.len()];
 
 /// Counts the hits that are read from the journal and those that the store has counted.
 #[derive(Clone)]
 pub struct CountingMeters {
     consumed: Counter,
     counted: Counter,
+    counted_of_bots: [Counter; BOT_KINDS.len()],
     batch_time: Histogram,
     /// All hits before this time are counted; in milliseconds since the epoch.
     counted_upto_ms: Arc<AtomicU64>,
     /// Hits that are read and not counted yet.
     in_hand: Arc<AtomicU64>,
+    /// Those of them that bots made.
+    bots_in_hand: Arc<[AtomicU64; BOT_KINDS.len()]>,
 }
 
 impl CountingMeters {
@@ -26,9 +35,11 @@ impl CountingMeters {
         Self {
             consumed: metrics::counter!(HITS_CONSUMED.name),
             counted: metrics::counter!(HITS_COUNTED.name),
+            counted_of_bots: BOT_KINDS.map(|kind| metrics::counter!(BOT_HITS_COUNTED.name, "kind" => kind)),
             batch_time: metrics::histogram!(COUNTING_DURATION.name),
             counted_upto_ms: Arc::new(AtomicU64::new(u64::MAX)),
             in_hand: Arc::default(),
+            bots_in_hand: Arc::default(),
         }
     }
 
@@ -37,9 +48,11 @@ impl CountingMeters {
         Self {
             consumed: Counter::noop(),
             counted: Counter::noop(),
+            counted_of_bots: BOT_KINDS.map(|_| Counter::noop()),
             batch_time: Histogram::noop(),
             counted_upto_ms: Arc::default(),
             in_hand: Arc::default(),
+            bots_in_hand: Arc::default(),
         }
     }
 
@@ -50,15 +63,19 @@ impl CountingMeters {
         self.in_hand.store(1, Ordering::Relaxed);
     }
 
-    /// So many hits were read; they are counted next.
-    pub fn consumed(&self, hits: u64) {
+    /// So many hits were read, and so many of them were made by bots; they are counted next.
+    pub fn consumed(&self, hits: u64, of_bots: BotHits) {
         self.in_hand.store(hits, Ordering::Relaxed);
+        self.bots_in_hand.iter().zip(of_bots).for_each(|(in_hand, hits)| in_hand.store(hits, Ordering::Relaxed));
         self.consumed.increment(hits);
     }
 
     /// The store has counted the hits that were read.
     pub fn counted(&self, took: Duration) {
         self.counted.increment(self.in_hand.swap(0, Ordering::Relaxed));
+        for (counted, in_hand) in self.counted_of_bots.iter().zip(&*self.bots_in_hand) {
+            counted.increment(in_hand.swap(0, Ordering::Relaxed));
+        }
         self.batch_time.record(took);
     }
 

@@ -66,7 +66,6 @@ async fn enqueue(store: &dyn Store, deliveries: Vec<NewDelivery>) {
         from: Position(0),
         upto: Position(1),
         days: Vec::new(),
-        labels: Vec::new(),
         served: Vec::new(),
         deliveries,
     };
@@ -105,8 +104,9 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
         id: delivery(refused_link, number),
         owner: over_quota,
         revision: Revision::FIRST,
+        bot: None,
     });
-    let last = NewDelivery { id: delivery(sent_link, OVER_QUOTA), owner: other, revision: Revision::FIRST };
+    let last = NewDelivery { id: delivery(sent_link, OVER_QUOTA), owner: other, revision: Revision::FIRST, bot: None };
     enqueue(&*store, refused.chain(iter::once(last)).collect()).await;
 
     let (mut poller, in_flight, _) = poller(&store, vault, 0);
@@ -132,7 +132,7 @@ async fn a_replay_over_the_quota_is_refused_although_the_outcome_before_was_bein
     let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
     let (owner, link) = new_link(&*store, &vault, 1, Tier::Free).await;
     let [first, second] = [0, 1].map(|number| delivery(link, number));
-    let new = [first, second].map(|id| NewDelivery { id, owner, revision: Revision::FIRST });
+    let new = [first, second].map(|id| NewDelivery { id, owner, revision: Revision::FIRST, bot: None });
     enqueue(&*store, new.to_vec()).await;
     let (mut poller, in_flight, wake) = poller(&store, vault, 1);
     while poller.round().await.unwrap() == NextStep::Continue {}

@@ -1,5 +1,6 @@
 //! `GET /links/{short_id}/analytics` and `…/summary`.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -8,12 +9,12 @@ use signpost::domain::calendar::Timestamp;
 
 use crate::hits::mmdb::{self, Value::Map, Value::Text};
 use crate::support::client::Client;
+use crate::support::links::faults;
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
+use crate::support::visits::{CRAWLER, DESKTOP, PHONE, TOOL, labels, of, visit_with};
 use crate::support::{SOON, eventually, middle};
 
-const PHONE: &str = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
-                     Version/17.0 Mobile/15E148 Safari/604.1";
 const TABLET: &str = "Mozilla/5.0 (iPad; CPU OS 12_2 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
                       Version/12.1 Mobile/15E148 Safari/604.1";
 
@@ -34,20 +35,6 @@ async fn hit(client: &Client, id: &str, headers: &[(&str, &str)], times: usize) 
     for _ in 0..times {
         client.get_with(&format!("/{id}"), headers).await.expect(302);
     }
-}
-
-fn labels(list: &Value) -> Vec<(String, u64)> {
-    let entries = list.as_array().unwrap().iter();
-    entries
-        .map(|entry| {
-            assert_eq!(entry.as_object().unwrap().len(), 2);
-            (entry["label"].as_str().unwrap().to_owned(), entry["count"].as_u64().unwrap())
-        })
-        .collect()
-}
-
-fn of(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
-    expected.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect()
 }
 
 #[apply(on_each_store)]
@@ -213,6 +200,92 @@ async fn a_database_gives_places() {
     assert_eq!(labels(&record["cities"]), of(&[("San Francisco, California, US", 2)]));
 }
 
+/// The numbers of an analytics record or a summary, each with its place.
+fn numbers(record: &Value) -> BTreeMap<String, u64> {
+    let mut numbers = BTreeMap::new();
+    for (field, value) in record.as_object().unwrap() {
+        match value {
+            Value::Number(number) => _ = numbers.insert(field.clone(), number.as_u64().unwrap()),
+            Value::Array(entries) => {
+                for entry in entries {
+                    let name = entry.get("label").or(entry.get("date")).unwrap();
+                    numbers.insert(format!("{field} {name}"), entry["count"].as_u64().unwrap());
+                }
+            }
+            _ => {}
+        }
+    }
+    numbers
+}
+
+#[apply(on_each_store)]
+async fn the_numbers_of_persons_and_of_bots_add_up_to_all() {
+    let clock = at("2026-01-15T12:00:00Z");
+    let low = Map(vec![("city", Text("San Francisco")), ("country", Text("US")), ("region", Text("California"))]);
+    let high = Map(vec![("country_code", Text("FR")), ("country", Text("France"))]);
+    let database = mmdb::write("bots.mmdb", &low, &high);
+    let server = Server::builder()
+        .set("SIGNPOST_GEO__DATABASE", database.to_str().unwrap())
+        .set("SIGNPOST_HTTP__TRUSTED_PROXIES", "127.0.0.0/8")
+        .clock(clock.clone())
+        .start();
+    let root = server.root();
+    let id = root.any_link().await;
+    let mut hits = 0;
+    for (day, agents) in [(0, [DESKTOP, CRAWLER, PHONE]), (10, [TOOL, TOOL, DESKTOP]), (5, [CRAWLER, TABLET, PHONE])] {
+        clock.advance(Duration::from_hours(24 * day));
+        for (number, agent) in agents.into_iter().enumerate() {
+            let referer = format!("https://site{}.example/", number % 2);
+            let from = ["8.8.8.8", "200.160.2.3", "2001:db8::1"][number];
+            let headers = [("User-Agent", agent), ("Referer", &*referer), ("X-Forwarded-For", from)];
+            visit_with(&server, &id, &headers).await;
+        }
+        hits += 3;
+        analytics_of(&root, &id, hits).await;
+    }
+    for path in ["analytics", "analytics/summary"] {
+        let mut of_filter = Vec::new();
+        for bots in ["include", "exclude", "only"] {
+            let record = root.get(&format!("/links/{id}/{path}?bots={bots}")).await.expect(200).json();
+            of_filter.push(numbers(&record));
+        }
+        let [all, persons, bots] = [&of_filter[0], &of_filter[1], &of_filter[2]];
+        for (place, count) in all {
+            let sum = [persons, bots].iter().filter_map(|numbers| numbers.get(place)).sum::<u64>();
+            assert_eq!(sum, *count, "{place}");
+        }
+        assert!(persons.keys().chain(bots.keys()).all(|place| all.contains_key(place)));
+        assert_eq!([all, persons, bots].map(|numbers| numbers["total_hits"]), [9, 5, 4]);
+        assert_eq!([all, persons, bots].map(|numbers| numbers["last_7_days"]), [6, 3, 3]);
+        let without = root.get(&format!("/links/{id}/{path}")).await.expect(200).json();
+        assert_eq!(&numbers(&without), all);
+    }
+    let only = root.get(&format!("/links/{id}/analytics?bots=only")).await.expect(200).json();
+    assert_eq!(labels(&only["referrers"]), of(&[("site0.example", 2), ("site1.example", 2)]));
+    assert_eq!(labels(&only["devices"]), of(&[("desktop", 4), ("mobile", 0), ("tablet", 0)]));
+}
+
+#[apply(on_each_store)]
+async fn top_lists_without_bots_are_those_of_persons() {
+    let server = Server::start();
+    let (root, visitor) = (server.root(), server.anonymous());
+    let id = root.any_link().await;
+    // Eleven sites that bots come from more often than persons from any.
+    for site in 0..11 {
+        let referer = format!("https://bots{site:02}.example/");
+        hit(&visitor, &id, &[("User-Agent", CRAWLER), ("Referer", &referer)], 3).await;
+    }
+    for (site, times) in [("a", 1), ("b", 2)] {
+        let referer = format!("https://{site}.example/");
+        hit(&visitor, &id, &[("User-Agent", DESKTOP), ("Referer", &referer)], times).await;
+    }
+    analytics_of(&root, &id, 36).await;
+    let persons = root.get(&format!("/links/{id}/analytics?bots=exclude")).await.expect(200).json();
+    assert_eq!(labels(&persons["referrers"]), of(&[("b.example", 2), ("a.example", 1)]));
+    let bots = root.get(&format!("/links/{id}/analytics?bots=only")).await.expect(200).json();
+    assert_eq!((labels(&bots["referrers"]).len(), &bots["total_hits"]), (10, &json!(33)));
+}
+
 #[apply(on_each_store)]
 async fn an_unknown_parameter_is_a_fault() {
     let server = Server::start();
@@ -220,5 +293,8 @@ async fn an_unknown_parameter_is_a_fault() {
     for path in ["analytics", "analytics/summary"] {
         let problem = server.root().get(&format!("/links/{id}/{path}?days=3")).await.expect(422).problem("validation");
         assert_eq!(problem["errors"][0]["parameter"], "days");
+        for query in ["bots=x", "bots=", "bots=Only", "bots=only&bots=only"] {
+            assert_eq!(faults(server.root().get(&format!("/links/{id}/{path}?{query}")).await), ["bots"], "{query}");
+        }
     }
 }

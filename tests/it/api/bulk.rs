@@ -100,7 +100,9 @@ async fn each_link_is_made_or_refused_by_itself_in_order() {
 #[apply(on_each_store)]
 async fn the_faults_of_the_body_itself_are_of_the_whole() {
     let server = changing().start();
-    let owner = free_key(&server, json!({"name": "owner"})).await;
+    let key = server.root().new_key(json!({"name": "owner"})).await;
+    let secret = key["key"].as_str().unwrap();
+    let owner = server.with_key(secret);
     for (body, places) in [
         (json!({}), vec!["/links"]),
         (json!({"links": null}), vec!["/links"]),
@@ -129,10 +131,17 @@ async fn the_faults_of_the_body_itself_are_of_the_whole() {
         send(&owner, malformed).await.expect(400).problem("malformed-body");
     }
     assert_eq!(owner.get("/usage").await.expect(200).json()["usage"]["links_created"]["current"], 1);
-    // Only faults: what is used is told if it is known.
-    let answer = bulk(&owner, &[json!({}), json!(null)]).await;
-    assert_eq!(statuses(&answer), [422, 422]);
-    assert_eq!(usage(&answer), ("1", "100"));
+    // Only faults: what is used is told also where this node does not know it yet.
+    let server = changing().directory(server.stop()).start();
+    let owner = server.with_key(secret);
+    for key in [None, Some("key")] {
+        let mut headers = vec![("Content-Type", "application/json")];
+        headers.extend(key.map(|key| ("Idempotency-Key", key)));
+        let body = json!({"links": [{}, null]}).to_string();
+        let answer = owner.send(Method::POST, "/shorten/bulk", &headers, Some(body.into())).await;
+        assert_eq!(statuses(&answer), [422, 422]);
+        assert_eq!(usage(&answer), ("1", "100"));
+    }
 }
 
 #[apply(on_each_store)]

@@ -1,11 +1,21 @@
 //! `GET /exports/links`.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
+use signpost::store::faulty::{FaultSwitch, FaultyStore};
+use tokio::io::AsyncReadExt;
 
 use crate::support::client::{Answer, Client};
-use crate::support::keys::text;
+use crate::support::keys::{standing, text};
 use crate::support::links::{TARGET, changing, faults, free_key};
-use crate::support::server::Server;
+use crate::support::raw::Raw;
+use crate::support::server::{ROOT_KEY, Server, ServerBuilder};
 use crate::support::stores::{apply, on_each_store};
 use crate::support::{SOON, eventually};
 
@@ -118,4 +128,111 @@ async fn exports_have_a_rate_limit_of_their_own() {
         assert!(answer.header("ratelimit").starts_with(&format!("\"exports\";{remaining}")), "{:?}", answer.headers);
     }
     owner.get("/exports/links").await.expect(429).problem("rate-limited");
+}
+
+/// A server whose store fails on demand.
+fn faulty(server: ServerBuilder) -> (Server, FaultSwitch) {
+    let switch = FaultSwitch::default();
+    let faults = switch.clone();
+    (server.wrap_store(move |store| Arc::new(FaultyStore::new(store, faults))).start(), switch)
+}
+
+/// Makes links, and lets the store fail after the first part of the next export.
+async fn fail_after_a_part(client: &Client, switch: &FaultSwitch) {
+    client.post("/shorten/bulk", json!({"links": vec![json!({"redirect_url": TARGET}); 350]})).await.expect(200);
+    switch.out_of_reach_after(1, "list_links");
+}
+
+fn back_in_reach(switch: &FaultSwitch) {
+    switch.out_of_reach_after(usize::MAX, "list_links");
+    switch.out_of_reach(false);
+}
+
+async fn is_refused(switch: &FaultSwitch) {
+    eventually("the export meets the fault", SOON, async || (switch.refused("list_links") > 0).then_some(())).await;
+}
+
+#[apply(on_each_store)]
+async fn an_export_goes_on_when_the_store_is_back() {
+    let (server, switch) = faulty(changing());
+    let root = server.root();
+    fail_after_a_part(&root, &switch).await;
+    let back = async {
+        is_refused(&switch).await;
+        back_in_reach(&switch);
+    };
+    let (answer, ()) = join(export(&root, ""), back).await;
+    assert_eq!(lines(&answer).len(), 350);
+}
+
+/// What comes of an export until the server closes the connection.
+async fn bytes_of_export(address: SocketAddr, key: &str) -> Vec<u8> {
+    let mut raw = Raw::connect(address).await;
+    let request = format!("GET /exports/links HTTP/1.1\r\nHost: a\r\nX-API-Key: {key}\r\nConnection: close\r\n\r\n");
+    raw.send(request.as_bytes()).await;
+    let mut bytes = Vec::new();
+    // A connection that is reset has ended, too.
+    let _ = tokio::time::timeout(SOON, raw.stream.read_to_end(&mut bytes)).await.expect("the export does not end");
+    bytes
+}
+
+#[track_caller]
+fn assert_cut(bytes: &[u8]) {
+    assert!(bytes.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(bytes));
+    assert!(!bytes.ends_with(b"0\r\n\r\n"), "it has come to its end");
+}
+
+#[apply(on_each_store)]
+async fn an_export_ends_with_its_key() {
+    let clock = standing();
+    let (server, switch) = faulty(changing().clock(clock.clone()));
+    let expires = json!({"name": "soon over", "tier": "Pro", "expires_at": "2026-11-21T13:00:00Z"});
+    let key = server.root().new_key(expires).await;
+    fail_after_a_part(&server.with_key(text(&key["key"])), &switch).await;
+    let over = async {
+        is_refused(&switch).await;
+        clock.advance(Duration::from_hours(2));
+    };
+    let (bytes, ()) = join(bytes_of_export(server.address, text(&key["key"])), over).await;
+    assert_cut(&bytes);
+}
+
+#[apply(on_each_store)]
+async fn an_export_ends_when_the_service_drains() {
+    let (server, switch) = faulty(changing());
+    fail_after_a_part(&server.root(), &switch).await;
+    let address = server.address;
+    let stop = async {
+        is_refused(&switch).await;
+        // It goes on while the export ends.
+        [tokio::task::spawn_blocking(move || drop(server))]
+    };
+    let began = Instant::now();
+    let (bytes, [stopping]) = join(bytes_of_export(address, ROOT_KEY), stop).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_cut(&bytes);
+    back_in_reach(&switch);
+    stopping.await.unwrap();
+}
+
+#[apply(on_each_store)]
+async fn a_key_has_so_many_exports_at_once() {
+    let (server, switch) = faulty(changing());
+    let (root, other) = (server.root(), free_key(&server, json!({"name": "other"})).await);
+    for client in [&root, &other] {
+        export(client, "").await;
+    }
+    switch.holds_calls(true);
+    let mut crowd: FuturesUnordered<_> = (0..5).map(|_| root.get("/exports/links")).collect();
+    // The others are held.
+    let refused = crowd.next().await.unwrap().expect(429);
+    refused.problem("rate-limited");
+    assert!(refused.header("retry-after").parse::<u32>().unwrap() > 0);
+    switch.holds_calls(false);
+    while let Some(answer) = crowd.next().await {
+        answer.expect(200);
+    }
+    for client in [&root, &other] {
+        export(client, "").await;
+    }
 }

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use signpost::clock::Clock;
+use signpost::domain::bots::BotKind;
 use signpost::domain::calendar::Timestamp;
+use signpost::domain::device::Device;
+use signpost::journal::record::{HitRecord, PrivateVisitor};
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::Answer;
+use crate::support::journal::{each_record, what_is_told};
 use crate::support::raw::Raw;
 use crate::support::server::{Server, metric};
 use crate::support::{SOON, eventually};
@@ -242,6 +246,101 @@ async fn they_answer_alike_whatever_a_link_has() {
     }
 }
 
+const PHONE: &str = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
+                     Version/17.0 Mobile/15E148 Safari/604.1";
+
+/// The query and the fields of requests for a link with UTM parameters, and what is recorded of them where signals of
+/// privacy are respected.
+fn visits() -> Vec<(&'static str, String, HitRecord<'static>)> {
+    let hit = HitRecord { skips_bots: true, utm: [b"target", b"", b"", b"t", b""], ..HitRecord::EMPTY };
+    let private = |device, bot| HitRecord {
+        private: Some(PrivateVisitor { device, bot }),
+        address: [0, 0, 0, 0].into(),
+        utm: [b""; 5],
+        ..hit
+    };
+    let (prefetch, phone) = (HitRecord { is_prefetch: true, ..hit }, format!("User-Agent: {PHONE}\r\n"));
+    let visit = |query, fields: &str, hit| (query, fields.to_owned(), hit);
+    vec![
+        visit("", "", hit),
+        visit("?", "Accept-Language: *\r\nSec-GPC: 0\r\nDNT: 0\r\nPurpose: navigate\r\n", hit),
+        visit(
+            "?utm_sourc=a&xutm_term=b",
+            "accept-language: pt-BR,en;q=0.5\r\nAccept-Language: de\r\n",
+            HitRecord { language: b"pt-br", ..hit },
+        ),
+        visit(
+            "?a&utm_source=m%C3%BC+%2B&utm_source=b&utm_medium=&utm_content=c",
+            "Sec-CH-UA-Mobile: ?1\r\n",
+            HitRecord { ch_ua_mobile: Some(true), utm: ["mü +".as_bytes(), b"", b"", b"t", b"c"], ..hit },
+        ),
+        visit(
+            "?utm_source=\"",
+            "User-Agent: x\r\nReferer: https://a.example/b\r\nACCEPT-LANGUAGE: zh-Hant-TW\r\n",
+            HitRecord {
+                user_agent: b"x",
+                referer: b"https://a.example/b",
+                language: b"zh-tw",
+                utm: [b"\"", b"", b"", b"t", b""],
+                ..hit
+            },
+        ),
+        visit("", "Sec-Purpose: prefetch;prerender\r\n", prefetch),
+        visit("", "sec-purpose: x\r\nSEC-PURPOSE: PREFETCH\r\n", prefetch),
+        visit("", "Purpose: Preview\r\n", prefetch),
+        visit("", "x-moz: prefetch\r\n", prefetch),
+        visit("", "X-Purpose: preview\r\n", prefetch),
+        visit("", "Sec-Purpose: preview\r\nX-Moz: prefetch;x\r\n", hit),
+        visit(
+            "?utm_source=a",
+            &format!("{phone}Sec-GPC: 1\r\nReferer: https://a.example/\r\nAccept-Language: de\r\n"),
+            private(Device::Mobile, None),
+        ),
+        visit("", "DNT: 0\r\nSec-CH-UA-Mobile: ?1\r\ndnt: 1\r\n", private(Device::Mobile, Some(BotKind::Tool))),
+        visit("", "User-Agent: Googlebot/2.1\r\nSec-GPC:  1 \r\n", private(Device::Desktop, Some(BotKind::Crawler))),
+        visit(
+            "",
+            &format!("{phone}sec-gpc: 1\r\nPurpose: prefetch\r\n"),
+            private(Device::Mobile, Some(BotKind::Prefetch)),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn they_record_alike() {
+    for (has_fast_path, respect) in [(true, "gpc+dnt"), (false, "gpc+dnt"), (true, "none")] {
+        let switch = FaultSwitch::default();
+        let faults = switch.clone();
+        let server = Server::builder()
+            .set("SIGNPOST_LOG__REQUESTS", if has_fast_path { "false" } else { "true" })
+            .set("SIGNPOST_PRIVACY__RESPECT", respect)
+            .wrap_store(|store| std::sync::Arc::new(FaultyStore::new(store, faults)))
+            .start();
+        let target = "https://example.com/?utm_source=target&utm_term=t#&utm_medium=x";
+        let link = server.root().shorten(json!({"redirect_url": target, "skip_bots": true})).await;
+        server.anonymous().head(&format!("/{link}")).await.expect(302);
+        // So that hits stay in the journal.
+        switch.out_of_reach(true);
+        for (query, fields, _) in visits() {
+            let request = format!("GET /{link}{query} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            assert_eq!(answers(&server, "", &request).await[0].0, 302, "{request}");
+        }
+        let dispatched = metric(&server.metrics().await, "signpost_redirects_dispatched_total").unwrap();
+        assert_eq!(dispatched < 1.5, has_fast_path, "{dispatched}");
+        let mut expected = visits().into_iter();
+        each_record(&server.stop(), |hit| {
+            let (query, fields, expected) = expected.next().unwrap();
+            if respect == "none" {
+                let address = std::net::IpAddr::from([127, 0, 0, 1]);
+                assert_eq!((hit.private, hit.address), (None, address), "{query} {fields}");
+            } else {
+                assert_eq!(what_is_told(hit), what_is_told(&expected), "{has_fast_path} {query} {fields}");
+            }
+        });
+        assert!(expected.next().is_none());
+    }
+}
+
 async fn found(server: &Server) -> f64 {
     metric(&server.metrics().await, "signpost_redirects_total{outcome=\"found\"}").unwrap()
 }
@@ -355,18 +454,17 @@ async fn server_that_waits() -> (Server, FaultSwitch, String) {
 
 #[tokio::test]
 async fn a_redirect_that_waits_for_the_store_has_all_that_its_head_said() {
-    const PHONE: &str = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
-                         Version/17.0 Mobile/15E148 Safari/604.1";
     let (server, switch, link) = server_that_waits().await;
     let root = server.root();
     root.get("/usage").await.expect(200);
     switch.holds_calls(true);
     // As long as the journal keeps it, and more than that.
     let long = format!("https://seen.example/{}", "x".repeat(1_000));
-    let fields = format!("Host: a\r\nUser-Agent: {PHONE}\r\nReferer: {long}\r\nX-Request-Id: mine-1\r\n");
+    let more = "Accept-Language: de-AT\r\nSec-Purpose: prefetch\r\nSec-CH-UA-Mobile: ?1\r\n";
+    let fields = format!("Host: a\r\nUser-Agent: {PHONE}\r\nReferer: {long}\r\nX-Request-Id: mine-1\r\n{more}");
     let mut raw = Raw::connect(server.address).await;
     let behind = format!("HEAD /{link} HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine-2\r\n\r\n");
-    raw.send(format!("GET /{link} HTTP/1.1\r\n{fields}\r\n{behind}").as_bytes()).await;
+    raw.send(format!("GET /{link}?utm_term=a HTTP/1.1\r\n{fields}\r\n{behind}").as_bytes()).await;
     let mut head = Raw::connect(server.address).await;
     head.send(format!("HEAD /{link} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n").as_bytes()).await;
     switch.held(1).await;
@@ -387,6 +485,21 @@ async fn a_redirect_that_waits_for_the_store_has_all_that_its_head_said() {
     .await;
     assert_eq!(record["referrers"], json!([{"label": "seen.example", "count": 1}]));
     assert_eq!(record["devices"][0], json!({"label": "mobile", "count": 1}));
+    let expected = HitRecord {
+        is_prefetch: true,
+        ch_ua_mobile: Some(true),
+        user_agent: PHONE.as_bytes(),
+        referer: &long.as_bytes()[..512],
+        language: b"de-at",
+        utm: [b"", b"", b"", b"a", b""],
+        ..HitRecord::EMPTY
+    };
+    let mut records = 0;
+    each_record(&server.stop(), |hit| {
+        assert_eq!(what_is_told(hit), what_is_told(&expected));
+        records += 1;
+    });
+    assert_eq!(records, 1);
 }
 
 #[tokio::test]

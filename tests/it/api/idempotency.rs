@@ -7,12 +7,13 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
+use uuid::Uuid;
 
 use crate::support::client::{Answer, Client};
 use crate::support::keys::standing;
 use crate::support::links::{TARGET, changing, faults, free_key};
 use crate::support::server::{Server, count};
-use crate::support::stores::{apply, on_each_store};
+use crate::support::stores::{Home, StoreKind, apply, on_each_store};
 
 async fn send(client: &Client, path: &str, key: &str, body: &Value) -> Answer {
     let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key)];
@@ -51,6 +52,9 @@ async fn a_link_is_made_once_and_the_answer_is_told_again() {
         let name = first.json()["short_id"].as_str().unwrap().to_owned();
         server.anonymous().get(&format!("/{name}")).await.expect(302);
         assert_eq!(links_created(&owner).await, made as u64 + 1);
+        let again = send(&owner, "/shorten", &key, &body).await.expect(200);
+        let usage = (again.header("x-usage-links-created"), again.header("x-usage-links-limit"));
+        assert_eq!(usage, (&*(made + 1).to_string(), "100"));
     }
     // Another key, another endpoint and another API key have nothing to do with it.
     let body = json!({"redirect_url": TARGET});
@@ -62,7 +66,7 @@ async fn a_link_is_made_once_and_the_answer_is_told_again() {
     assert_eq!((links_created(&owner).await, links_created(&other).await), (5, 1));
     let metrics = server.metrics().await;
     assert_eq!(count(&metrics, "signpost_idempotent_requests_total{outcome=\"done\"}"), 6);
-    assert_eq!(count(&metrics, "signpost_idempotent_requests_total{outcome=\"replayed\"}"), 6);
+    assert_eq!(count(&metrics, "signpost_idempotent_requests_total{outcome=\"replayed\"}"), 9);
 }
 
 #[apply(on_each_store)]
@@ -104,6 +108,8 @@ async fn what_makes_nothing_leaves_the_key_free() {
         assert!(is_replayed(&again) && again.text() == first.text());
     }
     assert_eq!(links_created(&owner).await, 1);
+    let metrics = server.metrics().await;
+    assert_eq!(count(&metrics, "signpost_idempotent_requests_total{outcome=\"done\"}"), 1);
 }
 
 #[apply(on_each_store)]
@@ -137,6 +143,15 @@ async fn the_header_has_faults_and_is_refused_where_it_means_nothing() {
     send(&root, "/shorten", "", &json!({})).await.expect(422);
     let malformed = root.send(Method::POST, "/shorten", &[("Idempotency-Key", "")], Some("{".into())).await;
     malformed.expect(400).problem("malformed-body");
+    let longest = "x".repeat(70_000);
+    for (status, media_type, body) in
+        [(415, "text/plain", "{}"), (400, "application/json", "{"), (413, "application/json", &longest)]
+    {
+        let headers = [("Content-Type", media_type), ("Idempotency-Key", "key")];
+        for method in [Method::PATCH, Method::PUT] {
+            root.send(method, &path, &headers, Some(body.to_owned().into())).await.expect(status);
+        }
+    }
 }
 
 #[apply(on_each_store)]
@@ -218,27 +233,123 @@ async fn of_many_requests_at_once_one_is_done() {
     }
 }
 
-#[apply(on_each_store)]
-async fn a_request_whose_answer_was_lost_is_done_once() {
+/// A server whose store has faults, a client, and the switch of the faults.
+async fn faulty() -> (Server, Client, FaultSwitch) {
     let switch = FaultSwitch::default();
     let faults = switch.clone();
     let server = changing().wrap_store(move |store| Arc::new(FaultyStore::new(store, faults))).start();
     let owner = free_key(&server, json!({"name": "owner"})).await;
     links_created(&owner).await;
+    (server, owner, switch)
+}
+
+#[apply(on_each_store)]
+async fn a_request_whose_answer_was_lost_is_done_once() {
+    let (_server, owner, switch) = faulty().await;
     let links = json!({"links": [{"redirect_url": TARGET}, {"redirect_url": TARGET, "slug": "both"}]});
     for (path, body, made) in [("/shorten", json!({"redirect_url": TARGET}), 1), ("/shorten/bulk", links, 3)] {
-        switch.out_of_reach(true);
+        switch.loses_answers_of(Some("create_links_once"));
         send(&owner, path, "key", &body).await.expect(503);
-        switch.out_of_reach(false);
-        // It was not begun.
-        let answer = send(&owner, path, "other", &body).await.expect(200);
-        assert!(!is_replayed(&answer));
-        assert!(is_replayed(&send(&owner, path, "other", &body).await.expect(200)));
-        assert_eq!(links_created(&owner).await, made);
-        if path == "/shorten/bulk" {
-            return;
+        switch.loses_answers_of(None);
+        for _ in 0..2 {
+            assert!(is_replayed(&send(&owner, path, "key", &body).await.expect(200)));
+            assert_eq!(links_created(&owner).await, made);
         }
     }
+}
+
+#[apply(on_each_store)]
+async fn a_request_that_did_not_reach_the_store_leaves_the_key_free() {
+    let (_server, owner, switch) = faulty().await;
+    let body = json!({"redirect_url": TARGET});
+    switch.out_of_reach(true);
+    send(&owner, "/shorten", "key", &json!({"redirect_url": TARGET, "slug": "other"})).await.expect(503);
+    switch.out_of_reach(false);
+    assert!(!is_replayed(&send(&owner, "/shorten", "key", &body).await.expect(200)));
+    assert_eq!(links_created(&owner).await, 1);
+}
+
+#[apply(on_each_store)]
+async fn a_name_that_the_root_key_did_not_get_stays_with_its_keeper() {
+    let (server, owner, switch) = faulty().await;
+    owner.link_named("summer").await;
+    owner.delete("/links/summer").await.expect(204);
+    let body = json!({"redirect_url": TARGET, "slug": "summer"});
+    switch.refuses(Some("create_links_once"));
+    send(&server.root(), "/shorten", "key", &body).await.expect(503);
+    switch.refuses(None);
+    owner.link_named("summer").await;
+}
+
+/// Leaves requests that were answered as if the node that was at work had died before it wrote the answer.
+async fn cut_off(home: &Home) {
+    let session = home.keyspace().session().await;
+    let statement = "SELECT owner, endpoint, key FROM idempotency";
+    let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
+    for row in rows.rows::<(Uuid, i8, String)>().unwrap() {
+        let (owner, endpoint, key) = row.unwrap();
+        let statement = "UPDATE idempotency SET holder = ?, status = null, answer = null \
+                         WHERE owner = ? AND endpoint = ? AND key = ? IF EXISTS";
+        session.query_unpaged(statement, (Uuid::nil(), owner, endpoint, key)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn what_was_valid_when_a_request_began_is_made_by_its_repetition() {
+    Box::pin(StoreKind::Cql.run(async {
+        let clock = standing();
+        // The second server has another port.
+        let changing = || changing().set("SIGNPOST_HTTP__BASE_URL", "https://sign.example").clock(clock.clone());
+        let server = changing().start();
+        let soon = json!({"redirect_url": TARGET, "expires_at": "2026-11-21T12:00:20Z"});
+        let links = json!({"links": [soon, {}, {"redirect_url": TARGET}]});
+        let asked = [("/shorten", soon.clone()), ("/shorten/bulk", links)];
+        let mut first = Vec::new();
+        for (path, body) in &asked {
+            first.push(send(&server.root(), path, "key", body).await.expect(200).json());
+        }
+        let home = server.stop();
+        cut_off(&home).await;
+        clock.advance(Duration::from_mins(1));
+        let server = changing().directory(home).start();
+        for ((path, body), first) in asked.iter().zip(&first) {
+            for is_repeated in [false, true] {
+                let again = send(&server.root(), path, "key", body).await.expect(200);
+                assert_eq!((is_replayed(&again), &again.json()), (is_repeated, first), "{path}");
+            }
+        }
+        assert_eq!(links_created(&server.root()).await, 3);
+        send(&server.root(), "/shorten", "other", &soon).await.expect(422);
+    }))
+    .await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_key_that_was_made_is_told_though_its_creator_may_not_make_it_any_more() {
+    Box::pin(StoreKind::Cql.run(async {
+        let server = changing().start();
+        let body = json!({"name": "creator", "tier": "Pro", "scopes": ["links:read", "usage:read", "keys:manage"]});
+        let creator = server.root().new_key(body).await;
+        let secret = creator["key"].as_str().unwrap().to_owned();
+        let child = json!({"name": "child", "tier": "Pro"});
+        let made = send(&server.with_key(&secret), "/api-keys", "key", &child).await.expect(201).json();
+        let home = server.stop();
+        cut_off(&home).await;
+        let server = changing().directory(home).start();
+        let path = format!("/api-keys/{}", creator["key_id"].as_str().unwrap());
+        let headers = [("Content-Type", "application/json")];
+        server.root().send(Method::PATCH, &path, &headers, Some(r#"{"tier":"Free"}"#.into())).await.expect(200);
+        let creator = server.with_key(&secret);
+        for _ in 0..2 {
+            let again = send(&creator, "/api-keys", "key", &child).await.expect(201);
+            assert!(is_replayed(&again));
+            assert_eq!((&again.json()["key_id"], &again.json()["key"]), (&made["key_id"], &Value::Null));
+        }
+        send(&creator, "/api-keys", "other", &child).await.expect(403);
+    }))
+    .await;
 }
 
 #[apply(on_each_store)]

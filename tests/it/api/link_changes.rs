@@ -36,7 +36,7 @@ async fn a_link_is_changed_as_sent_and_otherwise_stays_as_it_is() {
         json!({"webhooks": ["https://hooks.example/b", "https://hooks.example/a"]}),
         json!({"expires_at": "2027-01-01T00:00:00.000Z", "fallback_url": "https://example.org/over"}),
         json!({"not_before": "2026-12-01T00:00:00.000Z"}),
-        json!({"redirect_status": 301, "cache_seconds": 86400, "preview": false}),
+        json!({"redirect_status": 301, "cache_seconds": 86400, "preview": false, "skip_bots": true}),
         json!({"tags": [], "webhooks": [], "archived": false}),
     ];
     for (number, body) in bodies.into_iter().enumerate() {
@@ -69,6 +69,7 @@ async fn a_link_is_changed_as_sent_and_otherwise_stays_as_it_is() {
         "redirect_status",
         "cache_seconds",
         "preview",
+        "skip_bots",
         "data",
     ];
     let nulls: Value =
@@ -87,6 +88,7 @@ async fn a_link_is_changed_as_sent_and_otherwise_stays_as_it_is() {
         "redirect_status",
         "cache_seconds",
         "preview",
+        "skip_bots",
         "data",
         "tracked",
         "state",

@@ -22,6 +22,7 @@ fn all_options() -> Value {
         "redirect_status": 307,
         "cache_seconds": 60.0,
         "preview": false,
+        "skip_bots": true,
     })
 }
 
@@ -54,6 +55,7 @@ async fn a_link_has_the_fields_that_it_was_created_with() {
         "redirect_status": 307,
         "cache_seconds": 60,
         "preview": false,
+        "skip_bots": true,
         "block_reason": null,
         "updated_at": "2026-11-21T12:00:00.000Z",
         "revision": 1,
@@ -91,6 +93,7 @@ async fn fields_that_are_not_set_or_null_have_their_defaults() {
             ("redirect_status", json!(302)),
             ("cache_seconds", json!(0)),
             ("preview", json!(true)),
+            ("skip_bots", json!(false)),
             ("block_reason", Value::Null),
         ] {
             assert_eq!(record[name], value, "{name}");
@@ -114,6 +117,7 @@ fn wrong_options() -> Vec<(Value, Vec<&'static str>)> {
         (json!({"notes": "x".repeat(2001)}), vec!["/notes"]),
         (json!({"archived": "yes"}), vec!["/archived"]),
         (json!({"preview": 0}), vec!["/preview"]),
+        (json!({"skip_bots": "true"}), vec!["/skip_bots"]),
         (json!({"expires_at": "2026-11-21T12:00:00Z"}), vec!["/expires_at"]),
         (json!({"expires_at": "2020-01-01T00:00:00Z"}), vec!["/expires_at"]),
         (json!({"expires_at": "tomorrow"}), vec!["/expires_at"]),
@@ -137,13 +141,10 @@ fn wrong_options() -> Vec<(Value, Vec<&'static str>)> {
         (json!({"cache_seconds": -1}), vec!["/cache_seconds"]),
         (json!({"cache_seconds": 86_401}), vec!["/cache_seconds"]),
         (json!({"cache_seconds": 1.5}), vec!["/cache_seconds"]),
-        (
-            json!({"max_clicks": 1, "rules": [], "forward_query": true, "skip_bots": true}),
-            vec!["/forward_query", "/max_clicks", "/rules", "/skip_bots"],
-        ),
+        (json!({"max_clicks": 1, "rules": [], "forward_query": true}), vec!["/forward_query", "/max_clicks", "/rules"]),
         (
             json!({"title": "", "tags": [""], "notes": 1, "archived": 1, "expires_at": "", "not_before": "", "fallback_url": "",
-                   "redirect_status": 1, "cache_seconds": "", "preview": ""}),
+                   "redirect_status": 1, "cache_seconds": "", "preview": "", "skip_bots": 0}),
             vec![
                 "/archived",
                 "/cache_seconds",
@@ -153,6 +154,7 @@ fn wrong_options() -> Vec<(Value, Vec<&'static str>)> {
                 "/notes",
                 "/preview",
                 "/redirect_status",
+                "/skip_bots",
                 "/tags/0",
                 "/title",
             ],

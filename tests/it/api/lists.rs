@@ -119,6 +119,7 @@ async fn filters_narrow_what_is_listed() {
         ("slug_prefix=Tag", &[]),
         ("target=https://example.com/other?a%3Db", &["other"]),
         ("target=https://example.com/nowhere", &[]),
+        ("slug_prefix=-", &[]),
         ("q=SALE", &["tagged"]),
         ("q=tagged", &["tagged", "tagged2"]),
         ("q=tagged%20mail%202", &["tagged2"]),
@@ -142,6 +143,23 @@ async fn filters_narrow_what_is_listed() {
     assert_eq!(all(&owner, "tag=post").await, ["tagged"]);
     server.root().post("/links/plain/block", json!({"reason": "x"})).await.expect(200);
     assert_eq!(all(&owner, "state=blocked").await, ["plain"]);
+}
+
+/// Where the service was elsewhere before, a link may lead to what is the service now.
+#[apply(on_each_store)]
+async fn a_target_at_the_service_itself_can_be_looked_for() {
+    let server = changing().start();
+    let root = server.root();
+    let at_itself = format!("http://{}/somewhere", server.address);
+    root.post("/shorten", json!({"redirect_url": at_itself})).await.expect(422);
+    assert!(all(&root, &format!("target={at_itself}")).await.is_empty());
+}
+
+#[apply(on_each_store)]
+async fn words_of_nothing_but_spaces_are_told_so() {
+    let server = changing().start();
+    let problem = server.root().get("/links?q=%20").await.expect(422).problem("validation");
+    assert_eq!(problem["errors"][0]["detail"], "must have 1 to 100 characters, not only spaces");
 }
 
 #[apply(on_each_store)]

@@ -370,7 +370,9 @@ async fn crawlers_get_rules_and_browsers_an_icon() {
     assert_eq!(
         answer.text(),
         "User-agent: *\nAllow: /\n\
-         Disallow: /api-keys$\nDisallow: /api-keys/\nDisallow: /links$\nDisallow: /links/\n\
+         Disallow: /analytics$\nDisallow: /analytics/\n\
+         Disallow: /api-keys$\nDisallow: /api-keys/\nDisallow: /exports$\nDisallow: /exports/\n\
+         Disallow: /links$\nDisallow: /links/\n\
          Disallow: /shorten$\nDisallow: /shorten/\nDisallow: /usage$\nDisallow: /usage/\n"
     );
     let icon = server.anonymous().get("/favicon.ico").await.expect(200);

@@ -38,7 +38,7 @@ async fn the_root_key_stands_in_the_list() {
     assert_eq!(keys.len(), 1);
     assert_eq!((text(&keys[0]["name"]), text(&keys[0]["tier"])), ("root", "Pro"));
     assert_eq!(text(&keys[0]["prefix"]), &ROOT_KEY[..8]);
-    assert_eq!(keys[0]["scopes"].as_array().unwrap().len(), 6);
+    assert_eq!(keys[0]["scopes"].as_array().unwrap().len(), 7);
 }
 
 #[apply(on_each_store)]

@@ -1,10 +1,13 @@
 //! `POST /{short_id}/webhooks/replay`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use signpost::clock::Clock;
+use signpost::domain::webhook::first_stored_day;
+use signpost::store::Store;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::store::samples::{DAY, delivered, delivery, enqueue, failed, key_id, link, noon, settlement, short_id};
@@ -86,6 +89,7 @@ async fn a_failed_delivery_is_sent_again_as_it_was_with_three_attempts_anew() {
         assert_eq!((&request.body, request.header("webhook-id")), (&first.body, first.header("webhook-id")));
         assert!(Verifier::new(text(&key["webhook_secret"])).is_standard(&request));
         assert_eq!(request.header("signpost-test"), "");
+        assert_eq!(request.header("signpost-bot"), first.header("signpost-bot"));
     }
     let status = shop.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
     let of_url = &status["webhooks"][0];
@@ -119,9 +123,9 @@ async fn what_is_replayed_is_chosen_by_status_url_and_hit() {
         receiver.take_received();
         assert_eq!(replay(&root, &id, body.clone()).await, all(expected as u64), "{body}");
         settled(&root, &id, 6).await;
-        let received = receiver.take_received();
+        let requests = receiver.take_received();
         let mut all_sent: Vec<_> =
-            received.iter().map(|one| (one.path.clone(), text(&one.json()["hit_id"]).to_owned())).collect();
+            requests.iter().map(|one| (one.path.clone(), text(&one.json()["hit_id"]).to_owned())).collect();
         all_sent.sort();
         all_sent.dedup();
         assert_eq!(all_sent.len(), expected, "{body}");
@@ -175,7 +179,17 @@ async fn a_time_range_and_a_cursor_go_through_a_thousand_at_a_time_oldest_first(
     assert!((1..=1_000).contains(&first["queued"].as_u64().unwrap()), "{first}");
     assert!((100..=200).contains(&second["queued"].as_u64().unwrap()), "{second}");
     let other = root.any_link().await;
-    assert_eq!(faults(&root, &other, json!({"cursor": cursor})).await, ["/cursor"]);
+    assert_eq!(faults(&root, &other, json!({"status": "any", "since": time(0), "cursor": cursor})).await, ["/cursor"]);
+    // A cursor goes with the fields of its request.
+    for fields in [
+        json!({"status": "any", "cursor": cursor}),
+        json!({"status": "failed", "since": time(0), "cursor": cursor}),
+        json!({"status": "any", "since": time(1), "cursor": cursor}),
+        json!({"status": "any", "since": time(0), "until": time(900), "cursor": cursor}),
+        json!({"status": "any", "since": time(0), "cursor": cursor[..cursor.len() - 2]}),
+    ] {
+        assert_eq!(faults(&root, &id, fields).await, ["/cursor"]);
+    }
 }
 
 #[apply(on_each_store)]
@@ -190,6 +204,44 @@ async fn deliveries_older_than_thirty_days_are_not_replayed() {
     clock.advance(DAY * 31);
     assert_eq!(replay(&root, &id, json!({"since": "2026-01-01T00:00:00Z"})).await, all(0));
     assert_eq!(receiver.received().len(), 1);
+}
+
+#[apply(on_each_store)]
+async fn what_is_replayed_on_the_last_day_is_sent_on_the_next() {
+    let (clock, receiver) = (Clock::standing_at(noon()), Receiver::start().await);
+    let behind = Arc::new(OnceLock::new());
+    let seen = Arc::clone(&behind);
+    let server = Server::builder().clock(clock.clone()).set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "10s");
+    let wrap = move |store: Arc<dyn Store>| {
+        assert!(seen.set(Arc::clone(&store)).is_ok());
+        store
+    };
+    let server = server.wrap_store(wrap).start();
+    let root = server.root();
+    receiver.reply_with([Reply::Status(500); 3]);
+    let id = root.link_with_webhooks(&[receiver.url("/")]).await;
+    server.click(&id, 1).await;
+    receiver.wait_for(1, SOON).await;
+    let attempts = async |count: u64| {
+        eventually("attempts", SOON, async || {
+            let status = root.get(&format!("/{id}/webhooks/status")).await.expect(200).json();
+            (status["deliveries"][0]["attempts"] == count).then_some(())
+        })
+        .await;
+    };
+    attempts(1).await;
+    clock.advance(Duration::from_secs(11));
+    attempts(2).await;
+    let last_seconds = noon().plus(DAY * 31).day().start().minus(Duration::from_secs(5));
+    clock.advance(last_seconds.since(clock.now()));
+    assert_eq!(replay(&root, &id, json!({})).await, all(1));
+    attempts(3).await;
+    // It is the next day, and what is old is removed.
+    clock.advance(Duration::from_secs(6));
+    let store = behind.get().unwrap();
+    while store.drop_deliveries(first_stored_day(clock.now())).await.unwrap() {}
+    clock.advance(Duration::from_secs(6));
+    receiver.wait_for(4, SOON).await;
 }
 
 #[apply(on_each_store)]

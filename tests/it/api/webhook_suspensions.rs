@@ -1,9 +1,11 @@
 //! `webhooks.suspend_after`: URLs whose deliveries have failed for a day.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost::clock::Clock;
+use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::store::samples::{DAY, noon};
 use crate::support::client::Client;
@@ -69,7 +71,7 @@ async fn a_url_that_fails_for_a_day_gets_nothing_until_a_test_succeeds() {
     let id = shop.link_with_webhooks(&[bad.clone(), good]).await;
     server.click(&id, 1).await;
     settled(&shop, &id, 2).await;
-    clock.advance(DAY - HOUR);
+    clock.advance(HOUR * 23);
     server.click(&id, 1).await;
     settled(&shop, &id, 4).await;
     assert_eq!(status(&shop, &id).await["webhooks"][0].get("suspended_at"), None, "not for a day");
@@ -218,6 +220,46 @@ async fn without_the_setting_nothing_is_suspended() {
     server.click(&id, 1).await;
     assert_eq!(settled(&root, &id, 3).await[0]["error"], "http 500");
     assert_eq!((status(&root, &id).await["webhooks"][0].get("suspended_at"), receiver.received().len()), (None, 3));
+}
+
+#[apply(on_each_store)]
+async fn a_start_without_the_setting_ends_all_that_was_counted() {
+    let (clock, receiver) = (Clock::standing_at(noon()), Receiver::start().await);
+    let server = suspending(&clock).start();
+    receiver.decide_with(|_| Reply::Status(500));
+    let id = server.root().link_with_webhooks(&[receiver.url("/")]).await;
+    fail_for_a_day(&server, &server.root(), &id, &clock, 1).await;
+    let server = suspending(&clock).unset("SIGNPOST_WEBHOOKS__SUSPEND_AFTER").directory(server.stop()).start();
+    receiver.decide_with(|_| Reply::Status(200));
+    clock.advance(HOUR);
+    server.click(&id, 1).await;
+    assert_eq!(settled(&server.root(), &id, 3).await[0]["status"], "delivered");
+    let server = suspending(&clock).directory(server.stop()).start();
+    assert_eq!(status(&server.root(), &id).await["webhooks"][0].get("suspended_at"), None);
+    receiver.decide_with(|_| Reply::Status(500));
+    clock.advance(HOUR);
+    server.click(&id, 1).await;
+    assert_eq!(settled(&server.root(), &id, 4).await[0]["error"], "http 500");
+}
+
+#[apply(on_each_store)]
+async fn a_test_keeps_its_result_if_the_suspension_can_not_be_ended() {
+    let (clock, receiver, switch) = (Clock::standing_at(noon()), Receiver::start().await, FaultSwitch::default());
+    let around = switch.clone();
+    let server = suspending(&clock).wrap_store(move |store| Arc::new(FaultyStore::new(store, around))).start();
+    let root = server.root();
+    let url = receiver.url("/");
+    receiver.reply_with([Reply::Status(500); 2]);
+    let id = root.link_with_webhooks(std::slice::from_ref(&url)).await;
+    fail_for_a_day(&server, &root, &id, &clock, 1).await;
+    switch.out_of_reach_after(0, "end_suspension");
+    assert_eq!(test(&root, &id, &url).await, "delivered");
+    switch.out_of_reach_after(usize::MAX, "end_suspension");
+    switch.out_of_reach(false);
+    let is_suspended = async || status(&root, &id).await["webhooks"][0].get("suspended_at").is_some();
+    assert!(is_suspended().await);
+    assert_eq!(test(&root, &id, &url).await, "delivered");
+    assert!(!is_suspended().await);
 }
 
 /// They take no slot, and are settled many at once.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
 use signpost::clock::Clock;
@@ -15,6 +16,7 @@ use crate::support::receiver::{Receiver, Reply};
 use crate::support::server::{Server, ServerBuilder};
 use crate::support::signature::Verifier;
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
 
 const TARGET: &str = "https://example.com/";
 
@@ -214,6 +216,49 @@ async fn a_receiver_that_does_not_answer_is_told_of_in_time() {
         result(&urls[1], "delivered", json!(200), Value::Null),
     ];
     assert_eq!(answer, expected);
+}
+
+#[apply(on_each_store)]
+async fn the_duration_of_a_test_ends_with_the_head_of_the_answer() {
+    let (server, receiver) = (without_rate_limit().start(), Receiver::start().await);
+    receiver.decide_with(|_| Reply::HeadAlone(200));
+    let urls = [receiver.url("/")];
+    let id = server.root().link_with_webhooks(&urls).await;
+    // The sender waits for the body for a second.
+    let answer = results(test_all(&server.root(), &id).await, Duration::from_millis(900));
+    assert_eq!(answer, [result(&urls[0], "delivered", json!(200), Value::Null)]);
+}
+
+#[apply(on_each_store)]
+async fn a_key_takes_only_a_part_of_the_places_and_a_host_gets_few_tests_at_once() {
+    let (server, receiver) = (without_rate_limit().start(), Receiver::start().await);
+    let elsewhere = Receiver::start().await;
+    let [shop, other] = ["shop", "other"].map(|name| {
+        let root = server.root();
+        async move { root.new_key(json!({"name": name})).await["key"].as_str().unwrap().to_owned() }
+    });
+    let (shop, other) = (server.with_key(&shop.await), server.with_key(&other.await));
+    let urls: Vec<_> = (0..10).map(|n| receiver.url(&format!("/{n}"))).collect();
+    let id = shop.link_with_webhooks(&urls).await;
+    let others = other.link_with_webhooks(&[elsewhere.url("/")]).await;
+    receiver.holds_answers(true);
+    let tests = join_all((0..3).map(|_| test_all(&shop, &id)));
+    let meanwhile = async {
+        receiver.wait_for(4, SOON).await;
+        eventually("no more places", SOON, async || {
+            let answer = test_all(&shop, &id).await;
+            (answer.status == 503).then_some(())
+        })
+        .await;
+        test_all(&other, &others).await.expect(200);
+        assert_eq!(receiver.received().len(), 4, "at once");
+        receiver.holds_answers(false);
+    };
+    let (tested, ()) = join(tests, meanwhile).await;
+    for answer in tested {
+        assert!(results(answer, Duration::from_secs(10)).iter().all(|result| result["status"] == "delivered"));
+    }
+    assert_eq!(receiver.received().len(), 30);
 }
 
 #[apply(on_each_store)]

@@ -65,6 +65,10 @@ impl LinkStore for OneLink {
         Ok(None)
     }
 
+    async fn link_by_id(&self, _: ShortId) -> Result<Option<Link>, StoreError> {
+        Ok(None)
+    }
+
     async fn link_at(&self, _: ShortId, _: Revision) -> Result<Option<Link>, StoreError> {
         Ok(None)
     }

@@ -1,4 +1,6 @@
+mod breakdown;
 mod guard;
 mod qr;
+pub mod series;
 mod signature;
 mod window;

@@ -52,13 +52,13 @@ fn a_hundred_requests_with_one_idempotency_key_over_three_nodes_do_it_once_thoug
             nodes.processes[victim].kill_in_place();
             let killed = Instant::now();
             *addresses[victim].lock().unwrap() = None;
-            nodes.restart(victim);
-            *addresses[victim].lock().unwrap() = Some(nodes.processes[victim].address);
             let answers: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
             eprintln!("{}: killed after {lives_on_for:?}, answered {:?} later", asked.path, killed.elapsed());
             assert!(killed.elapsed() < TAKEN_OVER_WITHIN, "{:?}", killed.elapsed());
             answers
         });
+        nodes.restart(victim);
+        *addresses[victim].lock().unwrap() = Some(nodes.processes[victim].address);
         is_one_answer(&answers);
         links += asked.links;
         let usage = get(&nodes, "/usage");

@@ -34,7 +34,7 @@ async fn stores_of_all_versions_are_read() {
         restore(&fixture, &path);
         let (store, version) = (open(&path), version_of(&fixture));
         sample::check(&store, version).await;
-        sample::go_on(&store).await;
+        sample::go_on(&store, version).await;
         store.close().await;
     }
 }

@@ -43,6 +43,8 @@ async fn exports_of_all_versions_are_imported() {
         export(&imported, &of_imported, noon()).await.unwrap();
         export(&kept, &of_kept, noon()).await.unwrap();
         let (of_imported, of_kept) = [of_imported, of_kept].map(|path| fs::read_to_string(path).unwrap()).into();
+        // 0.1.0 did not check the texts of countries: the import counts what is none as other.
+        let of_kept = of_kept.replace("\"Country a\"", "\"(other)\"");
         // Not what tells of the file itself.
         let records = |text: &str| -> Vec<String> {
             let is_record =

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use signpost::domain::bots::BotKind;
+use signpost::domain::device::Device;
 use signpost::domain::hit::{NodeId, Position};
-use signpost::journal::record::{HitRecord, hit_id};
+use signpost::domain::utm::UTM_COUNT;
+use signpost::journal::record::{HitRecord, PrivateVisitor, hit_id};
 use signpost::journal::{Journal, JournalSettings, open};
 use uuid::Uuid;
 
@@ -23,7 +26,7 @@ fn settings() -> JournalSettings {
 }
 
 /// Every flag, both kinds of addresses, texts of every kind of length; enough for two segments. Before 0.2.0, links could
-/// not be changed, and had one target.
+/// not be changed, and had one target; of visitors less was known.
 fn hits<'a>(version: &str, texts: &'a [String; 3]) -> Vec<HitRecord<'a>> {
     let is_first = version == "0.1.0";
     let mut hits = Vec::new();
@@ -37,6 +40,8 @@ fn hits<'a>(version: &str, texts: &'a [String; 3]) -> Vec<HitRecord<'a>> {
                 tracked,
                 webhooks: number % 11,
                 webhook_places: if is_first { &[] } else { places(number % 11) },
+                skips_bots: !is_first && number % 2 == 1,
+                is_prefetch: !is_first && number % 4 == 2,
                 ch_ua_mobile: mobile,
                 owner: [number; 16],
                 address: if number % 3 == 0 {
@@ -46,10 +51,28 @@ fn hits<'a>(version: &str, texts: &'a [String; 3]) -> Vec<HitRecord<'a>> {
                 },
                 user_agent: text.as_bytes(),
                 referer: texts[usize::from(number) % 3].as_bytes(),
+                language: if is_first || number % 3 == 1 { b"" } else { b"pt-br" },
+                utm: if is_first || number % 3 == 2 { [b""; UTM_COUNT] } else { [b"mail", b"", b"a b", b"", b"x"] },
+                private: None,
             });
         }
     }
+    if !is_first {
+        hits.extend(private_visitors().map(|(number, visitor)| HitRecord {
+            at_ms: 1_795_000_000_100 + number,
+            private: Some(visitor),
+            address: [0, 0, 0, 0].into(),
+            ..HitRecord::EMPTY
+        }));
+    }
     hits
+}
+
+/// Every device, and every kind of bot.
+fn private_visitors() -> impl Iterator<Item = (u64, PrivateVisitor)> {
+    let bots = BotKind::ALL.map(Some).into_iter().chain([None]);
+    let visitors = bots.zip(Device::ALL.into_iter().cycle());
+    (0..).zip(visitors.map(|(bot, device)| PrivateVisitor { device, bot }))
 }
 
 /// The places of so many webhooks: none for some, which are the first ones.

@@ -9,6 +9,7 @@ mod export;
 mod journal;
 mod process;
 mod sample;
+mod sample_hits;
 
 use std::fs;
 use std::os::unix::fs::FileExt;

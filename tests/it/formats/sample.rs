@@ -7,8 +7,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use signpost::domain::bots::BotKind;
 use signpost::domain::calendar::Timestamp;
-use signpost::domain::hit::{Dimension, HitBatch, HitCursor, LinkHits, OTHER_LABEL, Position, ServedCount};
+use signpost::domain::hit::{HitBatch, HitCursor, Position, ServedCount};
 use signpost::domain::key::{ApiKey, Retiring, Scope, ScopeSet, SealedSecret, Tier};
 use signpost::domain::link::{Link, LinkData, LinkOptions, LinkWebhooks, ListIndex, ListOrder, Revision};
 use signpost::domain::quota::MonthlyCounts;
@@ -17,17 +18,15 @@ use signpost::store::{
     CreateLinkError, DeliveryQuery, ExpiredLink, LinkListQuery, QuotaClaim, Replay, Store, SuspensionRule,
 };
 
-use super::THIS;
+use super::{THIS, sample_hits};
 use crate::store::samples::{
-    DAY, batch, changed, day, deleted, delivered, delivery, enqueue, failed, key, key_id, label, link, link_named,
-    longest_link, month, name, never_sent, node, noon, secret, settlement, short_id, target,
+    DAY, changed, deleted, delivered, delivery, enqueue, failed, key, key_id, link, link_named, longest_link, month,
+    name, never_sent, node, noon, secret, settlement, short_id, target,
 };
 
-const LINKS: u32 = 30;
+pub const LINKS: u32 = 30;
 /// Its counts by day and label are too many for one row.
-const BUSY: u32 = 20;
-const DAYS: u32 = 100;
-const CITIES: u32 = 120;
+pub const BUSY: u32 = 20;
 const RETRY: Duration = Duration::from_secs(5);
 
 fn later(seconds: u64) -> Timestamp {
@@ -59,6 +58,7 @@ fn changed_link() -> [Link; 2] {
         tags: vec!["a".into(), "b".into()],
         expires_at: Some(later(90)),
         fallback: Some(target("https://example.com/over")),
+        skip_bots: true,
         ..LinkOptions::default()
     };
     let webhooks = first.webhooks.changed_to(vec!["https://hooks.example.com/c".into()]).unwrap();
@@ -129,7 +129,10 @@ fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
         let owner = key_id(2 + n % 2);
         let revision = if version == "0.1.0" || n < 5 { Revision::FIRST } else { Revision(seconds) };
         let at = later(seconds.into());
-        (NewDelivery { id: delivery(n, at, url), owner, revision }, DeliveryState::new(owner, revision, at))
+        // Before 0.2.0, bots were not told.
+        let bot = Some(BotKind::Crawler).filter(|_| version != "0.1.0" && n == 2);
+        let new = NewDelivery { id: delivery(n, at, url), owner, revision, bot };
+        (new, new.state())
     };
     let sent = |(new, state), change: &dyn Fn(&mut DeliveryState)| {
         let mut state = DeliveryState { counted: true, ..state };
@@ -157,10 +160,11 @@ fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
 /// One that was replayed after it had failed, and counted in that round. Since 0.2.0.
 fn replayed() -> (NewDelivery, DeliveryState) {
     let (owner, revision) = (key_id(4), Revision(3));
-    let mut state = DeliveryState::new(owner, revision, later(7));
+    let new = NewDelivery { id: delivery(4, later(7), 1), owner, revision, bot: Some(BotKind::Preview) };
+    let mut state = new.state();
     state.settle(&timed_out(), later(21));
     state.replay(1, later(30), later(30));
-    (NewDelivery { id: delivery(4, later(7), 1), owner, revision }, DeliveryState { counted: true, ..state })
+    (new, DeliveryState { counted: true, ..state })
 }
 
 fn timed_out() -> AttemptOutcome {
@@ -187,34 +191,15 @@ pub async fn fill(store: &Arc<dyn Store>) {
 
     let november = month("2026-11");
     let first = HitBatch {
-        days: (1..=LINKS)
-            .map(|n| day(n, noon(), [n.into(), 1, 0]))
-            .chain((1..DAYS).map(|n| day(BUSY, noon().minus(n * DAY), [0, n.into(), 7])))
-            .collect(),
-        labels: (1..=LINKS)
-            .flat_map(|n| Dimension::ALL.map(|dimension| label(n, november, dimension, &format!("{dimension:?} a"), 2)))
-            .chain(
-                (0..CITIES).map(|n| label(BUSY, november, Dimension::City, &format!("a city {n}"), u64::from(n) + 3)),
-            )
-            .chain([label(1, november, Dimension::Referrer, OTHER_LABEL, 2)])
-            .collect(),
         served: vec![
             ServedCount { key: key_id(2), month: november, count: 4_000_000_000_000 },
             ServedCount { key: key_id(2), month: month("2026-10"), count: 17 },
         ],
         deliveries: deliveries(THIS).map(|(new, _)| new).to_vec(),
-        ..batch(0, 50)
+        ..sample_hits::first()
     };
     store.apply_hits(Arc::new(first)).await.unwrap();
-    let second = HitBatch {
-        days: vec![day(1, noon(), [10, 0, 100]), day(2, noon().minus(DAY), [0, 0, 5])],
-        labels: vec![
-            label(1, november, Dimension::Country, "CH", 9),
-            label(1, month("2026-10"), Dimension::Country, "CH", 1),
-        ],
-        deliveries: vec![replayed().0],
-        ..batch(50, 90)
-    };
+    let second = HitBatch { deliveries: vec![replayed().0], ..sample_hits::second() };
     store.apply_hits(Arc::new(second)).await.unwrap();
 
     let claims = deliveries(THIS).into_iter().filter(|(_, state)| state.counted).map(|(new, _)| new.id);
@@ -260,6 +245,7 @@ pub async fn check(store: &Arc<dyn Store>, version: &str) {
     check_lists(store).await;
     check_keys(store).await;
     check_counts(store).await;
+    sample_hits::check(store, version).await;
     check_deliveries(store, version).await;
 }
 
@@ -313,29 +299,6 @@ async fn check_counts(store: &Arc<dyn Store>) {
     assert_eq!(counts(2, "2026-11").await, expected(15, 4_000_000_000_000, 1));
     assert_eq!(counts(2, "2026-10").await, expected(0, 17, 0));
     assert_eq!(counts(3, "2026-11").await, expected(16, 0, 3));
-
-    let top = |labels: &[(&str, u64)]| labels.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect();
-    let hits = store.link_hits(short_id(1), true).await.unwrap();
-    assert_eq!(
-        hits,
-        LinkHits {
-            days: vec![(noon().day(), [11, 1, 100])],
-            labels: vec![
-                (Dimension::Referrer, top(&[("Referrer a", 2), (OTHER_LABEL, 2)])),
-                (Dimension::Country, top(&[("CH", 10), ("Country a", 2)])),
-                (Dimension::Region, top(&[("Region a", 2)])),
-                (Dimension::City, top(&[("City a", 2)])),
-            ],
-        }
-    );
-    let hits = store.link_hits(short_id(2), false).await.unwrap();
-    assert_eq!(hits.days, [(noon().minus(DAY).day(), [0, 0, 5]), (noon().day(), [2, 1, 0])]);
-    let hits = store.link_hits(short_id(BUSY), true).await.unwrap();
-    let days: Vec<_> = (1..DAYS).rev().map(|n| (noon().minus(n * DAY).day(), [0, n.into(), 7])).collect();
-    assert_eq!(hits.days, [&days[..], &[(noon().day(), [BUSY.into(), 1, 0])]].concat());
-    let (_, cities) = hits.labels.iter().find(|(dimension, _)| *dimension == Dimension::City).unwrap();
-    let first: Vec<_> = (CITIES - 10..CITIES).rev().map(|n| (format!("a city {n}"), u64::from(n) + 3)).collect();
-    assert_eq!(cities, &first);
 }
 
 async fn check_deliveries(store: &Arc<dyn Store>, version: &str) {
@@ -391,12 +354,8 @@ async fn check_deliveries(store: &Arc<dyn Store>, version: &str) {
 }
 
 /// After the check, what is there goes on: counted further, and brought to an end.
-pub async fn go_on(store: &Arc<dyn Store>) {
-    let next = HitBatch { days: vec![day(BUSY, noon(), [1, 0, 0]), day(3, noon(), [1, 0, 0])], ..batch(90, 91) };
-    store.apply_hits(Arc::new(next)).await.unwrap();
-    let last = async |n| store.link_hits(short_id(n), false).await.unwrap().days.pop();
-    assert_eq!(last(BUSY).await, Some((noon().day(), [u64::from(BUSY) + 1, 1, 0])));
-    assert_eq!(last(3).await, Some((noon().day(), [4, 1, 0])));
+pub async fn go_on(store: &Arc<dyn Store>, version: &str) {
+    sample_hits::go_on(store, version).await;
     let id = deliveries(THIS)[1].0.id;
     let pending = store.pending_deliveries().await.unwrap();
     store.settle_deliveries(vec![settlement(id, 2, delivered(), later(30))]).await.unwrap();

@@ -39,15 +39,12 @@ fn hit(owner: u8, number: u64) -> HitRecord<'static> {
         at_ms: number,
         short_id: *b"a1B2c3D",
         revision: 1 + u32::from(owner),
-        route: 0,
-        tracked: true,
         webhooks: owner % 11,
-        webhook_places: &[],
-        ch_ua_mobile: None,
         owner: [owner; 16],
         address: [192, 0, 2, owner].into(),
         user_agent: b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
         referer: b"https://example.com/",
+        ..HitRecord::EMPTY
     }
 }
 

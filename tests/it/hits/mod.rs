@@ -1,3 +1,5 @@
+mod agents;
+mod bots;
 mod devices;
 mod journal;
 pub mod mmdb;

@@ -12,8 +12,14 @@ use signpost::{
     counting::{
         enrich::Enricher,
         places::{PlaceDatabase, PlacesError, VisitorPlace},
+        profile::HitProfile,
     },
-    domain::referrer::OwnHost,
+    domain::{
+        bots::{BotRules, SharedBotRules},
+        breakdown::Dimension,
+        referrer::OwnHost,
+    },
+    journal::record::HitRecord,
 };
 
 use super::mmdb::{
@@ -92,14 +98,20 @@ fn a_city_database_gives_all_three_labels() {
 fn hits_from_one_place_share_its_labels() {
     let path = geo_fixture(CITIES);
     let places = PlaceDatabase::open(path).expect("a database of cities");
-    let mut enricher = Enricher::new(OwnHost::of_base_url("https://sho.rt"), Some(Arc::new(places)));
-    let mut place_of = |text| enricher.enrich(b"", None, b"", address(text)).place;
+    let rules = SharedBotRules::new(BotRules::built_in());
+    let mut enricher = Enricher::new(OwnHost::of_base_url("https://sho.rt"), Some(Arc::new(places)), rules);
+    let mut profile_of = |text| enricher.profile(&HitRecord { address: address(text), ..HitRecord::EMPTY });
 
-    let first = place_of("8.8.8.8").expect("a place");
+    let first = profile_of("8.8.8.8");
+    let places = [Dimension::Country, Dimension::Region, Dimension::City];
+    let labels = |profile: &HitProfile| {
+        let of_place = profile.labels.iter().filter(|(dimension, _)| places.contains(dimension));
+        of_place.map(|(dimension, label)| label.text(*dimension).unwrap().to_owned()).collect::<Vec<_>>()
+    };
     assert_eq!(labels(&first), ["US", "California, US", "Mountain View, California, US"]);
-    assert!(Arc::ptr_eq(&first, &place_of("8.8.8.8").expect("the same place")));
-    assert!(Arc::ptr_eq(&first, &place_of("8.8.8.9").expect("the same place")));
-    assert_eq!(place_of("127.0.0.1"), None);
+    assert!(Arc::ptr_eq(&first, &profile_of("8.8.8.8")));
+    assert!(Arc::ptr_eq(&first, &profile_of("8.8.8.9")));
+    assert!(labels(&profile_of("127.0.0.1")).is_empty());
 }
 
 #[test]

@@ -6,6 +6,8 @@
 //! to what it would have come to without the fault. That is looked up through another store, which nothing disturbs.
 
 mod child_keys;
+mod hits;
+mod late_replays;
 mod link_batches;
 mod links;
 mod once;
@@ -20,10 +22,11 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use signpost::clock::Clock;
-use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
+use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::ApiKey;
 use signpost::domain::link::Revision;
-use signpost::domain::webhook::{DeliveryId, DeliveryStatus, NewDelivery};
+use signpost::domain::tally::BotFilter;
+use signpost::domain::webhook::{DeliveryId, DeliveryStatus};
 use signpost::domain::window::WindowLog;
 use signpost::store::{
     CreateKeyError, CreateLinkError, DeliveryQuery, DueDelivery, QuotaClaim, StoreError, UpdateKeyError,
@@ -33,18 +36,23 @@ use self::child_keys::{
     create_child, create_child_in_the_place_of_an_expired_one, create_child_past_the_quota, extend_child,
     stop_key_creation,
 };
+use self::hits::{
+    apply, apply_hits, apply_hits_again, apply_hits_behind_rows_of_0_1_0, apply_many_labels, hits,
+    read_series_and_breakdowns,
+};
 use self::link_batches::{create_links, create_links_with_slugs};
 use self::links::{
     create_link_with_own_id, create_link_with_slug, create_link_with_slug_past_the_quota, delete_link, update_link,
     update_link_that_another_follows,
 };
-use self::once::{create_key_once, create_link_once, create_link_with_slug_once, create_some_links_once};
+use self::once::{
+    create_key_once, create_link_once, create_link_with_slug_once, create_links_ended_meanwhile,
+    create_links_taken_over, create_some_links_once,
+};
 use self::replays::replay_deliveries;
 use self::run::{LATE, Run, with_every_fault};
-use self::suspensions::{count_failures, end_suspension};
-use super::samples::{
-    MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, node, noon, secret, settlement, short_id,
-};
+use self::suspensions::{count_failure_behind_success, count_failures, end_suspension};
+use super::samples::{MINUTE, delivered, delivery, failed, key, key_id, link, noon, secret, settlement, short_id};
 use crate::support::rate_limits::{LINK, SHORTEN, USAGE};
 use crate::support::{SOON, eventually};
 
@@ -76,6 +84,8 @@ under_every_fault! {
     a_link_of_a_repeated_request_is_made_and_counted_once: create_link_once;
     a_link_with_a_name_of_a_repeated_request_is_made_and_counted_once: create_link_with_slug_once;
     links_of_a_repeated_request_are_made_and_counted_once: create_some_links_once;
+    links_of_a_request_that_is_taken_over_are_made_and_counted_once: create_links_taken_over;
+    links_of_a_request_that_is_ended_meanwhile_are_removed: create_links_ended_meanwhile;
     a_key_of_a_repeated_request_is_made_once: create_key_once;
     a_link_is_changed_once: update_link;
     a_change_that_another_follows_is_no_conflict: update_link_that_another_follows;
@@ -93,16 +103,20 @@ under_every_fault! {
     // Hits.
     a_batch_is_counted_once: apply_hits;
     a_batch_on_rows_that_are_there_is_counted_once: apply_hits_again;
+    a_batch_that_splits_a_month_and_a_day_is_counted_once: apply_many_labels;
+    a_month_of_labels_of_0_1_0_is_taken_over_once: apply_hits_behind_rows_of_0_1_0;
     // Deliveries.
     the_delivery_quota_counts_each_once: claim_delivery_quota;
     a_try_is_written_down_once: settle_deliveries;
     a_failed_delivery_is_replayed_once: replay_deliveries;
     a_failed_delivery_counts_once_for_the_suspension_of_its_url: count_failures;
+    a_failure_behind_a_success_counts_once_for_the_suspension: count_failure_behind_success;
     a_suspension_is_ended: end_suspension;
     what_is_dropped_is_gone: drop_deliveries;
     // What only reads.
     links_and_keys_are_read_right_or_not_at_all: read_links_and_keys;
     hits_and_deliveries_are_read_right_or_not_at_all: read_hits_and_deliveries;
+    series_and_breakdowns_are_read_right_or_not_at_all: read_series_and_breakdowns;
     windows_are_shared: share_windows;
     windows_are_read: read_windows;
 }
@@ -145,7 +159,8 @@ async fn create_another_and_count_all(run: &Run) {
     let owner = key_id(run.n);
     let mut asked = vec![short_id(run.n)];
     let count = eventually("another link", SOON, async || {
-        let next = link(run.n + 1_000_000 * u32::try_from(asked.len()).unwrap(), owner);
+        // There are fewer runs than a thousand.
+        let next = link(run.n + 1_000 * u32::try_from(asked.len()).unwrap(), owner);
         asked.push(next.id);
         run.store.create_link(next, Some(50)).await.ok()
     })
@@ -253,54 +268,15 @@ async fn note_key_use(run: &Run) {
     assert_eq!(run.clean.last_uses(keys.to_vec()).await.unwrap(), [Some(noon()); 2], "{}", run.name());
 }
 
-/// A batch of this run's own node: 6 hits of one link, with two deliveries.
-fn hits(run: &Run, from: u64, upto: u64) -> Arc<HitBatch> {
-    let minute = noon().plus(MINUTE * u32::try_from(from).unwrap());
-    let deliveries = [0, 1].map(|url| NewDelivery {
-        id: delivery(run.n, minute, url),
-        owner: key_id(run.n),
-        revision: Revision::FIRST,
-    });
-    Arc::new(HitBatch {
-        writer: node(1_000_000 + run.n),
-        days: vec![day(run.n, noon(), [1, 2, 3])],
-        labels: vec![label(run.n, noon().month(), Dimension::City, "Jena, Thuringia, DE", 6)],
-        served: vec![ServedCount { key: key_id(run.n), month: noon().month(), count: 6 }],
-        deliveries: deliveries.to_vec(),
-        ..batch(from, upto)
-    })
-}
-
-async fn apply(run: &Run, from: u64, upto: u64) {
-    let batch = hits(run, from, upto);
-    run.done(async || run.store.apply_hits(Arc::clone(&batch)).await).await;
-}
-
-/// Checks that so many batches of [`hits`] are counted, each once.
-async fn batches_are_counted(run: &Run, count: u64) {
-    let (name, link) = (run.name(), short_id(run.n));
-    let hits = run.clean.link_hits(link, true).await.unwrap();
-    assert_eq!(hits.days, [(noon().day(), [count, 2 * count, 3 * count])], "{name}");
-    let labels: Vec<_> = hits.labels.into_iter().flat_map(|(_, labels)| labels).collect();
-    assert_eq!(labels, [("Jena, Thuringia, DE".to_owned(), 6 * count)], "{name}");
-    let counts = run.clean.monthly_counts(key_id(run.n), noon().month()).await.unwrap();
-    assert_eq!(counts.hits_served, 6 * count, "{name}");
-    let query = DeliveryQuery { link, status: None, after: None, since: noon().day(), limit: 100 };
-    assert_eq!(run.clean.deliveries(query).await.unwrap().len() as u64, 2 * count, "{name}");
-    let summaries = run.clean.delivery_summaries(link, noon().day()).await.unwrap();
-    assert_eq!(summaries.iter().map(|(_, url)| url.pending).collect::<Vec<_>>(), [count; 2], "{name}");
-    due_once(run, noon().plus(MINUTE * 60), usize::try_from(2 * count).unwrap()).await;
-}
-
 /// As [`due`], once there are so many: while its last beat is too long ago, on a machine that has no time for it, a store
 /// begins no work on its queue.
-async fn due_once(run: &Run, now: signpost::domain::calendar::Timestamp, count: usize) -> Vec<DueDelivery> {
+async fn due_once(run: &Run, now: Timestamp, count: usize) -> Vec<DueDelivery> {
     let what = format!("{count} deliveries are due: {}", run.name());
     eventually(&what, SOON, async || Some(due(run, now).await).filter(|due| due.len() == count)).await
 }
 
 /// Deliveries of this run's link that are due at `now`. Only the store that has them in its queue knows.
-async fn due(run: &Run, now: signpost::domain::calendar::Timestamp) -> Vec<DueDelivery> {
+async fn due(run: &Run, now: Timestamp) -> Vec<DueDelivery> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let some = run.done(async || run.store.due_deliveries(now, after, 100).await).await;
@@ -309,24 +285,6 @@ async fn due(run: &Run, now: signpost::domain::calendar::Timestamp) -> Vec<DueDe
         all.extend(some.into_iter().filter(|due| due.id.link == short_id(run.n)));
     }
     all
-}
-
-async fn apply_hits(run: &Run) {
-    let batch = hits(run, 0, 6);
-    run.disturbed_until_done(async || run.store.apply_hits(Arc::clone(&batch)).await).await;
-    batches_are_counted(run, 1).await;
-    let cursor = run.clean.hit_cursor(batch.writer).await.unwrap();
-    assert_eq!((cursor.counted, cursor.begun), (batch.upto, batch.upto), "{}", run.name());
-    // And it goes on from there.
-    apply(run, 6, 12).await;
-    batches_are_counted(run, 2).await;
-}
-
-async fn apply_hits_again(run: &Run) {
-    apply(run, 0, 6).await;
-    let batch = hits(run, 6, 12);
-    run.disturbed_until_done(async || run.store.apply_hits(Arc::clone(&batch)).await).await;
-    batches_are_counted(run, 2).await;
 }
 
 fn claims(ids: &[DeliveryId], limit: u64) -> Vec<QuotaClaim> {
@@ -399,7 +357,7 @@ async fn read_hits_and_deliveries(run: &Run) {
     read(run, async || {
         let store = &run.store;
         Ok((
-            (store.hit_cursor(batch.writer).await?, store.link_hits(link.id, true).await?),
+            (store.hit_cursor(batch.writer).await?, store.link_hits(link.id, Some(BotFilter::Include)).await?),
             (
                 store.monthly_counts(owner, noon().month()).await?,
                 store.delivery_summaries(link.id, noon().day()).await?,

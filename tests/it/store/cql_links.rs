@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use scylla::client::session::Session;
 use scylla::value::CqlTimestamp;
 use signpost::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
+use signpost::domain::tally::BotFilter;
 use signpost::store::cql::ScyllaStore;
 use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::cql::transfer::ScyllaTransfer;
@@ -493,7 +494,7 @@ async fn a_deletion_that_was_noted_and_not_made_removes_no_counts() {
     transfer.write(vec![Record::Deletion { link: before.id, at: noon() }]).await.unwrap();
     let remove = async |before| {
         while store.remove_counts_of_deleted(before).await.unwrap() {}
-        store.link_hits(short_id(1), true).await.unwrap().days.len()
+        store.link_hits(short_id(1), Some(BotFilter::Include)).await.unwrap().days.len()
     };
     assert!(!exported(&transfer).await.iter().any(|(_, record)| matches!(record, Record::Deletion { .. })));
     assert_eq!(remove(noon().plus(MINUTE)).await, 1);

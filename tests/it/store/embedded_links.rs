@@ -118,9 +118,9 @@ async fn hits_that_are_counted_after_the_counts_were_removed_are_removed_too() {
     let late = HitBatch { days: vec![day(1, noon(), [1, 0, 0])], ..batch(0, 1) };
     store.apply_hits(Arc::new(late)).await.unwrap();
     remove(2).await;
-    assert_eq!(store.link_hits(gone.id, false).await.unwrap().days.len(), 1);
+    assert_eq!(store.link_hits(gone.id, None).await.unwrap().days.len(), 1);
     remove(REVISIONS_KEPT_DAYS + 1).await;
-    assert_eq!(store.link_hits(gone.id, false).await.unwrap().days.len(), 0);
+    assert_eq!(store.link_hits(gone.id, None).await.unwrap().days.len(), 0);
 }
 
 #[tokio::test]

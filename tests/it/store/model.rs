@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use signpost::domain::breakdown::Dimension;
 use signpost::domain::calendar::{Day, Timestamp};
-use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitCursor, Position, ServedCount};
+use signpost::domain::hit::{HitBatch, HitCursor, Position, ServedCount};
 use signpost::domain::link::Revision;
-use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
+use signpost::domain::tally::BotFilter;
+use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
 use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Replay, SettledQuery, Settlement, Store};
 
 use super::Embedded;
 use super::conformance::{Ground, reopened};
 use super::samples::{
-    DAY, MINUTE, batch, delivered, delivery, failed, key_id, label, never_sent, node, noon, settlement, short_id,
+    DAY, MINUTE, batch, counted, day, delivered, delivery, devices, failed, key_id, label, never_sent, new_delivery,
+    node, noon, settlement, short_id,
 };
 
 const LINKS: u32 = 2;
@@ -99,21 +102,23 @@ impl Model {
     fn apply(&mut self, hits: Vec<(u32, u32, usize, u8)>, deliveries: Vec<usize>) -> HitBatch {
         let all = ids();
         let mut batch = batch(self.cursor, self.cursor + 1);
-        for (link, day, device, name) in hits {
-            // With two long ones, an embedded store no longer has them all in one row.
-            let (at, name) = (on(day), format!("{name}{}.example", "-".repeat(usize::from(name / 2) * 240)));
-            let mut devices = [0; 3];
-            devices[device] = 1;
-            batch.days.push(DayCount { link: short_id(link), day: at.day(), devices });
-            batch.labels.push(label(link, at.month(), Dimension::Referrer, &name, 1));
+        let (mut days, mut labels) = (Vec::new(), Vec::new());
+        for (link, of_day, device, name) in hits {
+            // With some long ones, an embedded store no longer has them all in one row.
+            let (at, name) = (on(of_day), format!("{name}{}.example", "-".repeat(usize::from(name / 2) * 110)));
+            let mut counts = [0; 3];
+            counts[device] = 1;
+            days.push(day(link, at, counts));
+            labels.push(label(link, at, Dimension::Referrer, &name, 1));
             batch.served.push(ServedCount { key: key_id(1), month: noon().month(), count: 1 });
             self.days.entry((link, at.day())).or_default()[device] += 1;
             *self.labels.entry((link, name)).or_default() += 1;
             self.served += 1;
         }
+        batch.days = counted(days, labels);
         for place in deliveries {
             let id = all[place];
-            batch.deliveries.push(NewDelivery { id, owner: key_id(1), revision: Revision::FIRST });
+            batch.deliveries.push(new_delivery(id, key_id(1)));
             self.deliveries
                 .entry(id.to_bytes())
                 .or_insert_with(|| (id, DeliveryState::new(key_id(1), Revision::FIRST, id.hit.at)));
@@ -187,8 +192,9 @@ async fn check(store: &Arc<dyn Store>, model: &Model) {
     let pending = model.deliveries.values().filter(|(_, state)| state.status == DeliveryStatus::Pending).count();
     assert_eq!(store.pending_deliveries().await.unwrap(), pending as u64);
     for link in 0..LINKS {
-        let hits = store.link_hits(short_id(link), true).await.unwrap();
-        let days = model.days.iter().filter(|((of, _), _)| *of == link).map(|((_, day), counts)| (*day, *counts));
+        let hits = store.link_hits(short_id(link), Some(BotFilter::Include)).await.unwrap();
+        let days =
+            model.days.iter().filter(|((of, _), _)| *of == link).map(|((_, day), counts)| (*day, devices(*counts)));
         assert_eq!(hits.days, days.collect::<Vec<_>>());
         let mut labels: Vec<_> = hits.labels.into_iter().flat_map(|(_, labels)| labels).collect();
         labels.sort();

@@ -1,12 +1,17 @@
 //! Rows to write, made from small numbers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use signpost::domain::breakdown::{Dimension, Sheet, SheetLabel};
 use signpost::domain::calendar::{Month, Timestamp};
-use signpost::domain::hit::{DayCount, Dimension, HitBatch, HitId, HitStamp, LabelCount, NodeId, Position};
+use signpost::domain::device::Device;
+use signpost::domain::hit::{DayHits, DeviceHits, HitBatch, HitId, HitStamp, HitSubject, NodeId, Position};
 use signpost::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SealedSecret, SecretHash, Tier};
 use signpost::domain::link::{BaseUrl, Link, LinkData, LinkName, NewLink, Revision, ShortId, TargetUrl};
+use signpost::domain::quarters::QuarterHits;
+use signpost::domain::tally::Tally;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, NewDelivery};
 use signpost::store::{Settlement, Store};
 use url::Url;
@@ -125,18 +130,124 @@ pub fn batch(from: u64, upto: u64) -> HitBatch {
         from: Position(from),
         upto: Position(upto),
         days: Vec::new(),
-        labels: Vec::new(),
         served: Vec::new(),
         deliveries: Vec::new(),
     }
 }
 
-pub fn day(n: u32, at: Timestamp, devices: [u64; 3]) -> DayCount {
-    DayCount { link: short_id(n), day: at.day(), devices }
+/// Hits of persons.
+pub fn persons(count: u64) -> Tally {
+    Tally { persons: count, bots: 0 }
 }
 
-pub fn label(n: u32, month: Month, dimension: Dimension, label: &str, count: u64) -> LabelCount {
-    LabelCount { link: short_id(n), month, dimension, label: label.into(), count }
+/// Hits of bots.
+pub fn bots(count: u64) -> Tally {
+    Tally { persons: 0, bots: count }
+}
+
+/// Hits of persons by device, as they are read.
+pub fn devices(counts: [u64; 3]) -> DeviceHits {
+    DeviceHits(counts.map(persons))
+}
+
+/// Hits of persons on a link, all at the same time, of which nothing is known but the device.
+pub fn day(n: u32, at: Timestamp, counts: [u64; 3]) -> DayHits {
+    day_of(HitSubject::Link(short_id(n)), at, counts.map(persons))
+}
+
+/// Hits of a link or key, all at the same time, of which nothing is known but the device.
+pub fn day_of(of: HitSubject, at: Timestamp, tallies: [Tally; 3]) -> DayHits {
+    let mut hits = DayHits {
+        of,
+        day: at.day(),
+        devices: DeviceHits(tallies),
+        quarters: QuarterHits::default(),
+        sheet: Sheet::default(),
+    };
+    hits.quarters.add(QuarterHits::slot_of(at), hits.devices.total());
+    for device in Device::ALL {
+        hits.sheet.add(Dimension::Device, SheetLabel::Code(device as u8), tallies[device as usize]);
+    }
+    hits
+}
+
+/// The same hits, as those of a key's links.
+pub fn by_key(n: u32, hits: &DayHits) -> DayHits {
+    DayHits { of: HitSubject::Key(key_id(n)), ..hits.clone() }
+}
+
+/// What is known of some hits of a day.
+#[derive(Clone, Debug)]
+pub struct SampleLabel {
+    of: HitSubject,
+    at: Timestamp,
+    /// `None`: that the visitors want no tracking.
+    label: Option<(Dimension, SheetLabel<Arc<str>>)>,
+    tally: Tally,
+}
+
+/// The label of so many hits of persons on a link, on the day of `at`.
+pub fn label(n: u32, at: Timestamp, dimension: Dimension, text: &str, count: u64) -> SampleLabel {
+    label_of(HitSubject::Link(short_id(n)), at, dimension, text, persons(count))
+}
+
+/// The label of so many hits of a link or key, on the day of `at`.
+pub fn label_of(of: HitSubject, at: Timestamp, dimension: Dimension, text: &str, tally: Tally) -> SampleLabel {
+    let label = SheetLabel::of_text(dimension, Arc::from(text)).unwrap();
+    SampleLabel { of, at, label: Some((dimension, label)), tally }
+}
+
+/// So many hits of a link or key are of visitors who want no tracking, on the day of `at`.
+pub fn private_of(of: HitSubject, at: Timestamp, tally: Tally) -> SampleLabel {
+    SampleLabel { of, at, label: None, tally }
+}
+
+/// The days of a batch, each once, with what is known of their hits.
+pub fn counted(days: impl IntoIterator<Item = DayHits>, labels: impl IntoIterator<Item = SampleLabel>) -> Vec<DayHits> {
+    let mut all = BTreeMap::<_, DayHits>::new();
+    for hits in days {
+        match all.get_mut(&(hits.of, hits.day)) {
+            Some(sum) => add_up(sum, &hits),
+            None => drop(all.insert((hits.of, hits.day), hits)),
+        }
+    }
+    for SampleLabel { of, at, label, tally } in labels {
+        let hits = all.get_mut(&(of, at.day())).expect("the hits of a label are hits of a day");
+        match label {
+            Some((dimension, label)) => hits.sheet.add(dimension, label, tally),
+            None => hits.sheet.add_private(tally),
+        }
+    }
+    let all: Vec<_> = all.into_values().collect();
+    all.iter().for_each(assert_has_all_hits);
+    all
+}
+
+fn add_up(sum: &mut DayHits, hits: &DayHits) {
+    sum.devices += hits.devices;
+    sum.quarters.add_all(&hits.quarters);
+    sum.sheet.add_private(hits.sheet.private());
+    for entry in hits.sheet.entries() {
+        sum.sheet.add(entry.dimension, entry.label.clone(), entry.tally);
+    }
+}
+
+/// No hit has two labels of a dimension.
+fn assert_has_all_hits(hits: &DayHits) {
+    let total = hits.devices.total();
+    assert_eq!((hits.quarters.total(), hits.sheet.hits()), (total, total), "{hits:?}");
+    for dimension in Dimension::ALL {
+        let mut known: Tally = hits.sheet.of(dimension).map(|entry| entry.tally).sum();
+        if dimension.is_of_visitor() {
+            known += hits.sheet.private();
+        }
+        assert!(known.persons <= total.persons && known.bots <= total.bots, "{dimension:?}: {known:?} of {total:?}");
+    }
+}
+
+/// A webhook of a hit of a person, to be delivered for a key.
+pub fn new_delivery(id: DeliveryId, owner: KeyId) -> NewDelivery {
+    NewDelivery { id, owner, revision: Revision::FIRST, bot: None }
 }
 
 /// The delivery of the hit at `at` on a link to its URL at `url_index`.
@@ -148,8 +259,7 @@ pub fn delivery(n: u32, at: Timestamp, url_index: u8) -> DeliveryId {
 /// Enqueues deliveries of key 1, as what comes next in the first node's journal.
 pub async fn enqueue(store: &Arc<dyn Store>, ids: impl IntoIterator<Item = DeliveryId>) {
     let from = store.hit_cursor(node(1)).await.unwrap().counted;
-    let deliveries =
-        ids.into_iter().map(|id| NewDelivery { id, owner: key_id(1), revision: Revision::FIRST }).collect();
+    let deliveries = ids.into_iter().map(|id| new_delivery(id, key_id(1))).collect();
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(from.0, from.0 + 1) })).await.unwrap();
 }
 

@@ -56,6 +56,18 @@ impl Client {
         answer
     }
 
+    /// The head of an answer whose body goes on.
+    pub async fn open(&self, path: &str, headers: &[(&str, &str)]) -> reqwest::Response {
+        let mut request = self.http.get(format!("{}{path}", self.base));
+        if let Some(key) = &self.key {
+            request = request.header("X-API-Key", key);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.unwrap()
+    }
+
     pub async fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, &[], None).await
     }

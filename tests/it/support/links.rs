@@ -22,6 +22,8 @@ pub fn changing() -> ServerBuilder {
         "USAGE",
         "ANALYTICS",
         "SUMMARY",
+        "SERIES",
+        "BREAKDOWN",
         "STATUS",
     ]
     .iter()

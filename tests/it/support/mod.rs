@@ -4,7 +4,9 @@ pub mod children;
 pub mod client;
 pub mod cluster;
 pub mod collector;
+pub mod events;
 pub mod files;
+pub mod journal;
 pub mod keys;
 pub mod keyspaces;
 pub mod links;
@@ -17,6 +19,7 @@ pub mod receiver;
 pub mod server;
 pub mod signature;
 pub mod stores;
+pub mod visits;
 pub mod wire;
 
 use std::path::Path;

@@ -81,19 +81,46 @@ impl Raw {
                 })
                 .collect();
             let mut answer = Answer { status, headers, body: Vec::new(), code: None };
-            let length = if is_head || matches!(status, 204 | 304) {
-                0
-            } else {
-                answer.header("content-length").parse().unwrap_or_else(|_| panic!("no length: {head}"))
-            };
-            while self.received.len() < length {
-                assert_ne!(self.stream.read_buf(&mut self.received).await.unwrap(), 0, "half a body: {head}");
+            if !is_head && !matches!(status, 204 | 304) {
+                answer.body = if answer.header("transfer-encoding") == "chunked" {
+                    self.chunks(&head).await
+                } else {
+                    let length = answer.header("content-length").parse();
+                    self.bytes(length.unwrap_or_else(|_| panic!("no length: {head}")), &head).await
+                };
             }
-            answer.body = self.received.drain(..length).collect();
             if !is_head {
                 answer.code = read_back(answer.header("content-type"), &answer.body);
             }
             return Some(answer);
+        }
+    }
+
+    async fn bytes(&mut self, length: usize, head: &str) -> Vec<u8> {
+        while self.received.len() < length {
+            assert_ne!(self.stream.read_buf(&mut self.received).await.unwrap(), 0, "half a body: {head}");
+        }
+        self.received.drain(..length).collect()
+    }
+
+    /// A body in chunks, without trailers.
+    async fn chunks(&mut self, head: &str) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let end = loop {
+                if let Some(end) = self.received.windows(2).position(|window| window == b"\r\n") {
+                    break end;
+                }
+                assert_ne!(self.stream.read_buf(&mut self.received).await.unwrap(), 0, "half a body: {head}");
+            };
+            let line = self.bytes(end + 2, head).await;
+            let length = usize::from_str_radix(std::str::from_utf8(&line[..end]).unwrap(), 16).unwrap();
+            let chunk = self.bytes(length + 2, head).await;
+            assert!(chunk.ends_with(b"\r\n"), "{head}");
+            if length == 0 {
+                return body;
+            }
+            body.extend_from_slice(&chunk[..length]);
         }
     }
 }

@@ -36,6 +36,8 @@ pub enum Reply {
     Status(u16),
     /// Says nothing until the sender gives up.
     Silence,
+    /// Answers with this status, and announces a body that does not come.
+    HeadAlone(u16),
 }
 
 type Decide = Box<dyn FnMut(&Received) -> Reply + Send>;
@@ -183,6 +185,11 @@ async fn serve(mut stream: TcpStream, shared: &Shared) {
                 }
             }
             Reply::Silence => std::future::pending().await,
+            Reply::HeadAlone(status) => {
+                let head = format!("HTTP/1.1 {status} As Told\r\ncontent-length: 1\r\n\r\n");
+                drop(stream.write_all(head.as_bytes()).await);
+                std::future::pending::<()>().await;
+            }
         }
     }
 }

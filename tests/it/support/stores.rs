@@ -125,7 +125,7 @@ impl Home {
         contents
     }
 
-    fn keyspace(&self) -> &Keyspace {
+    pub fn keyspace(&self) -> &Keyspace {
         self.keyspace.get_or_init(|| Keyspace::empty(1))
     }
 }

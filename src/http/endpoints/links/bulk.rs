@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::records::{NewShortlink, Shortlink};
-use super::{LINKS, add_usage, new_link, refused_once};
-use crate::domain::idempotency::OnceEndpoint;
+use super::{LINKS, add_usage, new_link, refused_once, with_usage_of_now};
+use crate::domain::calendar::Timestamp;
+use crate::domain::idempotency::{OnceEndpoint, OnceRequest};
 use crate::domain::key::Scope;
 use crate::domain::link::{Link, NewLink};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
@@ -26,7 +27,7 @@ use crate::http::idempotency;
 use crate::http::openapi::schemas::{IdempotencyHeader, ProblemDocument};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
-use crate::service::links::{CreateError, CreatedLinks, RespondToLinks};
+use crate::service::links::{BulkPlace, CreateError, CreatedLinks, RespondToLinks};
 use crate::telemetry::metrics::bulk::BulkLinkOutcome;
 
 /// The rate limit of `POST /shorten/bulk`.
@@ -171,48 +172,77 @@ pub async fn create_all(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    let _entered = api.links.enter_bulk().await?;
     let body = read_json_within(&request, payload, api.request_timeout, BOUNDS).await?;
+    let place = api.links.enter_bulk().await?;
     let mut fields = BodyFields::parse_around(&body, "links")?;
     let once = idempotency::once(&api, &caller, OnceEndpoint::Bulk, &request, &body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let bodies = bodies(&mut fields);
     if let Err(problem) = fields.finish() {
-        return match once {
-            Some(once) => refused_once(&api, once, problem).await,
-            None => Err(problem),
+        let Some(once) = once else { return Err(problem) };
+        let replayed = refused_once(&api, once, problem).await?;
+        return Ok(with_usage_of_now(&api, &caller, replayed).await);
+    }
+    let now = once.as_ref().map_or_else(|| api.clock.now(), |once| once.now);
+    let mut parsed = parsed_links(&api, &bodies, now).await;
+    if let Some(once) = &once
+        && !parsed.refused.is_empty()
+        && let Some(begun_at) = api.links.cut_off_once(once.clone()).await?
+    {
+        parsed = parsed_links(&api, &bodies, begun_at).await;
+    }
+    match once {
+        Some(once) => create_all_once(&api, &caller, once, parsed, place).await,
+        None => create_all_parsed(&api, &caller, parsed, place).await,
+    }
+}
+
+async fn create_all_parsed(
+    api: &Api,
+    caller: &Caller,
+    parsed: ParsedLinks,
+    place: BulkPlace,
+) -> Result<HttpResponse, Problem> {
+    let ParsedLinks { places, new, refused } = parsed;
+    // Also of the memory that the answer takes.
+    let _place = BulkPlace::clone(&place);
+    let created = api.links.create_all(&caller.key, new, caller.links_created, place).await?;
+    let results = BulkResults::of(api, &places, &created.links, &refused);
+    Ok(answer(api, caller, &created, results).await)
+}
+
+/// Creates the links of a request with an `Idempotency-Key`.
+async fn create_all_once(
+    api: &web::Data<Api>,
+    caller: &Caller,
+    once: OnceRequest,
+    parsed: ParsedLinks,
+    place: BulkPlace,
+) -> Result<HttpResponse, Problem> {
+    if parsed.new.is_empty() {
+        return match api.links.look_up_once::<()>(once).await? {
+            Some(known) => match idempotency::done(api, known, |()| false)? {
+                Ok(()) => create_all_parsed(api, caller, parsed, place).await,
+                Err(replayed) => Ok(with_usage_of_now(api, caller, replayed).await),
+            },
+            None => create_all_parsed(api, caller, parsed, place).await,
         };
     }
-    let ParsedLinks { places, new, refused } = parsed_links(&api, bodies).await;
-    let once = match once {
-        Some(once) if new.is_empty() => {
-            if let Some(known) = api.links.look_up_once::<()>(once).await?
-                && let Err(replayed) = idempotency::done(&api, known)?
-            {
-                return Ok(replayed);
-            }
-            None
-        }
-        once => once,
-    };
-    let Some(once) = once else {
-        let created = api.links.create_all(&caller.key, new, caller.links_created).await?;
-        let results = BulkResults::of(&api, &places, &created.links, &refused);
-        return Ok(answer(&api, &caller, &created, results));
-    };
+    let ParsedLinks { places, new, refused } = parsed;
     let shown = (api.clone(), places.clone(), refused.clone());
     let respond: RespondToLinks = Arc::new(move |links| {
         let (api, places, refused) = &shown;
         idempotency::kept(StatusCode::OK, &BulkResults::of(api, places, links, refused))
     });
     let new = places.iter().copied().zip(new).collect();
-    let created = api.links.create_all_once(&caller.key, once, new, respond).await?;
-    match idempotency::done(&api, created)? {
+    let _place = BulkPlace::clone(&place);
+    let created = api.links.create_all_once(&caller.key, once, new, respond, Some(place)).await?;
+    match idempotency::done(api, created, CreatedLinks::has_any)? {
         Ok(created) => {
-            let results = BulkResults::of(&api, &places, &created.links, &refused);
-            Ok(answer(&api, &caller, &created, results))
+            let results = BulkResults::of(api, &places, &created.links, &refused);
+            Ok(answer(api, caller, &created, results).await)
         }
-        Err(replayed) => Ok(replayed),
+        Err(replayed) => Ok(with_usage_of_now(api, caller, replayed).await),
     }
 }
 
@@ -225,14 +255,15 @@ struct ParsedLinks {
     refused: Vec<(usize, BulkResult)>,
 }
 
-async fn parsed_links(api: &Api, bodies: Vec<&RawValue>) -> ParsedLinks {
+/// Parses the links, and judges each by the time `now`.
+async fn parsed_links(api: &Api, bodies: &[&RawValue], now: Timestamp) -> ParsedLinks {
     let mut parsed = ParsedLinks { places: Vec::new(), new: Vec::new(), refused: Vec::new() };
     let mut fault_bytes = 0;
-    for (place, body) in bodies.into_iter().enumerate() {
+    for (place, body) in bodies.iter().enumerate() {
         if place % PARSED_AT_ONCE == PARSED_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let link = BodyFields::parse(body.get()).and_then(|fields| new_link(api, fields));
+        let link = BodyFields::parse(body.get()).and_then(|fields| new_link(api, fields, now));
         match link {
             Ok(link) => {
                 parsed.places.push(place);
@@ -258,13 +289,16 @@ fn bodies<'a>(fields: &mut BodyFields<'a>) -> Vec<&'a RawValue> {
     bodies
 }
 
-fn answer(api: &Api, caller: &Caller, created: &CreatedLinks, results: BulkResults) -> HttpResponse {
+async fn answer(api: &Api, caller: &Caller, created: &CreatedLinks, results: BulkResults) -> HttpResponse {
     count(api, &created.links, &results.results);
     let mut response = HttpResponse::Ok().json(results);
-    if let Some(links_created) = created.links_created {
-        add_usage(&mut response, caller, links_created, created.limit);
+    match created.links_created {
+        Some(links_created) => {
+            add_usage(&mut response, caller, links_created, created.limit);
+            response
+        }
+        None => with_usage_of_now(api, caller, response).await,
     }
-    response
 }
 
 fn count(api: &Api, links: &[Result<Link, CreateError>], results: &[BulkResult]) {

@@ -27,11 +27,12 @@ pub struct LinkEdit {
 impl LinkEdit {
     /// Takes the fields of a change, in which `null` sets a field to its default.
     pub fn take(api: &Api, fields: &mut BodyFields<'_>) -> Self {
+        let now = api.clock.now();
         Self {
             target: take_patched_required(fields, "redirect_url", |fields| target(api, fields, "redirect_url")),
             data: take_patched(fields, "data", data),
             webhooks: take_patched(fields, "webhooks", |fields| webhooks(api, fields)),
-            options: OptionsEdit::take(api, fields),
+            options: OptionsEdit::take(api, fields, now),
         }
     }
 
@@ -70,8 +71,8 @@ pub struct WholeLink {
 }
 
 impl WholeLink {
-    /// Takes the fields of a creation, in which `null` counts as missing.
-    pub fn take(api: &Api, fields: &mut BodyFields<'_>) -> Self {
+    /// Takes the fields of a creation, in which `null` counts as missing. `now`: by which time they are judged.
+    pub fn take(api: &Api, fields: &mut BodyFields<'_>, now: Timestamp) -> Self {
         let whole = Self {
             target: fields
                 .take_required_string("redirect_url")
@@ -86,7 +87,7 @@ impl WholeLink {
             tracked: fields.take_bool("tracked"),
             options: LinkOptions::default(),
         };
-        let edit = OptionsEdit::take(api, fields);
+        let edit = OptionsEdit::take(api, fields, now);
         let options = edit.applied_to(&LinkOptions::default());
         edit.check_times(&options, &mut fields.faults);
         Self { options, ..whole }
@@ -143,13 +144,13 @@ struct OptionsEdit {
     redirect_status: Patched<RedirectStatus>,
     cache_seconds: Patched<u32>,
     preview: Patched<bool>,
+    skip_bots: Patched<bool>,
     /// `false`: a time of the body is unreadable, which is among the faults.
     can_compare_times: bool,
 }
 
 impl OptionsEdit {
-    fn take(api: &Api, fields: &mut BodyFields<'_>) -> Self {
-        let now = api.clock.now();
+    fn take(api: &Api, fields: &mut BodyFields<'_>, now: Timestamp) -> Self {
         let flag = |name: &'static str| move |fields: &mut BodyFields<'_>| fields.take_bool(name);
         let can_compare_times = Cell::new(true);
         let time = |fields: &mut BodyFields<'_>, name: &'static str| {
@@ -188,6 +189,7 @@ impl OptionsEdit {
                 or_fault(fields, "cache_seconds", seconds.ok_or(OptionsError::CacheSeconds))
             }),
             preview: take_patched(fields, "preview", flag("preview")),
+            skip_bots: take_patched(fields, "skip_bots", flag("skip_bots")),
             can_compare_times: can_compare_times.get(),
         }
     }
@@ -205,6 +207,7 @@ impl OptionsEdit {
             redirect_status: self.redirect_status.or(default.redirect_status).unwrap_or(options.redirect_status),
             cache_seconds: self.cache_seconds.or(default.cache_seconds).unwrap_or(options.cache_seconds),
             preview: self.preview.or(default.preview).unwrap_or(options.preview),
+            skip_bots: self.skip_bots.or(default.skip_bots).unwrap_or(options.skip_bots),
         }
     }
 

@@ -14,7 +14,9 @@ use crate::domain::link::{LinkFilter, LinkOptions, LinkState, ListIndex, ListOrd
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, json_body, parameters, problem, shape};
+use crate::http::endpoint::{
+    self, Asks, Docs, Endpoint, Parameters, ResponseDoc, json_body, parameters, problem, shape,
+};
 use crate::http::list_cursor::{self, ListFingerprint};
 use crate::http::openapi::schemas::{ArchivedFilter, LinkListOrder, LinkStateName, ListInclude};
 use crate::http::problem::{FieldErrors, Problem, ProblemKind};
@@ -70,14 +72,14 @@ pub struct ListedHits {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
-pub struct LinkFilters {
+pub struct LinkFilterParameters {
     /// The order by time of creation. Not with `slug_prefix`. Default: `newest`.
     order: Option<LinkListOrder>,
     /// Only links with this tag, whatever its case. At most one of `tag`, `slug_prefix` and `target`.
     #[param(min_length = 1, max_length = 50, nullable = false)]
     tag: Option<String>,
     /// Only links with a slug that begins with this text, in the order of their slugs. Case matters.
-    #[param(pattern = "^[0-9A-Za-z_][0-9A-Za-z_-]{0,63}$", min_length = 1, max_length = 64, nullable = false)]
+    #[param(pattern = "^[0-9A-Za-z_-]{1,64}$", min_length = 1, max_length = 64, nullable = false)]
     slug_prefix: Option<String>,
     /// Only links with exactly this `redirect_url`.
     #[param(format = "uri", max_length = 8192, nullable = false)]
@@ -98,13 +100,21 @@ pub struct LinkFilters {
     /// Only links with webhooks (`true`), or only those without (`false`).
     #[param(nullable = false)]
     has_webhooks: Option<bool>,
-    /// The key whose links are listed. Default: the caller's own; for the root key, all keys. The root key may name any key, a
-    /// key with `keys:manage` those that it sees.
+    /// The key whose links are listed. Default: the caller's own; for the root key, all keys. The root key may name any
+    /// key, a key with `keys:manage` those that it sees.
     #[param(value_type = Option<String>, format = Uuid, nullable = false)]
     key_id: Option<Uuid>,
     /// `hits`: also the hits of each link.
     include: Option<ListInclude>,
 }
+
+/// The parameters that choose links, with their schemas.
+pub const FILTER_PARAMETERS: Parameters = parameters::<LinkFilterParameters>().with_schemas(&[
+    shape::<LinkListOrder>(),
+    shape::<ArchivedFilter>(),
+    shape::<LinkStateName>(),
+    shape::<ListInclude>(),
+]);
 
 /// The page of a list.
 #[derive(IntoParams)]
@@ -127,24 +137,17 @@ pub static LIST: Endpoint = Endpoint {
         id: "listLinks",
         summary: "List links",
         description: "\
-Lists links, newest first unless `order` says otherwise, without their `data`. Archived links are left out unless they are
-asked for.
+Lists links, newest first unless `order` says otherwise, without their `data`. Archived links are left out unless they
+are asked for.
 
-`tag`, `slug_prefix` and `target` are looked up in an index of their own. All other filters narrow what is found there: a
-request looks at up to 1,000 links, so a page may have fewer links than `limit`, even none. Only `next_cursor: null` is the end.
-A link that was created before the first page was read and is not deleted meanwhile is listed once on the way to the end.
+`tag`, `slug_prefix` and `target` are looked up in an index of their own. All other filters narrow what is found there:
+a request looks at up to 1,000 links, so a page may have fewer links than `limit`, even none. Only `next_cursor: null`
+is the end. A link that was created before the first page was read and is not deleted meanwhile is listed once on the
+way to the end.
 
 While a service is being updated from release 0.1.0, lists may be answered 503 until all links are in the indexes.",
         tag: &LINKS,
-        parameters: &[
-            parameters::<LinkListPageParameters>(),
-            parameters::<LinkFilters>().with_schemas(&[
-                shape::<LinkListOrder>(),
-                shape::<ArchivedFilter>(),
-                shape::<LinkStateName>(),
-                shape::<ListInclude>(),
-            ]),
-        ],
+        parameters: &[parameters::<LinkListPageParameters>(), FILTER_PARAMETERS],
         body: None,
         answers: &[ResponseDoc {
             status: 200,
@@ -160,13 +163,13 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
     let mut query = Query::of(&request);
     let limit = query.page_limit(DEFAULT_PAGE);
     let cursor = query.take("cursor");
-    let filters = ListFilters::read(&api, &caller, query, cursor.as_deref())?;
-    let (list, with_hits) = (filters.list(&api, &caller).await?, filters.with_hits);
-    let page = api.link_lists.page(&list, filters.after, limit, with_hits).await?;
+    let requested = RequestedList::read(&api, &caller, query, cursor.as_deref())?;
+    let (list, with_hits) = (requested.list(&api, &caller).await?, requested.with_hits);
+    let page = api.link_lists.page(&list, requested.after, limit, with_hits).await?;
     api.metrics.link_lists.count(page.examined, page.links.len());
     Ok(web::Json(LinkList {
         links: page.links.into_iter().map(|listed| LinkOfList::of(&api, listed, with_hits)).collect(),
-        next_cursor: page.next.map(|place| list_cursor::encode(place, filters.fingerprint, api.clock.now())),
+        next_cursor: page.next.map(|place| list_cursor::encode(place, requested.fingerprint, api.clock.now())),
     }))
 }
 
@@ -187,8 +190,8 @@ impl LinkOfList {
     }
 }
 
-/// The filters of a request.
-pub struct ListFilters {
+/// The list that a request asks for, by its filters.
+pub struct RequestedList {
     /// What a cursor of the list is bound to: its filters and the key that asks.
     fingerprint: ListFingerprint,
     /// The place in the cursor that was sent.
@@ -215,7 +218,7 @@ const BOUND: [&str; 11] = [
     "key_id",
 ];
 
-impl ListFilters {
+impl RequestedList {
     /// Takes the rest of a query apart.
     ///
     /// # Errors
@@ -235,8 +238,9 @@ impl ListFilters {
         if order.is_some() && of("slug_prefix").is_some() {
             query.faults.parameter("order", "is not possible with slug_prefix");
         }
-        let index = index(api, &mut query.faults, of("tag"), of("slug_prefix"), of("target"));
+        let index = index(&mut query.faults, of("tag"), of("slug_prefix"), of("target"));
         let faults = &mut query.faults;
+        let words_fault = "must have 1 to 100 characters, not only spaces";
         let state_fault = "must be active, scheduled, expired or blocked";
         let parse_state = |text: &str| LinkState::ALL.into_iter().find(|state| state.name() == text);
         let time_fault = "must be an ISO 8601 time such as 2027-01-31T12:00:00Z";
@@ -251,7 +255,7 @@ impl ListFilters {
             has_webhooks: choice(faults, "has_webhooks", of("has_webhooks"), "must be true or false", parse_bool),
             created_from: choice(faults, "created_from", of("created_from"), time_fault, Timestamp::parse),
             created_until: choice(faults, "created_until", of("created_until"), time_fault, Timestamp::parse),
-            words: choice(faults, "q", of("q"), "must be 1 to 100 characters long", words).unwrap_or_default(),
+            words: choice(faults, "q", of("q"), words_fault, words).unwrap_or_default(),
         };
         let parse_key = |text: &str| Uuid::try_parse(text).ok().map(KeyId);
         let key = choice(faults, "key_id", of("key_id"), "must be the id of a key", parse_key);
@@ -294,13 +298,7 @@ fn words(text: &str) -> Option<Vec<String>> {
 }
 
 /// The index that a list is read from: of the first of these filters. Each further one has a fault.
-fn index(
-    api: &Api,
-    faults: &mut FieldErrors,
-    tag: Option<&str>,
-    slug_prefix: Option<&str>,
-    target: Option<&str>,
-) -> ListIndex {
+fn index(faults: &mut FieldErrors, tag: Option<&str>, slug_prefix: Option<&str>, target: Option<&str>) -> ListIndex {
     let given = [("tag", tag), ("slug_prefix", slug_prefix), ("target", target)];
     for (name, _) in given.into_iter().filter(|(_, text)| text.is_some()).skip(1) {
         faults.parameter(name, "only one of tag, slug_prefix and target is possible");
@@ -318,7 +316,7 @@ fn index(
         }
         return ListIndex::SlugPrefix(prefix.to_owned());
     }
-    match target.map(|target| TargetUrl::parse(target, &api.base_url)) {
+    match target.map(TargetUrl::parse_anywhere) {
         None => ListIndex::All,
         Some(Ok(target)) => ListIndex::Target(target.as_str().to_owned()),
         Some(Err(error)) => {

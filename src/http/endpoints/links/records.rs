@@ -88,6 +88,8 @@ pub struct LinkFields {
     pub cache_seconds: u32,
     /// Whether `GET /{short_id}+` shows where the link leads.
     pub preview: bool,
+    /// Whether hits of bots notify no webhooks.
+    pub skip_bots: bool,
     /// Why the operator of the service has blocked the link; `null`: it is not blocked.
     #[schema(required = true)]
     pub block_reason: Option<String>,
@@ -208,6 +210,9 @@ pub struct OptionFields {
     /// Whether `GET /{short_id}+` shows where the link leads.
     #[schema(default = true)]
     preview: Option<bool>,
+    /// Whether hits of bots notify no webhooks: their deliveries are neither made nor counted.
+    #[schema(default = false)]
+    skip_bots: Option<bool>,
 }
 
 /// Why a link is blocked.
@@ -325,6 +330,7 @@ impl LinkFields {
             redirect_status,
             cache_seconds,
             preview,
+            skip_bots,
         } = options;
         Self {
             slug: slug.map(|slug| slug.to_string()),
@@ -340,6 +346,7 @@ impl LinkFields {
             redirect_status: redirect_status.code(),
             cache_seconds,
             preview,
+            skip_bots,
             block_reason,
             updated_at,
             revision: revision.0,
@@ -384,6 +391,7 @@ impl StoredLink {
             "redirect_status": 302,
             "cache_seconds": 0,
             "preview": true,
+            "skip_bots": false,
             "block_reason": null,
             "updated_at": "2026-11-21T07:49:42.028Z",
             "revision": 1,

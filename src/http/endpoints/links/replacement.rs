@@ -117,7 +117,7 @@ async fn answer(api: &Api, caller: &Caller, request: &HttpRequest, path: &str, p
     if fields.take("slug").is_some() {
         fields.faults.at("/slug", "must not be sent: the path has the name");
     }
-    let whole = WholeLink::take(api, &mut fields);
+    let whole = WholeLink::take(api, &mut fields, api.clock.now());
     let mut replacement = Replacement {
         conditions: Conditions::of(request.headers()),
         whole,

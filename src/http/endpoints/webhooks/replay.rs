@@ -9,7 +9,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{ACTIONS, WEBHOOKS};
+use super::{ACTIONS, WEBHOOKS, optional_fields};
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::HitId;
 use crate::domain::link::{Link, LinkName};
@@ -21,9 +21,9 @@ use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
     shape,
 };
+use crate::http::list_cursor::{self, ListFingerprint};
 use crate::http::openapi::schemas::{ReplayedStatusName, ShortIdPath};
 use crate::http::problem::{Problem, ProblemKind};
-use crate::http::query::Query;
 use crate::service::webhook_actions::ReplayQuery;
 
 const NO_SUCH_URL: &str = "is not a webhook that this link has or had";
@@ -121,14 +121,13 @@ pub async fn replay(
     payload: web::Payload,
 ) -> Result<impl Responder, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = if body.is_empty() { BodyFields::none() } else { BodyFields::parse(&body)? };
-    fields.faults = Query::of(&request).into_faults().and(fields.faults);
+    let mut fields = optional_fields(&request, &body)?;
     let link = api.links.get(&caller.key, LinkName::parse(&path)).await?;
     let query = replay_query(&link, &mut fields);
     fields.finish()?;
     let replayed = api.webhook_actions.replay(&link, query).await?;
     api.metrics.webhooks.replayed(replayed.queued);
-    let next_cursor = replayed.next.map(|next| URL_SAFE_NO_PAD.encode(next.to_bytes()));
+    let next_cursor = replayed.next.map(|next| list_cursor::sealed(&next.to_bytes(), fingerprint(&link, &query)));
     Ok((web::Json(WebhookReplayed { queued: replayed.queued, next_cursor }), StatusCode::ACCEPTED))
 }
 
@@ -147,12 +146,34 @@ fn replay_query(link: &Link, fields: &mut BodyFields<'_>) -> ReplayQuery {
         let place = link.webhooks.all().iter().position(|known| known == url);
         place.and_then(|place| u8::try_from(place).ok())
     });
-    let after = parsed(fields, "cursor", "must be a next_cursor of this link", |text| {
-        let id = DeliveryId::from_bytes(&URL_SAFE_NO_PAD.decode(text).ok()?);
-        id.filter(|id| id.link == link.id)
-    });
     let default = if hit.is_some() { None } else { Some(DeliveryStatus::Failed) };
-    ReplayQuery { status: status.unwrap_or(default), since, until, place, hit, after }
+    let first = ReplayQuery { status: status.unwrap_or(default), since, until, place, hit, after: None };
+    let after = parsed(fields, "cursor", "must be a next_cursor of this link and the same other fields", |text| {
+        place_in(text, fingerprint(link, &first))
+    });
+    ReplayQuery { after, ..first }
+}
+
+/// What a request replays, but for the place at which it goes on.
+fn fingerprint(link: &Link, query: &ReplayQuery) -> ListFingerprint {
+    let ReplayQuery { status, since, until, place, hit, after: _ } = query;
+    let filters = [
+        Some("replay".to_owned()),
+        Some(link.id.as_str().to_owned()),
+        status.map(|status| status.name().to_owned()),
+        since.map(|since| since.0.to_string()),
+        until.map(|until| until.0.to_string()),
+        place.map(|place| place.to_string()),
+        hit.map(|hit| hit.0.to_string()),
+    ];
+    ListFingerprint::of(filters.iter().map(Option::as_deref))
+}
+
+/// The delivery that a cursor names: the text is what its sealing makes again.
+fn place_in(cursor: &str, of: ListFingerprint) -> Option<DeliveryId> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
+    let id = DeliveryId::from_bytes(bytes.get(bytes.len().checked_sub(DeliveryId::BYTES)?..)?)?;
+    (list_cursor::sealed(&id.to_bytes(), of) == cursor).then_some(id)
 }
 
 /// `Some(None)`: any status.

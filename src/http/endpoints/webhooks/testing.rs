@@ -5,18 +5,17 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::{ACTIONS, WEBHOOKS};
+use super::{ACTIONS, WEBHOOKS, optional_fields};
 use crate::domain::link::{Link, LinkName};
 use crate::http::Api;
 use crate::http::auth::Caller;
-use crate::http::body::{BodyFields, read_json};
+use crate::http::body::read_json;
 use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
     shape,
 };
 use crate::http::openapi::schemas::{ShortIdPath, TestStatusName};
 use crate::http::problem::{Problem, ProblemKind};
-use crate::http::query::Query;
 use crate::service::webhook_actions::{TestEnd, TestedWebhook};
 
 const NO_SUCH_URL: &str = "is not a webhook of this link";
@@ -51,7 +50,7 @@ pub struct WebhookTestResult {
     /// The error, such as `http 500`, `timed out` or `quota exceeded`; `null`: none.
     #[schema(required = true)]
     pub error: Option<String>,
-    /// How long the attempt took, in milliseconds; 0 if nothing was sent.
+    /// How long the receiver took to answer, in milliseconds; 0 if nothing was sent.
     #[schema(minimum = 0)]
     pub duration_ms: u64,
 }
@@ -87,7 +86,8 @@ For the link's owner and the root key.
 
 A test is sent at once and once, and signed like a delivery. It tells of the link as it is now and of a hit that never was:
 its `hit_id` is in no list and no analytics. It has the header `Signpost-Test: true`. Each test counts in the owner's monthly
-quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`.
+quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`. If too many webhooks of a key
+are being tested, the answer is 503.
 
 A webhook that is suspended is tested all the same, and is not suspended any more if the test is `delivered`.",
         tag: &WEBHOOKS,
@@ -141,8 +141,7 @@ pub async fn test(
     payload: web::Payload,
 ) -> Result<impl Responder, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = if body.is_empty() { BodyFields::none() } else { BodyFields::parse(&body)? };
-    fields.faults = Query::of(&request).into_faults().and(fields.faults);
+    let mut fields = optional_fields(&request, &body)?;
     let link = api.links.get(&caller.key, LinkName::parse(&path)).await?;
     let mut places = link.webhooks.places().to_vec();
     if let Some(url) = fields.take_string("url") {

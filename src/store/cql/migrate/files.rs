@@ -37,6 +37,8 @@ pub const FILES: &[SchemaFile] = files![
     "0011_link_lists.cql",
     "0012_idempotency.cql",
     "0013_suspensions.cql",
+    "0014_sheets.cql",
+    "0015_hit_streams.cql",
 ];
 
 /// What a statement `ALTER TABLE table ADD column type` adds.

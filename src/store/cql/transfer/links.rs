@@ -9,7 +9,7 @@ use super::super::cluster::AT_ONCE;
 use super::super::link_names::LIVE;
 use super::super::link_remains::{NameKeeper, RemainsRow};
 use super::super::placed::Placed;
-use super::{ScyllaTransfer, next_place};
+use super::{PAGE, ScyllaTransfer, next_place};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
@@ -89,8 +89,8 @@ impl ScyllaTransfer {
     }
 
     pub(super) async fn links_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<Placed<LinkRow>> = self.scan(&self.scans.links, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.token));
+        let rows: Vec<Placed<LinkRow>> = self.scan(&self.scans.links, from, PAGE).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.token), PAGE);
         let links = rows.into_iter().filter_map(|placed| placed.row.into_link().transpose());
         // A creation that was interrupted or overtaken leaves a link that does not have its name.
         let named = |link: Result<Link, StoreError>| async move {
@@ -111,8 +111,8 @@ impl ScyllaTransfer {
             page.next = page.next.map(|token| format!("{OWN_ROWS}{token}"));
             return Ok(page);
         }
-        let rows: Vec<DeletedRow> = self.scan(&self.scans.remains, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let rows: Vec<DeletedRow> = self.scan(&self.scans.remains, from, PAGE).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
         let deleted = rows.into_iter().filter(|(_, _, owner, _, _, revision)| owner.is_none() && revision.is_some());
         let records = stream::iter(deleted).map(|row| self.names_of_deleted(row)).buffered(AT_ONCE);
         let records: Vec<Vec<Record>> = records.try_collect().await?;
@@ -141,8 +141,8 @@ impl ScyllaTransfer {
 
     async fn own_names_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
         type NameRow = (i64, String, Option<i8>, Option<Uuid>, Option<i64>);
-        let rows: Vec<NameRow> = self.scan(&self.scans.names, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let rows: Vec<NameRow> = self.scan(&self.scans.names, from, PAGE).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
         let kept = rows.into_iter().filter(|(_, _, state, ..)| *state != Some(LIVE));
         let records = kept.filter_map(|(_, name, _, owner, revision)| {
             let keeper = NameKeeper::of(owner, revision)?;
@@ -154,8 +154,8 @@ impl ScyllaTransfer {
 
     /// A page of whole partitions: no link has more revisions than a page has room for.
     pub(super) async fn revisions_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, String)> = self.scan(&self.scans.revised, from).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0));
+        let rows: Vec<(i64, String)> = self.scan(&self.scans.revised, from, PAGE).await?;
+        let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
         let mut records = Vec::new();
         for (_, link) in rows {
             let kept: Vec<(Option<String>, Option<i64>)> =

@@ -33,6 +33,8 @@ pub struct OptionsV1 {
     cache_seconds: u32,
     #[serde(default = "yes")]
     preview: bool,
+    #[serde(default)]
+    skip_bots: bool,
 }
 
 fn yes() -> bool {
@@ -56,6 +58,7 @@ impl OptionsV1 {
             redirect_status,
             cache_seconds,
             preview,
+            skip_bots,
         } = options;
         Some(Self {
             title: title.clone(),
@@ -68,6 +71,7 @@ impl OptionsV1 {
             redirect_status: (*redirect_status).into(),
             cache_seconds: *cache_seconds,
             preview: *preview,
+            skip_bots: *skip_bots,
         })
     }
 
@@ -103,6 +107,7 @@ impl From<OptionsV1> for LinkOptions {
             redirect_status,
             cache_seconds,
             preview,
+            skip_bots,
         } = record;
         Self {
             title,
@@ -115,6 +120,7 @@ impl From<OptionsV1> for LinkOptions {
             redirect_status: redirect_status.into(),
             cache_seconds,
             preview,
+            skip_bots,
         }
     }
 }

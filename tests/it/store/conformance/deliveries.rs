@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use signpost::domain::bots::BotKind;
 use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::hit::HitBatch;
 use signpost::domain::link::Revision;
@@ -42,14 +43,16 @@ async fn deliveries_used(store: &Arc<dyn Store>, key: u32) -> u64 {
 pub async fn a_batch_enqueues_its_deliveries_once(ground: &impl Ground) {
     let store = ground.open().await;
     let (first, second, unknown) = (delivery(1, noon(), 0), delivery(1, noon(), 1), delivery(2, noon(), 0));
-    let deliveries = [first, second].map(|id| NewDelivery { id, owner: key_id(7), revision: Revision(9) }).to_vec();
+    let bots = [Some(BotKind::Preview), None];
+    let new = |(id, bot)| NewDelivery { id, owner: key_id(7), revision: Revision(9), bot };
+    let deliveries = [first, second].into_iter().zip(bots).map(new).collect();
     let batch = Arc::new(HitBatch { deliveries, ..batch(0, 1) });
     for _ in 0..2 {
         store.apply_hits(Arc::clone(&batch)).await.unwrap();
     }
     let new = DeliveryState::new(key_id(7), Revision(9), noon());
     let states = store.delivery_states(vec![second, unknown, first]).await.unwrap();
-    assert_eq!(states, [Some(new.clone()), None, Some(new)]);
+    assert_eq!(states, [Some(new.clone()), None, Some(DeliveryState { bot: bots[0], ..new })]);
     let at_noon = |id| DueDelivery { due_at: noon(), id, revision: Revision(9), round: 0 };
     let mut due_now = due(&store, noon()).await;
     due_now.sort_by_key(|due| due.id.url_index);
@@ -82,7 +85,7 @@ pub async fn due_deliveries_come_by_time_and_go_on_after_a_cursor(ground: &impl 
 pub async fn a_retry_moves_the_due_time(ground: &impl Ground) {
     let store = ground.open().await;
     let id = delivery(1, noon(), 0);
-    let deliveries = vec![NewDelivery { id, owner: key_id(1), revision: Revision(3) }];
+    let deliveries = vec![NewDelivery { id, owner: key_id(1), revision: Revision(3), bot: Some(BotKind::Tool) }];
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(0, 1) })).await.unwrap();
     let retry = failed(Some(Duration::from_secs(1)));
     let (tried, retried) = (Timestamp(noon().0 + 250), Timestamp(noon().0 + 1_250));
@@ -91,6 +94,7 @@ pub async fn a_retry_moves_the_due_time(ground: &impl Ground) {
     let store = reopened(ground, store).await;
     assert_eq!(due(&store, retried).await, [DueDelivery { due_at: retried, id, revision: Revision(3), round: 0 }]);
     let now = state(&store, id).await;
+    assert_eq!(now.bot, Some(BotKind::Tool));
     assert_eq!((now.status, now.attempts, now.next_attempt_at), (DeliveryStatus::Pending, 1, Some(retried)));
     assert_eq!((now.updated_at, now.created_at, now.revision), (tried, noon(), Revision(3)));
     assert_eq!((now.response_status, now.error.as_deref()), (Some(500), Some("http 500")));
@@ -233,8 +237,11 @@ pub async fn deliveries_are_counted_by_owner_and_month(ground: &impl Ground) {
     let store = ground.open().await;
     let ids = [1, 2, 3].map(|n| delivery(n, noon(), 0));
     let owners = [key_id(1), key_id(1), key_id(2)];
-    let deliveries =
-        ids.into_iter().zip(owners).map(|(id, owner)| NewDelivery { id, owner, revision: Revision::FIRST }).collect();
+    let deliveries = ids
+        .into_iter()
+        .zip(owners)
+        .map(|(id, owner)| NewDelivery { id, owner, revision: Revision::FIRST, bot: None })
+        .collect();
     store.apply_hits(Arc::new(HitBatch { deliveries, ..batch(0, 1) })).await.unwrap();
     let (this, next) = (noon().month(), month("2026-12"));
     let claims = ids.into_iter().zip([this, next, this]);

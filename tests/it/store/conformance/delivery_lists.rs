@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use signpost::domain::calendar::{Day, Timestamp};
 use signpost::domain::webhook::{DeliveryId, DeliveryStatus, UrlSummary};
-use signpost::store::{DeliveryQuery, Store};
+use signpost::store::{DeliveryQuery, Replay, SettledQuery, Settlement, Store};
 
 use super::{Ground, reopened};
 use crate::store::samples::{
@@ -131,6 +131,45 @@ pub async fn summaries_add_up_the_days_of_each_url(ground: &impl Ground) {
         assert_eq!(store.delivery_summaries(short_id(3), Day(0)).await.unwrap(), []);
         store = reopened(ground, store).await;
     }
+}
+
+pub async fn failed_deliveries_that_were_replayed_cost_a_list_nothing(ground: &impl Ground) {
+    let store = ground.open().await;
+    let [oldest, yesterday] = [noon().minus(MINUTE), days_ago(1)].map(|at| delivery(1, at, 0));
+    let ids: Vec<_> = (0..400).map(|n| delivery(1, noon().plus(MINUTE * n), 0)).collect();
+    let all_ids = || [oldest, yesterday].into_iter().chain(ids.iter().copied());
+    enqueue(&store, all_ids()).await;
+    let outcomes = all_ids().map(|id| settlement(id, 1, failed(None), id.hit.at));
+    store.settle_deliveries(outcomes.collect()).await.unwrap();
+    let replay = Replay { link: short_id(1), ids: ids.clone(), at: noon().plus(DAY) };
+    assert_eq!(store.replay_deliveries(replay).await.unwrap(), 400);
+    let query = DeliveryQuery { status: Some(DeliveryStatus::Failed), ..all(1) };
+    let requests = || store.driver_counts().map_or(0, |counts| counts.queries);
+    let before = requests();
+    assert_eq!(list(&store, query).await, [oldest, yesterday], "the others are pending");
+    let mut found = Vec::new();
+    let settled = SettledQuery {
+        link: short_id(1),
+        status: Some(DeliveryStatus::Failed),
+        from: days_ago(2),
+        until: noon().plus(DAY),
+        after: None,
+        limit: 500,
+    };
+    found.extend(store.settled_deliveries(settled).await.unwrap().found);
+    assert_eq!(found, [yesterday, oldest]);
+    assert!(requests() - before < 60, "{} requests", requests() - before);
+
+    // They may fail once more.
+    let states = store.delivery_states(ids.clone()).await.unwrap();
+    let again = ids.iter().zip(states).take(3).map(|(id, state)| Settlement {
+        round: state.unwrap().round,
+        ..settlement(*id, 2, failed(None), noon().plus(DAY))
+    });
+    store.settle_deliveries(again.collect()).await.unwrap();
+    assert_eq!(list(&store, query).await, [ids[2], ids[1], ids[0], oldest, yesterday]);
+    let store = reopened(ground, store).await;
+    assert_eq!(list(&store, DeliveryQuery { limit: 4, ..query }).await, [ids[2], ids[1], ids[0], oldest]);
 }
 
 pub async fn what_is_dropped_leaves_nothing_behind(ground: &impl Ground) {

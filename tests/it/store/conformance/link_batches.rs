@@ -28,11 +28,11 @@ async fn used(store: &dyn Store, owner: u32) -> u64 {
 pub async fn links_made_together_are_read_back_as_they_were_created(ground: &impl Ground) {
     let mut store = ground.open().await;
     let owner = key_id(1);
-    let expires = LinkOptions { expires_at: Some(noon()), ..LinkOptions::default() };
+    let ends = LinkOptions { expires_at: Some(noon()), ..LinkOptions::default() };
     let mut links: Vec<Link> = (0..100).map(|n| link(n, owner)).collect();
     links[7] = Link { owner, ..longest_link(7) };
     links[40] = link_named(40, owner, "summer");
-    links[41] = Link { options: expires, ..link_named(41, owner, "Winter7") };
+    links[41] = Link { options: ends, ..link_named(41, owner, "Winter7") };
     let made = store.create_links(together(links.clone()), Some(100)).await.unwrap();
     assert_eq!(made.used, 100);
     // A slug of the form of an id is the id.

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
-use signpost::domain::hit::{Dimension, LinkHits};
+use signpost::domain::breakdown::Dimension;
+use signpost::domain::hit::LinkHits;
 use signpost::domain::link::{Destination, Link, LinkOptions, LinkWebhooks, Revision};
+use signpost::domain::tally::BotFilter;
 use signpost::store::{ExpiredLink, MAX_REVISIONS, Store, UpdateLinkError};
 
 use super::{Ground, reopened};
 use crate::store::samples::{
-    DAY, MINUTE, batch, changed, day, deleted, key_id, label, link, link_named, longest_link, name, noon, short_id,
-    target,
+    DAY, MINUTE, batch, changed, counted, day, deleted, key_id, label, link, link_named, longest_link, name, noon,
+    short_id, target,
 };
 
 async fn create(store: &Arc<dyn Store>, link: &Link) {
@@ -42,6 +44,7 @@ pub async fn a_change_of_all_that_can_change_is_read_back(ground: &impl Ground) 
         fallback: Some(target("https://example.com/over")),
         cache_seconds: 7,
         preview: false,
+        skip_bots: true,
         ..LinkOptions::default()
     };
     for mut now in [link(1, key_id(1)), link_named(2, key_id(1), "summer"), link_named(3, key_id(1), "Summer7")] {
@@ -261,8 +264,9 @@ pub async fn counts_of_deleted_links_are_removed(ground: &impl Ground) {
     for n in 1..=3 {
         create(&store, &links[n as usize - 1]).await;
         // Many, so that a store spreads them.
-        hits.days.extend((0..60).map(|ago| day(n, noon().minus(ago * DAY), [1, 0, 0])));
-        hits.labels.extend((0..300).map(|city| label(n, noon().month(), Dimension::City, &format!("city {city}"), 1)));
+        let days = (0..60).map(|ago| day(n, noon().minus(ago * DAY), [if ago == 0 { 300 } else { 1 }, 0, 0]));
+        let cities = (0..300).map(|city| label(n, noon(), Dimension::City, &format!("city {city}"), 1));
+        hits.days.extend(counted(days, cities));
     }
     store.apply_hits(Arc::new(hits)).await.unwrap();
     for link in &links[..2] {
@@ -275,16 +279,16 @@ pub async fn counts_of_deleted_links_are_removed(ground: &impl Ground) {
             steps += 1;
             assert!(steps < 1_000);
         }
-        let hits = join_all((1..=3).map(|n| store.link_hits(short_id(n), true))).await;
+        let hits = join_all((1..=3).map(|n| store.link_hits(short_id(n), Some(BotFilter::Include)))).await;
         hits.into_iter().map(|hits| hits.unwrap()).collect::<Vec<_>>()
     };
-    let counted = |hits: &LinkHits| (hits.days.len(), hits.labels.iter().any(|(_, list)| !list.is_empty()));
+    let sizes = |hits: &LinkHits| (hits.days.len(), hits.labels.iter().any(|(_, list)| !list.is_empty()));
     let before = remove(at).await;
-    assert_eq!(before.iter().map(counted).collect::<Vec<_>>(), [(60, true); 3], "deleted at it, not before");
+    assert_eq!(before.iter().map(sizes).collect::<Vec<_>>(), [(60, true); 3], "deleted at it, not before");
     let after = remove(at.plus(MINUTE)).await;
-    assert_eq!(after.iter().map(counted).collect::<Vec<_>>(), [(0, false), (0, false), (60, true)]);
+    assert_eq!(after.iter().map(sizes).collect::<Vec<_>>(), [(0, false), (0, false), (60, true)]);
     // Another link of the name is another one.
     create(&store, &link_named(4, key_id(1), "summer")).await;
-    assert_eq!(counted(&store.link_hits(short_id(4), true).await.unwrap()), (0, false));
+    assert_eq!(sizes(&store.link_hits(short_id(4), Some(BotFilter::Include)).await.unwrap()), (0, false));
     assert_eq!(store.link(name("summer")).await.unwrap().unwrap().id, short_id(4));
 }

@@ -5,6 +5,8 @@
 pub mod child_keys;
 pub mod deliveries;
 pub mod delivery_lists;
+pub mod hit_ranges;
+pub mod hit_streams;
 pub mod hits;
 pub mod keys;
 pub mod link_batches;
@@ -90,6 +92,8 @@ macro_rules! every_promise {
             link_lists::a_walk_lists_each_link_once_by_the_time_of_its_creation
             link_lists::links_are_listed_by_tag_target_and_slug
             link_lists::lists_follow_changes_and_deletions
+            link_lists::days_whose_links_are_all_deleted_are_passed_over
+            link_lists::a_name_that_is_made_again_hides_no_slug_behind_it
             link_lists::links_made_together_and_refused_ones_are_listed_or_not
             link_lists::changes_during_a_walk_leave_out_no_link_and_show_none_twice
             keys::a_key_that_is_there_stays_as_it_is
@@ -116,8 +120,12 @@ macro_rules! every_promise {
             hits::a_batch_that_does_not_begin_at_the_cursor_changes_nothing
             hits::writers_have_cursors_of_their_own_and_their_counts_add_up
             hits::days_and_labels_add_up_over_batches_and_months
+            hits::hits_of_persons_and_of_bots_are_told_apart
             hits::labels_past_the_cap_count_as_other
             hits::hits_served_are_counted_by_key_and_month
+            hit_ranges::series_and_breakdowns_are_as_in_a_model
+            hit_ranges::labels_of_a_day_past_the_cap_count_as_other
+            hit_ranges::ranges_of_what_has_no_hits_are_empty
             deliveries::a_batch_enqueues_its_deliveries_once
             deliveries::due_deliveries_come_by_time_and_go_on_after_a_cursor
             deliveries::a_retry_moves_the_due_time
@@ -133,6 +141,7 @@ macro_rules! every_promise {
             delivery_lists::a_list_of_one_status_leaves_out_the_others
             delivery_lists::a_list_begins_at_the_day_asked_for
             delivery_lists::summaries_add_up_the_days_of_each_url
+            delivery_lists::failed_deliveries_that_were_replayed_cost_a_list_nothing
             delivery_lists::what_is_dropped_leaves_nothing_behind
             once::links_are_made_once_and_the_answer_is_kept
             once::what_makes_nothing_leaves_the_key_free
@@ -148,9 +157,11 @@ macro_rules! every_promise {
             suspensions::failures_are_counted_over_restarts_and_each_once
             suspensions::only_failures_in_a_row_count
             suspensions::without_a_rule_nothing_is_counted
+            suspensions::a_time_without_a_rule_ends_all_that_was_counted
             suspensions::outcomes_that_are_written_together_count_in_their_order
             suspensions::a_test_ends_a_suspension_and_failures_count_anew
             suspensions::a_change_of_the_link_ends_its_suspensions
+            hit_streams::hits_are_told_to_other_lives_where_stores_are_shared
             windows::what_a_store_publishes_of_windows_is_not_answered_to_itself
             windows::another_life_is_told_what_was_published_last_where_stores_are_shared
             survival::all_that_was_answered_is_there_after_opening_again

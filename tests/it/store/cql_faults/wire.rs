@@ -91,14 +91,7 @@ impl Wire {
         match fault {
             Fault::Lost => self.disturb_request(number, RequestReaction::drop_frame()),
             Fault::Late => {
-                let arrived = Arc::new(AtomicBool::new(false));
-                self.faults.arrived = Some(Arc::clone(&arrived));
-                let pass = move |request| {
-                    arrived.store(true, Ordering::SeqCst);
-                    request
-                };
-                let later = Action { delay: Some(self.late), msg_processor: Some(Arc::new(pass)) };
-                let reaction = RequestReaction { to_addressee: Some(later), ..RequestReaction::noop() };
+                let reaction = self.late_request();
                 self.disturb_request(number, reaction);
             }
             Fault::AnswerLost => self.disturb_answer(number, ResponseReaction::drop_frame()),
@@ -124,6 +117,41 @@ impl Wire {
                 self.answers_meet(number, reaction);
             }
         }
+    }
+
+    /// From now on the batch of this number, counted from 1, is late, and all after it are lost if `then_lost`.
+    pub fn delay_batch(&mut self, number: usize, then_lost: bool) {
+        let (met, faults) = unbounded_channel();
+        self.faults = Faults { number, of_requests: Some(faults), ..Faults::default() };
+        let late = self.late_request().with_feedback_when_performed(met);
+        let rest = if then_lost { RequestReaction::drop_frame() } else { RequestReaction::noop() };
+        let rules = [(number - 1, RequestReaction::noop()), (1, late), (usize::MAX, rest)];
+        let rules = rules.map(|(times, reaction)| RequestRule(first(times, a_batch()), reaction));
+        self.proxy.running_nodes[0].change_request_rules(Some(rules.into()));
+    }
+
+    /// From now on the answer of this number, counted from 1, and all after it are lost.
+    pub fn lose_answers_from(&mut self, number: usize) {
+        let rules = [(number - 1, ResponseReaction::noop()), (usize::MAX, ResponseReaction::drop_frame())];
+        let rules = rules.map(|(times, reaction)| ResponseRule(first(times, an_answer()), reaction));
+        self.proxy.running_nodes[0].change_response_rules(Some(rules.into()));
+    }
+
+    /// Waits until what was late is there.
+    pub async fn late_has_arrived(&self) {
+        let arrived = self.faults.arrived.as_ref().expect("something is late");
+        eventually("what was late is there", LONG, async || arrived.load(Ordering::SeqCst).then_some(())).await;
+    }
+
+    fn late_request(&mut self) -> RequestReaction {
+        let arrived = Arc::new(AtomicBool::new(false));
+        self.faults.arrived = Some(Arc::clone(&arrived));
+        let pass = move |request| {
+            arrived.store(true, Ordering::SeqCst);
+            request
+        };
+        let later = Action { delay: Some(self.late), msg_processor: Some(Arc::new(pass)) };
+        RequestReaction { to_addressee: Some(later), ..RequestReaction::noop() }
     }
 
     /// Everything goes through as it is again. Answers whether the fault came about; what was late is there then.
@@ -188,6 +216,10 @@ fn a_request() -> Condition {
     let [execute, batch, query] = [RequestOpcode::Execute, RequestOpcode::Batch, RequestOpcode::Query]
         .map(|opcode| Box::new(Condition::RequestOpcode(opcode)));
     not_the_drivers_own(Condition::Or(execute, Condition::Or(batch, query).into()))
+}
+
+fn a_batch() -> Condition {
+    not_the_drivers_own(Condition::RequestOpcode(RequestOpcode::Batch))
 }
 
 fn an_answer() -> Condition {

@@ -1,0 +1,257 @@
+//! The sheet of a day: its hits by all dimensions.
+
+use std::sync::Arc;
+
+use crate::domain::breakdown::{Dimension, LabelForm};
+use crate::domain::hit::OTHER_LABEL;
+use crate::domain::tally::Tally;
+
+/// The most texts of a dimension in a sheet: further ones count as [`SheetLabel::Other`].
+pub const MAX_SHEET_TEXTS: usize = 200;
+/// The most texts of a dimension in the sheet of a month.
+pub const MAX_MONTH_TEXTS: usize = 1_000;
+/// Longer texts are cut.
+pub const MAX_TEXT_BYTES: usize = 128;
+
+/// A text, cut at a character if it is longer than sheets keep.
+pub fn kept_text(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
+}
+
+/// A label in a sheet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SheetLabel<T> {
+    /// The place in the list of the dimension's labels.
+    Code(u8),
+    Country([u8; 2]),
+    /// Never empty.
+    Text(T),
+    /// Hits whose labels are not known any more.
+    Other,
+}
+
+impl<T: AsRef<str>> SheetLabel<T> {
+    /// The label of a text: what has no place in the dimension is [`Other`](Self::Other). `None` for the empty text,
+    /// which is no label.
+    pub fn of_text(dimension: Dimension, text: T) -> Option<Self> {
+        let label = text.as_ref();
+        if label.is_empty() {
+            return None;
+        }
+        let known = match dimension.form() {
+            LabelForm::Codes(labels) => {
+                let code = labels.iter().position(|known| *known == label);
+                code.and_then(|code| u8::try_from(code).ok()).map(Self::Code)
+            }
+            LabelForm::Country => <[u8; 2]>::try_from(label.as_bytes()).ok().map(Self::Country),
+            LabelForm::Text => (label != OTHER_LABEL).then_some(Self::Text(text)),
+        };
+        Some(known.unwrap_or(Self::Other).in_form(dimension))
+    }
+
+    /// This label, or `Other` if it can't be one of the dimension.
+    fn in_form(self, dimension: Dimension) -> Self {
+        let fits = match (&self, dimension.form()) {
+            // A later version may have more codes.
+            (Self::Code(code), LabelForm::Codes(_)) => *code < Self::NO_CODE,
+            (Self::Country(letters), LabelForm::Country) => letters.iter().all(u8::is_ascii_uppercase),
+            (Self::Text(text), LabelForm::Text) => !text.as_ref().is_empty(),
+            (Self::Other, _) => true,
+            _ => false,
+        };
+        if fits { self } else { Self::Other }
+    }
+
+    /// The text of the label. `None` for hits whose label is not known, also because a later version has noted it.
+    pub fn text(&self, dimension: Dimension) -> Option<&str> {
+        match (self, dimension.form()) {
+            (Self::Code(code), LabelForm::Codes(labels)) => labels.get(usize::from(*code)).copied(),
+            (Self::Country(letters), _) => str::from_utf8(letters).ok(),
+            (Self::Text(text), _) => Some(text.as_ref()),
+            _ => None,
+        }
+    }
+
+    fn is<U: AsRef<str>>(&self, other: &SheetLabel<U>) -> bool {
+        match (self, other) {
+            (Self::Code(a), SheetLabel::Code(b)) => a == b,
+            (Self::Country(a), SheetLabel::Country(b)) => a == b,
+            (Self::Text(a), SheetLabel::Text(b)) => a.as_ref() == b.as_ref(),
+            (Self::Other, SheetLabel::Other) => true,
+            _ => false,
+        }
+    }
+}
+
+impl<T> SheetLabel<T> {
+    /// Is no code.
+    pub const NO_CODE: u8 = u8::MAX;
+}
+
+/// The hits under a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SheetEntry<T> {
+    pub dimension: Dimension,
+    pub label: SheetLabel<T>,
+    pub tally: Tally,
+}
+
+/// The hits of a day by all dimensions: of a link or of a key's links.
+///
+/// The texts of a stored sheet are borrowed from its bytes, those of a batch are shared: `T` is `&str` or `Arc<str>`.
+///
+/// Each hit has a device. In another dimension, it has at most one label, or is `private`; a hit that has neither is
+/// not noted there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sheet<T> {
+    /// In the order of dimensions, and those of one as they came.
+    entries: Vec<SheetEntry<T>>,
+    private: Tally,
+}
+
+impl<T> Default for Sheet<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), private: Tally::default() }
+    }
+}
+
+impl<T: AsRef<str>> Sheet<T> {
+    /// Notes hits of visitors who want no tracking, in all dimensions that say something of a visitor.
+    pub fn add_private(&mut self, tally: Tally) {
+        self.private += tally;
+    }
+
+    /// Notes hits under a label. The number of texts is not bounded, and each is compared with those that are there:
+    /// large batches add up their labels first, and then [`push`](Self::push) them.
+    pub fn add(&mut self, dimension: Dimension, label: SheetLabel<T>, tally: Tally) {
+        self.put(dimension, label.in_form(dimension), tally, |label| label, usize::MAX);
+    }
+
+    fn put<U: AsRef<str>>(
+        &mut self,
+        dimension: Dimension,
+        label: SheetLabel<U>,
+        tally: Tally,
+        own: impl FnOnce(SheetLabel<U>) -> SheetLabel<T>,
+        most_texts: usize,
+    ) {
+        if tally.is_zero() {
+            return;
+        }
+        let start = self.entries.partition_point(|entry| entry.dimension < dimension);
+        let of_it = self.entries[start..].iter().take_while(|entry| entry.dimension == dimension);
+        let (mut count, mut texts, mut other) = (0, 0, None);
+        for entry in of_it {
+            if entry.label.is(&label) {
+                self.entries[start + count].tally += tally;
+                return;
+            }
+            match entry.label {
+                SheetLabel::Text(_) => texts += 1,
+                SheetLabel::Other => other = Some(start + count),
+                SheetLabel::Code(_) | SheetLabel::Country(_) => {}
+            }
+            count += 1;
+        }
+        let is_full = texts >= most_texts && matches!(label, SheetLabel::Text(_));
+        if let Some(other) = other.filter(|_| is_full) {
+            self.entries[other].tally += tally;
+        } else {
+            let label = if is_full { SheetLabel::Other } else { own(label) };
+            self.entries.insert(start + count, SheetEntry { dimension, label, tally });
+        }
+    }
+
+    /// Replaces the hits under a label.
+    pub fn set(&mut self, dimension: Dimension, label: SheetLabel<T>, tally: Tally) {
+        match self.entries.iter_mut().find(|entry| entry.dimension == dimension && entry.label.is(&label)) {
+            Some(entry) => entry.tally = tally,
+            None => self.add(dimension, label, tally),
+        }
+    }
+
+    /// Replaces the hits of visitors who want no tracking.
+    pub fn set_private(&mut self, tally: Tally) {
+        self.private = tally;
+    }
+
+    /// Adds an entry of a stored sheet, or the sum of a label in a batch. Entries come in the order of their
+    /// dimensions, and each label once.
+    pub fn push(&mut self, entry: SheetEntry<T>) {
+        debug_assert!(self.entries.last().is_none_or(|last| last.dimension <= entry.dimension));
+        self.entries.push(entry);
+    }
+
+    pub fn entries(&self) -> &[SheetEntry<T>] {
+        &self.entries
+    }
+
+    pub fn private(&self) -> Tally {
+        self.private
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.private.is_zero()
+    }
+
+    /// All hits: each has a device.
+    pub fn hits(&self) -> Tally {
+        self.of(Dimension::Device).map(|entry| entry.tally).sum()
+    }
+
+    /// The entries of a dimension.
+    pub fn of(&self, dimension: Dimension) -> impl Iterator<Item = &SheetEntry<T>> {
+        let start = self.entries.partition_point(|entry| entry.dimension < dimension);
+        self.entries[start..].iter().take_while(move |entry| entry.dimension == dimension)
+    }
+}
+
+impl Sheet<&str> {
+    /// This sheet with texts of its own.
+    pub fn to_shared(&self) -> Sheet<Arc<str>> {
+        let shared = |SheetEntry { dimension, label, tally }: &SheetEntry<&str>| {
+            let label = match label {
+                SheetLabel::Code(code) => SheetLabel::Code(*code),
+                SheetLabel::Country(letters) => SheetLabel::Country(*letters),
+                SheetLabel::Text(text) => SheetLabel::Text(Arc::from(*text)),
+                SheetLabel::Other => SheetLabel::Other,
+            };
+            SheetEntry { dimension: *dimension, label, tally: *tally }
+        };
+        Sheet { entries: self.entries.iter().map(shared).collect(), private: self.private }
+    }
+}
+
+impl<'a> Sheet<&'a str> {
+    /// Adds another sheet to this stored one: that of a batch, or of another writer. Texts are cut, and beyond
+    /// [`MAX_SHEET_TEXTS`] count as other: which are kept depends on those that are here and on the order of `added`.
+    pub fn add_within_bounds<T: AsRef<str>>(&mut self, added: &'a Sheet<T>) {
+        self.add_entries(added, &added.entries, MAX_SHEET_TEXTS);
+    }
+
+    /// Adds the sheet of a day to this one of a month. It has more texts, and no devices, which are counted by day.
+    pub fn add_to_month<T: AsRef<str>>(&mut self, added: &'a Sheet<T>) {
+        let lists = added.entries.iter().filter(|entry| entry.dimension != Dimension::Device);
+        self.add_entries(added, lists, MAX_MONTH_TEXTS);
+    }
+
+    fn add_entries<T: AsRef<str>>(
+        &mut self,
+        added: &'a Sheet<T>,
+        entries: impl IntoIterator<Item = &'a SheetEntry<T>>,
+        most_texts: usize,
+    ) where
+        T: 'a,
+    {
+        self.add_private(added.private);
+        for entry in entries {
+            let label = match &entry.label {
+                SheetLabel::Code(code) => SheetLabel::Code(*code),
+                SheetLabel::Country(letters) => SheetLabel::Country(*letters),
+                SheetLabel::Text(text) => SheetLabel::Text(kept_text(text.as_ref())),
+                SheetLabel::Other => SheetLabel::Other,
+            };
+            self.put(entry.dimension, label, entry.tally, |label| label, most_texts);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One stream's way through the recent hits.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::place::StreamPlace;
+use super::ring::{Ring, RingEntry, RingState};
+use crate::domain::live_hit::LiveEvent;
+
+/// How many hits more than ever before may wait for a stream: some two seconds' worth. If more wait, the oldest are left out, so
+/// that a stream stays live. Hits that waited when the stream began may all be told.
+const MAY_WAIT: u64 = 250;
+
+/// What a stream tells its client.
+pub struct Told {
+    pub news: News,
+    /// The text of the place behind it.
+    pub id: String,
+}
+
+pub enum News {
+    Hit(Arc<RingEntry>),
+    /// So many hits were left out; `None`: it is not known how many, if any.
+    LeftOut(Option<u64>),
+}
+
+/// One stream's way through the recent hits of a link or key.
+pub struct StreamCursor {
+    ring: Arc<Ring>,
+    changes: watch::Receiver<()>,
+    /// The number of the next entry.
+    next: u64,
+    /// Hits of all entries before it.
+    hits_before: u64,
+    place: StreamPlace,
+    /// The smallest number of entries that have waited so far.
+    fewest_waiting: u64,
+    /// Whether it goes on at the place of an earlier stream, and hits may turn out to be missing.
+    goes_on: bool,
+    left_out: LeftOut,
+}
+
+/// Hits that were left out since the client was told.
+#[derive(Clone, Copy, Default)]
+struct LeftOut {
+    count: u64,
+    is_unknown: bool,
+}
+
+impl LeftOut {
+    fn take(&mut self) -> Option<Option<u64>> {
+        let Self { count, is_unknown } = std::mem::take(self);
+        (count > 0 || is_unknown).then(|| (!is_unknown).then_some(count))
+    }
+}
+
+impl StreamCursor {
+    /// Begins behind all hits, or after the place of an earlier stream.
+    pub(super) fn new(ring: Arc<Ring>, after: Option<StreamPlace>) -> Self {
+        let changes = ring.changes();
+        let state = ring.state();
+        let goes_on = after.is_some();
+        let (next, hits_before, place, left_out) = match after {
+            None => (state.end(), state.all_hits, state.added.clone(), LeftOut::default()),
+            Some(mut place) => {
+                let is_unknown = !place.has_told_all(&state.dropped);
+                place.told_all(&state.dropped);
+                (state.first, state.dropped_hits, place, LeftOut { count: 0, is_unknown })
+            }
+        };
+        let fewest_waiting = state.end() - next;
+        drop(state);
+        Self { ring, changes, next, hits_before, place, fewest_waiting, goes_on, left_out }
+    }
+
+    /// How far the client was told.
+    pub fn place(&self) -> &StreamPlace {
+        &self.place
+    }
+
+    /// Waits until there may be more to tell.
+    pub async fn changed(&mut self) {
+        // The sender is in the ring.
+        let _ = self.changes.changed().await;
+    }
+
+    /// Whether there is more to tell.
+    pub fn has_more(&self) -> bool {
+        self.next < self.ring.state().end()
+    }
+
+    /// Takes what is to be told next, at most `most` hits.
+    pub fn take(&mut self, most: usize) -> Vec<Told> {
+        self.changes.mark_unchanged();
+        let ring = Arc::clone(&self.ring);
+        let state = ring.state();
+        self.leave_out_dropped(&state);
+        self.leave_out_oldest(&state);
+        let mut told = Vec::new();
+        let mut hits = 0;
+        while hits < most
+            && let Some(entry) = self.entry(&state)
+        {
+            if !self.pass(entry) {
+                continue;
+            }
+            match &entry.event {
+                LiveEvent::LeftOut(count) => self.left_out.count += count,
+                LiveEvent::Hit(_) => {
+                    if let Some(count) = self.left_out.take() {
+                        told.push(self.told(News::LeftOut(count)));
+                    }
+                    self.place.told(entry.node, entry.position);
+                    told.push(self.told(News::Hit(Arc::clone(entry))));
+                    hits += 1;
+                    continue;
+                }
+            }
+            self.place.told(entry.node, entry.position);
+        }
+        self.fewest_waiting = self.fewest_waiting.min(state.end() - self.next);
+        if let Some(count) = self.left_out.take() {
+            told.push(self.told(News::LeftOut(count)));
+        }
+        told
+    }
+
+    fn told(&self, news: News) -> Told {
+        Told { news, id: self.place.to_text() }
+    }
+
+    fn entry<'a>(&self, state: &'a RingState) -> Option<&'a Arc<RingEntry>> {
+        let at = usize::try_from(self.next.checked_sub(state.first)?).ok()?;
+        state.entries.get(at)
+    }
+
+    /// Goes past an entry; returns whether the client was not told of it before.
+    fn pass(&mut self, entry: &RingEntry) -> bool {
+        self.next += 1;
+        self.hits_before += entry.event.hits();
+        let told = self.place.of(entry.node);
+        if told.is_some_and(|told| entry.position <= told) {
+            return false;
+        }
+        if self.goes_on && told.is_some_and(|told| entry.after.is_none_or(|after| after > told)) {
+            self.left_out.is_unknown = true;
+        }
+        true
+    }
+
+    /// Leaves out what was dropped before its turn: the client reads too slowly.
+    fn leave_out_dropped(&mut self, state: &RingState) {
+        if self.next < state.first {
+            self.left_out.count += state.dropped_hits - self.hits_before;
+            (self.next, self.hits_before) = (state.first, state.dropped_hits);
+            self.place.told_all(&state.dropped);
+        }
+    }
+
+    /// Leaves out the oldest if too many wait.
+    fn leave_out_oldest(&mut self, state: &RingState) {
+        let end_of_excess = state.end().saturating_sub(self.fewest_waiting + MAY_WAIT);
+        while self.next < end_of_excess
+            && let Some(entry) = self.entry(state)
+        {
+            if self.pass(entry) {
+                self.left_out.count += entry.event.hits();
+                self.place.told(entry.node, entry.position);
+            }
+        }
+    }
+}

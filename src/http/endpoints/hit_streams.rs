@@ -1,0 +1,305 @@
+//! `GET /hits/stream` and `GET /links/{short_id}/hits/stream`: hits as they come, as server-sent events.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+
+use actix_web::http::Method;
+use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::IntoParams;
+
+use super::analytics::{ANALYTICS, ANALYTICS_RATE};
+use crate::domain::key::{Scope, SecretHash};
+use crate::domain::link::LinkName;
+use crate::domain::live_hit::{LiveEvent, LiveHit};
+use crate::feed::{News, RingEntry, StreamPlace, Told};
+use crate::http::Api;
+use crate::http::auth::{Access, Caller, presented_secret};
+use crate::http::edge::handlers::Handlers;
+use crate::http::endpoint::{
+    self, Asks, Content, Docs, Endpoint, Parameters, ResponseDoc, inline_shape, parameters, problem,
+};
+use crate::http::field_errors::FieldErrors;
+use crate::http::openapi::schemas::ShortIdPath;
+use crate::http::problem::{Problem, ProblemKind};
+use crate::http::query::Query;
+use crate::service::hit_streams::{HitStream, StreamError, StreamOf, StreamStep};
+
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+/// Asks nginx, and what follows it, to pass on each event at once.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// After how many milliseconds a client comes back.
+const RETRY_MILLIS: u32 = 3_000;
+const COMMENT: &[u8] = b": the stream goes on\n\n";
+/// `Retry-After` where a key has too many streams, in seconds.
+const LATER_SECONDS: u32 = 3;
+
+/// The place at which an earlier stream ended.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it describes a header that is taken apart by hand")]
+pub struct GoesOnAfter {
+    /// The `id` of the last event that the client has: hits of the last 60 s that came after it are told first.
+    #[param(rename = "Last-Event-ID", nullable = false)]
+    last_event_id: Option<String>,
+}
+
+const GOES_ON_AFTER: Parameters = parameters::<GoesOnAfter>();
+
+static ANSWERS: [ResponseDoc; 1] = [ResponseDoc {
+    status: 200,
+    description: "The stream, until it ends.",
+    content: &[Content { media_type: "text/event-stream", shape: inline_shape::<String>(), example: Some(example) }],
+    headers: &["X-Accel-Buffering"],
+    ..ResponseDoc::NONE
+}];
+
+pub static OF_KEY: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/hits/stream",
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
+    handler: || web::route().to(of_key),
+    docs: Docs {
+        id: "streamHits",
+        summary: "Stream hits",
+        description: "\
+The hits of all tracked links of the calling key as they come, as server-sent events. Browsers read them with `fetch`:
+`EventSource` sends no key.
+
+An `event: hit` has an `id`, which is opaque, and `data` with `hit_id`, `hit_at`, `short_id`, `device`, `browser`, `os`,
+`country`, `language`, `referrer`, `destination` and `bot`. The labels are those of breakdowns, `null` where there is none;
+of a visitor who wants no tracking only device, destination and bot are told. An `event: skipped` with `{\"count\": 12}` says
+how many hits were left out, `null` if that is not known: a stream has at most 100 hits a second, and a client that reads
+too slowly gets less. A comment comes every 15 s.
+
+The stream is complete from 2 s after its first byte on, whichever node a hit met. It ends after 1 hour, when the service
+stops, and within 5 s after the key is revoked. A client that comes back within 60 s with `Last-Event-ID` misses no hit
+that it is not told of.
+
+A key of the tier Free may have 1 stream at once, one of Pro 10 (settings of the operator); one more is answered 429. A
+stream of a key that is no longer there may count for up to 8 s.",
+        tag: &ANALYTICS,
+        parameters: &[GOES_ON_AFTER],
+        body: None,
+        answers: &ANSWERS,
+        problems: &[problem(ProblemKind::Validation)],
+    },
+};
+
+pub static OF_LINK: Endpoint = Endpoint {
+    methods: endpoint::GET,
+    path: "/links/{short_id}/hits/stream",
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
+    handler: || web::route().to(of_link),
+    docs: Docs {
+        id: "streamLinkHits",
+        summary: "Stream hits of a link",
+        description: "\
+The hits of one link as they come, as in `GET /hits/stream`, to its owner and to the root key.
+
+For a link that was created with `tracked: false`: 403 `untracked-link`.",
+        tag: &ANALYTICS,
+        parameters: &[parameters::<ShortIdPath>(), GOES_ON_AFTER],
+        body: None,
+        answers: &ANSWERS,
+        problems: &[
+            problem(ProblemKind::Validation),
+            problem(ProblemKind::NotFound),
+            problem(ProblemKind::NotOwner),
+            problem(ProblemKind::UntrackedLink),
+        ],
+    },
+};
+
+fn example() -> serde_json::Value {
+    let hit = json!({
+        "hit_id": "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57",
+        "hit_at": "2026-11-21T07:49:42.028Z",
+        "short_id": "aB3xY9z",
+        "device": "mobile",
+        "browser": "safari",
+        "os": "ios",
+        "country": "DE",
+        "language": "de",
+        "referrer": "news.example.com",
+        "destination": "default",
+        "bot": null,
+    });
+    json!(format!("retry: {RETRY_MILLIS}\n\nid: AX9k\nevent: hit\ndata: {hit}\n\n"))
+}
+
+async fn of_key(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    begin(api, caller, &request, StreamOf::Caller).await
+}
+
+async fn of_link(
+    api: web::Data<Api>,
+    caller: Caller,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    begin(api, caller, &request, StreamOf::Link(LinkName::parse(&path))).await
+}
+
+impl From<StreamError> for Problem {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Access(error) => error.into(),
+            StreamError::Untracked => {
+                Self::new(ProblemKind::UntrackedLink, "This link is untracked: its hits are not counted.")
+            }
+            StreamError::TooMany => {
+                let detail = "The key has as many streams at once as it may have; retry when one of them has ended.";
+                Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(LATER_SECONDS))
+            }
+            StreamError::KeyEnded => Self::no_key(),
+        }
+    }
+}
+
+async fn begin(
+    api: web::Data<Api>,
+    caller: Caller,
+    request: &HttpRequest,
+    of: StreamOf,
+) -> Result<HttpResponse, Problem> {
+    let mut faults = Query::of(request).into_faults();
+    let after = goes_on_after(request, &mut faults);
+    faults.into_result()?;
+    let mut response = HttpResponse::Ok();
+    response.insert_header((CONTENT_TYPE, "text/event-stream"));
+    response.insert_header((X_ACCEL_BUFFERING, HeaderValue::from_static("no")));
+    if request.method() == Method::HEAD {
+        api.hit_streams.check(&caller.key, of).await?;
+        return Ok(response.finish());
+    }
+    let secret = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
+    let stream = api.hit_streams.open(&caller.key, secret, of, after).await?;
+    let client = request.conn_data::<Handlers>().cloned();
+    client.iter().for_each(Handlers::begin_long_answer);
+    let begin = format!("retry: {RETRY_MILLIS}\nid: {}\n\n", stream.place());
+    Ok(response.streaming(events(EventStream { api, stream, client, begin: Some(begin.into()) })))
+}
+
+/// The place in `Last-Event-ID`. A client that has no event yet may send an empty one.
+fn goes_on_after(request: &HttpRequest, faults: &mut FieldErrors) -> Option<StreamPlace> {
+    let id = request.headers().get(LAST_EVENT_ID).filter(|id| !id.is_empty())?;
+    let place = StreamPlace::parse(id.as_bytes());
+    if place.is_none() {
+        faults.header(LAST_EVENT_ID, "must be the id of an event of a stream of hits");
+    }
+    place
+}
+
+/// An answer that goes on.
+struct EventStream {
+    api: web::Data<Api>,
+    stream: HitStream,
+    /// Tells when the client closes the connection.
+    client: Option<Handlers>,
+    /// What is sent first.
+    begin: Option<Bytes>,
+}
+
+fn events(events: EventStream) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(events, |mut events| async move {
+        let part = events.next_part().await?;
+        Some((Ok(part), events))
+    })
+}
+
+impl EventStream {
+    /// The next part of the answer. Each is made when the one before is sent, so that a client that reads slowly takes no
+    /// memory.
+    async fn next_part(&mut self) -> Option<Bytes> {
+        if let Some(begin) = self.begin.take() {
+            return Some(begin);
+        }
+        let Self { api, stream, client, .. } = self;
+        let goes_on = || api.readiness.is_serving();
+        let step = match client {
+            Some(client) => tokio::select! {
+                biased;
+                () = client.until_client_leaves() => StreamStep::End,
+                step = stream.next(goes_on) => step,
+            },
+            None => stream.next(goes_on).await,
+        };
+        match step {
+            StreamStep::Told(told) => Some(text_of(api, &told).await.into()),
+            StreamStep::Comment => Some(Bytes::from_static(COMMENT)),
+            StreamStep::End => None,
+        }
+    }
+}
+
+async fn text_of(api: &Api, told: &[Told]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for Told { news, id } in told {
+        [b"id: ", id.as_bytes(), b"\n"].into_iter().for_each(|part| text.extend_from_slice(part));
+        match news {
+            News::Hit(entry) => text.extend_from_slice(&hit_text(api, entry).await),
+            News::LeftOut(count) => {
+                text.extend_from_slice(format!("event: skipped\ndata: {}\n\n", json!({"count": count})).as_bytes());
+            }
+        }
+    }
+    text
+}
+
+/// The event of a hit without its id. All streams share it.
+async fn hit_text(api: &Api, entry: &RingEntry) -> Bytes {
+    if let Some(text) = entry.text.get() {
+        return text.clone();
+    }
+    let mut text = String::new();
+    if let LiveEvent::Hit(hit) = &entry.event {
+        let data = HitData::of(hit, &api.hit_streams.name_of(hit).await).to_json();
+        // Writing to a String never fails.
+        let _ = write!(text, "event: hit\ndata: {data}\n\n");
+    }
+    entry.text.get_or_init(|| text.into()).clone()
+}
+
+/// The data of a hit's event.
+#[derive(Serialize)]
+struct HitData<'a> {
+    hit_id: String,
+    hit_at: String,
+    short_id: &'a str,
+    device: Option<&'a str>,
+    browser: Option<&'a str>,
+    os: Option<&'a str>,
+    country: Option<&'a str>,
+    language: Option<&'a str>,
+    referrer: Option<&'a str>,
+    destination: Option<&'a str>,
+    bot: Option<&'a str>,
+}
+
+impl<'a> HitData<'a> {
+    fn of(hit: &'a LiveHit, short_id: &'a str) -> Self {
+        Self {
+            hit_id: hit.id.to_string(),
+            hit_at: hit.id.at().to_string(),
+            short_id,
+            device: hit.device.as_deref(),
+            browser: hit.browser.as_deref(),
+            os: hit.system.as_deref(),
+            country: hit.country.as_deref(),
+            language: hit.language.as_deref(),
+            referrer: hit.referrer.as_deref(),
+            destination: hit.destination.as_deref(),
+            bot: hit.bot.as_deref(),
+        }
+    }
+
+    fn to_json(&self) -> String {
+        // Texts and nothing else: that never fails.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,185 @@
+//! Live streams of hits, of a link or of a key: who may open how many, and when they end.
+
+mod open;
+mod pace;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use thiserror::Error;
+use tokio::time::{Instant, sleep_until};
+
+use self::open::OpenStreams;
+pub use self::open::StreamLimits;
+use self::open::StreamSlot;
+use self::pace::Pace;
+use super::{AccessError, owned_link};
+use crate::clock::Clock;
+use crate::domain::hit::HitSubject;
+use crate::domain::key::{ApiKey, SecretHash};
+use crate::domain::link::{Link, LinkName, ShortId};
+use crate::domain::live_hit::LiveHit;
+use crate::feed::{FeedStream, HitFeed, StreamPlace, Told};
+use crate::store::{KeyStore, LinkStore, Store, StoreError};
+
+/// A stream ends after this time.
+const LONGEST: Duration = Duration::from_hours(1);
+/// How often a client gets a comment.
+const COMMENT_EVERY: Duration = Duration::from_secs(15);
+/// How often a stream looks whether it is over.
+const LOOK_EVERY: Duration = Duration::from_millis(700);
+/// Names of links that are kept in memory.
+const NAMES: u64 = 20_000;
+
+/// Why a stream does not begin.
+#[derive(Debug, Error)]
+pub enum StreamError {
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The link is untracked: its hits are no analytics.
+    #[error("the link is untracked")]
+    Untracked,
+    #[error("the key has as many streams as it may have")]
+    TooMany,
+    /// The key has just been revoked.
+    #[error("the key is not valid any more")]
+    KeyEnded,
+}
+
+impl From<StoreError> for StreamError {
+    fn from(error: StoreError) -> Self {
+        Self::Access(error.into())
+    }
+}
+
+/// Whose hits a stream tells.
+pub enum StreamOf {
+    /// All tracked links of the caller.
+    Caller,
+    /// `None`: a text that is no name of a link.
+    Link(Option<LinkName>),
+}
+
+/// Opens live streams.
+pub struct HitStreamService {
+    feed: Arc<HitFeed>,
+    links: Arc<dyn LinkStore>,
+    names: Cache<ShortId, LinkName>,
+    open: Arc<OpenStreams>,
+}
+
+/// What a stream sends next.
+pub enum StreamStep {
+    Told(Vec<Told>),
+    /// A comment, so that the client sees that the stream goes on, and the service whether the client is there.
+    Comment,
+    End,
+}
+
+/// An open stream.
+pub struct HitStream {
+    feed: Arc<HitFeed>,
+    hits: FeedStream,
+    slot: StreamSlot,
+    pace: Pace,
+    ends_at: Instant,
+    comment_at: Instant,
+}
+
+impl HitStreamService {
+    /// `is_shared`: other nodes may serve from the same store.
+    pub fn new(feed: Arc<HitFeed>, store: &Arc<dyn Store>, limits: StreamLimits, clock: Clock) -> Self {
+        let is_shared = store.is_shared();
+        let keys: Arc<dyn KeyStore> = store.clone();
+        let open = OpenStreams::new(keys, store.clone(), is_shared, limits, clock);
+        let names = Cache::builder().max_capacity(NAMES).build();
+        Self { feed, links: store.clone(), names, open: Arc::new(open) }
+    }
+
+    /// Opens a stream for a caller with this secret, after the place of an earlier one or with the next hit.
+    pub async fn open(
+        &self,
+        caller: &Arc<ApiKey>,
+        secret: SecretHash,
+        of: StreamOf,
+        after: Option<StreamPlace>,
+    ) -> Result<HitStream, StreamError> {
+        let of = match of {
+            StreamOf::Caller => HitSubject::Key(caller.id),
+            StreamOf::Link(name) => HitSubject::Link(self.tracked(caller, name).await?.id),
+        };
+        let slot = self.open.enter(caller, secret).await?;
+        let hits = self.feed.listen(of, after).await?;
+        let now = Instant::now();
+        let (ends_at, comment_at) = (now + LONGEST, now + COMMENT_EVERY);
+        Ok(HitStream { feed: Arc::clone(&self.feed), hits, slot, pace: Pace::default(), ends_at, comment_at })
+    }
+
+    /// Checks that a caller might open a stream.
+    pub async fn check(&self, caller: &ApiKey, of: StreamOf) -> Result<(), StreamError> {
+        match of {
+            StreamOf::Caller => Ok(()),
+            StreamOf::Link(name) => self.tracked(caller, name).await.map(drop),
+        }
+    }
+
+    async fn tracked(&self, caller: &ApiKey, name: Option<LinkName>) -> Result<Link, StreamError> {
+        let link = owned_link(&*self.links, caller, name).await?;
+        if link.tracked { Ok(link) } else { Err(StreamError::Untracked) }
+    }
+
+    /// The name of a hit's link. The id, if the link is deleted or can't be read.
+    pub async fn name_of(&self, hit: &LiveHit) -> String {
+        let id = hit.link;
+        if let Some(name) = self.names.get(&id) {
+            return name.to_string();
+        }
+        let link = self.links.link_by_id(id).await;
+        let name = link.inspect_err(|error| tracing::debug!(%error, "can't read the name of a link")).ok().flatten();
+        let Some(name) = name.map(|link| link.name()) else { return id.as_str().to_owned() };
+        self.names.insert(id, name);
+        name.to_string()
+    }
+
+    /// Keeps the streams in order, for as long as the process runs.
+    pub async fn run(&self) {
+        tokio::join!(self.feed.run(), self.open.run());
+    }
+}
+
+impl HitStream {
+    /// The place of the client, and so the id of an event before which nothing is told.
+    pub fn place(&self) -> String {
+        self.hits.cursor.place().to_text()
+    }
+
+    /// Waits for what is to be sent next. `goes_on`: whether the service does not stop.
+    pub async fn next(&mut self, goes_on: impl Fn() -> bool) -> StreamStep {
+        loop {
+            let now = Instant::now();
+            if !goes_on() || now >= self.ends_at || !self.slot.is_valid() {
+                return StreamStep::End;
+            }
+            let told = self.hits.cursor.take(self.pace.allowance(now));
+            if !told.is_empty() {
+                self.pace.note(now, &told);
+                self.feed.counts().sent(&told);
+                return StreamStep::Told(told);
+            }
+            if now >= self.comment_at {
+                self.comment_at = now + COMMENT_EVERY;
+                return StreamStep::Comment;
+            }
+            let look_at = self.comment_at.min(now + LOOK_EVERY);
+            // While hits wait for their turn, further ones change nothing.
+            match self.pace.next_turn(now).filter(|_| self.hits.cursor.has_more()) {
+                Some(turn) => sleep_until(turn.min(look_at)).await,
+                None => tokio::select! {
+                    () = self.hits.cursor.changed() => {}
+                    () = sleep_until(look_at) => {}
+                },
+            }
+        }
+    }
+}

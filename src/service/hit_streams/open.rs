@@ -1,0 +1,243 @@
+//! The open streams of each key: how many there may be, on all nodes together, and whether the key is still valid.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::StreamError;
+use crate::clock::Clock;
+use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash, Tier};
+use crate::service::in_turn::InTurn;
+use crate::store::{HitStreamStore, KeyStore, StoreError};
+
+/// How often keys are read again, and the numbers of their streams published.
+const CHECK_EVERY: Duration = Duration::from_millis(1_500);
+/// A stream whose key could not be read for so long ends: it may be revoked, and streams end within 5 s of that.
+const VALID_FOR: Duration = Duration::from_millis(4_200);
+/// Keys that are read at once.
+const AT_ONCE: usize = 32;
+/// How often a key's streams are counted again if some began on several nodes at the same time.
+const COUNTED_AGAIN: u32 = 3;
+
+/// How many streams a key may have at once. The root key may have any number.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    pub free: u32,
+    pub pro: u32,
+}
+
+impl StreamLimits {
+    fn of(self, key: &ApiKey) -> Option<u32> {
+        match key.tier {
+            _ if key.is_root => None,
+            Tier::Free => Some(self.free),
+            Tier::Pro => Some(self.pro),
+        }
+    }
+}
+
+/// The streams of this node, by key.
+pub struct OpenStreams {
+    keys: Arc<dyn KeyStore>,
+    shared: Arc<dyn HitStreamStore>,
+    is_shared: bool,
+    limits: StreamLimits,
+    clock: Clock,
+    of_keys: Mutex<HashMap<KeyId, StreamsOfKey>>,
+    /// Publications of one key's number, one after another.
+    in_turn: InTurn,
+    /// A stream has ended: the number of its key's streams is to be published.
+    ended: Notify,
+}
+
+struct StreamsOfKey {
+    open: u32,
+    key: Arc<ApiKey>,
+    /// When it was last read.
+    read_at: Instant,
+    /// Whether other nodes know a higher number of streams.
+    is_fewer: bool,
+}
+
+/// A stream that counts for its key until it is dropped.
+pub struct StreamSlot {
+    streams: Arc<OpenStreams>,
+    key: KeyId,
+    secret: SecretHash,
+}
+
+impl OpenStreams {
+    pub fn new(
+        keys: Arc<dyn KeyStore>,
+        shared: Arc<dyn HitStreamStore>,
+        is_shared: bool,
+        limits: StreamLimits,
+        clock: Clock,
+    ) -> Self {
+        let (of_keys, in_turn, ended) = (Mutex::default(), InTurn::default(), Notify::new());
+        Self { keys, shared, is_shared, limits, clock, of_keys, in_turn, ended }
+    }
+
+    /// Begins a stream of a caller with this secret.
+    pub async fn enter(self: &Arc<Self>, caller: &ApiKey, secret: SecretHash) -> Result<StreamSlot, StreamError> {
+        // The caller's record may be some seconds old.
+        let read_at = Instant::now();
+        let key = self.keys.key(caller.id).await?.map(Arc::new).ok_or(StreamError::KeyEnded)?;
+        if !may_listen(&key, secret, &self.clock) {
+            return Err(StreamError::KeyEnded);
+        }
+        let limit = self.limits.of(&key);
+        let slot = self.enter_here(key, read_at, secret, limit).ok_or(StreamError::TooMany)?;
+        if let Some(limit) = limit.filter(|_| self.is_shared) {
+            self.check_elsewhere(slot.key, limit).await?;
+        }
+        Ok(slot)
+    }
+
+    fn enter_here(
+        self: &Arc<Self>,
+        key: Arc<ApiKey>,
+        read_at: Instant,
+        secret: SecretHash,
+        limit: Option<u32>,
+    ) -> Option<StreamSlot> {
+        let id = key.id;
+        let mut of_keys = self.of_keys();
+        let new = || StreamsOfKey { open: 0, key: Arc::clone(&key), read_at, is_fewer: false };
+        let of_key = of_keys.entry(id).or_insert_with(new);
+        if limit.is_some_and(|limit| of_key.open >= limit) {
+            return None;
+        }
+        of_key.open += 1;
+        (of_key.key, of_key.read_at) = (key, read_at.max(of_key.read_at));
+        Some(StreamSlot { streams: Arc::clone(self), key: id, secret })
+    }
+
+    /// Counts the streams of a key on all nodes. Each node publishes its number before it reads the others': of two that
+    /// begin at once, at least one is seen. If both are, both count again after times of their own.
+    async fn check_elsewhere(&self, key: KeyId, limit: u32) -> Result<(), StreamError> {
+        for attempt in 0..=COUNTED_AGAIN {
+            self.publish(key).await?;
+            let elsewhere = self.shared.streams_elsewhere(key).await?;
+            let here = self.of_keys().get(&key).map_or(0, |of_key| of_key.open);
+            if here.saturating_add(elsewhere) <= limit {
+                return Ok(());
+            }
+            // Streams that have ended a moment ago may still be counted.
+            if attempt < COUNTED_AGAIN {
+                sleep(Duration::from_millis(60 + u64::from(uuid::Uuid::new_v4().as_bytes()[0]))).await;
+            }
+        }
+        Err(StreamError::TooMany)
+    }
+
+    /// Tells other nodes how many streams of a key are open here.
+    async fn publish(&self, key: KeyId) -> Result<(), StoreError> {
+        if !self.is_shared {
+            return Ok(());
+        }
+        let _turn = self.in_turn.turn(key).await?;
+        let open = {
+            let mut of_keys = self.of_keys();
+            let of_key = of_keys.get_mut(&key);
+            of_key.map_or(0, |of_key| {
+                of_key.is_fewer = false;
+                of_key.open
+            })
+        };
+        self.shared.share_open_streams(key, open).await
+    }
+
+    /// Reads keys again and publishes numbers, for as long as the process runs.
+    pub async fn run(&self) {
+        loop {
+            let next_check = Instant::now() + CHECK_EVERY;
+            self.check_all().await;
+            while let Some(left) = next_check.checked_duration_since(Instant::now())
+                && timeout(left, self.ended.notified()).await.is_ok()
+            {
+                self.publish_all(|of_key| of_key.is_fewer).await;
+                self.forget_closed();
+            }
+        }
+    }
+
+    async fn check_all(&self) {
+        let keys: Vec<KeyId> = self.of_keys().keys().copied().collect();
+        let checks = keys.into_iter().map(|id| async move {
+            let read_at = Instant::now();
+            match self.keys.key(id).await {
+                Ok(key) => self.note_key(id, key, read_at),
+                Err(error) => tracing::debug!(%error, "can't read the key of a live stream"),
+            }
+        });
+        stream::iter(checks).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+        self.publish_all(|_| true).await;
+        self.forget_closed();
+    }
+
+    fn note_key(&self, id: KeyId, key: Option<ApiKey>, read_at: Instant) {
+        let mut of_keys = self.of_keys();
+        // A key that is not there is never valid again.
+        if let (Some(of_key), Some(key)) = (of_keys.get_mut(&id), key)
+            && key.revision >= of_key.key.revision
+        {
+            of_key.key = Arc::new(key);
+            of_key.read_at = read_at;
+        }
+    }
+
+    async fn publish_all(&self, which: impl Fn(&StreamsOfKey) -> bool) {
+        let keys: Vec<KeyId> = self.of_keys().iter().filter(|(_, of)| which(of)).map(|(id, _)| *id).collect();
+        let publications = keys.into_iter().map(|key| async move {
+            if let Err(error) = self.publish(key).await {
+                tracing::debug!(%error, "can't tell other nodes how many live streams are open");
+            }
+        });
+        stream::iter(publications).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    }
+
+    fn forget_closed(&self) {
+        self.of_keys().retain(|_, of_key| of_key.open > 0 || of_key.is_fewer);
+    }
+
+    fn is_valid(&self, slot: &StreamSlot) -> bool {
+        let of_keys = self.of_keys();
+        let Some(of_key) = of_keys.get(&slot.key) else { return false };
+        of_key.read_at.elapsed() < VALID_FOR && may_listen(&of_key.key, slot.secret, &self.clock)
+    }
+
+    fn of_keys(&self) -> MutexGuard<'_, HashMap<KeyId, StreamsOfKey>> {
+        // Nothing panics while this lock is held.
+        self.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn may_listen(key: &ApiKey, secret: SecretHash, clock: &Clock) -> bool {
+    key.accepts(&secret, clock.now()) && key.scopes.contains(Scope::AnalyticsRead)
+}
+
+impl StreamSlot {
+    /// Whether its key may go on listening, as far as is known.
+    pub fn is_valid(&self) -> bool {
+        self.streams.is_valid(self)
+    }
+}
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        let mut of_keys = self.streams.of_keys();
+        if let Entry::Occupied(mut of_key) = of_keys.entry(self.key) {
+            let of_key = of_key.get_mut();
+            of_key.open -= 1;
+            of_key.is_fewer = true;
+        }
+        drop(of_keys);
+        self.streams.ended.notify_one();
+    }
+}

@@ -1,0 +1,125 @@
+//! Outcomes of attempts, and what becomes of their deliveries.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::deliveries::{Change, Deliveries, DeliveryRow, Writing, lost_queue, place_of};
+use super::queue::QueuedDelivery;
+use crate::domain::webhook::{DeliveryId, DeliveryStatus};
+use crate::store::records::columns::day as day_column;
+use crate::store::{Settlement, StoreError};
+
+/// Outcomes to write, each with its delivery's row.
+type WithRows = Vec<(Settlement, DeliveryRow)>;
+
+impl Deliveries {
+    /// Writes outcomes of attempts, one after another for the same delivery.
+    pub(super) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        let mut rounds: Vec<Vec<Settlement>> = Vec::new();
+        let mut of_delivery: HashMap<DeliveryId, usize> = HashMap::new();
+        for settlement in settlements {
+            let round = of_delivery.entry(settlement.id).and_modify(|round| *round += 1).or_default();
+            if rounds.len() == *round {
+                rounds.push(Vec::new());
+            }
+            rounds[*round].push(settlement);
+        }
+        for round in rounds {
+            self.settle_each_once(round).await?;
+        }
+        Ok(())
+    }
+
+    async fn settle_each_once(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        let rows = self.read_rows(settlements.iter().map(|settlement| settlement.id).collect()).await?;
+        let there = settlements.into_iter().zip(rows).filter_map(|(settlement, row)| Some((settlement, row?)));
+        let (mut open, known): (WithRows, WithRows) =
+            there.filter(|(settlement, row)| row.is_pending_in(settlement.round)).partition(|(settlement, row)| {
+                let state = &row.state;
+                if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
+            });
+        // First: what is settled is not counted again. Changes are not blocked meanwhile.
+        let uncounted = self.failure_runs.note(open.iter().filter_map(|(settlement, _)| settlement.end())).await;
+        open.retain(|(settlement, _)| settlement.end().is_none_or(|end| !uncounted.has(&end)));
+        let written = self.settle_counted(&open, &known).await;
+        written.and(uncounted.into_result())
+    }
+
+    /// Writes outcomes that are counted as far as they are ends. `known`: those of attempts that are written already.
+    async fn settle_counted(&self, open: &WithRows, known: &WithRows) -> Result<(), StoreError> {
+        let _others_may_too = self.changing.read().await;
+        let retries = self.retries(open, known);
+        // Deliveries without a retry need no queue.
+        let queue = if retries.is_empty() { Uuid::nil() } else { self.leases.queues.own()? };
+        let _expected = self.write_due(queue, &retries).await?;
+        let changes: Vec<Change> =
+            open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
+        self.put_failed(&changes).await?;
+        let mut written = self.write_states(changes.into_iter(), Writing::First).await.map(drop);
+        if written.is_ok() && !retries.is_empty() && !self.leases.queues.is_held(queue) {
+            written = Err(lost_queue());
+        }
+        if written.is_err() {
+            // It is unknown which of them were written, and what is due.
+            self.mark_doubtful(queue, retries.iter().map(|retry| retry.due_at));
+        }
+        for (settlement, before) in open {
+            if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
+                match &written {
+                    Ok(()) => self.leases.queues.settled(queue, due_at, settlement.id),
+                    Err(_) => self.mark_doubtful(queue, [due_at]),
+                }
+            }
+        }
+        written
+    }
+
+    /// The retries to queue.
+    fn retries(&self, open: &WithRows, known: &WithRows) -> Vec<QueuedDelivery> {
+        let retry = |settlement: &Settlement| {
+            let Settlement { id, round, .. } = *settlement;
+            Some(QueuedDelivery { due_at: settlement.retry_at()?, id, round })
+        };
+        let mut retries: Vec<_> = open.iter().filter_map(|(settlement, _)| retry(settlement)).collect();
+        for (settlement, row) in known {
+            let Some(queued) = retry(settlement) else { continue };
+            // Written already, by a write whose answer was lost: then no counted queue may have its retry.
+            if settlement.attempt == row.state.attempts && row.state.next_attempt_at == Some(queued.due_at) {
+                match row.queue.filter(|queue| self.leases.queues.has(*queue)) {
+                    Some(queue) => self.mark_doubtful(queue, [queued.due_at]),
+                    None => retries.push(queued),
+                }
+            }
+        }
+        retries
+    }
+
+    /// Adds deliveries that are about to fail to the index of failed ones.
+    async fn put_failed(&self, changes: &[Change]) -> Result<(), StoreError> {
+        let failed = changes.iter().filter(|change| change.state.status == DeliveryStatus::Failed);
+        let failed: Vec<_> = failed.map(|change| (change.id, change.written_at())).collect();
+        self.cluster
+            .all(failed, |(id, at)| async move {
+                let (link, day, delivery) = place_of(id);
+                let values = (link.as_str(), day_column(day), delivery, at);
+                Ok(self.cluster.cql.write(&self.cluster.statements.put_failed, values).await?)
+            })
+            .await
+    }
+
+    /// Marks failed deliveries as replayed in the index, so that lists pass over them. If that fails, only lists take
+    /// longer.
+    pub(super) async fn note_replayed(&self, changes: &[Change]) {
+        let failed = changes.iter().filter(|change| change.replayed() == Some(DeliveryStatus::Failed));
+        let failed: Vec<_> = failed.map(|change| (change.id, change.written_at())).collect();
+        let noted = self.cluster.all(failed, |(id, at)| async move {
+            let (link, day, delivery) = place_of(id);
+            let values = (at, link.as_str(), day_column(day), delivery);
+            Ok(self.cluster.cql.write(&self.cluster.statements.note_replayed, values).await?)
+        });
+        if let Err(error) = noted.await {
+            tracing::debug!(%error, "some replayed deliveries are not marked in the index of failed ones");
+        }
+    }
+}
