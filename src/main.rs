@@ -182,11 +182,13 @@ fn serve(config: &Config, console: Console) -> ExitCode {
             Ok(signals) => signals,
             Err(error) => return fail(console, &error),
         };
-        let app = match App::build(config, &show_secrets).await {
+        let has_console = config.console.enabled;
+        let show = |secrets: FirstStartSecrets<'_>, base_url: &str| show_secrets(secrets, base_url, has_console);
+        let app = match App::build(config, &show).await {
             Ok(app) => app,
             Err(error) => return fail(console, &error),
         };
-        if let Err(error) = print_address(&app, console) {
+        if let Err(error) = print_address(&app, has_console, console) {
             return fail(console, &error);
         }
         warn_about_base_url(config, &app);
@@ -208,7 +210,7 @@ fn disable_huge_pages() {
 
 /// Shows the secrets that a first start creates, once for each store, and how to use them. They are plain text in
 /// every log format.
-fn show_secrets(secrets: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()> {
+fn show_secrets(secrets: FirstStartSecrets<'_>, base_url: &str, has_console: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match secrets {
         FirstStartSecrets::Created { secret, webhook_secret } => {
@@ -217,6 +219,9 @@ fn show_secrets(secrets: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()
                 writeln!(out, "  root key        {}", secret.reveal())?;
             }
             writeln!(out, "  webhook secret  {}", webhook_secret.reveal())?;
+            if has_console {
+                writeln!(out, "\nSign in with the root key: {base_url}/console")?;
+            }
             if let Some(secret) = secret {
                 writeln!(
                     out,
@@ -239,14 +244,13 @@ fn show_secrets(secrets: FirstStartSecrets<'_>, base_url: &str) -> io::Result<()
 }
 
 /// With JSON the log line "serving" takes its place, a moment later.
-fn print_address(app: &App, console: Console) -> io::Result<()> {
+fn print_address(app: &App, has_console: bool, console: Console) -> io::Result<()> {
     if console.0 == Format::Json {
         return Ok(());
     }
     let (version, address, base_url) = (env!("CARGO_PKG_VERSION"), app.address, &app.base_url);
-    console.say(&format!(
-        "Signpost {version} serves on {address} (console: {base_url}/console, API reference: {base_url}/docs)"
-    ))
+    let page = if has_console { format!("console: {base_url}/console, ") } else { String::new() };
+    console.say(&format!("Signpost {version} serves on {address} ({page}API reference: {base_url}/docs)"))
 }
 
 /// Without `http.base_url`, short links begin with the listen address, often `0.0.0.0`, which other machines can't

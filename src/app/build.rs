@@ -38,7 +38,7 @@ use crate::domain::vault::Vault;
 use crate::feed::HitFeed;
 use crate::http::Api;
 use crate::http::client::TrustedProxies;
-use crate::http::console::Console;
+use crate::http::console::ConsoleFiles;
 use crate::http::endpoints;
 use crate::http::notices::Notices;
 use crate::http::openapi::{Facts, Reference};
@@ -355,7 +355,7 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
         clock: clock.clone(),
         metrics: Arc::clone(&core.metrics),
         reference: reference(config, &core.base_url),
-        console: config.console.enabled.then(Console::default),
+        console: config.console.enabled.then(ConsoleFiles::default),
         pages: Arc::new(pages::open(config, &core.base_url)?),
         fallbacks: pages::fallbacks(config, &core.base_url)?,
         request_timeout: config.http.request_timeout,

@@ -148,8 +148,6 @@ export const api = {
   block: (id, reason) => call('POST', `${link(id)}/block`, { body: JSON.stringify({ reason }) }),
   /** @param {string} id */
   unblock: (id) => call('POST', `${link(id)}/unblock`),
-  /** @param {string} id @param {Record<string, unknown>} body */
-  explain: async (id, body) => (await call('POST', `${link(id)}/rules/explain`, { body: JSON.stringify(body) })).data,
   /** @param {string} id @param {Parameters} query @param {AbortSignal} [signal] */
   analytics: (id, query, signal) => get(`${link(id)}/analytics`, query, signal),
   /** @param {string} id @param {Parameters} query @param {AbortSignal} [signal] */

@@ -7,9 +7,11 @@ import { session } from './session.js';
 const COLUMNS = {
   redirect_url: 'redirect_url', url: 'redirect_url', target: 'redirect_url', long_url: 'redirect_url', destination: 'redirect_url',
   slug: 'slug', name: 'slug', short_id: 'slug', alias: 'slug', title: 'title', tags: 'tags', notes: 'notes', webhooks: 'webhooks', expires_at: 'expires_at', not_before: 'not_before',
-  max_clicks: 'max_clicks', fallback_url: 'fallback_url', redirect_status: 'redirect_status', archived: 'archived', tracked: 'tracked', data: 'data',
+  fallback_url: 'fallback_url', redirect_status: 'redirect_status', cache_seconds: 'cache_seconds', archived: 'archived', tracked: 'tracked', preview: 'preview', skip_bots: 'skip_bots', data: 'data',
 };
-const [MOST_ROWS, MOST_BYTES] = [500, 900_000];
+const FLAGS = new Set(['archived', 'tracked', 'preview', 'skip_bots']);
+// A call may have 1 MiB. No row that the service takes is near a quarter of it.
+const [MOST_ROWS, MOST_BYTES, MOST_CHARS] = [500, 900_000, 250_000];
 
 /** @typedef {{line: number, target: string, source: string, body: string, fault?: string}} BulkRow */
 /** @typedef {{row: BulkRow, ok: boolean, short_url: string, reason: string}} Result */
@@ -18,8 +20,8 @@ const [MOST_ROWS, MOST_BYTES] = [500, 900_000];
 function cellJson(field, value) {
   if (field === 'tags') return JSON.stringify(value.split(/[,;]/).map((tag) => tag.trim()).filter(Boolean));
   if (field === 'webhooks') return JSON.stringify(value.split(/\s+/).filter(Boolean));
-  if (field === 'max_clicks' || field === 'redirect_status') return /^\d+$/.test(value) ? value : JSON.stringify(value);
-  if (field === 'archived' || field === 'tracked') return /^(true|yes|1)$/i.test(value) ? 'true' : /^(false|no|0)$/i.test(value) ? 'false' : JSON.stringify(value);
+  if (field === 'cache_seconds' || field === 'redirect_status') return /^\d+$/.test(value) ? value : JSON.stringify(value);
+  if (FLAGS.has(field)) return /^(true|yes|1)$/i.test(value) ? 'true' : /^(false|no|0)$/i.test(value) ? 'false' : JSON.stringify(value);
   if (field === 'data') {
     JSON.parse(value);
     return value;
@@ -41,8 +43,10 @@ function rowOf(fields, cells, line, source) {
     }
   });
   if (!found.has('redirect_url')) fault = 'no target';
+  const body = `{${[...found].map(([field, json]) => `"${field}":${json}`).join(',')}}`;
+  if (body.length > MOST_CHARS) fault = 'too long';
   const target = found.has('redirect_url') ? JSON.parse(found.get('redirect_url')) : '';
-  return { line, source, target, fault, body: `{${[...found].map(([field, json]) => `"${field}":${json}`).join(',')}}` };
+  return { line, source, target, fault, body };
 }
 
 /** A CSV with a header line, or a list: per line a URL and, after white space, a name and a title.
@@ -88,6 +92,8 @@ function partsOf(rows) {
 let run;
 /** @type {ReturnType<typeof partsOf>} */
 let parts = [];
+/** Which run it is: an answer to an earlier one changes nothing. */
+let turn = 0;
 /** @type {Set<() => void>} */
 const watchers = new Set();
 const warn = (event) => event.preventDefault();
@@ -114,20 +120,27 @@ function take(rows, answers) {
   change({ results: [...run.results, ...results], made: run.made + results.filter(({ ok }) => ok).length, failed: run.failed + results.filter(({ ok }) => !ok).length });
 }
 
-const NOT_SENT = { problem: { detail: 'not sent: the monthly limit of links is reached' } };
+/** Rows that are not sent. @param {string} reason */
+function giveUp(reason) {
+  for (const rest of parts) take(rest.rows, rest.rows.map(() => ({ problem: { detail: reason } })));
+  parts = [];
+}
+
 const pause = (/** @type {number} */ ms) => new Promise((done) => setTimeout(done, ms));
 
 async function work() {
+  const mine = turn;
   while (parts.length && run?.state === 'running') {
     const [part] = parts;
     try {
       const answer = await api.bulk(`{"links":[${part.rows.map(({ body }) => body).join(',')}]}`, part.key);
+      if (turn !== mine) return;
       parts.shift();
       take(part.rows, answer.results);
       if (!answer.results.at(-1)?.problem?.type?.endsWith(':link-quota-exceeded')) continue;
-      for (const rest of parts) take(rest.rows, rest.rows.map(() => NOT_SENT));
-      parts = [];
+      giveUp('not sent: the monthly limit of links is reached');
     } catch (error) {
+      if (turn !== mine) return;
       const refused = /** @type {any} */ (error);
       if (!refused.retryAt) {
         change({ state: 'stopped', error: refused });
@@ -135,7 +148,7 @@ async function work() {
       }
       change({ state: 'waiting', waitUntil: refused.retryAt });
       await pause(Math.max(500, refused.retryAt - Date.now() + 250));
-      if (/** @type {Run | undefined} */ (bulk.run)?.state !== 'waiting') return;
+      if (turn !== mine || /** @type {Run | undefined} */ (bulk.run)?.state !== 'waiting') return;
       change({ state: 'running', waitUntil: undefined });
     }
   }
@@ -158,6 +171,7 @@ export const bulk = {
     const bad = rows.filter(({ fault }) => fault);
     const good = rows.filter(({ fault }) => !fault);
     parts = partsOf(good);
+    turn += 1;
     run = {
       state: 'running', total: rows.length, made: 0, failed: bad.length, header,
       results: bad.map((row) => ({ row, ok: false, short_url: '', reason: row.fault ?? '' })),
@@ -167,10 +181,20 @@ export const bulk = {
   },
   /** The same parts with the same keys: what was made already is answered again, and not made twice. */
   resume() {
+    if (run?.state !== 'stopped') return;
     change({ state: 'running', error: undefined });
     work();
   },
+  /** Ends it after the call that is under way. */
+  stop() {
+    const isSending = run?.state === 'running';
+    const sent = isSending ? parts.splice(0, 1) : [];
+    giveUp('not sent: you stopped it');
+    parts = sent;
+    if (!isSending) change({ state: 'done', error: undefined });
+  },
   close() {
+    turn += 1;
     parts = [];
     change({ state: 'done' });
     run = undefined;

@@ -8,7 +8,6 @@ import { memberText, mergePatch, minified, pretty } from './json.js';
  * @typedef {{name: string, label: string, blank: any, read: (record: any, text: string) => any, write: (value: any) => string, fixed?: boolean}} Spec */
 
 export const lines = (text) => text.split('\n').map((line) => line.trim()).filter(Boolean);
-const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 const parts = (text) => text.split(',').map((part) => part.trim()).filter(Boolean);
 const list = (/** @type {string[]} */ items) => (items.length ? JSON.stringify(items) : 'null');
 
@@ -41,15 +40,15 @@ const count = (name, label, blank) => ({
   },
 });
 
-/** @param {string} value @param {boolean} isObject @param {string} what */
-function checked(value, isObject, what) {
+/** @param {string} value */
+function objectText(value) {
   let parsed;
   try {
     parsed = JSON.parse(value);
   } catch {
-    throw new RangeError(`must be ${what}: this is not valid JSON`);
+    throw new RangeError('must be a JSON object: this is not valid JSON');
   }
-  if (parsed === null || typeof parsed !== 'object' || Array.isArray(parsed) === isObject) throw new RangeError(`must be ${what}`);
+  if (parsed === null || typeof parsed !== 'object' || Array.isArray(parsed)) throw new RangeError('must be a JSON object');
   return minified(value);
 }
 
@@ -62,20 +61,9 @@ export const SPECS = [
   text('notes', 'Notes'),
   time('not_before', 'Starts'),
   time('expires_at', 'Ends'),
-  count('max_clicks', 'Clicks at most', ''),
   text('fallback_url', 'Afterwards leads to'),
   count('redirect_status', 'Status', '302'),
   count('cache_seconds', 'Browsers may keep it for', '0'),
-  {
-    name: 'forward_query', label: 'Passes parameters on', blank: '',
-    read: ({ forward_query: value }) => (value === true ? '*' : Array.isArray(value) ? value.join(', ') : ''),
-    write: (value) => (value.trim() === '*' ? 'true' : list(words(value))),
-  },
-  {
-    name: 'rules', label: 'Rules', blank: '',
-    read: ({ rules }, all) => (Array.isArray(rules) && rules.length ? pretty(memberText(all, 'rules') ?? '[]') : ''),
-    write: (value) => (value.trim() ? checked(value, false, 'a JSON array of rules') : 'null'),
-  },
   { name: 'webhooks', label: 'Webhooks', blank: '', read: (record) => (record.webhooks ?? []).join('\n'), write: (value) => list(lines(value)) },
   {
     name: 'data', label: 'Data', blank: '',
@@ -83,7 +71,7 @@ export const SPECS = [
       const data = memberText(all, 'data') ?? '{}';
       return data === '{}' ? '' : pretty(data);
     },
-    write: (value) => (value.trim() ? checked(value, true, 'a JSON object') : 'null'),
+    write: (value) => (value.trim() ? objectText(value) : 'null'),
   },
   flag('skip_bots', 'No webhooks for bots', false),
   flag('preview', 'Preview page', true),

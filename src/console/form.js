@@ -6,8 +6,8 @@ import { Check, Fault, Field, Icon, Select } from './ui.js';
 
 /** Which fields stand below which summary. @type {[string, string[]][]} */
 const GROUPS = [
-  ['Time and clicks', ['not_before', 'expires_at', 'max_clicks', 'fallback_url']],
-  ['Redirect', ['redirect_status', 'cache_seconds', 'forward_query', 'rules']],
+  ['Time', ['not_before', 'expires_at', 'fallback_url']],
+  ['Redirect', ['redirect_status', 'cache_seconds']],
   ['Webhooks and data', ['webhooks', 'data', 'skip_bots']],
   ['Notes and more', ['notes', 'preview', 'archived', 'tracked']],
 ];
@@ -40,10 +40,9 @@ const code = { class: 'mono', spellcheck: false, autocapitalize: 'off' };
 
 /** @type {Record<string, (props: FormProps) => any>} */
 const GROUP_FIELDS = {
-  'Time and clicks': (props) => html`
+  Time: (props) => html`
     <${Text} ...${props} ...${local} name="not_before" label="Starts" hint=${`Your time (${zone}). Until then the link is answered 404.`} />
     <${Text} ...${props} ...${local} name="expires_at" label="Ends" hint=${`Your time (${zone}). No click counts from then on.`} />
-    <${Text} ...${props} name="max_clicks" label="Clicks at most" inputmode="numeric" hint="Exactly this many, whatever happens. Bots take none." />
     <${Text} ...${props} name="fallback_url" label="Afterwards leads to" inputmode="url" hint="Where visitors go once the link has ended. Empty: an error page." />
   `,
   Redirect: (props) => html`
@@ -51,9 +50,6 @@ const GROUP_FIELDS = {
       ${(wiring) => html`<${Select} ...${wiring} options=${STATUSES} value=${props.form.redirect_status} onChange=${(value) => props.set('redirect_status', value)} />`}
     <//>`}
     <${Text} ...${props} name="cache_seconds" label="Browsers may keep it for (seconds)" inputmode="numeric" hint="0: each visit is counted. Visits from a browser’s cache are not." />
-    <${Text} ...${props} ...${code} name="forward_query" label="Passes parameters on" placeholder="utm_*, gclid" hint="Names from the visitor’s address that are appended to the target; * passes all on." />
-    <${Text} ...${props} ...${code} name="rules" label="Rules" area=${4} placeholder=${'[{"if": {"os": ["ios"]}, "to": "https://…"}]'}
-      hint="A JSON array: other targets by device, country, language, time or weight. The first rule that holds decides." />
   `,
   'Webhooks and data': (props) => html`
     <${Text} ...${props} ...${code} name="webhooks" label="Webhooks" area=${3} placeholder="https://hooks.example.com/clicks" hint="One URL per line, at most 10. Each click is posted there, signed." />

@@ -3,7 +3,8 @@ import { api } from './api.js';
 
 /** @typedef {{hit_id: string, hit_at: string, bot: string | null, [field: string]: unknown}} Hit */
 
-/** Calls `onEvent` for each event until the stream ends. @param {ReadableStream<Uint8Array>} body @param {(event: string, data: string, id: string) => void} onEvent */
+/** Calls `onEvent` for each event until the stream ends; `data` is empty where only the place in the stream is told.
+ * @param {ReadableStream<Uint8Array>} body @param {(event: string, data: string, id: string) => void} onEvent */
 export async function readEvents(body, onEvent) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -16,7 +17,7 @@ export async function readEvents(body, onEvent) {
     for (const line of lines) {
       const [, name, value] = /^([^:]*):? ?(.*)$/.exec(line) ?? [];
       if (line === '') {
-        if (data) onEvent(event || 'message', data, id);
+        onEvent(event || 'message', data, id);
         [event, data] = ['', ''];
       } else if (name === 'event') event = value;
       else if (name === 'data') data += (data && '\n') + value;
@@ -25,39 +26,46 @@ export async function readEvents(body, onEvent) {
   }
 }
 
-const RETRY_MS = 3000;
+const [RETRY_MS, LONGEST_MS, STEADY_MS] = [3000, 60_000, 10_000];
 
-/** Follows a link's hits while the page is seen, until `signal` aborts. `onState` is told "live", "waiting" or "unavailable".
+/** Follows a link's hits while the page is seen, until `signal` aborts. `onState` is told "live", "waiting" or, at the end, "unavailable".
  * @param {string} id @param {AbortSignal} signal @param {(hits: Hit[], skipped: number) => void} onHits @param {(state: string) => void} onState */
 export async function follow(id, signal, onHits, onState) {
   let last = '';
+  let wait = RETRY_MS;
   while (!signal.aborted) {
     await whenSeen(signal);
     const pause = new AbortController();
     const hide = () => document.hidden && pause.abort();
     document.addEventListener('visibilitychange', hide);
-    let wait = RETRY_MS;
+    const began = Date.now();
     try {
       const { body } = await api.stream(id, AbortSignal.any([signal, pause.signal]), last);
       if (!body) throw new TypeError('no body');
       onState('live');
       await readEvents(body, (event, data, eventId) => {
-        last = eventId;
+        last = eventId || last;
+        if (!data) return;
         const value = JSON.parse(data);
         if (event === 'hit') onHits([value], 0);
-        if (event === 'skipped') onHits([], value.count);
+        // How many is not always known.
+        if (event === 'skipped') onHits([], value.count ?? 0);
       });
     } catch (error) {
       const refused = /** @type {any} */ (error);
-      if (refused.isUnavailable || refused.status === 403) onState('unavailable');
-      if (refused.isUnavailable || [401, 403, 404].includes(refused.status)) break;
+      if (refused.isUnavailable || [401, 403, 404].includes(refused.status)) return onState('unavailable');
+      // That place in the stream is of no use.
+      if (refused.status === 422) last = '';
       if (refused.retryAt) wait = Math.max(wait, refused.retryAt - Date.now());
     } finally {
       document.removeEventListener('visibilitychange', hide);
     }
     if (signal.aborted) return;
     onState('waiting');
+    if (Date.now() - began > STEADY_MS) wait = RETRY_MS;
     await pausedFor(wait, signal);
+    // Each beginning counts in a rate limit.
+    wait = Math.min(2 * wait, LONGEST_MS);
   }
 }
 

@@ -43,7 +43,7 @@ use actix_web::dev::RequestHead;
 
 use self::client::TrustedProxies;
 use self::client_limits::ClientLimits;
-use self::console::Console;
+use self::console::ConsoleFiles;
 use self::notices::Notices;
 use self::openapi::Reference;
 use self::pages::{Fallbacks, Pages};
@@ -95,7 +95,7 @@ pub struct Api {
     pub readiness: Readiness,
     pub reference: Reference,
     /// `None`: the operator has turned it off.
-    pub console: Option<Console>,
+    pub console: Option<ConsoleFiles>,
     pub pages: Arc<Pages>,
     pub fallbacks: Fallbacks,
     /// The time limit of a request's body.

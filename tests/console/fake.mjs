@@ -7,6 +7,10 @@ import { SOURCES } from './files.mjs';
 const { members } = await import(`data:text/javascript;base64,${readFileSync(join(SOURCES, 'json.js')).toString('base64')}`);
 const DAY = 86_400_000;
 const SCOPES = ['links:write', 'links:read', 'analytics:read', 'usage:read', 'webhooks:read', 'webhooks:write', 'keys:manage'];
+/** The fields of a creation; of these, `slug` and `tracked` can't be changed. */
+const WRITABLE = [
+  'redirect_url', 'data', 'webhooks', 'tracked', 'slug', 'title', 'tags', 'notes', 'archived', 'expires_at', 'not_before', 'fallback_url', 'redirect_status', 'cache_seconds', 'preview', 'skip_bots',
+];
 const iso = (at) => new Date(at).toISOString();
 const uuid = (n) => `019aa54c-3f1c-7a60-9f43-${String(n).padStart(12, '0')}`;
 const TITLES = {
@@ -61,8 +65,8 @@ export class Fake {
     const at = iso(this.now - this.links.length * 3_600_000);
     const link = {
       short_id, short_url: `${this.base}/${short_id}`, redirect_url: 'https://example.com/', created_at: at, data: '{}', slug: null, webhooks: [], tracked: true, title: null, tags: [],
-      notes: null, archived: false, expires_at: null, not_before: null, fallback_url: null, max_clicks: null, clicks_left: null, redirect_status: 302, cache_seconds: 0, forward_query: false,
-      rules: [], skip_bots: false, preview: true, block_reason: null, updated_at: at, revision: 1, state: 'active', imported_hits: 0, days: Array(400).fill(0), ...more,
+      notes: null, archived: false, expires_at: null, not_before: null, fallback_url: null, redirect_status: 302, cache_seconds: 0,
+      preview: true, skip_bots: false, block_reason: null, updated_at: at, revision: 1, state: 'active', days: Array(400).fill(0), ...more,
     };
     this.links.push(link);
     return link;
@@ -92,7 +96,7 @@ export class Fake {
     link.days[399] += 1;
     this.hits = (this.hits ?? 0) + 1;
     const data = { hit_id: uuid(5000 + this.hits), hit_at: iso(Date.now()), short_id: id, device: 'desktop', browser: 'chrome', os: 'linux', country: null, language: 'en', referrer: null, destination: 'default', bot };
-    for (const stream of this.streams) if (stream.id === id) stream.response.write(`event: hit\nid: ${this.hits}\ndata: ${JSON.stringify(data)}\n\n`);
+    for (const stream of this.streams) if (stream.id === id) stream.response.write(`id: 0-${this.hits}\nevent: hit\ndata: ${JSON.stringify(data)}\n\n`);
   }
 
   async answer(request, response, url) {
@@ -139,7 +143,7 @@ export class Fake {
     if (!link) return missing();
     if (third === 'analytics') return this.analytics(link, fourth, query);
     if (third === 'hits') return this.stream(link, response);
-    if (third === 'rules') return ok({ rule: null, variant: null, redirect_url: link.redirect_url, judged: [] });
+    if (third === 'block' || third === 'unblock') return this.block(link, json.reason ?? null);
     return third ? unknownPath() : this.one(method, link, json, body, request);
   }
 
@@ -152,6 +156,11 @@ export class Fake {
 
   record({ days: _, data, ...link }) {
     return `{${JSON.stringify(link).slice(1, -1)},"data":${data}}`;
+  }
+
+  block(link, reason) {
+    Object.assign(link, { block_reason: reason, state: reason === null ? 'active' : 'blocked', revision: link.revision + 1 });
+    return ok(this.record(link), { etag: `"${link.revision}"` });
   }
 
   redirect(id) {
@@ -176,7 +185,7 @@ export class Fake {
   }
 
   faults(json) {
-    const errors = [];
+    const errors = Object.keys(json).filter((name) => !WRITABLE.includes(name)).map((name) => ({ pointer: `/${name}`, detail: 'unknown field' }));
     const url = (text, pointer) => /^https?:\/\/[^/\s]+/i.test(text) || errors.push({ pointer, detail: 'must be an absolute http or https URL' });
     if ('redirect_url' in json) url(json.redirect_url ?? '', '/redirect_url');
     (json.webhooks ?? []).forEach((text, i) => url(text, `/webhooks/${i}`));
@@ -277,7 +286,7 @@ export class Fake {
   stream(link, response) {
     if (!this.series) return unknownPath();
     response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
-    response.write(': hello\nretry: 3000\n\n');
+    response.write(`retry: 3000\nid: 0-${this.hits ?? 0}\n\n`);
     const stream = { id: link.short_id, response };
     this.streams.add(stream);
     response.on('close', () => this.streams.delete(stream));

@@ -172,12 +172,13 @@ screen('a link that is deleted while it is edited keeps what was typed', { hash 
 });
 
 screen('a fault of an edit stands at its field', { hash }, async ({ page, fake }) => {
-  fake.rule('PATCH', /links/, problem(422, 'The request has faults.', { errors: [{ pointer: '/rules/3/if/country/0', detail: 'unknown country' }, { pointer: '/max_clicks', detail: 'unknown field' }] }), 1);
+  fake.rule('PATCH', /links/, problem(422, 'The request has faults.', { errors: [{ pointer: '/tags/1', detail: 'must be shorter' }, { pointer: '/cache_seconds', detail: 'must be at most 86400' }, { pointer: '/data/a', detail: 'is too deep' }] }), 1);
   await page.getByRole('button', { name: 'Edit' }).click();
   await dialog(page).getByLabel('Title').fill('x');
   await dialog(page).getByRole('button', { name: 'Save' }).click();
-  await dialog(page).getByText('3/if/country/0: unknown country').waitFor();
-  await dialog(page).getByText('Unknown field').waitFor();
+  await dialog(page).getByText('“autumn” must be shorter').waitFor();
+  await dialog(page).getByText('Must be at most 86400').waitFor();
+  await dialog(page).getByText('A: is too deep').waitFor();
 });
 
 screen('a link is archived and deleted from its own screen', { hash }, async ({ page, fake }) => {

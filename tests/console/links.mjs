@@ -99,12 +99,11 @@ screen('a link is made with a name and options, with its QR code beside it', {},
   await page.getByLabel('Own name').fill('my-name');
   await page.getByLabel('Title').fill('A title');
   await page.getByLabel('Tags').fill('one, two');
-  await page.getByText('Time and clicks', { exact: true }).click();
+  await page.getByText('Time', { exact: true }).click();
   await page.getByLabel('Ends', { exact: true }).fill('2030-01-02T03:04');
-  await page.getByLabel('Clicks at most').fill('9007199254740991');
   await page.getByText('Redirect', { exact: true }).click();
   await page.getByLabel('Status', { exact: true }).selectOption('301');
-  await page.getByLabel('Passes parameters on').fill('utm_*, gclid');
+  await page.getByLabel('Browsers may keep it for (seconds)').fill('60');
   await page.getByText('Webhooks and data', { exact: true }).click();
   await page.getByLabel('Webhooks', { exact: true }).fill('https://hooks.example.com/a\n\nhttps://hooks.example.com/b\n');
   await page.getByLabel('Data', { exact: true }).fill('{"n": 1.0, "big": 12345678901234567890}');
@@ -115,8 +114,8 @@ screen('a link is made with a name and options, with its QR code beside it', {},
   assert.match(sent.body, /"data":\{"n":1\.0,"big":12345678901234567890\}/);
   const { data: _, ...rest } = JSON.parse(sent.body);
   assert.deepEqual(rest, {
-    redirect_url: 'https://example.com/a', slug: 'my-name', title: 'A title', tags: ['one', 'two'], expires_at: '2030-01-02T02:04:00.000Z', max_clicks: 9007199254740991, redirect_status: 301,
-    forward_query: ['utm_*', 'gclid'], webhooks: ['https://hooks.example.com/a', 'https://hooks.example.com/b'],
+    redirect_url: 'https://example.com/a', slug: 'my-name', title: 'A title', tags: ['one', 'two'], expires_at: '2030-01-02T02:04:00.000Z', redirect_status: 301, cache_seconds: 60,
+    webhooks: ['https://hooks.example.com/a', 'https://hooks.example.com/b'],
   });
   assert.equal(await page.getByLabel('Shorten a link').inputValue(), '');
   await row(page, 'my-name').first().waitFor();

@@ -35,7 +35,7 @@ test('CSV is read with quotes and written without formulas', async () => {
 test('events are read whatever the parts they come in', async () => {
   const text = readFileSync(join(SOURCES, 'stream.js'), 'utf8').replace(/^import .*$/m, '');
   const { readEvents } = await import(`data:text/javascript;base64,${Buffer.from(text).toString('base64')}`);
-  const bytes = new TextEncoder().encode(': hi\nretry: 3000\n\nevent: hit\r\nid: 1\r\ndata: {"label":"é"}\r\n\r\nevent: skipped\ndata: {"count":\ndata: 2}\n\n');
+  const bytes = new TextEncoder().encode(': hi\nretry: 3000\nid: 0\n\nevent: hit\r\nid: 1\r\ndata: {"label":"é"}\r\n\r\nevent: skipped\ndata: {"count":\ndata: 2}\n\n');
   for (const size of [1, 2, 3, 7, 1000]) {
     const found = [];
     const body = new ReadableStream({
@@ -45,7 +45,7 @@ test('events are read whatever the parts they come in', async () => {
       },
     });
     await readEvents(body, (...event) => found.push(event));
-    assert.deepEqual(found, [['hit', '{"label":"é"}', '1'], ['skipped', '{"count":\n2}', '1']], `parts of ${size}`);
+    assert.deepEqual(found, [['message', '', '0'], ['hit', '{"label":"é"}', '1'], ['skipped', '{"count":\n2}', '1']], `parts of ${size}`);
   }
 });
 

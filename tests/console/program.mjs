@@ -92,7 +92,7 @@ way('a link with all fields is made, edited beside somebody else, archived and d
   await page.getByLabel('Own name').fill('with-fields');
   await page.getByLabel('Title').fill('A title');
   await page.getByLabel('Tags').fill('one, two');
-  await page.getByText('Time and clicks', { exact: true }).click();
+  await page.getByText('Time', { exact: true }).click();
   await page.getByLabel('Ends').fill('2040-01-02T03:04');
   await page.getByText('Webhooks and data', { exact: true }).click();
   await page.getByLabel('Data', { exact: true }).fill('{"price": 1.0, "big": 12345678901234567890, "old": {"a": 1, "b": 2}}');

@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from '../html.js';
 import { api, exportPaths } from '../api.js';
 import { save } from '../csv.js';
 import { useAction, useLoad } from '../load.js';
-import { DAY_MS, isoDay, labelOf, number, percent } from '../format.js';
+import { DAY_MS, fullDay, isoDay, labelOf, number, percent } from '../format.js';
 import { refine } from '../router.js';
 import { session } from '../session.js';
 import { follow } from '../stream.js';
@@ -30,59 +30,62 @@ export function rangeOf(query, created) {
   return { unit: days <= 92 ? 'day' : days <= 731 ? 'week' : 'month', from, ...(until && { until: isoDay(Date.parse(until) + DAY_MS) }) };
 }
 
-/** How long no hit must come before the count is compared with the service's, and how often at most. */
-const [QUIET_MS, RESYNC_MS, POLL_MS] = [3000, 10_000, 4000];
+/** How long no hit must come before the count is compared with the service's, how often that is done at most, and how often without a
+ * stream. A stream is complete from two seconds after its beginning on: what came before it, the service's count has. */
+const [QUIET_MS, RESYNC_MS, POLL_MS, SETTLE_MS] = [3000, 10_000, 5000, 2500];
 
-/** The total as it grows: hits of the stream, or, without one, the summary from time to time.
+/** The total as it grows: hits of the stream, and the summary from time to time.
  * @param {string} id @param {any} data @param {string} bots */
 function useLive(id, data, bots) {
   const [state, setState] = useState('');
   const [more, setMore] = useState(0);
   const [summary, setSummary] = useState(/** @type {any} */ (undefined));
+  // The stream has all hits: it goes on while bots are shown or not.
+  const filter = useRef(bots);
+  filter.current = bots;
   useEffect(() => {
     setMore(0);
     setSummary(undefined);
-  }, [data]);
+  }, [data, bots]);
   useEffect(() => {
     const abort = new AbortController();
     const { signal } = abort;
-    let timer = 0;
-    let last = 0;
+    let [timer, last, isLive] = [0, 0, false];
     const resync = async () => {
       last = Date.now();
+      const asked = filter.current;
       try {
-        const now = await api.summary(id, { bots }, signal);
-        if (signal.aborted) return;
+        const now = await api.summary(id, { bots: asked }, signal);
+        if (signal.aborted || filter.current !== asked) return;
         setSummary(now);
         setMore(0);
       } catch {
         // The next one may succeed.
       }
     };
-    const onHits = (/** @type {import('../stream.js').Hit[]} */ hits, /** @type {number} */ skipped) => {
-      const seen = hits.filter(({ bot }) => bots === '' || (bots === 'exclude') === !bot);
-      setMore((n) => n + seen.length + skipped);
+    const resyncIn = (/** @type {number} */ ms) => {
       clearTimeout(timer);
-      timer = setTimeout(resync, Math.max(QUIET_MS, last + RESYNC_MS - Date.now()));
+      timer = setTimeout(resync, ms);
     };
-    const poll = () => {
-      timer = setTimeout(async () => {
-        if (!document.hidden) await resync();
-        if (!signal.aborted) poll();
-      }, POLL_MS);
+    const onHits = (/** @type {import('../stream.js').Hit[]} */ hits, /** @type {number} */ skipped) => {
+      const seen = hits.filter(({ bot }) => filter.current === '' || (filter.current === 'exclude') === !bot);
+      setMore((n) => n + seen.length + skipped);
+      resyncIn(Math.max(QUIET_MS, last + RESYNC_MS - Date.now()));
     };
+    const poll = setInterval(() => isLive || document.hidden || session.ended || resync(), POLL_MS);
     // After the screen has what it needs: the stream is one more request.
     const start = setTimeout(() => follow(id, signal, onHits, (next) => {
       if (signal.aborted) return;
+      isLive = next === 'live';
       setState(next);
-      if (next === 'unavailable') poll();
+      if (isLive) resyncIn(SETTLE_MS);
     }), 400);
     return () => {
       abort.abort();
-      clearTimeout(start);
-      clearTimeout(timer);
+      clearInterval(poll);
+      for (const one of [start, timer]) clearTimeout(one);
     };
-  }, [id, bots]);
+  }, [id, session.key]);
   const base = summary ?? data;
   const grown = base.total_hits + more - data.total_hits;
   return { state, total: base.total_hits + more, last7: base.last_7_days + more, last30: summary ? summary.last_30_days + more : undefined, grown: Math.max(0, grown) };
@@ -171,11 +174,16 @@ const withRest = (data) => [
   ...[['Others', data.other], ['Not told', data.none], ['Private', data.private], ['Further labels', data.more]].filter(([, count]) => count > 0).map(([label, count]) => ({ label, count, rest: true })),
 ];
 
-/** The ends of a breakdown are days of the last 90, or the first of a month. @param {Range} range */
-function breakdownRange({ from = '', until }) {
-  const day = (text) => (Date.parse(text) >= today() - 89 * DAY_MS || text.endsWith('-01') ? text.slice(0, 10) : `${text.slice(0, 7)}-01`);
-  const end = until && Date.parse(until) <= today() ? day(until) : undefined;
-  return { from: day(from), ...(end && { until: end }) };
+/** A breakdown begins and ends with a day of the last 90, or with a month: other ends are moved outwards.
+ * @param {Range} range @returns {{from: string, until?: string}} */
+export function breakdownRange({ from = '', until }) {
+  const tomorrow = today() + DAY_MS;
+  const isKept = (/** @type {number} */ day) => day >= tomorrow - 90 * DAY_MS || new Date(day).getUTCDate() === 1;
+  const monthOf = (/** @type {number} */ day, /** @type {number} */ later) => Date.UTC(new Date(day).getUTCFullYear(), new Date(day).getUTCMonth() + later, 1);
+  const first = Date.parse(from.slice(0, 10));
+  const last = until ? Date.parse(until.slice(0, 10)) : tomorrow;
+  const end = isKept(last) ? last : monthOf(last, 1);
+  return { from: isoDay(isKept(first) ? first : monthOf(first, 0)), ...(end < tomorrow && { until: isoDay(end) }) };
 }
 
 /** @param {{id: string, title: string, dimensions: string[], data: any, bots: string, range?: Range}} props */
@@ -203,12 +211,16 @@ function Breakdown({ id, title, dimensions, data, bots, range }) {
   `;
 }
 
+/** The days that the breakdowns count. @param {{from: string, until?: string}} span */
+const spanText = ({ from, until }) => `${fullDay(from)} to ${until ? fullDay(Date.parse(until) - DAY_MS) : 'now'}, UTC`;
+
 /** @param {{id: string, query: URLSearchParams, data: any, range: Range}} props */
 function Breakdowns({ id, query, data, range }) {
   const isRange = query.get('scope') === 'range';
   return html`
     <div class="tools breakdown-tools">
       <h2>Where from, and with what</h2>
+      ${isRange && html`<p class="soft small">${spanText(breakdownRange(range))}</p>`}
       <${Choice} label="Time of the breakdowns" path=${['links', id]} query=${query} name="scope" value=${isRange ? 'range' : ''} options=${[['', 'All time'], ['range', 'Range above']]} />
     </div>
     <div class="three">
@@ -254,6 +266,11 @@ export function useClicks(id, created, query) {
     document.addEventListener('visibilitychange', back);
     return () => document.removeEventListener('visibilitychange', back);
   }, []);
+  useEffect(() => {
+    // The last bar is today's: at midnight, UTC, another day begins.
+    const timer = stats.data ? setTimeout(stats.reload, today() + DAY_MS - Date.now() + 2000) : 0;
+    return () => clearTimeout(timer);
+  }, [stats.data]);
   const error = stats.error;
   const main = html`
     <section class="panel" aria-labelledby="clicks-title">

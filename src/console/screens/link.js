@@ -10,7 +10,6 @@ import { Action, Button, Copy, Empty, Fault, Icon, Menu, Outside, ShortLink, Ske
 import { useClicks } from './clicks.js';
 import { Block, Edit, Remove } from './edit.js';
 import { Marks } from './links.js';
-import { Explain } from './rules.js';
 import { Webhooks } from './webhooks.js';
 
 /** @typedef {import('../api.js').ReadLink} ReadLink */
@@ -59,7 +58,6 @@ const Fact = ({ term, children }) => html`<div><dt>${term}</dt><dd>${children}</
 /** What is set of the link's fields. @param {{link: ReadLink}} props */
 function Facts({ link: { record: one, text } }) {
   const data = memberText(text, 'data') ?? '{}';
-  const forwarded = one.forward_query === true ? 'all' : Array.isArray(one.forward_query) ? one.forward_query.join(', ') : '';
   return html`
     <section class="panel" aria-labelledby="facts-title">
       <header class="tools"><h2 id="facts-title">Details</h2></header>
@@ -72,14 +70,10 @@ function Facts({ link: { record: one, text } }) {
         ${one.updated_at !== one.created_at && html`<${Fact} term="Changed">${moment(one.updated_at)}<//>`}
         ${one.not_before && html`<${Fact} term="Starts">${moment(one.not_before)}<//>`}
         ${one.expires_at && html`<${Fact} term="Ends">${moment(one.expires_at)}<//>`}
-        ${one.max_clicks && html`<${Fact} term="Clicks left">${one.clicks_left} of ${one.max_clicks}<//>`}
         ${one.fallback_url && html`<${Fact} term="Afterwards leads to"><${Outside} to=${safeHref(one.fallback_url)}><${Theirs}>${bare(one.fallback_url)}<//><//><//>`}
         ${one.redirect_status !== undefined && html`<${Fact} term="Redirects with">${one.redirect_status}${one.cache_seconds ? `, kept by browsers for ${one.cache_seconds} s` : ''}<//>`}
-        ${forwarded && html`<${Fact} term="Passes parameters on"><code>${forwarded}</code><//>`}
         ${one.skip_bots && html`<${Fact} term="Bots">fire no webhooks<//>`}
-        ${one.imported_hits > 0 && html`<${Fact} term="Clicks before the import">${one.imported_hits}<//>`}
       </dl>
-      ${one.rules?.length > 0 && html`<h3>Rules</h3><pre tabindex="0" aria-label="Rules of the link"><code>${pretty(memberText(text, 'rules') ?? '[]')}</code></pre>`}
       ${data !== '{}' && html`<h3>Data</h3><pre tabindex="0" aria-label="Data of the link"><code>${pretty(data)}</code></pre>`}
     </section>
   `;
@@ -124,7 +118,6 @@ function Actions({ link, reload, set }) {
       ${mayWrite && html`<${Button} icon="edit" onClick=${() => setOpen('edit')}>Edit<//>`}
       <${Menu} label="More actions">
         ${mayWrite && html`<${Action} icon="archive" onClick=${() => archive.run()}>${one.archived ? 'Bring back' : 'Archive'}<//>`}
-        ${one.rules !== undefined && html`<${Action} icon="list" onClick=${() => setOpen('rules')}>Try the rules…<//>`}
         ${one.preview !== false && html`<${Outside} class="action" data-close to=${safeHref(`${one.short_url}+`)}><${Icon} name="eye" />Preview page<//>`}
         ${session.isRoot && (one.block_reason ? html`<${Action} icon="block" onClick=${() => unblock.run()}>Unblock<//>` : html`<${Action} icon="block" onClick=${() => setOpen('block')}>Block…<//>`)}
         ${mayWrite && html`<${Action} icon="trash" kind="danger" onClick=${() => setOpen('remove')}>Delete…<//>`}
@@ -133,7 +126,6 @@ function Actions({ link, reload, set }) {
     ${[archive.error, unblock.error].filter(Boolean).map((error, i) => html`<${Fault} key=${i} error=${error} />`)}
     ${open === 'remove' && html`<${Remove} link=${one} onClose=${close} onDone=${() => go(['links'])} />`}
     ${open === 'edit' && html`<${Edit} id=${one.short_id} known=${link} onClose=${close} onSaved=${set} />`}
-    ${open === 'rules' && html`<${Explain} link=${one} onClose=${close} />`}
     ${open === 'block' && html`<${Block} id=${one.short_id} onClose=${close} onDone=${reload} />`}
   `;
 }

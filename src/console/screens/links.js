@@ -14,7 +14,7 @@ import { Edit, Remove } from './edit.js';
 /** @typedef {import('../api.js').LinkRecord} LinkRecord */
 
 /** @type {Record<string, [string, string]>} */
-const STATES = { scheduled: ['warn', 'starts later'], expired: ['bad', 'expired'], exhausted: ['bad', 'clicks used up'], blocked: ['bad', 'blocked'] };
+const STATES = { scheduled: ['warn', 'starts later'], expired: ['bad', 'expired'], blocked: ['bad', 'blocked'] };
 
 /** What a person should know of a link beside its name. @param {{link: LinkRecord}} props */
 export const Marks = ({ link }) => html`
@@ -65,7 +65,7 @@ function Row({ link, onEdit, onArchive, onRemove }) {
   `;
 }
 
-const STATE_OPTIONS = [['', 'any'], ['active', 'active'], ['scheduled', 'starts later'], ['expired', 'expired'], ['exhausted', 'clicks used up'], ['blocked', 'blocked']];
+const STATE_OPTIONS = [['', 'any'], ['active', 'active'], ['scheduled', 'starts later'], ['expired', 'expired'], ['blocked', 'blocked']];
 const INDEXED = [['', 'anything'], ['tag', 'the tag'], ['slug_prefix', 'a name that begins with'], ['target', 'exactly the target']];
 
 /** @param {{query: URLSearchParams, set: (changes: Record<string, string>) => void}} props */

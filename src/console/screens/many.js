@@ -39,6 +39,7 @@ function Progress({ run, onPutBack }) {
   return html`
     <section class="panel" aria-labelledby="progress-title">
       <header class="tools"><h2 id="progress-title" tabindex="-1" ref=${title}>${number(run.made)} of ${number(run.total)} made</h2>
+        ${run.state !== 'done' && html`<${Button} onClick=${bulk.stop}>Stop<//>`}
         ${run.state === 'done' && html`<${Button} icon="save" onClick=${download}>Results as CSV<//>`}
         ${run.state === 'done' && failed.length > 0 && html`<${Button} onClick=${putBack}>Put refused rows back<//>`}
         ${run.state === 'done' && html`<${Button} onClick=${bulk.close}>New list<//>`}
@@ -78,7 +79,7 @@ function Compose() {
   return html`
     <section class="panel">
       <form onSubmit=${submit} novalidate>
-        <${Field} label="Addresses" error=${fault} hint="One per line. After a space you may add an own name, then a title. Or a CSV with a header line: redirect_url, slug, title, tags, notes, webhooks, expires_at, not_before, max_clicks, fallback_url, redirect_status, archived, tracked, data.">
+        <${Field} label="Addresses" error=${fault} hint="One per line. After a space you may add an own name, then a title. Or a CSV with a header line: redirect_url, slug, title, tags, notes, webhooks, expires_at, not_before, fallback_url, redirect_status, cache_seconds, archived, tracked, preview, skip_bots, data.">
           ${(wiring) => html`<textarea ...${wiring} rows="12" class="mono" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} placeholder=${'https://example.com/a/long/address\nhttps://example.com/sale autumn-sale Autumn sale'}></textarea>`}
         <//>
         <div class="tools many-tools">

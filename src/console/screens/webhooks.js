@@ -25,8 +25,8 @@ const Hook = ({ hook, result, mayAct, busy, onTest }) => html`
         ${hook.pending > 0 && html`<span class="tally warn">${number(hook.pending)} pending</span>`}
         ${hook.failed > 0 && html`<span class="tally bad">${number(hook.failed)} failed</span>`}
         <span class="soft">last attempt <${When} at=${hook.last_attempt_at} />${hook.last_error && html`: ${hook.last_error}`}</span>
-        ${hook.last_error === 'suspended' && html` <${Pill} kind="bad">suspended<//>`}
       </p>
+      ${hook.suspended_at && html`<p class="small"><${Pill} kind="bad">suspended<//> since <${When} at=${hook.suspended_at} />: nothing is sent until a test succeeds or the link is changed.</p>`}
       <div role="status">${result && html`<${Tested} result=${result} />`}</div>
     </div>
     ${mayAct && html`<${Button} icon="send" onClick=${onTest} aria-disabled=${busy ? 'true' : undefined}>Test<span class="vh"> ${hook.url}</span><//>`}

@@ -31,7 +31,7 @@ static PLAIN: [(&str, &str); 6] =
 
 /// Modules that are served as one, so that a browser asks for few files and these are small. The first one starts the console.
 const MAIN: &str = "main.js";
-static MODULES: [(&str, &str); 26] = sources![
+static MODULES: [(&str, &str); 25] = sources![
     "api.js",
     "bulk.js",
     "csv.js",
@@ -52,7 +52,6 @@ static MODULES: [(&str, &str); 26] = sources![
     "screens/link.js",
     "screens/links.js",
     "screens/many.js",
-    "screens/rules.js",
     "screens/sign-in.js",
     "screens/webhooks.js",
     "session.js",
@@ -60,49 +59,49 @@ static MODULES: [(&str, &str); 26] = sources![
     "ui.js",
 ];
 
-/// The console of a service.
+/// The files of the console of a service.
 #[derive(Default)]
-pub struct Console {
-    files: OnceLock<Files>,
+pub struct ConsoleFiles {
+    files: OnceLock<PreparedFiles>,
 }
 
 /// What is served.
-struct Files {
+struct PreparedFiles {
     /// The name of the assets' directory: it changes with what is in any of them.
     version: String,
-    page: File,
+    page: ConsoleFile,
     etag: HeaderValue,
     /// With their names, in order.
-    assets: Vec<(&'static str, File)>,
+    assets: Vec<(&'static str, ConsoleFile)>,
 }
 
 /// A file as it is sent.
-pub struct File {
+pub struct ConsoleFile {
     pub content_type: &'static str,
     pub text: Bytes,
     pub gzip: Bytes,
 }
 
-impl Console {
+impl ConsoleFiles {
     /// The page, and its `ETag`, which does not depend on the encoding.
-    pub fn page(&self) -> (&File, &HeaderValue) {
+    pub fn page(&self) -> (&ConsoleFile, &HeaderValue) {
         let files = self.files();
         (&files.page, &files.etag)
     }
 
     /// An asset of this version.
-    pub fn asset(&self, version: &str, name: &str) -> Option<&File> {
+    pub fn asset(&self, version: &str, name: &str) -> Option<&ConsoleFile> {
         let files = self.files();
         let found = files.assets.iter().find(|(known, _)| *known == name)?;
         (version == files.version).then_some(&found.1)
     }
 
-    fn files(&self) -> &Files {
-        self.files.get_or_init(Files::prepare)
+    fn files(&self) -> &PreparedFiles {
+        self.files.get_or_init(PreparedFiles::prepare)
     }
 }
 
-impl Files {
+impl PreparedFiles {
     fn prepare() -> Self {
         let mut texts: Vec<(&str, String)> =
             PLAIN.iter().map(|(path, text)| (last_name(path), (*text).to_owned())).collect();
@@ -112,12 +111,12 @@ impl Files {
         let page = PAGE.replace(&format!("console/{VERSION}/"), &format!("console/{version}/"));
         let etag =
             HeaderValue::try_from(format!("W/\"{}\"", hash([page.as_str()]))).unwrap_or(HeaderValue::from_static(""));
-        let assets = texts.into_iter().map(|(name, text)| (name, File::of(name, text))).collect();
-        Self { version, page: File::of("index.html", page), etag, assets }
+        let assets = texts.into_iter().map(|(name, text)| (name, ConsoleFile::of(name, text))).collect();
+        Self { version, page: ConsoleFile::of("index.html", page), etag, assets }
     }
 }
 
-impl File {
+impl ConsoleFile {
     fn of(name: &str, text: String) -> Self {
         let content_type = match name.rsplit_once('.') {
             Some((_, "css")) => "text/css; charset=utf-8",
@@ -178,14 +177,14 @@ mod tests {
 
     #[test]
     fn all_files_together_are_smaller_than_60_kib() {
-        let files = Files::prepare();
+        let files = PreparedFiles::prepare();
         let size: usize = files.assets.iter().map(|(_, file)| file.gzip.len()).sum::<usize>() + files.page.gzip.len();
         assert!(size < 60 * 1024, "{size}");
     }
 
     #[test]
     fn the_page_names_only_assets_that_there_are() {
-        let console = Console::default();
+        let console = ConsoleFiles::default();
         let (page, _) = console.page();
         let text = std::str::from_utf8(&page.text).unwrap();
         let names: Vec<&str> = text.split('"').filter_map(|part| part.strip_prefix("console/")).collect();

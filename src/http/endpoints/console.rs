@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::qr::is_known_to_client;
 use crate::http::Api;
-use crate::http::console::{Console, File};
+use crate::http::console::{ConsoleFile, ConsoleFiles};
 use crate::http::endpoint::{self, Asks, Content, Docs, Endpoint, ResponseDoc, Tag, inline_shape, parameters, problem};
 use crate::http::openapi::schemas::{ConsoleAssetPath, Revalidation};
 use crate::http::problem::{Problem, ProblemKind};
@@ -138,11 +138,11 @@ async fn asset(
     Ok(answer(&request, file, FOREVER))
 }
 
-fn enabled(api: &Api) -> Result<&Console, Problem> {
+fn enabled(api: &Api) -> Result<&ConsoleFiles, Problem> {
     api.console.as_ref().ok_or_else(Problem::no_such_page)
 }
 
-fn answer(request: &HttpRequest, file: &File, caching: HeaderValue) -> HttpResponse {
+fn answer(request: &HttpRequest, file: &ConsoleFile, caching: HeaderValue) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response.insert_header((CONTENT_TYPE, file.content_type));
     let response = if takes_gzip(request) {
