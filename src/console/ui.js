@@ -123,6 +123,7 @@ export function Menu({ label, icon = 'more', face, children, wide }) {
   return html`
     <div class="menu" ref=${box}>
       ${face ? html`<button type="button" class="face" aria-label=${label} ...${control}>${face}</button>` : html`<${IconButton} icon=${icon} label=${label} ...${control} />`}
+      ${open && html`<div class="shade" onClick=${() => setOpen(false)}></div>`}
       <div class=${`sheet ${wide ? 'wide' : ''}`} id=${id} hidden=${!open} onClickCapture=${pick}>${children}</div>
     </div>
   `;

@@ -10,6 +10,8 @@ const load = createRequire(`${MODULES}/`);
 const { chromium } = load('playwright-core');
 const AXE = readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
 export const PATIENCE = 10_000;
+/** The address of a program whose console is tested; without one, the files in `src/console` are. */
+export const PROGRAM = process.env.CONSOLE_API;
 
 let browser;
 let server;
@@ -22,7 +24,7 @@ export async function theBrowser() {
 }
 
 export async function theServer() {
-  server ??= await start();
+  server ??= await start({ console: PROGRAM });
   return server;
 }
 
@@ -34,8 +36,8 @@ after(async () => {
 /** Chromium writes these of answers that the tests want. */
 const EXPECTED = /Failed to load resource: (the server responded with a status of (4|5)\d\d|net::ERR_)/;
 
-/** A page of its own. `elsewhere` collects what the page must not do. */
-export async function open({ base, key, hash = '#/links', width = 1280, theme = 'light', drafts }) {
+/** A page of its own. `bad` collects what the page must not do; a link may lead to the origins in `elsewhere`. */
+export async function open({ base, key, hash = '#/links', width = 1280, theme = 'light', elsewhere = [] }) {
   const context = await (await theBrowser()).newContext({
     viewport: { width, height: 860 }, colorScheme: theme, locale: 'en-GB', timezoneId: 'Europe/Berlin', permissions: ['clipboard-read', 'clipboard-write'], reducedMotion: 'reduce',
   });
@@ -51,7 +53,7 @@ export async function open({ base, key, hash = '#/links', width = 1280, theme = 
   const calls = [];
   context.on('request', (request) => {
     const url = new URL(request.url());
-    if (url.origin !== new URL(base).origin && url.protocol !== 'blob:' && url.protocol !== 'data:') bad.push(`request: ${request.url()}`);
+    if (url.origin !== new URL(base).origin && !elsewhere.includes(url.origin) && url.protocol !== 'blob:' && url.protocol !== 'data:') bad.push(`request: ${request.url()}`);
     if (!url.pathname.includes('/console')) calls.push(`${request.method()} ${url.pathname.slice(new URL(base).pathname.replace(/\/$/, '').length)}${url.search}`);
   });
   await page.addInitScript(() => addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`)));
@@ -63,7 +65,7 @@ export async function open({ base, key, hash = '#/links', width = 1280, theme = 
     }, [key]);
   }
   await page.goto(`${base}/console${hash}`);
-  return { page, context, bad, calls, drafts };
+  return { page, context, bad, calls };
 }
 
 /** A test with the fake of the API. */
@@ -89,13 +91,15 @@ export function screen(name, options, act) {
 
 /** What axe finds. */
 export async function axe(page) {
-  await page.evaluate(AXE);
+  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(AXE);
   return page.evaluate(async () => {
     const { violations } = await axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] });
     return violations.map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => `${node.target} ${node.any[0]?.message ?? node.failureSummary}`).join(' | ')}`);
   });
 }
 
+/** The window has its new size, and plots have drawn themselves for it. */
+export const settled = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))));
 export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 export const dialog = (page) => page.locator('dialog[open]').last();
 /** Waits until a condition holds. */

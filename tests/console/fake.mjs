@@ -46,6 +46,7 @@ export class Fake {
     this.limit = null;
     this.created = 0;
     this.series = true;
+    this.suspended = undefined;
     this.keys = [this.key({ name: 'web shop', prefix: 'sp_FFFFF', tier: 'Pro', scopes: SCOPES, secret: this.secret, created_by: uuid(1) })];
     this.hooks = new Map();
   }
@@ -171,7 +172,7 @@ export class Fake {
   }
 
   qr(id, query) {
-    if (query.get('dark') && query.get('dark') === query.get('light')) return problem(422, 'The request has a fault.', { errors: [{ parameter: 'dark', detail: 'is too close to light to be read' }] });
+    if ((query.get('dark') ?? '#000000') === (query.get('light') ?? '#ffffff')) return problem(422, 'The request has a fault.', { errors: [{ parameter: 'dark', detail: 'is too close to light to be read' }] });
     return ok(readFileSync(join(SOURCES, 'icon.svg')), { 'content-type': 'image/svg+xml' });
   }
 
@@ -311,7 +312,7 @@ export class Fake {
     const [from, limit] = [Number(query.get('cursor') ?? 0), Number(query.get('limit') ?? 50)];
     return ok({
       short_id: id, next_cursor: from + limit < found.length ? String(from + limit) : null, deliveries: found.slice(from, from + limit),
-      webhooks: link.webhooks.map((url) => ({ url, pending: of(url, 'pending'), delivered: of(url, 'delivered'), failed: of(url, 'failed'), last_attempt_at: all.length ? iso(this.now) : null, last_status: 200, last_error: all.find((one) => one.url === url && one.error)?.error ?? null })),
+      webhooks: link.webhooks.map((url) => ({ url, pending: of(url, 'pending'), delivered: of(url, 'delivered'), failed: of(url, 'failed'), last_attempt_at: all.length ? iso(this.now) : null, last_status: 200, last_error: all.find((one) => one.url === url && one.error)?.error ?? null, ...(this.suspended && { suspended_at: this.suspended }) })),
     });
   }
 

@@ -1,8 +1,8 @@
-// Serves the console as the program does, beside a fake of the API or a proxy to a real one.
-//   node server.mjs [--port 8090] [--api http://127.0.0.1:8080] [--path /below/this]
+// Serves the console beside a fake of the API: as a program serves it, or else from `src/console`. Or from there beside a program's API.
+//   node server.mjs [--port 8090] [--api http://127.0.0.1:8080] [--console http://127.0.0.1:8080] [--path /below/this]
 import { createServer, request as httpRequest } from 'node:http';
 import { pathToFileURL } from 'node:url';
-import { ALL_HEADERS, PAGE_HEADERS, build } from './files.mjs';
+import { ALL_HEADERS, PAGE_HEADERS, fileAt } from './files.mjs';
 import { Fake } from './fake.mjs';
 
 function send(response, status, headers, body = '') {
@@ -10,18 +10,11 @@ function send(response, status, headers, body = '') {
   response.end(body);
 }
 
-function serve(request, response, path, files) {
-  const zipped = /\bgzip\b/.test(request.headers['accept-encoding'] ?? '');
-  const answer = (file, headers) =>
-    send(response, 200, { 'content-type': file.type, vary: 'Accept-Encoding', ...(zipped && { 'content-encoding': 'gzip' }), ...ALL_HEADERS, ...headers }, zipped ? file.gzip : file.text);
+function serveSources(response, path) {
   if (path === '/console/') return send(response, 308, { location: '../console' });
-  if (path === '/console') {
-    const headers = { 'cache-control': 'no-cache', etag: files.etag, ...PAGE_HEADERS };
-    if (request.headers['if-none-match'] === files.etag) return send(response, 304, headers);
-    return answer(files.page, headers);
-  }
-  const asset = files.assets.get(path);
-  return asset ? answer(asset, { 'cache-control': 'public, max-age=31536000, immutable' }) : send(response, 404, {});
+  const file = fileAt(path);
+  if (!file) return send(response, 404, {});
+  return send(response, 200, { 'content-type': file.type, 'cache-control': 'no-cache', ...ALL_HEADERS, ...(path === '/console' && PAGE_HEADERS) }, file.text);
 }
 
 function proxy(request, response, path, to) {
@@ -35,16 +28,14 @@ function proxy(request, response, path, to) {
   request.pipe(onward);
 }
 
-/** @param {{port?: number, api?: string, path?: string}} options */
-export async function start({ port = 0, api, path: below = '' } = {}) {
-  let files = build();
+/** @param {{port?: number, api?: string, console?: string, path?: string}} options `console`: the program that serves the console. */
+export async function start({ port = 0, api, console: program, path: below = '' } = {}) {
   const fake = api ? undefined : new Fake();
   const server = createServer((request, response) => {
     if (!request.url.startsWith(`${below}/`)) return send(response, 404, {});
     const url = request.url.slice(below.length);
     const [path] = url.split('?');
-    if (path === '/console') files = build();
-    if (path === '/console' || path.startsWith('/console/')) return serve(request, response, path, files);
+    if (path === '/console' || path.startsWith('/console/')) return program ? proxy(request, response, url, program) : serveSources(response, path);
     if (api) return proxy(request, response, url, api);
     return fake.answer(request, response, url);
   });

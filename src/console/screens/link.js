@@ -118,7 +118,8 @@ function Actions({ link, reload, set }) {
       ${mayWrite && html`<${Button} icon="edit" onClick=${() => setOpen('edit')}>Edit<//>`}
       <${Menu} label="More actions">
         ${mayWrite && html`<${Action} icon="archive" onClick=${() => archive.run()}>${one.archived ? 'Bring back' : 'Archive'}<//>`}
-        ${one.preview !== false && html`<${Outside} class="action" data-close to=${safeHref(`${one.short_url}+`)}><${Icon} name="eye" />Preview page<//>`}
+        <${Outside} class="action" data-close to=${safeHref(one.short_url)}><${Icon} name="out" />Follow it (counts as a click)<//>
+        ${one.preview && html`<${Outside} class="action" data-close to=${safeHref(`${one.short_url}+`)}><${Icon} name="eye" />Preview page<//>`}
         ${session.isRoot && (one.block_reason ? html`<${Action} icon="block" onClick=${() => unblock.run()}>Unblock<//>` : html`<${Action} icon="block" onClick=${() => setOpen('block')}>Block…<//>`)}
         ${mayWrite && html`<${Action} icon="trash" kind="danger" onClick=${() => setOpen('remove')}>Delete…<//>`}
       <//>
