@@ -195,6 +195,6 @@ export const api = {
 /** The paths of the exports. */
 export const exportPaths = {
   links: 'exports/links',
-  /** @param {string} id */
-  series: (id) => `${link(id)}/analytics/series`,
+  /** @param {string | null} id */
+  series: (id) => `${scopeOf(id)}analytics/series`,
 };

@@ -94,6 +94,8 @@ let run;
 let parts = [];
 /** Which run it is: an answer to an earlier one changes nothing. */
 let turn = 0;
+/** The key whose links they are. @type {string | undefined} */
+let owner;
 /** @type {Set<() => void>} */
 const watchers = new Set();
 const warn = (event) => event.preventDefault();
@@ -172,6 +174,7 @@ export const bulk = {
     const good = rows.filter(({ fault }) => !fault);
     parts = partsOf(good);
     turn += 1;
+    owner = session.self?.key_id;
     run = {
       state: 'running', total: rows.length, made: 0, failed: bad.length, header,
       results: bad.map((row) => ({ row, ok: false, short_url: '', reason: row.fault ?? '' })),
@@ -203,8 +206,8 @@ export const bulk = {
 };
 
 addEventListener('online', () => run?.state === 'stopped' && run.error?.isOffline && bulk.resume());
-// Signed in again: on with it. Signed out: its links are those of a key that is not here any more.
+// Signed in again: on with it. Another key must make none of these links.
 session.watch(() => {
-  if (!session.key && run) bulk.close();
+  if (run && !session.isStill(owner)) bulk.close();
   else if (run?.state === 'stopped' && run.error?.status === 401 && session.key && !session.ended) bulk.resume();
 });

@@ -1,5 +1,5 @@
 // What was typed and is not sent yet. It outlives a change of screens and a reload of this tab, and ends with the session.
-import { useEffect, useState } from './html.js';
+import { useRef, useState } from './html.js';
 import { readSlot, writeSlot } from './session.js';
 
 const SLOT = 'signpost.drafts';
@@ -42,22 +42,22 @@ export const drafts = {
   },
 };
 
-/** A value that is kept under a name while it is not the initial one.
- * @template T @param {string} name @param {T} initial @returns {[T, (value: T | ((last: T) => T)) => void, () => void]} */
+/** A value that is kept under a name once it was changed. The third part forgets it, if it is still the one that is given.
+ * @template T @param {string} name @param {T} initial @returns {[T, (value: T | ((last: T) => T)) => void, (sent: T) => void]} */
 export function useDraft(name, initial) {
   const [value, setValue] = useState(/** @type {T} */ (kept.has(name) ? kept.get(name) : initial));
-  const [touched, setTouched] = useState(false);
-  useEffect(() => {
-    if (touched) keep(name, value);
-  }, [value, touched]);
+  const latest = useRef(value);
   return [
     value,
     (next) => {
-      setTouched(true);
-      setValue(next);
+      latest.current = typeof next === 'function' ? /** @type {(last: T) => T} */ (next)(latest.current) : next;
+      keep(name, latest.current);
+      setValue(latest.current);
     },
-    () => {
-      setTouched(false);
+    (sent) => {
+      // What was typed while the request was under way is not sent yet.
+      if (latest.current !== sent) return;
+      latest.current = initial;
       keep(name, undefined);
       setValue(initial);
     },

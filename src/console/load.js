@@ -24,9 +24,13 @@ export function useLoad(call, inputs) {
   const [state, setState] = useState(/** @type {{data?: T, error?: any, loading: boolean}} */ ({ loading: true }));
   const [round, setRound] = useState(0);
   const reload = () => setRound((n) => n + 1);
+  const asked = useRef('');
   useEffect(() => {
     const abort = new AbortController();
-    setState((last) => ({ ...last, loading: true }));
+    // The fault of an answer to something else is none of this one's.
+    const isSame = asked.current === JSON.stringify(inputs);
+    asked.current = JSON.stringify(inputs);
+    setState(({ data, error }) => ({ data, error: isSame ? error : undefined, loading: true }));
     call(abort.signal).then(
       (data) => abort.signal.aborted || setState({ data, loading: false }),
       (error) => abort.signal.aborted || setState((last) => ({ ...last, error, loading: false })),

@@ -8,6 +8,7 @@ import { Action, Fault, Icon, Menu, Pill, Skeleton, Tabs, Theirs } from './ui.js
 import { SignIn, SignInAgain } from './screens/sign-in.js';
 import { Links } from './screens/links.js';
 import { Link } from './screens/link.js';
+import { AllClicks } from './screens/all-clicks.js';
 import { Keys, SCOPES } from './screens/keys.js';
 import { Many } from './screens/many.js';
 
@@ -51,6 +52,7 @@ function screen({ path, query }) {
   const [first = 'links', id, tab] = path;
   if (first === 'links' && id && (tab === undefined || tab === 'webhooks')) return ['links', html`<${Link} key=${id} id=${id} tab=${tab} query=${query} />`];
   if (first === 'links' && !id) return ['links', html`<${Links} query=${query} />`];
+  if (first === 'clicks') return ['clicks', html`<${AllClicks} query=${query} />`];
   if (first === 'bulk') return ['bulk', html`<${Many} />`];
   if (first === 'keys') return ['keys', html`<${Keys} />`];
   return ['', html`<h1>There is no such page</h1><p><a href=${href(['links'])}>To the links</a></p>`];
@@ -97,7 +99,7 @@ function Console() {
     <header class="top">
       <div class="bar">
         <a class="brand" href=${href(['links'])}><${Icon} name="sign" />Signpost</a>
-        <nav aria-label="Main">${tab('links', 'Links')}${tab('bulk', 'Bulk')}${tab('keys', 'Keys & usage')}<a href="docs" target="_blank" rel="noopener noreferrer">API</a></nav>
+        <nav aria-label="Main">${tab('links', 'Links')}${tab('clicks', 'Clicks')}${tab('bulk', 'Bulk')}${tab('keys', 'Keys & usage')}<a href="docs" target="_blank" rel="noopener noreferrer">API</a></nav>
         <${Account} self=${self} />
       </div>
       <${Offline} />

@@ -83,6 +83,8 @@ export const session = {
     writeSlot(SELF_SLOT, null);
     changed();
   },
+  /** Whether it is still the session of this key. @param {string | undefined} owner */
+  isStill: (owner) => key !== null && self?.key_id === owner,
   /** @param {() => void} watcher */
   watch(watcher) {
     watchers.add(watcher);

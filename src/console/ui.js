@@ -1,5 +1,5 @@
 // The parts that screens are made of.
-import { html, useEffect, useId, useRef, useState } from './html.js';
+import { html, useEffect, useId, useLayoutEffect, useRef, useState } from './html.js';
 import { useCountdown } from './load.js';
 import { href } from './router.js';
 import { ago, bare, counted, number } from './format.js';
@@ -243,7 +243,7 @@ export function Fault({ error, onRetry, children }) {
       <div>
         <p class="lead">${title}</p>
         <p>${detail}</p>
-        ${faults.length > 0 && html`<ul>${faults.map((one) => html`<li key=${one.detail}><code>${one.pointer ?? one.parameter ?? one.header ?? ''}</code> ${one.detail}</li>`)}</ul>`}
+        ${faults.length > 0 && html`<ul>${faults.map((one, i) => html`<li key=${i}><code>${one.pointer ?? one.parameter ?? one.header ?? ''}</code> ${one.detail}</li>`)}</ul>`}
         ${error.retryAt !== undefined && html`<p><strong>${seconds > 0 ? `It goes on in ${seconds} s.` : 'It can go on now.'}</strong></p>`}
         ${error.requestId && html`<p class="soft small">Request <code>${error.requestId}</code></p>`}
         ${children}
@@ -252,6 +252,19 @@ export function Fault({ error, onRetry, children }) {
     </div>
   `;
 }
+
+/** The button below a list. Where it goes away because the list is at its end, the focus goes to the heading above. @param {Record<string, any>} props */
+export function More({ onClick, loading, children = 'Show more' }) {
+  const box = useRef(/** @type {any} */ (null));
+  useLayoutEffect(() => {
+    const { current } = box;
+    return () => current.contains(document.activeElement) && current.closest('section')?.querySelector('[tabindex="-1"]')?.focus();
+  }, []);
+  return html`<span ref=${box}><${Button} onClick=${onClick} aria-disabled=${loading ? 'true' : undefined}>${loading ? 'Loading…' : children}<//></span>`;
+}
+
+/** What only a newer service has, while nodes are being updated. @param {{what: string}} props */
+export const Unavailable = ({ what }) => html`<p class="soft none" role="status">This version of the service does not have ${what}.</p>`;
 
 const SLOW_MS = 4000;
 

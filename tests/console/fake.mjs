@@ -51,6 +51,14 @@ export class Fake {
     this.hooks = new Map();
   }
 
+  /** The answer to one request that matches waits until the returned function is called. */
+  hold(method, path) {
+    let release;
+    const released = new Promise((done) => (release = done));
+    this.rule(method, path, () => released, 1);
+    return release;
+  }
+
   /** Answers requests that match, `times` times. `answer` is an answer, "hang", "drop", or a function. */
   rule(method, path, answer, times = Infinity) {
     this.rules.push({ method, path, answer, times });
@@ -127,7 +135,7 @@ export class Fake {
     const [first, second, third, fourth] = path.slice(1).split('/');
     const { method } = request;
     if (second === 'qr') return this.qr(first, query);
-    if (method === 'GET' && second === undefined && !['links', 'usage', 'api-keys'].includes(first)) return this.redirect(first);
+    if (method === 'GET' && second === undefined && !['links', 'usage', 'api-keys', 'analytics'].includes(first)) return this.redirect(first);
     const caller = this.keys.find(({ secret }) => secret === request.headers['x-api-key']);
     if (!caller) return problem(401, 'The API key is missing, unknown, expired or revoked.');
     const refused = this.scope(method, first, second, third, caller);
@@ -138,6 +146,7 @@ export class Fake {
     if (first === 'api-keys') return this.apiKeys(request, second, third, json, body, query, caller);
     if (first === 'exports') return ok('short_id,short_url\r\n', { 'content-type': 'text/csv' });
     if (second === 'webhooks') return this.webhooks(first, third, json, query);
+    if (first === 'analytics') return this.analytics(this.allLinks(), second, query);
     if (first !== 'links') return unknownPath();
     if (!second) return this.list(query);
     const link = this.links.find(({ short_id }) => short_id === second);
@@ -151,7 +160,7 @@ export class Fake {
   scope(method, first, second, third, { scopes }) {
     const read = method === 'GET';
     const wanted = first === 'usage' ? 'usage:read' : first === 'api-keys' ? (second === 'self' || third === 'rotate' ? null : 'keys:manage')
-      : second === 'webhooks' ? (read ? 'webhooks:read' : 'webhooks:write') : third === 'analytics' || third === 'hits' ? 'analytics:read' : read ? 'links:read' : 'links:write';
+      : first === 'analytics' ? 'analytics:read' : second === 'webhooks' ? (read ? 'webhooks:read' : 'webhooks:write') : third === 'analytics' || third === 'hits' ? 'analytics:read' : read ? 'links:read' : 'links:write';
     return wanted && !scopes.includes(wanted) ? problem(403, `This request needs an API key with the scope ${wanted}.`, { slug: 'scope-missing', scope: wanted }) : undefined;
   }
 
@@ -255,6 +264,12 @@ export class Fake {
     link.revision += 1;
     link.updated_at = iso(Date.now());
     return ok(this.record(link), etag());
+  }
+
+  /** What analytics of all links of the key count. */
+  allLinks() {
+    const days = Array(400).fill(0).map((_, i) => this.links.reduce((sum, link) => sum + link.days[i], 0));
+    return { tracked: true, days };
   }
 
   analytics(link, part, query) {

@@ -225,3 +225,76 @@ screen('a replay in several parts goes on after a rate limit', { hash: '#/links/
 screen('a link without webhooks says how to get some', { hash: '#/links/m1CoVi3/webhooks' }, async ({ page }) => {
   await page.getByText('No webhooks', { exact: true }).waitFor();
 });
+
+screen('what is typed while an edit is saved stays, to be saved next', { hash }, async ({ page, fake }) => {
+  const release = fake.hold('PATCH', /links/);
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('First');
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByText('Saving…').waitFor();
+  await dialog(page).getByLabel('Tags').fill('second');
+  release();
+  await dialog(page).getByRole('button', { name: 'Save' }).waitFor();
+  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'First');
+  assert.equal(await dialog(page).getByLabel('Tags').inputValue(), 'second');
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+  assert.deepEqual(fake.log.filter(({ method }) => method === 'PATCH').map(({ body, headers }) => [body, headers['if-match']]), [['{"title":"First"}', '"1"'], ['{"tags":["second"]}', '"2"']]);
+});
+
+screen('without a stream the figures are read from time to time', { hash, before: (fake) => fake.rule('GET', /stream/, problem(429, 'Too many streams.', { headers: { 'retry-after': '60' } })) }, async ({ page, fake }) => {
+  const number = async () => Number((await figure(page, 'All clicks').textContent()).replaceAll(',', ''));
+  await page.getByRole('slider').waitFor();
+  const before = await number();
+  fake.hit('autumn');
+  await until(async () => (await number()) === before + 1, 'one more click');
+  assert.equal(await page.getByText('live', { exact: true }).count(), 0);
+});
+
+screen('a stream that was cut goes on where it was', { hash }, async ({ page, fake }) => {
+  await page.getByText('live', { exact: true }).waitFor();
+  fake.hit('autumn');
+  for (const { response } of fake.streams) response.destroy();
+  await page.getByText('live', { exact: true }).waitFor({ state: 'detached' });
+  await page.getByText('live', { exact: true }).waitFor();
+  assert.equal(fake.log.filter(({ path }) => path.endsWith('/stream')).at(-1).headers['last-event-id'], `0-${fake.hits}`);
+});
+
+screen('a range that is asked for never shows the bars of the one before', { hash }, async ({ page, fake }) => {
+  const ranges = page.getByRole('navigation', { name: 'Range' });
+  await ranges.getByRole('link', { name: '90 days' }).click();
+  await page.getByRole('slider', { name: 'Clicks per day' }).waitFor();
+  const release = fake.hold('GET', /series/);
+  await ranges.getByRole('link', { name: 'Year' }).click();
+  await page.getByText('Clicks per week').first().waitFor();
+  assert.equal(await page.getByRole('slider').count(), 0);
+  release();
+  await page.getByRole('slider', { name: 'Clicks per week' }).waitFor();
+});
+
+screen('a blocked link says why, and root unblocks it', { hash, before: (fake) => Object.assign(fake.keys[0], { name: 'root', created_by: null }) }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'More actions' }).click();
+  await page.getByRole('button', { name: 'Block…' }).click();
+  await dialog(page).getByLabel('Reason').fill('phishing');
+  await dialog(page).getByRole('button', { name: 'Block', exact: true }).click();
+  await page.getByText('Blocked because').waitFor();
+  await page.getByText('phishing', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'More actions' }).click();
+  await page.getByRole('button', { name: 'Unblock' }).click();
+  await page.getByText('Blocked because').waitFor({ state: 'detached' });
+  assert.equal(stored(fake).state, 'active');
+});
+
+screen('clicks of all links are shown over a range, with breakdowns, and as CSV', { hash: '#/clicks' }, async ({ page, fake }) => {
+  await page.getByRole('heading', { name: /^[\d,]+ clicks$/ }).waitFor();
+  await page.getByRole('slider', { name: 'Clicks per day' }).waitFor();
+  await page.getByText('label 9', { exact: true }).first().waitFor();
+  await page.getByRole('navigation', { name: 'Range' }).getByRole('link', { name: 'Year' }).click();
+  await page.getByRole('slider', { name: 'Clicks per week' }).waitFor();
+  await page.getByRole('navigation', { name: 'Bots' }).getByRole('link', { name: 'Without' }).click();
+  await until(() => fake.log.some(({ path, query }) => path === '/analytics/series' && query.interval === 'week' && query.bots === 'exclude'), 'a series without bots');
+  await page.getByText('Show as a table').click();
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'CSV' }).click()]);
+  assert.equal(download.suggestedFilename(), 'clicks.csv');
+  assert.equal(fake.log.at(-1).query.format, 'csv');
+});

@@ -182,3 +182,22 @@ screen('what is typed outlives other screens and a reload', {}, async ({ page })
   assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/kept');
   assert.equal(await page.getByLabel('Title').inputValue(), 'kept too');
 });
+
+screen('what is typed while a link is made stays', {}, async ({ page, fake }) => {
+  const release = fake.hold('POST', /shorten$/);
+  await page.getByLabel('Shorten a link').fill('https://example.com/first');
+  await page.keyboard.press('Enter');
+  await page.getByText('Shortening…').waitFor();
+  await page.getByLabel('Shorten a link').fill('https://example.com/second');
+  release();
+  await page.getByText('Your link is ready').waitFor();
+  assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/second');
+  assert.equal(fake.links[0].redirect_url, 'https://example.com/first');
+});
+
+screen('the focus is not lost with the button at the end of a list', { before: (fake) => { for (let i = 0; i < 40; i += 1) fake.link({}); } }, async ({ page }) => {
+  await page.getByRole('button', { name: 'Show more' }).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', { name: 'Show more' }).waitFor({ state: 'detached' });
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'list-title');
+});

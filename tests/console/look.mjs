@@ -41,6 +41,8 @@ const VIEWS = {
     act: async (page) => { await page.getByRole('button', { name: 'Edit' }).click(); await dialog(page).getByLabel('Title').fill('Mine'); await dialog(page).getByRole('button', { name: 'Save' }).click(); },
   },
   'link, missing': { hash: '#/links/zzzzzzz', ready: 'There is no such link' },
+  clicks: { hash: '#/clicks?range=90&scope=range', ready: 'Of the tracked links' },
+  'clicks, not allowed': { hash: '#/clicks', before: (fake) => (fake.keys[0].scopes = []), ready: 'This key can’t see clicks' },
   webhooks: { hash: `${autumn}/webhooks`, act: (page) => page.getByRole('button', { name: 'Test all' }).click(), ready: 'answered 204' },
   'webhooks, suspended': { hash: `${autumn}/webhooks`, before: (fake) => (fake.suspended = '2026-11-20T10:00:00.000Z'), ready: 'nothing is sent until' },
   'webhooks, none': { hash: '#/links/m1CoVi3/webhooks', ready: 'No webhooks' },

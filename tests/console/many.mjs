@@ -71,3 +71,32 @@ screen('a list that was typed outlives other screens and a reload', { hash }, as
   await page.reload();
   assert.equal(await page.getByLabel('Addresses').inputValue(), 'https://example.com/kept');
 });
+
+screen('a run is stopped after the call that is under way, and its rows are put back', { hash }, async ({ page, fake }) => {
+  const release = fake.hold('POST', /bulk/);
+  await page.getByLabel('Addresses').fill(list(700));
+  await page.getByRole('button', { name: 'Make 700 links' }).click();
+  await page.getByText('Sending…').waitFor();
+  await page.getByRole('button', { name: 'Stop' }).click();
+  release();
+  await page.getByText('500 of 700 made').waitFor();
+  await page.getByText('200 rows refused').waitFor();
+  await page.getByRole('button', { name: 'Put refused rows back' }).click();
+  await page.getByRole('button', { name: 'Make 200 links' }).waitFor();
+  assert.equal(sent(fake).length, 1);
+});
+
+screen('a row that no call can take is refused before it is sent', { hash, fill: false }, async ({ page, fake }) => {
+  await page.getByLabel('Addresses').fill(`url,notes\nhttps://example.com/a,${'x'.repeat(300_000)}\nhttps://example.com/b,y`);
+  await page.getByRole('button', { name: 'Make 2 links' }).click();
+  await page.getByText('1 of 2 made').waitFor();
+  await page.getByRole('cell', { name: 'too long' }).waitFor();
+  assert.equal(fake.links.length, 1);
+});
+
+screen('a file that takes the place of what was typed gives it back', { hash }, async ({ page }) => {
+  await page.getByLabel('Addresses').fill('https://example.com/typed');
+  await page.locator('input[type=file]').setInputFiles({ name: 'links.csv', mimeType: 'text/csv', buffer: Buffer.from('url\nhttps://example.com/a\n') });
+  await page.getByRole('button', { name: 'Put that back' }).click();
+  assert.equal(await page.getByLabel('Addresses').inputValue(), 'https://example.com/typed');
+});

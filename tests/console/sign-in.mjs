@@ -89,3 +89,23 @@ screen('a screen shows what the scopes of the key allow', { before: (fake) => (f
   await page.getByRole('link', { name: 'Bulk' }).click();
   await page.getByText('This key can’t make links').waitFor();
 });
+
+screen('another key makes none of the links of the one before, and sees none of its secrets', { hash: '#/keys' }, async ({ page, fake }) => {
+  const other = fake.key({ name: 'other', secret: `sp_${'G'.repeat(43)}` });
+  await page.getByRole('button', { name: 'New key' }).click();
+  await dialog(page).getByLabel('Name').fill('partner');
+  await page.keyboard.press('Enter');
+  await page.getByText('shown only once').waitFor();
+  fake.keys.push(other);
+  await page.getByRole('link', { name: 'Bulk' }).click();
+  fake.rule('POST', /bulk/, problem(401, 'No.'), 1);
+  await page.getByLabel('Addresses').fill('https://example.com/a');
+  await page.getByRole('button', { name: 'Make 1 link' }).click();
+  await page.locator('dialog.again').getByLabel('API key', { exact: true }).fill(other.secret);
+  await page.keyboard.press('Enter');
+  await page.getByText('No rows yet').waitFor();
+  await page.getByRole('link', { name: 'Keys & usage' }).click();
+  await page.getByRole('rowheader', { name: /partner/ }).waitFor();
+  assert.equal(await page.getByText('shown only once').count(), 0);
+  assert.equal(fake.log.filter(({ path }) => path === '/shorten/bulk').length, 1);
+});

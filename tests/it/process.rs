@@ -171,6 +171,10 @@ fn the_first_start_prints_secrets_once_and_a_line_that_works_as_printed() {
     let webhook_secret = shown(&stdout, "webhook secret").unwrap();
     assert!(key.len() == 46 && key.starts_with("sp_"), "{stdout}");
     assert!(webhook_secret.starts_with("whsec_"), "{stdout}");
+    let page = stdout.lines().find_map(|line| line.strip_prefix("Sign in with the root key: ")).unwrap();
+    let shown_page = bash(&format!("curl -sS {page}"));
+    assert!(shown_page.stdout.starts_with(b"<!doctype html>"), "{page}: {shown_page:?}");
+    assert!(stdout.contains(&format!("(console: {page}, ")), "{stdout}");
     let command = stdout.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
     let output = bash(command);
     let link: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{command}: {output:?}"));
@@ -188,6 +192,15 @@ fn the_first_start_prints_secrets_once_and_a_line_that_works_as_printed() {
     let mut root = process.connect().unwrap();
     root.get("/usage", &[("X-API-Key", &key)]).unwrap().expect(200);
     assert_eq!(process.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_console_that_is_turned_off_is_not_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Program::at(directory.path()).set("SIGNPOST_CONSOLE__ENABLED", "false").serve();
+    soon("what a start prints", || process.stdout().contains("serves on"));
+    let stdout = process.terminate().stdout;
+    assert!(stdout.contains("root key") && !stdout.contains("console"), "{stdout}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ export function Composer({ onMade }) {
     const link = await api.create(body, once.current.key);
     once.current = { body: '', key: '' };
     setMade(link);
-    forget();
+    forget(kept);
     hasOptions.current = false;
     setRound((n) => n + 1);
     onMade();

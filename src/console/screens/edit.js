@@ -56,20 +56,35 @@ function EditForm({ link, close, onSaved }) {
   const before = formOf(base);
   // Only what was changed is kept as a draft, so that the rest follows the record.
   const [edits, setEdits] = useState(/** @type {Form} */ (kept.current ?? {}));
+  const latest = useRef(edits);
   const form = { ...before, ...edits };
   const box = useRef(null);
-  useEffect(() => drafts.keep(slot, differences(before, form).length ? edits : undefined), [edits]);
-  const set = (name, value) => setEdits((last) => ({ ...last, [name]: value }));
+  const change = (/** @type {Form} */ next, from = before) => {
+    latest.current = next;
+    drafts.keep(slot, differences(from, { ...from, ...next }).length ? next : undefined);
+    setEdits(next);
+  };
+  const set = (name, value) => change({ ...latest.current, [name]: value });
   const has = (name) => !FIXED.has(name) && (name in base.record || name === 'data');
+  /** Goes on from another state of the link. */
+  const rebase = (/** @type {ReadLink} */ next, /** @type {Form} */ wanted) => {
+    const from = formOf(next);
+    change(Object.fromEntries(differences(from, { ...from, ...wanted }).map((name) => [name, wanted[name]])), from);
+    setBase(next);
+    setTheirs(undefined);
+    setChosen({});
+  };
   const save = useAction(async () => {
     const from = theirs ?? base;
     const to = theirs ? merged(before, formOf(theirs), form, chosen) : form;
     const body = patch(formOf(from), to, from.text);
     try {
       const saved = body === '{}' ? from : await api.change(id, body, from.etag);
-      drafts.keep(slot, undefined);
       onSaved(saved);
-      close();
+      const isAll = latest.current === edits;
+      rebase(saved, isAll ? {} : latest.current);
+      // What was typed while the request was under way is not saved yet.
+      if (isAll) close();
     } catch (error) {
       if (/** @type {any} */ (error).status !== 412) throw error;
       setTheirs(await api.link(id));
@@ -82,18 +97,14 @@ function EditForm({ link, close, onSaved }) {
   };
   const back = () => {
     if (!theirs) return;
-    const to = merged(before, formOf(theirs), form, chosen);
-    const next = formOf(theirs);
-    setEdits(Object.fromEntries(differences(next, to).map((name) => [name, to[name]])));
-    setBase(theirs);
-    setTheirs(undefined);
+    rebase(theirs, merged(before, formOf(theirs), form, chosen));
     save.clear();
   };
   const props = { form, set, error: save.error, has };
   return html`
     <form onSubmit=${submit} ref=${box} novalidate>
       ${theirs ? html`<${Conflict} before=${before} theirs=${formOf(theirs)} mine=${form} chosen=${chosen} choose=${(name, side) => setChosen({ ...chosen, [name]: side })} />` : html`
-        ${kept.current && html`<p class="note" role="status">Your edits from before are here again. <button type="button" class="plain" onClick=${() => { kept.current = undefined; setEdits({}); }}>Discard them</button></p>`}
+        ${kept.current && html`<p class="note" role="status">Your edits from before are here again. <button type="button" class="plain" onClick=${() => { kept.current = undefined; change({}); }}>Discard them</button></p>`}
         <${Text} ...${props} name="redirect_url" label="Leads to" area=${2} inputmode="url" hint="In force within 2 seconds, everywhere." />
         <${Options} ...${props} />
       `}

@@ -6,7 +6,7 @@ import { useAction, useList, useLoad } from '../load.js';
 import { localTime, month, monthAfter, number } from '../format.js';
 import { session } from '../session.js';
 import { faultOf } from '../fields.js';
-import { Action, Button, Check, Confirm, Dialog, Empty, Fault, Field, Menu, Meter, Pill, Secret, Select, Skeleton, Submit, Theirs, When } from '../ui.js';
+import { Action, Button, Check, Confirm, Dialog, Empty, Fault, Field, Menu, Meter, More, Pill, Secret, Select, Skeleton, Submit, Theirs, When } from '../ui.js';
 
 /** @typedef {import('../session.js').KeyRecord} KeyRecord */
 
@@ -74,7 +74,7 @@ function NewKey({ onClose, onMade }) {
     if (once.current.body !== typed) once.current = { body: typed, key: freshKey(), time: expiryOf(form) ?? '' };
     const { time, key } = once.current;
     const made = await api.createKey({ name: form.name.trim(), tier: form.tier, scopes: form.scopes, ...(time && { expires_at: time }) }, key);
-    forget();
+    forget(form);
     onMade(made);
   });
   return html`
@@ -101,7 +101,7 @@ function Change({ one, onClose, onDone }) {
       ...(form.scopes.toSorted().join() !== one.scopes.toSorted().join() && { scopes: form.scopes }), ...(expires !== one.expires_at && { expires_at: expires }),
     };
     if (Object.keys(body).length) await api.changeKey(one.key_id, body);
-    forget();
+    forget(form);
     onDone();
   });
   return html`
@@ -170,14 +170,19 @@ function Revoke({ one, onClose, onDone }) {
 
 /** Secrets that nobody has confirmed yet. In memory alone, so that a change of screens loses none. @type {any[]} */
 let unconfirmed = [];
+/** The key that made them. @type {string | undefined} */
+let owner;
 const warn = (event) => event.preventDefault();
 
 /** @param {any[]} next */
 function setUnconfirmed(next) {
   unconfirmed = next;
+  owner = session.self?.key_id;
   removeEventListener('beforeunload', warn);
   if (next.length) addEventListener('beforeunload', warn);
 }
+
+session.watch(() => unconfirmed.length && !session.isStill(owner) && setUnconfirmed([]));
 
 /** @param {{made: any, onDone: () => void}} props */
 const Once = ({ made, onDone }) => html`
@@ -221,7 +226,7 @@ function KeyTable({ list, open }) {
       <thead><tr><th scope="col">Name</th><th scope="col">Tier</th><th scope="col">Scopes</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="vh">Actions</span></th></tr></thead>
       <tbody>${rows.map((one) => html`<${KeyRow} key=${one.key_id} one=${one} names=${names} open=${open} />`)}</tbody>
     </table>
-    ${list.next && html`<div class="after"><${Button} onClick=${list.more} aria-disabled=${list.loading ? 'true' : undefined}>Show more<//></div>`}
+    ${list.next && html`<div class="after"><${More} onClick=${list.more} loading=${list.loading} /></div>`}
   `;
 }
 

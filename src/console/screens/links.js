@@ -6,7 +6,7 @@ import { useAction, useList } from '../load.js';
 import { ago, bare, counted, moment, number, safeHref } from '../format.js';
 import { href, refine } from '../router.js';
 import { session } from '../session.js';
-import { Action, Button, Choice, Copy, Empty, Fault, Field, Icon, Menu, Outside, Pill, Select, ShortLink, Skeleton, Theirs } from '../ui.js';
+import { Action, Button, Choice, Copy, Empty, Fault, Field, Icon, Menu, More, Outside, Pill, Select, ShortLink, Skeleton, Theirs } from '../ui.js';
 import { Spark } from '../plots.js';
 import { Composer } from './composer.js';
 import { Edit, Remove } from './edit.js';
@@ -178,7 +178,7 @@ export function Links({ query }) {
         `)}</ul>
       `}
       ${list.rows && list.next && !list.error && html`
-        <div class="after">${rows.length === 0 && html`<p class="soft">Nothing found so far.</p>`}<${Button} onClick=${list.more} aria-disabled=${list.loading ? 'true' : undefined}>${list.loading ? 'Loading…' : rows.length ? 'Show more' : 'Search on'}<//></div>
+        <div class="after">${rows.length === 0 && html`<p class="soft">Nothing found so far.</p>`}<${More} onClick=${list.more} loading=${list.loading}>${rows.length ? 'Show more' : 'Search on'}<//></div>
       `}
     </section>`}
     ${removing && html`<${Remove} link=${removing} hits=${removing.hits?.total} onClose=${() => setRemoving(undefined)} onDone=${() => { without(removing.short_id); title.current?.focus(); }} />`}

@@ -9,6 +9,8 @@ import { session } from '../session.js';
 import { Button, Empty, Fault, Field, Theirs } from '../ui.js';
 
 const FEW = 200;
+/** A larger file would keep the browser busy for long. */
+const MOST_BYTES = 5_000_000;
 
 function useRun() {
   const [run, setRun] = useState(bulk.run);
@@ -64,12 +66,18 @@ function Progress({ run, onPutBack }) {
 function Compose() {
   const [text, setText] = useDraft('many', '');
   const [fault, setFault] = useState('');
+  const [replaced, setReplaced] = useState('');
   const { rows, ignored, header } = read(text);
   const bad = rows.filter((row) => row.fault);
   const open = async (event) => {
     const [file] = event.target.files;
     event.target.value = '';
-    if (file) setText(await file.text());
+    if (!file) return;
+    if (file.size > MOST_BYTES) return setFault(`${file.name} has more than ${number(MOST_BYTES / 1_000_000)} MB: open it in parts`);
+    const read = await file.text();
+    setReplaced(text.trim() && text !== read ? text : '');
+    setFault('');
+    setText(read);
   };
   const submit = (event) => {
     event.preventDefault();
@@ -82,6 +90,7 @@ function Compose() {
         <${Field} label="Addresses" error=${fault} hint="One per line. After a space you may add an own name, then a title. Or a CSV with a header line: redirect_url, slug, title, tags, notes, webhooks, expires_at, not_before, fallback_url, redirect_status, cache_seconds, archived, tracked, preview, skip_bots, data.">
           ${(wiring) => html`<textarea ...${wiring} rows="12" class="mono" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} placeholder=${'https://example.com/a/long/address\nhttps://example.com/sale autumn-sale Autumn sale'}></textarea>`}
         <//>
+        ${replaced && html`<p class="note" role="status">The file is in the place of what was here. <button type="button" class="plain" onClick=${() => { setText(replaced); setReplaced(''); }}>Put that back</button></p>`}
         <div class="tools many-tools">
           <p role="status" class="soft small">${rows.length ? `${counted(rows.length, 'row')}${header ? ', as CSV' : ''}${bad.length ? `, ${number(bad.length)} can’t be sent (line ${bad[0].line}: ${bad[0].fault})` : ''}${ignored.length ? `. Columns that are not used: ${ignored.join(', ')}` : ''}` : 'No rows yet.'}</p>
           <label class="button file"><input type="file" accept=".csv,.tsv,.txt,text/csv,text/plain" class="vh" onChange=${open} /><span>Open a file…</span></label>

@@ -4,7 +4,7 @@ import { api } from '../api.js';
 import { useAction, useLoad } from '../load.js';
 import { bare, clock, counted, moment, number } from '../format.js';
 import { session } from '../session.js';
-import { Button, Choice, Dialog, Empty, Fault, Field, Pill, Select, Skeleton, Submit, Theirs, When } from '../ui.js';
+import { Button, Choice, Dialog, Empty, Fault, Field, More, Pill, Select, Skeleton, Submit, Theirs, When } from '../ui.js';
 
 /** @type {Record<string, string>} */
 const KINDS = { delivered: 'ok', failed: 'bad', pending: 'warn' };
@@ -140,7 +140,7 @@ export function Webhooks({ link, query }) {
     </section>
     <section class="panel" aria-labelledby="deliveries-title">
       <header class="tools">
-        <h2 id="deliveries-title">Deliveries</h2>
+        <h2 id="deliveries-title" tabindex="-1">Deliveries</h2>
         <${Choice} label="Which deliveries" path=${['links', id, 'webhooks']} query=${query} name="deliveries" value=${status} options=${STATUSES} />
         ${mayAct && html`<${Button} icon="turn" onClick=${() => setReplaying(true)}>Replay…<//>`}
         <${Button} onClick=${list.reload}>Refresh<//>
@@ -148,7 +148,7 @@ export function Webhooks({ link, query }) {
       <p role="status" class="soft small">${notice}</p>
       ${[again.error, more.error, list.error].filter(Boolean).map((error, i) => html`<${Fault} key=${i} error=${error} />`)}
       ${deliveries.length === 0 ? html`<p class="soft none">No ${status} deliveries in the last 30 days.</p>` : html`<${Deliveries} rows=${deliveries} mayAct=${mayAct} busy=${again.busy} onReplay=${again.run} />`}
-      ${next && html`<div class="after"><${Button} onClick=${() => more.run()} aria-disabled=${more.busy ? 'true' : undefined}>Show more<//></div>`}
+      ${next && html`<div class="after"><${More} onClick=${() => more.run()} loading=${more.busy} /></div>`}
     </section>
     ${replaying && html`<${Replay} id=${id} urls=${[...current]} onClose=${() => setReplaying(false)} onDone=${(text) => { setNotice(text); list.reload(); }} />`}
   `;

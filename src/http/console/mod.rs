@@ -31,7 +31,7 @@ static PLAIN: [(&str, &str); 6] =
 
 /// Modules that are served as one, so that a browser asks for few files and these are small. The first one starts the console.
 const MAIN: &str = "main.js";
-static MODULES: [(&str, &str); 25] = sources![
+static MODULES: [(&str, &str); 28] = sources![
     "api.js",
     "bulk.js",
     "csv.js",
@@ -45,6 +45,8 @@ static MODULES: [(&str, &str); 25] = sources![
     "main.js",
     "plots.js",
     "router.js",
+    "screens/all-clicks.js",
+    "screens/breakdowns.js",
     "screens/clicks.js",
     "screens/composer.js",
     "screens/edit.js",
@@ -52,6 +54,7 @@ static MODULES: [(&str, &str); 25] = sources![
     "screens/link.js",
     "screens/links.js",
     "screens/many.js",
+    "screens/series.js",
     "screens/sign-in.js",
     "screens/webhooks.js",
     "session.js",

@@ -1,0 +1,84 @@
+// Clicks by one of their properties.
+import { html, useState } from '../html.js';
+import { api } from '../api.js';
+import { useLoad } from '../load.js';
+import { DAY_MS, fullDay, isoDay, labelOf } from '../format.js';
+import { Choice, Fault, Select, Skeleton, Unavailable } from '../ui.js';
+import { BarList } from '../plots.js';
+import { today } from './series.js';
+
+/** @typedef {import('./series.js').Range} Range */
+
+/** A dimension of the breakdowns, its name, and where the analytics have it. @type {Record<string, [string, string?]>} */
+const DIMENSIONS = {
+  referrer: ['Sites', 'referrers'], utm_source: ['Source (UTM)'], utm_medium: ['Medium (UTM)'], utm_campaign: ['Campaign (UTM)'], utm_term: ['Term (UTM)'], utm_content: ['Content (UTM)'],
+  country: ['Countries', 'countries'], region: ['Regions', 'regions'], city: ['Cities', 'cities'],
+  device: ['Devices', 'devices'], browser: ['Browsers'], os: ['Systems'], language: ['Languages'], destination: ['Destinations'], bot: ['Bots'],
+};
+
+const PANELS = [
+  ['Referrers', ['referrer', 'utm_source', 'utm_medium', 'utm_campaign', 'utm_term', 'utm_content']],
+  ['Places', ['country', 'region', 'city']],
+  ['Devices', ['device', 'browser', 'os', 'language', 'destination', 'bot']],
+];
+
+/** @param {any} data @returns {import('../plots.js').Row[]} */
+const withRest = (data) => [
+  ...data.labels,
+  ...[['Others', data.other], ['Not told', data.none], ['Private', data.private], ['Further labels', data.more]].filter(([, count]) => count > 0).map(([label, count]) => ({ label, count, rest: true })),
+];
+
+/** A breakdown begins and ends with a day of the last 90, or with a month: other ends are moved outwards.
+ * @param {Range} range @returns {{from: string, until?: string}} */
+export function breakdownRange({ from = '', until }) {
+  const tomorrow = today() + DAY_MS;
+  const isKept = (/** @type {number} */ day) => day >= tomorrow - 90 * DAY_MS || new Date(day).getUTCDate() === 1;
+  const monthOf = (/** @type {number} */ day, /** @type {number} */ later) => Date.UTC(new Date(day).getUTCFullYear(), new Date(day).getUTCMonth() + later, 1);
+  const first = Date.parse(from.slice(0, 10));
+  const last = until ? Date.parse(until.slice(0, 10)) : tomorrow;
+  const end = isKept(last) ? last : monthOf(last, 1);
+  return { from: isoDay(isKept(first) ? first : monthOf(first, 0)), ...(end < tomorrow && { until: isoDay(end) }) };
+}
+
+/** @param {{id: string | null, title: string, dimensions: string[], data?: any, bots: string, range?: Range}} props */
+function Breakdown({ id, title, dimensions, data, bots, range }) {
+  const [dimension, setDimension] = useState(dimensions[0]);
+  const [limit, setLimit] = useState(10);
+  const [name, place] = DIMENSIONS[dimension];
+  const known = place && !range && limit === 10 ? data?.[place] : undefined;
+  const span = range && breakdownRange(range);
+  const more = useLoad(async (signal) => (known ? undefined : api.breakdown(id, { dimension, limit, bots, ...span }, signal)), [id, dimension, limit, bots, span?.from, span?.until, Boolean(known)]);
+  const rows = known ?? (more.data?.dimension === dimension ? withRest(more.data) : undefined);
+  const isCut = limit < 1000 && dimension !== 'device' && (known ? known.length === 10 : (more.data?.more ?? 0) > 0);
+  return html`
+    <section class="panel">
+      <header class="tools"><h2>${title}</h2>
+        <${Select} aria-label=${`${title} by`} value=${dimension} onChange=${(next) => { setDimension(next); setLimit(10); }} options=${dimensions.map((one) => [one, DIMENSIONS[one][0]])} />
+      </header>
+      ${!known && more.error && (more.error.isUnavailable ? html`<${Unavailable} what="this breakdown" />` : html`<${Fault} error=${more.error} onRetry=${more.reload} />`)}
+      ${!rows && !more.error && html`<${Skeleton} rows=${4} />`}
+      ${rows && html`
+        <${BarList} rows=${rows} total=${known ? data.total_hits : more.data.total} name=${(label) => labelOf(dimension, label)} label=${name} />
+        ${isCut && html`<button type="button" class="plain" onClick=${() => setLimit(limit === 10 ? 100 : 1000)}>Show more</button>`}
+      `}
+    </section>
+  `;
+}
+
+/** The days that the breakdowns count. @param {{from: string, until?: string}} span */
+const spanText = ({ from, until }) => `${fullDay(from)} to ${until ? fullDay(Date.parse(until) - DAY_MS) : 'now'}, UTC`;
+
+/** `data` is what is known without a range. @param {{id: string | null, path: string[], query: URLSearchParams, data?: any, range: Range}} props */
+export function Breakdowns({ id, path, query, data, range }) {
+  const isRange = query.get('scope') === 'range';
+  return html`
+    <div class="tools breakdown-tools">
+      <h2>Where from, and with what</h2>
+      ${isRange && html`<p class="soft small">${spanText(breakdownRange(range))}</p>`}
+      <${Choice} label="Time of the breakdowns" path=${path} query=${query} name="scope" value=${isRange ? 'range' : ''} options=${[['', 'All time'], ['range', 'Range above']]} />
+    </div>
+    <div class="three">
+      ${PANELS.map(([title, dimensions]) => html`<${Breakdown} key=${title} id=${id} title=${title} dimensions=${dimensions} data=${data} bots=${query.get('bots') ?? ''} range=${isRange ? range : undefined} />`)}
+    </div>
+  `;
+}
