@@ -1,7 +1,11 @@
 // What the tests of the console have in common: one browser, a page per test, and what no page may do.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { start } from './server.mjs';
 
@@ -110,5 +114,26 @@ export async function until(holds, what) {
     if (Date.now() > end) assert.fail(`not within ${PATIENCE} ms: ${what}`);
     await new Promise((done) => setTimeout(done, 30));
   }
+}
+/** Starts the program for the first time, in a directory of its own and on free ports of the loopback. @param {Record<string, string>} [settings] */
+export async function startProgram(settings = {}) {
+  const directory = await mkdtemp(join(tmpdir(), 'console-'));
+  const env = { PATH: process.env.PATH, SIGNPOST_DATA_DIR: directory, SIGNPOST_HTTP__LISTEN: '127.0.0.1:0', SIGNPOST_ADMIN__LISTEN: '127.0.0.1:0', ...settings };
+  const program = spawn(process.env.CONSOLE_PROGRAM, { env, cwd: directory, stdio: ['ignore', 'pipe', 'inherit'] });
+  const ended = new Promise((done) => program.on('exit', done));
+  const stop = async () => {
+    program.kill();
+    await ended;
+    await rm(directory, { recursive: true });
+  };
+  let greeting = '';
+  program.stdout.on('data', (part) => (greeting += part));
+  try {
+    await until(() => greeting.includes('serves on'), 'the program serves');
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { greeting, stop };
 }
 export { assert, test };

@@ -254,7 +254,7 @@ screen('without a stream the figures are read from time to time', { hash, before
 screen('a stream that was cut goes on where it was', { hash }, async ({ page, fake }) => {
   await page.getByText('live', { exact: true }).waitFor();
   fake.hit('autumn');
-  for (const { response } of fake.streams) response.destroy();
+  for (const { response } of fake.streams) response.end();
   await page.getByText('live', { exact: true }).waitFor({ state: 'detached' });
   await page.getByText('live', { exact: true }).waitFor();
   assert.equal(fake.log.filter(({ path }) => path.endsWith('/stream')).at(-1).headers['last-event-id'], `0-${fake.hits}`);

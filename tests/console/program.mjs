@@ -1,10 +1,6 @@
 // The console with the program: what a new user does first, by mouse and by keyboard, and what the fake may have got wrong.
-import { spawn } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { PROGRAM as base, assert, axe, dialog, open, test, until } from './common.mjs';
+import { PROGRAM as base, assert, axe, dialog, open, startProgram, test, until } from './common.mjs';
 
 const root = process.env.CONSOLE_ROOT_KEY;
 const AGENT = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0' };
@@ -34,20 +30,14 @@ const way = (name, options, act) =>
  * @param {string} name @param {(page: any, secret: string, target: string, began: number) => Promise<void>} act */
 const firstUse = (name, act) =>
   test(name, { timeout: 2 * MINUTE }, async () => {
-    const directory = await mkdtemp(join(tmpdir(), 'console-'));
     const goal = createServer((request, response) => response.end('The goal'));
     await new Promise((done) => goal.listen(0, '127.0.0.1', done));
     const began = Date.now();
-    const env = { PATH: process.env.PATH, SIGNPOST_DATA_DIR: directory, SIGNPOST_HTTP__LISTEN: '127.0.0.1:0', SIGNPOST_ADMIN__LISTEN: '127.0.0.1:0' };
-    const program = spawn(process.env.CONSOLE_PROGRAM, { env, cwd: directory, stdio: ['ignore', 'pipe', 'inherit'] });
-    const ended = new Promise((done) => program.on('exit', done));
+    const program = await startProgram();
     let seen;
     try {
-      let greeting = '';
-      program.stdout.on('data', (part) => (greeting += part));
-      await until(() => greeting.includes('serves on'), 'the program serves');
-      const [, secret] = /root key +(sp_\w+)/.exec(greeting);
-      const [, address] = /Sign in with the root key: (http:\S+)\/console/.exec(greeting);
+      const [, secret] = /root key +(sp_\w+)/.exec(program.greeting);
+      const [, address] = /Sign in with the root key: (http:\S+)\/console/.exec(program.greeting);
       const target = `http://127.0.0.1:${goal.address().port}/goal`;
       seen = await open({ base: address, hash: '', elsewhere: [new URL(target).origin] });
       await act(seen.page, secret, target, began);
@@ -56,10 +46,8 @@ const firstUse = (name, act) =>
       assert.deepEqual(seen.bad, []);
     } finally {
       await seen?.context.close();
-      program.kill();
-      await ended;
+      await program.stop();
       goal.close();
-      await rm(directory, { recursive: true });
     }
   });
 

@@ -1,7 +1,7 @@
 // Pictures of the console for the README, of the fake's links: `tests/console/run shots` writes them to docs/shots.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { open, test, theBrowser, theServer } from './common.mjs';
+import { open, startProgram, test, theBrowser, theServer } from './common.mjs';
 import { ROOT } from './files.mjs';
 
 /** The same picture as WebP, which is smaller. @param {Buffer} png */
@@ -19,15 +19,32 @@ async function webp(png) {
   return Buffer.from(url.split(',')[1], 'base64');
 }
 
+/** The QR code of a link, as the program makes it. @param {string} base @param {string} name */
+async function qrOf(base, name) {
+  const program = await startProgram({ SIGNPOST_HTTP__BASE_URL: base });
+  try {
+    const [, address] = /serves on (\S+)/.exec(program.greeting);
+    const [, secret] = /root key +(sp_\w+)/.exec(program.greeting);
+    const headers = { 'x-api-key': secret, 'content-type': 'application/json' };
+    await fetch(`http://${address}/links/${name}`, { method: 'PUT', headers, body: '{"redirect_url":"https://example.com/"}' });
+    return await (await fetch(`http://${address}/${name}/qr?format=svg`)).text();
+  } finally {
+    await program.stop();
+  }
+}
+
 test('pictures are taken', async () => {
+  // A host that readers know not to be theirs.
+  const host = 'https://sign.example';
+  const qr = await qrOf(host, 'autumn');
   const { base, fake } = await theServer();
   const directory = join(ROOT, 'docs/shots');
   mkdirSync(directory, { recursive: true });
   for (const theme of ['light', 'dark']) {
     fake.reset();
     fake.fill();
-    // A host that readers know not to be theirs.
-    for (const link of fake.links) link.short_url = `https://sign.example/${link.short_id}`;
+    for (const link of fake.links) link.short_url = `${host}/${link.short_id}`;
+    fake.rule('GET', /qr$/, { status: 200, headers: { 'content-type': 'image/svg+xml' }, body: qr });
     const { page, context } = await open({ base, key: fake.secret, hash: '#/links/autumn', theme });
     await page.getByText('news.ycombinator.com').first().waitFor();
     await page.getByText('live', { exact: true }).waitFor();
