@@ -246,7 +246,7 @@ fn day_hits(of: HitSubject, day: Day, cells: &[(CellKey, Cell)]) -> DayHits {
     }
     // The labels of one profile are in order.
     if profiles > 1 {
-        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        entries.sort_unstable_by_key(|(label, _)| *label);
     }
     for entries in entries.chunk_by(|(a, _), (b, _)| a == b) {
         let (dimension, label) = entries[0].0;

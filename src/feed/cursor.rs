@@ -49,9 +49,9 @@ struct LeftOut {
 }
 
 impl LeftOut {
-    fn take(&mut self) -> Option<Option<u64>> {
+    fn take(&mut self) -> Option<News> {
         let Self { count, is_unknown } = std::mem::take(self);
-        (count > 0 || is_unknown).then(|| (!is_unknown).then_some(count))
+        (count > 0 || is_unknown).then(|| News::LeftOut((!is_unknown).then_some(count)))
     }
 }
 
@@ -108,9 +108,7 @@ impl StreamCursor {
             match &entry.event {
                 LiveEvent::LeftOut(count) => self.left_out.count += count,
                 LiveEvent::Hit(_) => {
-                    if let Some(count) = self.left_out.take() {
-                        told.push(self.told(News::LeftOut(count)));
-                    }
+                    told.extend(self.left_out.take().map(|left_out| self.told(left_out)));
                     self.place.told(entry.node, entry.position);
                     told.push(self.told(News::Hit(Arc::clone(entry))));
                     hits += 1;
@@ -120,9 +118,7 @@ impl StreamCursor {
             self.place.told(entry.node, entry.position);
         }
         self.fewest_waiting = self.fewest_waiting.min(state.end() - self.next);
-        if let Some(count) = self.left_out.take() {
-            told.push(self.told(News::LeftOut(count)));
-        }
+        told.extend(self.left_out.take().map(|left_out| self.told(left_out)));
         told
     }
 

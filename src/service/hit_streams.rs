@@ -173,12 +173,13 @@ impl HitStream {
             }
             let look_at = self.comment_at.min(now + LOOK_EVERY);
             // While hits wait for their turn, further ones change nothing.
-            match self.pace.next_turn(now).filter(|_| self.hits.cursor.has_more()) {
-                Some(turn) => sleep_until(turn.min(look_at)).await,
-                None => tokio::select! {
+            if let Some(turn) = self.pace.next_turn(now).filter(|_| self.hits.cursor.has_more()) {
+                sleep_until(turn.min(look_at)).await;
+            } else {
+                tokio::select! {
                     () = self.hits.cursor.changed() => {}
                     () = sleep_until(look_at) => {}
-                },
+                }
             }
         }
     }

@@ -235,14 +235,12 @@ impl<'a> Sheet<&'a str> {
         self.add_entries(added, lists, MAX_MONTH_TEXTS);
     }
 
-    fn add_entries<T: AsRef<str>>(
+    fn add_entries<T: AsRef<str> + 'a>(
         &mut self,
         added: &'a Sheet<T>,
         entries: impl IntoIterator<Item = &'a SheetEntry<T>>,
         most_texts: usize,
-    ) where
-        T: 'a,
-    {
+    ) {
         self.add_private(added.private);
         for entry in entries {
             let label = match &entry.label {

@@ -240,7 +240,7 @@ impl EventStream {
 async fn text_of(api: &Api, told: &[Told]) -> Vec<u8> {
     let mut text = Vec::new();
     for Told { news, id } in told {
-        [b"id: ", id.as_bytes(), b"\n"].into_iter().for_each(|part| text.extend_from_slice(part));
+        text.extend_from_slice(format!("id: {id}\n").as_bytes());
         match news {
             News::Hit(entry) => text.extend_from_slice(&hit_text(api, entry).await),
             News::LeftOut(count) => {

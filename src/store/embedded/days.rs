@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use fjall::{Keyspace, Readable, Snapshot};
+use fjall::{Guard, Keyspace, Readable, Snapshot};
 
 use super::database::engine_error;
 use super::engine::Engine;
@@ -67,8 +67,10 @@ impl DayTable {
             }
             old = old.minus(1);
         }
-        let keys = row_keys::day(of, Day(0))..=row_keys::day(of, old);
-        for key in transaction.last_keys(&self.days, keys, DROPPED_AT_ONCE)? {
+        // The newest first. Rows that this transaction adds are of no old day.
+        let rows = self.days.range(row_keys::day(of, Day(0))..=row_keys::day(of, old)).rev();
+        for row in rows.take(DROPPED_AT_ONCE) {
+            let key = row.key().map_err(|error| engine_error(&error))?;
             let (devices, quarters) = decode(transaction.row(&self.days, &key)?.as_deref())?;
             // Those before were dropped with it.
             if quarters.is_empty() {
