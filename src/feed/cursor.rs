@@ -71,7 +71,20 @@ impl StreamCursor {
         };
         let fewest_waiting = state.end() - next;
         drop(state);
-        Self { ring, changes, next, hits_before, place, fewest_waiting, goes_on, left_out }
+        let mut cursor = Self { ring, changes, next, hits_before, place, fewest_waiting, goes_on, left_out };
+        cursor.pass_told();
+        cursor
+    }
+
+    /// Goes past the first entries that the client was told of before: those that are dropped from here on it was not.
+    fn pass_told(&mut self) {
+        let ring = Arc::clone(&self.ring);
+        let state = ring.state();
+        while let Some(entry) = self.entry(&state)
+            && self.place.of(entry.node).is_some_and(|told| entry.position <= told)
+        {
+            self.pass(entry);
+        }
     }
 
     /// How far the client was told.

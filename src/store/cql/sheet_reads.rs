@@ -62,6 +62,12 @@ pub async fn read(
     Ok(found)
 }
 
+/// The months or days that have sheets.
+pub async fn places(cluster: &Cluster, of: HitSubject, span: i8) -> Result<BTreeSet<i32>, StoreError> {
+    let rows: Vec<(i32,)> = cluster.cql.read(&cluster.statements.sheet_places, (subject_column(of), span)).await?;
+    Ok(rows.into_iter().map(|(at,)| at).collect())
+}
+
 /// The lists of one month over all nodes.
 pub struct MonthLists<'a> {
     /// In parts.

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use fjall::{Guard, Keyspace, Readable, Snapshot};
+use fjall::{Keyspace, Readable, Snapshot};
 
 use super::database::engine_error;
 use super::engine::Engine;
@@ -10,14 +10,13 @@ use super::transaction::{RowReader, Transaction};
 use crate::domain::calendar::Day;
 use crate::domain::hit::{DayCount, DayHits, HitSubject};
 use crate::domain::quarters::QuarterHits;
-use crate::domain::series::quarters_kept_until;
+use crate::domain::series::{QUARTERS_DAYS, quarters_kept_until};
 use crate::store::StoreError;
 use crate::store::records::days::{TABLE, decode, encode};
 use crate::store::records::{corrupt, row_keys};
 
-/// Days whose quarters are dropped when a day begins. After a pause of some weeks there are more, which go with the next
-/// days.
-const DROPPED_AT_ONCE: usize = 32;
+/// Days whose quarters are dropped when a day begins: after a pause of some weeks, as many as have any.
+const DROPPED_AT_ONCE: usize = QUARTERS_DAYS as usize + 4;
 
 /// Whether the quarters of `day` may go, now that there are hits of `newest`.
 pub fn has_old_quarters(day: Day, newest: Day) -> bool {

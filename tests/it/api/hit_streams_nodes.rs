@@ -19,7 +19,7 @@ struct TwoNodes {
 }
 
 fn sharing(keyspace: &Keyspace) -> ServerBuilder {
-    let server = Server::builder().set("SIGNPOST_TIERS__FREE__ANALYTICS_PER_MINUTE", "0");
+    let server = Server::builder().set("SIGNPOST_TIERS__FREE__STREAMS_PER_MINUTE", "0");
     keyspace.settings().iter().fold(server, |server, (variable, value)| server.set(variable, value))
 }
 

@@ -1,7 +1,6 @@
 //! Counts of hits: days, lists of months, and sheets of days.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -28,9 +27,10 @@ use crate::store::transfer::{Page, Record};
 const SECOND: &str = "second ";
 /// Links and keys whose lists are read for one page: each may have many.
 const LISTS: i32 = 100;
+/// Links and keys whose sheets are read at once. A sheet of a month may have a megabyte from each node.
+const SUBJECTS_AT_ONCE: usize = 16;
 
 const TABLE: &str = "hit_sheets";
-const EVER: Range<i32> = 0..i32::MAX;
 
 /// Where a page begins; `None`: at the table's beginning.
 enum TablePlace<'a> {
@@ -103,7 +103,7 @@ impl ScyllaTransfer {
         let (records, next): (Vec<_>, _) = match TablePlace::of(from) {
             TablePlace::First(place) => {
                 let (subjects, next) = self.subjects_with_sheets(place).await?;
-                let labels = stream::iter(subjects).map(|of| self.labels_of(of)).buffered(AT_ONCE);
+                let labels = stream::iter(subjects).map(|of| self.labels_of(of)).buffered(SUBJECTS_AT_ONCE);
                 (labels.try_collect().await?, Some(or_second(next)))
             }
             TablePlace::Second(place) => {
@@ -129,17 +129,16 @@ impl ScyllaTransfer {
 
     async fn labels_of(&self, of: HitSubject) -> Result<Vec<Record>, StoreError> {
         let cluster = &self.tables.cluster;
-        let sheets = sheet_reads::read(cluster, of, SheetSpan::MONTHS, EVER, &Dimension::ALL).await?;
-        let rows = match of {
-            HitSubject::Link(link) => {
-                label_rows::of_link(cluster, link, |month| sheets.contains_key(&month_column(month))).await?
-            }
-            HitSubject::Key(_) => BTreeMap::new(),
-        };
         let mut records = Vec::new();
-        for (month, of_writers) in &sheets {
-            let month = month_from(*month);
-            records.extend(label_records(of, month, Some(of_writers), rows.get(&month))?);
+        // One by one: all of a busy key may be more than a cluster answers at once.
+        for at in sheet_reads::places(cluster, of, SheetSpan::MONTHS).await? {
+            let month = month_from(at);
+            let sheets = sheet_reads::read(cluster, of, SheetSpan::MONTHS, at..at + 1, &Dimension::ALL).await?;
+            let rows = match of {
+                HitSubject::Link(link) => Some(label_rows::of_month(cluster, link, month).await?),
+                HitSubject::Key(_) => None,
+            };
+            records.extend(label_records(of, month, sheets.get(&at), rows.as_ref())?);
         }
         Ok(records)
     }
@@ -184,10 +183,16 @@ impl ScyllaTransfer {
         let (subjects, next) = self.subjects_with_sheets(from).await?;
         let sheets_of = |of| async move {
             let cluster = &self.tables.cluster;
-            let days = sheet_reads::read(cluster, of, SheetSpan::DAYS, EVER, &Dimension::ALL).await?;
-            days.into_iter().map(|(day, of_writers)| sheet_record(of, day_from(day), &of_writers)).collect()
+            let mut records = Vec::new();
+            for at in sheet_reads::places(cluster, of, SheetSpan::DAYS).await? {
+                let sheets = sheet_reads::read(cluster, of, SheetSpan::DAYS, at..at + 1, &Dimension::ALL).await?;
+                let of_day = sheets.get(&at).map(|of_writers| sheet_record(of, day_from(at), of_writers));
+                records.extend(of_day.transpose()?);
+            }
+            Ok::<_, StoreError>(records)
         };
-        let records: Vec<Vec<Record>> = stream::iter(subjects).map(sheets_of).buffered(AT_ONCE).try_collect().await?;
+        let records: Vec<Vec<Record>> =
+            stream::iter(subjects).map(sheets_of).buffered(SUBJECTS_AT_ONCE).try_collect().await?;
         Ok(Page { records: records.into_iter().flatten().collect(), next })
     }
 
