@@ -19,6 +19,7 @@ pub mod engine;
 pub mod head;
 pub mod home;
 pub mod http;
+pub mod listeners;
 pub mod measure;
 pub mod open_loop;
 pub mod operator;

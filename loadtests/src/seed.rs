@@ -1,11 +1,14 @@
 //! Stores with links and hits in them, filled by `signpost import` from a file that is written here.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufWriter, Write},
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
+use chrono::{DateTime, Datelike};
 use ring::digest::{Context, SHA256};
 use serde_json::{Value, json};
 
@@ -45,14 +48,24 @@ pub fn target(index: u64) -> String {
     format!("https://shop.example.com/autumn/sale/item-{index:08}?utm_source=newsletter&utm_medium=mail")
 }
 
-/// Hits of a link: `hits` in all, spread evenly over `days` days up to today, with full lists of labels in each month.
+/// Hits of a link: `hits` in all, spread evenly over `days` days up to today, with full lists of labels in each month
+/// and in each of the last days.
 pub struct Past {
     pub link: u64,
     pub hits: u64,
     pub days: u64,
 }
 
+/// As many labels as a list of a month, and a sheet of a day, may have.
 const LABELS: u64 = 1_000;
+const SHEET_LABELS: u64 = 200;
+/// The dimensions whose labels are texts, but for languages and destinations: there are fewer.
+const TEXTS: [&str; 8] =
+    ["referrer", "region", "city", "utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content"];
+/// For so many days back, quarters and sheets are kept.
+const QUARTER_DAYS: i64 = 37;
+const SHEET_DAYS: i64 = 90;
+const QUARTERS: u64 = 96;
 const DAY_SECONDS: i64 = 86_400;
 
 /// What a store is to have.
@@ -159,27 +172,61 @@ fn today() -> i64 {
     chrono::Utc::now().timestamp() / DAY_SECONDS
 }
 
-/// Counters of the link's days, and of each month's labels: a thousand in every list, the first ones more often.
+/// Counters of the link's days, of each month's labels and of the last days' sheets.
 fn write_past(file: &mut File, past: &Past) {
-    use chrono::Datelike;
-    let link = id(past.link);
     let each = past.hits / past.days;
-    let mut months = std::collections::BTreeMap::<i64, u64>::new();
     let today = today();
-    for day in today - past.days as i64 + 1..=today {
-        let devices = [each / 2, each / 3, each - each / 2 - each / 3];
-        file.counter(&json!({"day": {"link": link, "day": day, "devices": devices}}));
-        let date = chrono::DateTime::from_timestamp(day * DAY_SECONDS, 0).unwrap();
+    let days = today - past.days as i64 + 1..=today;
+    write_days(file, &id(past.link), days.clone(), each);
+    let mut months = BTreeMap::<i64, u64>::new();
+    for day in days {
+        let date = DateTime::from_timestamp(day * DAY_SECONDS, 0).unwrap();
         *months.entry(i64::from(date.year()) * 12 + i64::from(date.month0())).or_default() += each;
     }
+    write_months(file, &id(past.link), &months);
+    for day in today - SHEET_DAYS.min(past.days as i64) + 1..=today {
+        let entries: Vec<_> = labels(SHEET_LABELS, each)
+            .map(|(dimension, label, count)| json!([dimension, label, count - count / 8, count / 8]))
+            .collect();
+        file.counter(&json!({"sheet": {"link": id(past.link), "day": day, "entries": entries}}));
+    }
+}
+
+/// One hit in eight is a bot's. Of the last days, each quarter of an hour has its hits.
+fn write_days(file: &mut File, link: &str, days: RangeInclusive<i64>, each: u64) {
+    let today = *days.end();
+    for day in days {
+        let devices = [each / 2, each / 3, each - each / 2 - each / 3];
+        let mut record = json!({"link": link, "day": day, "devices": devices, "bots": devices.map(|count| count / 8)});
+        if day > today - QUARTER_DAYS {
+            let count = each / QUARTERS;
+            let quarters: Vec<_> = (0..QUARTERS).map(|quarter| [quarter, count - count / 8, count / 8]).collect();
+            record["quarters"] = json!(quarters);
+        }
+        file.counter(&json!({"day": record}));
+    }
+}
+
+/// By month: the hits of its days.
+fn write_months(file: &mut File, link: &str, months: &BTreeMap<i64, u64>) {
     for (month, hits) in months {
-        for dimension in ["referrer", "country", "region", "city"] {
-            for label in 0..LABELS {
-                let count = (hits / (label + 8)).max(1);
-                let label = format!("{dimension}-{label:03}.example");
-                file.counter(&json!({"label":
-                    {"link": link, "month": month, "dimension": dimension, "label": label, "count": count}}));
-            }
+        for (dimension, label, count) in labels(LABELS, *hits) {
+            let record = json!({"link": link, "month": month, "dimension": dimension, "label": label, "count": count});
+            file.counter(&json!({"label": record}));
         }
     }
+}
+
+/// Full lists of all dimensions with texts or countries, the first labels more often.
+fn labels(most: u64, hits: u64) -> impl Iterator<Item = (&'static str, String, u64)> {
+    let count = move |label: u64| (hits / (label + 8) / 8).max(1);
+    let letter = |number: u64| char::from(b'A' + (number % 26) as u8);
+    let countries = (0..most.min(250)).map(move |label| {
+        let country = format!("{}{}", letter(label / 26), letter(label));
+        ("country", country, count(label))
+    });
+    let texts = TEXTS.into_iter().flat_map(move |dimension| {
+        (0..most).map(move |label| (dimension, format!("{dimension}-{label:03}.example"), count(label)))
+    });
+    countries.chain(texts)
 }

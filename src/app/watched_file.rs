@@ -51,7 +51,9 @@ pub(super) fn watch(
                         has_warned = true;
                         tracing::warn!(setting, path = %path.display(), %error, "can't read a file of the settings again: what was read last stays in use");
                     }
-                    Err(_) => return,
+                    Err(error) if error.is_cancelled() => return,
+                    // A panic, which is logged: the next change is read all the same.
+                    Err(_) => known = Some(stamp),
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;

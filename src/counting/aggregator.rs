@@ -51,6 +51,9 @@ struct Cell {
     count: u64,
 }
 
+/// The rows of a link's day in the embedded store.
+const ROWS_OF_CELL: usize = 2;
+
 /// Sums of the records since the last [`take`](Self::take).
 ///
 /// The caller bounds its size by [`rows`](Self::rows): a record adds at most a cell, a key, and its deliveries.
@@ -113,9 +116,9 @@ impl HitAggregator {
         self.bots
     }
 
-    /// The number of sums.
+    /// The most rows that the sums make: a cell one of counts and one of a sheet, and about as many for what is spread.
     pub fn rows(&self) -> usize {
-        self.cells.len() + self.served.len()
+        ROWS_OF_CELL * self.cells.len() + self.served.len()
     }
 
     /// Counts one record, which ends at `position`.
@@ -246,7 +249,7 @@ fn day_hits(of: HitSubject, day: Day, cells: &[(CellKey, Cell)]) -> DayHits {
     }
     // The labels of one profile are in order.
     if profiles > 1 {
-        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        entries.sort_unstable_by_key(|(label, _)| *label);
     }
     for entries in entries.chunk_by(|(a, _), (b, _)| a == b) {
         let (dimension, label) = entries[0].0;

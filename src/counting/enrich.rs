@@ -89,11 +89,11 @@ impl Enricher {
             Some(visitor) => private_properties(visitor, hit.route),
             None => self.properties(hit),
         };
-        let (hash, made) = (self.hasher.hash_one(properties.identity()), &mut self.made);
+        let (hash, last) = (self.hasher.hash_one(properties.identity()), &mut self.made);
         let is_it = |(known, _): &(HitProperties, _)| known.is_same(&properties);
         let make = || {
-            *made += 1;
-            let profile = Arc::new(properties.profile(*made));
+            *last += 1;
+            let profile = Arc::new(properties.profile(*last));
             (properties.clone(), profile)
         };
         Arc::clone(&self.profiles.get_or_replace(hash, hash, is_it, make).1)
@@ -101,13 +101,11 @@ impl Enricher {
 
     /// The kind of bot that made a hit, if one did.
     pub fn bot(&mut self, hit: &HitRecord<'_>) -> Option<BotKind> {
-        match hit.private {
-            Some(visitor) => visitor.bot,
-            None => {
-                let agent = self.agent(hit.user_agent, hit.ch_ua_mobile);
-                self.rules.kind(hit.is_prefetch, agent.bot, hit.address)
-            }
+        if let Some(visitor) = hit.private {
+            return visitor.bot;
         }
+        let agent = self.agent(hit.user_agent, hit.ch_ua_mobile);
+        self.rules.kind(hit.is_prefetch, agent.bot, hit.address)
     }
 
     fn properties(&mut self, hit: &HitRecord<'_>) -> HitProperties {

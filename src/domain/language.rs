@@ -8,6 +8,8 @@ const MAX_BYTES: usize = 256;
 const MAX_ENTRIES: usize = 8;
 /// The most parts of a language's tag that are looked at: the region is at most the fifth.
 const MAX_SUBTAGS: usize = 5;
+/// The weight of a language for which the header gives none, in thousandths.
+const MAX_WEIGHT: u16 = 1_000;
 
 /// The multiplier of the primary language in a code; regions are below it.
 const REGIONS: u32 = 1 << 11;
@@ -26,17 +28,28 @@ pub struct Language {
 }
 
 impl Language {
-    /// The first language of an `Accept-Language` header. Entries that are no language (`*`) or refused (`q=0`) are
-    /// skipped. The order of the header counts, not the weights: browsers write the languages in the order of their
-    /// user's wish.
+    /// The first language of an `Accept-Language` header, by weight, then by place. Entries that are no language (`*`) or
+    /// refused (`q=0`) are skipped.
     pub fn first_of(header: &[u8]) -> Option<Self> {
         let header = &header[..header.len().min(MAX_BYTES)];
-        let mut entries = header.split(|&byte| byte == b',').take(MAX_ENTRIES);
-        entries.find_map(|entry| {
+        let mut first = None;
+        let mut weight_of_first = 0;
+        for entry in header.split(|&byte| byte == b',').take(MAX_ENTRIES) {
             let mut parts = entry.split(|&byte| byte == b';');
-            let tag = parts.next()?.trim_ascii();
-            if parts.any(is_weight_of_zero) { None } else { Self::parse(tag) }
-        })
+            let tag = parts.next().unwrap_or_default().trim_ascii();
+            let weight = parts.find_map(weight).unwrap_or(MAX_WEIGHT);
+            if weight <= weight_of_first {
+                continue;
+            }
+            if let Some(language) = Self::parse(tag) {
+                (first, weight_of_first) = (Some(language), weight);
+            }
+            // Browsers write the first language first, and without a weight.
+            if weight_of_first == MAX_WEIGHT {
+                break;
+            }
+        }
+        first
     }
 
     /// Reads a language's tag, in any case: `pt-BR`, `zh-Hant-TW`. Also with `_`, which some apps write.
@@ -82,12 +95,13 @@ impl Language {
         }
         let Some(number) = self.region.checked_sub(1) else { return text };
         text.push(b'-');
-        match self.region.checked_sub(DIGITS) {
-            None => [number / 26, number % 26].into_iter().for_each(|letter| text.push(b'a' + small(letter))),
-            Some(number) => {
-                [number / 100, number / 10 % 10, number % 10]
-                    .into_iter()
-                    .for_each(|digit| text.push(b'0' + small(digit)));
+        if let Some(number) = self.region.checked_sub(DIGITS) {
+            for digit in [number / 100, number / 10 % 10, number % 10] {
+                text.push(b'0' + small(digit));
+            }
+        } else {
+            for letter in [number / 26, number % 26] {
+                text.push(b'a' + small(letter));
             }
         }
         text
@@ -132,11 +146,24 @@ impl fmt::Display for Language {
     }
 }
 
-/// Whether a parameter is `q=0`, in any of its forms.
-fn is_weight_of_zero(parameter: &[u8]) -> bool {
+/// The weight that a parameter gives, in thousandths (RFC 9110, section 12.4.2).
+fn weight(parameter: &[u8]) -> Option<u16> {
     let mut parts = parameter.splitn(2, |&byte| byte == b'=').map(<[u8]>::trim_ascii);
-    let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return false };
-    name.eq_ignore_ascii_case(b"q") && value.starts_with(b"0") && value.iter().all(|byte| matches!(byte, b'0' | b'.'))
+    let (name, value) = (parts.next()?, parts.next()?);
+    let (whole, decimals) = match value {
+        [whole @ (b'0' | b'1')] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),
+        _ => return None,
+    };
+    if !name.eq_ignore_ascii_case(b"q") || decimals.len() > 3 || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let (mut weight, mut unit) = (u16::from(whole - b'0') * MAX_WEIGHT, MAX_WEIGHT);
+    for digit in decimals {
+        unit /= 10;
+        weight += u16::from(digit - b'0') * unit;
+    }
+    Some(weight.min(MAX_WEIGHT))
 }
 
 fn primary_number(subtag: &[u8]) -> Option<u16> {
@@ -193,7 +220,15 @@ mod tests {
             ("*;q=0.5, fr;q=0.4", Some("fr")),
             ("de;q=0, fr", Some("fr")),
             ("de;Q=0.000, fr", Some("fr")),
-            ("de;q=0.001, fr", Some("de")),
+            ("de;q=0.001, fr", Some("fr")),
+            ("de;q=0.001, *", Some("de")),
+            ("de;q=0.8, en;q=0.9, fr;q=0.9", Some("en")),
+            ("de;q=0.95, en;q=0.9, fr;q=1.000", Some("fr")),
+            ("de;level=1;q=0.3, en;q=0.25", Some("de")),
+            ("de;q=2, en", Some("de")),
+            ("de;q=0.1234, en", Some("de")),
+            ("de;q=, en;q=x", Some("de")),
+            ("de;q=0., en;q=0.5", Some("en")),
             ("english, fr", Some("fr")),
             ("x-klingon", None),
             ("d", None),

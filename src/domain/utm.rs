@@ -19,6 +19,14 @@ pub const UTM_PARAMETERS: [(&str, Dimension); UTM_COUNT] = [
 /// Values of the parameters, in their order, as UTF-8 of at most [`MAX_TEXT_BYTES`]. An empty one is none.
 pub type UtmValues<'a> = [&'a [u8]; UTM_COUNT];
 
+/// The most bytes of a query that are read.
+const MAX_QUERY_BYTES: usize = 2_048;
+
+/// The part of a query that is read.
+pub fn read_part(query: &str) -> &str {
+    &query[..query.floor_char_boundary(MAX_QUERY_BYTES)]
+}
+
 /// Whether a query may have one of the parameters; most have none.
 pub fn may_have_utm(query: &str) -> bool {
     query.contains("utm_")
@@ -29,8 +37,10 @@ pub fn may_have_utm(query: &str) -> bool {
 pub struct UtmOfQuery<'q>([Cow<'q, str>; UTM_COUNT]);
 
 impl<'q> UtmOfQuery<'q> {
-    /// Reads a query without its `?`. Of a parameter that comes several times, the first value counts.
+    /// Reads a query without its `?`: its first [`MAX_QUERY_BYTES`]. Of a parameter that comes several times, the first value
+    /// counts.
     pub fn read(query: &'q str) -> Self {
+        let query = read_part(query);
         let mut values: [Cow<'q, str>; UTM_COUNT] = Default::default();
         if !may_have_utm(query) {
             return Self(values);

@@ -49,9 +49,9 @@ struct LeftOut {
 }
 
 impl LeftOut {
-    fn take(&mut self) -> Option<Option<u64>> {
+    fn take(&mut self) -> Option<News> {
         let Self { count, is_unknown } = std::mem::take(self);
-        (count > 0 || is_unknown).then(|| (!is_unknown).then_some(count))
+        (count > 0 || is_unknown).then(|| News::LeftOut((!is_unknown).then_some(count)))
     }
 }
 
@@ -71,7 +71,20 @@ impl StreamCursor {
         };
         let fewest_waiting = state.end() - next;
         drop(state);
-        Self { ring, changes, next, hits_before, place, fewest_waiting, goes_on, left_out }
+        let mut cursor = Self { ring, changes, next, hits_before, place, fewest_waiting, goes_on, left_out };
+        cursor.pass_told();
+        cursor
+    }
+
+    /// Goes past the first entries that the client was told of before: those that are dropped from here on it was not.
+    fn pass_told(&mut self) {
+        let ring = Arc::clone(&self.ring);
+        let state = ring.state();
+        while let Some(entry) = self.entry(&state)
+            && self.place.of(entry.node).is_some_and(|told| entry.position <= told)
+        {
+            self.pass(entry);
+        }
     }
 
     /// How far the client was told.
@@ -108,9 +121,7 @@ impl StreamCursor {
             match &entry.event {
                 LiveEvent::LeftOut(count) => self.left_out.count += count,
                 LiveEvent::Hit(_) => {
-                    if let Some(count) = self.left_out.take() {
-                        told.push(self.told(News::LeftOut(count)));
-                    }
+                    told.extend(self.left_out.take().map(|left_out| self.told(left_out)));
                     self.place.told(entry.node, entry.position);
                     told.push(self.told(News::Hit(Arc::clone(entry))));
                     hits += 1;
@@ -120,9 +131,7 @@ impl StreamCursor {
             self.place.told(entry.node, entry.position);
         }
         self.fewest_waiting = self.fewest_waiting.min(state.end() - self.next);
-        if let Some(count) = self.left_out.take() {
-            told.push(self.told(News::LeftOut(count)));
-        }
+        told.extend(self.left_out.take().map(|left_out| self.told(left_out)));
         told
     }
 

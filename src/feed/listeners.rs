@@ -59,14 +59,14 @@ impl Listeners {
     /// These were read, when they were asked for at `asked_at`.
     pub fn learned(&self, subjects: Vec<HitSubject>, asked_at: Instant) {
         let mut elsewhere = self.elsewhere();
-        elsewhere.subjects = subjects.into_iter().collect();
-        if elsewhere.read_at.is_none() {
-            elsewhere.from_the_start = elsewhere.subjects.clone();
+        let Elsewhere { subjects: known, from_the_start, read_at } = &mut *elsewhere;
+        *known = subjects.into_iter().collect();
+        if read_at.is_none() {
+            from_the_start.clone_from(known);
         } else {
-            let Elsewhere { subjects, from_the_start, .. } = &mut *elsewhere;
-            from_the_start.retain(|subject| subjects.contains(subject));
+            from_the_start.retain(|subject| known.contains(subject));
         }
-        elsewhere.read_at = Some(asked_at);
+        *read_at = Some(asked_at);
     }
 
     /// Puts together who listens here and elsewhere.

@@ -71,7 +71,9 @@ impl Rings {
             kept.drop_first();
         }
         drop((rings, kept));
-        changed.iter().for_each(|ring| ring.wake_streams());
+        for ring in changed {
+            ring.wake_streams();
+        }
     }
 
     /// Drops entries that are too old, and rings that nobody needs.

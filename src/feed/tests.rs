@@ -182,7 +182,7 @@ async fn listening_ends_some_time_after_the_last_stream() {
     drop(stream);
     let feed = Arc::clone(&node.feed);
     let running = tokio::spawn(async move { feed.run().await });
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(node.count([1]).await.len(), 1);
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(node.count([2]).await.is_empty());

@@ -5,7 +5,7 @@ use actix_web::http::header::{ACCEPT_LANGUAGE, DNT, HeaderMap, HeaderName, Heade
 
 use crate::domain::bots::PurposeHeader;
 use crate::domain::privacy::PrivacySignals;
-use crate::domain::utm::may_have_utm;
+use crate::domain::utm::{may_have_utm, read_part};
 use crate::service::redirects::MAX_HEADER_BYTES;
 
 const SEC_CH_UA_MOBILE: HeaderName = HeaderName::from_static("sec-ch-ua-mobile");
@@ -100,7 +100,7 @@ impl From<AnswerFields<'_>> for OwnedAnswerFields {
             referer: copy(referer),
             sec_ch_ua_mobile: copy(sec_ch_ua_mobile),
             accept_language: copy(accept_language),
-            query: if may_have_utm(query) { query.into() } else { Box::default() },
+            query: if may_have_utm(query) { read_part(query).into() } else { Box::default() },
             is_prefetch,
             privacy,
         }

@@ -2,13 +2,17 @@
 
 mod open;
 mod pace;
+#[cfg(test)]
+mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use moka::sync::Cache;
 use thiserror::Error;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use self::open::OpenStreams;
 pub use self::open::StreamLimits;
@@ -31,6 +35,10 @@ const COMMENT_EVERY: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// Names of links that are kept in memory.
 const NAMES: u64 = 20_000;
+/// Names that are read at once, for each stream.
+const NAMES_AT_ONCE: usize = 16;
+/// Hits whose links' names can't be read in time are told with the id.
+const NAMES_READ_WITHIN: Duration = Duration::from_secs(1);
 
 /// Why a stream does not begin.
 #[derive(Debug, Error)]
@@ -129,17 +137,23 @@ impl HitStreamService {
         if link.tracked { Ok(link) } else { Err(StreamError::Untracked) }
     }
 
-    /// The name of a hit's link. The id, if the link is deleted or can't be read.
-    pub async fn name_of(&self, hit: &LiveHit) -> String {
-        let id = hit.link;
-        if let Some(name) = self.names.get(&id) {
-            return name.to_string();
-        }
-        let link = self.links.link_by_id(id).await;
-        let name = link.inspect_err(|error| tracing::debug!(%error, "can't read the name of a link")).ok().flatten();
-        let Some(name) = name.map(|link| link.name()) else { return id.as_str().to_owned() };
-        self.names.insert(id, name);
-        name.to_string()
+    /// Reads the names of the links of hits that are not known yet. It takes a bounded time: a stream ends soon after it has
+    /// to.
+    pub async fn learn_names(&self, of: impl Iterator<Item = &LiveHit>) {
+        let unknown: HashSet<ShortId> = of.map(|hit| hit.link).filter(|id| !self.names.contains_key(id)).collect();
+        let reading = stream::iter(unknown).for_each_concurrent(NAMES_AT_ONCE, |id| async move {
+            match self.links.link_by_id(id).await {
+                // The links of a stream are seldom deleted: these are asked for again.
+                Ok(link) => link.into_iter().for_each(|link| self.names.insert(id, link.name())),
+                Err(error) => tracing::debug!(%error, "can't read the name of a link"),
+            }
+        });
+        let _ = timeout(NAMES_READ_WITHIN, reading).await;
+    }
+
+    /// The name of a hit's link, if it is known.
+    pub fn name_of(&self, hit: &LiveHit) -> Option<LinkName> {
+        self.names.get(&hit.link)
     }
 
     /// Keeps the streams in order, for as long as the process runs.
@@ -173,12 +187,13 @@ impl HitStream {
             }
             let look_at = self.comment_at.min(now + LOOK_EVERY);
             // While hits wait for their turn, further ones change nothing.
-            match self.pace.next_turn(now).filter(|_| self.hits.cursor.has_more()) {
-                Some(turn) => sleep_until(turn.min(look_at)).await,
-                None => tokio::select! {
+            if let Some(turn) = self.pace.next_turn(now).filter(|_| self.hits.cursor.has_more()) {
+                sleep_until(turn.min(look_at)).await;
+            } else {
+                tokio::select! {
                     () = self.hits.cursor.changed() => {}
                     () = sleep_until(look_at) => {}
-                },
+                }
             }
         }
     }

@@ -20,6 +20,8 @@ use crate::store::{CountStore, ExpiredLink, LinkStore, OnceStore, Store, StoreEr
 /// The pause between two rounds, which varies by half of itself so that nodes rarely work at the same time. Expired
 /// links are deleted within an hour of their time.
 const PAUSE: Duration = Duration::from_mins(10);
+/// Between two removals of old sheets.
+const BETWEEN_REMOVALS: Duration = Duration::from_millis(10);
 /// The longest pause before the first round.
 const FIRST_PAUSE: Duration = Duration::from_mins(1);
 /// Counts of a deleted link are kept for this long, so that no node counts further hits of it: by then all know of the
@@ -77,8 +79,9 @@ impl LinkUpkeep {
     /// Removes the sheets of days that are too old for breakdowns by day.
     async fn drop_sheets(&self) -> Result<(), StoreError> {
         let before = first_sheet_day(self.clock.now(), self.settings.sheet_days);
+        // All that is counted and created waits for the same thread of the store.
         while self.counts.drop_sheets(before).await? {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(BETWEEN_REMOVALS).await;
         }
         Ok(())
     }

@@ -1,14 +1,15 @@
 //! What a node notes for live streams where no other node shares its store: for itself, once it has restarted.
 //!
-//! Notes are appended to files without being synced, which is enough for a process that is killed. After a power cut some
-//! may be missing. Files are deleted some seconds after their notes have expired, and nothing is
-//! written while nobody listens.
+//! Notes are appended to files. Those of hits are synced, so that also after a power cut there are none of which hits are
+//! counted and not noted. If one can't be written, all are deleted: the next life then knows of no listener, and tells
+//! clients that come back that hits may be missing. Files are deleted some seconds after their notes have expired, and
+//! nothing is written while nobody listens.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -40,7 +41,7 @@ pub struct NotesOnDisk {
     directory: PathBuf,
     opened_at: Instant,
     before: Mutex<NotesBefore>,
-    files: Mutex<NoteFiles>,
+    files: Arc<Mutex<NoteFiles>>,
 }
 
 /// What earlier lives have noted.
@@ -79,14 +80,20 @@ impl NotesOnDisk {
                 tracing::debug!(%error, "can't read notes of live streams");
             }
         }
-        Self { directory, opened_at, before: Mutex::new(before), files: Mutex::new(files) }
+        Self { directory, opened_at, before: Mutex::new(before), files: Arc::new(Mutex::new(files)) }
     }
 
-    /// Appends notes. One that can't be written is missing after a restart.
-    fn append(&self, notes: &[u8]) {
-        if let Err(error) = self.files().append(&self.directory, notes) {
-            tracing::debug!(%error, "can't write notes of live streams");
-        }
+    /// Appends notes, on a thread that may block.
+    async fn append(&self, notes: Vec<u8>, durability: Durability) -> Result<(), StoreError> {
+        let (files, directory) = (Arc::clone(&self.files), self.directory.clone());
+        let append = move || {
+            let mut files = lock(&files);
+            if let Err(error) = files.append(&directory, &notes, durability) {
+                tracing::debug!(%error, "can't write notes of live streams");
+                files.delete_all(&directory);
+            }
+        };
+        tokio::task::spawn_blocking(append).await.map_err(|error| StoreError::Unavailable(error.to_string()))
     }
 
     /// What earlier lives have noted, while it is kept.
@@ -100,9 +107,22 @@ impl NotesOnDisk {
     }
 
     fn files(&self) -> MutexGuard<'_, NoteFiles> {
-        // Nothing panics while this lock is held.
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
     }
+}
+
+fn lock(files: &Mutex<NoteFiles>) -> MutexGuard<'_, NoteFiles> {
+    // Nothing panics while this lock is held.
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What notes survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durability {
+    /// The end of the process.
+    Written,
+    /// A power cut.
+    Synced,
 }
 
 #[async_trait]
@@ -112,8 +132,7 @@ impl HitStreamStore for NotesOnDisk {
         for subject in to {
             push_note(&mut notes, LISTENER, &encode_subject(subject));
         }
-        self.append(&notes);
-        Ok(())
+        self.append(notes, Durability::Written).await
     }
 
     async fn listened_subjects(&self) -> Result<Vec<HitSubject>, StoreError> {
@@ -124,8 +143,7 @@ impl HitStreamStore for NotesOnDisk {
     async fn note_live_hits(&self, node: NodeId, entries: Vec<LiveEntry>) -> Result<(), StoreError> {
         let mut notes = Vec::new();
         push_note(&mut notes, HITS, &encode(node, entries)?);
-        self.append(&notes);
-        Ok(())
+        self.append(notes, Durability::Synced).await
     }
 
     async fn live_hits(&self, after: Vec<NotesReadUpto>) -> Result<Vec<NotedHits>, StoreError> {
@@ -162,7 +180,7 @@ impl NotesBefore {
 }
 
 impl NoteFiles {
-    fn append(&mut self, directory: &Path, notes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, directory: &Path, notes: &[u8], durability: Durability) -> io::Result<()> {
         let is_full = |open: &OpenFile| open.began.elapsed() >= WRITTEN_FOR || open.bytes >= FILE_BYTES;
         if self.open.as_ref().is_some_and(is_full) {
             self.close();
@@ -174,12 +192,24 @@ impl NoteFiles {
                 fs::create_dir_all(directory)?;
                 self.last += 1;
                 let file = File::create(file_of(directory, self.last))?;
+                // Else the file itself may be gone after a power cut.
+                File::open(directory)?.sync_all()?;
                 let now = Instant::now();
                 none.insert(OpenFile { file, began: now, written_at: now, bytes: 0 })
             }
         };
         (open.written_at, open.bytes) = (Instant::now(), open.bytes + notes.len());
-        open.file.write_all(notes).inspect_err(|_| self.close())
+        open.file.write_all(notes)?;
+        if durability == Durability::Synced { open.file.sync_data() } else { Ok(()) }
+    }
+
+    fn delete_all(&mut self, directory: &Path) {
+        self.close();
+        for (number, _) in self.closed.drain(..) {
+            if let Err(error) = fs::remove_file(file_of(directory, number)) {
+                tracing::debug!(%error, "can't delete notes of live streams");
+            }
+        }
     }
 
     fn close(&mut self) {
@@ -283,6 +313,21 @@ mod tests {
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, [&bytes[..], &bytes[..bytes.len() - 1]].concat()).unwrap();
         assert_eq!(positions(&open().live_hits(vec![]).await.unwrap()), [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn when_a_note_cannot_be_written_there_are_none() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("streams");
+        let notes = NotesOnDisk::open(directory.clone());
+        notes.note_listeners(vec![KEY]).await.unwrap();
+        notes.note_live_hits(NODE, entries(1)).await.unwrap();
+        // As on a disk that is full.
+        notes.files().open.as_mut().unwrap().file = File::open(file_of(&directory, 1)).unwrap();
+        notes.note_live_hits(NODE, entries(2)).await.unwrap();
+        assert!(NotesOnDisk::open(directory.clone()).listened_subjects().await.unwrap().is_empty());
+        notes.note_listeners(vec![KEY]).await.unwrap();
+        assert_eq!(NotesOnDisk::open(directory).listened_subjects().await.unwrap(), [KEY]);
     }
 
     #[tokio::test]

@@ -34,13 +34,14 @@ mod latency;
 mod nginx;
 mod redirects;
 mod report;
+mod streams;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, ValueEnum};
 use loadtests::{
     home::Home,
-    open_loop,
+    listeners, open_loop,
     program::Program,
     receiver,
     requests::{HOT_LINKS, Requests},
@@ -78,6 +79,8 @@ enum Scenario {
     Analytics,
     /// Redirects while 5,000 webhooks a second are delivered.
     Deliveries,
+    /// Redirects while a thousand clients listen to live streams of hits.
+    Streams,
 }
 
 /// Redirects beside nginx's, and what else the program does under load.
@@ -174,6 +177,9 @@ impl Contest {
         if self.wants(Scenario::Deliveries) {
             deliveries::measure(self, &block, report)?;
         }
+        if self.wants(Scenario::Streams) {
+            streams::measure(self, report)?;
+        }
         Ok(())
     }
 }
@@ -183,6 +189,7 @@ fn main() -> ExitCode {
     let role: Option<fn(&[String])> = match arguments.first().map(String::as_str) {
         Some(open_loop::ROLE) => Some(open_loop::serve),
         Some(creation::ROLE) => Some(creation::serve),
+        Some(listeners::ROLE) => Some(listeners::serve),
         Some(receiver::ROLE) => {
             Some(|arguments| receiver::run(arguments[0].parse().unwrap(), arguments[1] == "silent"))
         }

@@ -171,7 +171,8 @@ mod tests {
             };
             let networks: Vec<IpNet> =
                 networks.into_iter().map(|(v6, place, prefix)| IpNet::new(at(v6, place, 0), prefix).unwrap()).collect();
-            let text: String = networks.iter().map(|network| format!("{network}\n")).collect();
+            let lines: Vec<_> = networks.iter().map(ToString::to_string).collect();
+            let text = lines.join("\n");
             let (set, faults) = BotNetworks::parse(&text);
             prop_assert!(faults.is_empty());
             for (v6, place, low) in addresses {

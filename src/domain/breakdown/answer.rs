@@ -104,6 +104,10 @@ impl Breakdown {
 
     /// The first `limit` labels of the hits that `bots` means.
     pub fn answer(self, bots: BotFilter, limit: usize) -> BreakdownAnswer {
+        // Labels may be read a moment after the hits. Persons and bots are compared each for themselves, so that the answers
+        // without and with only bots add up to that of all.
+        let noted: Tally = self.labels.values().copied().chain([self.other, self.private]).sum();
+        let hits = Tally { persons: self.hits.persons.max(noted.persons), bots: self.hits.bots.max(noted.bots) };
         let counts = self.labels.into_iter().map(|(label, tally)| (label, bots.of(tally)));
         let mut labels: Vec<Labelled> = counts.filter(|(_, count)| *count > 0).collect();
         let order = |a: &Labelled, b: &Labelled| by_count((&a.0, a.1), (&b.0, b.1));
@@ -116,9 +120,8 @@ impl Breakdown {
         labels.sort_unstable_by(order);
         let more = labelled - sum(&labels);
         let (other, private) = (bots.of(self.other), bots.of(self.private));
-        let noted = labelled.saturating_add(other).saturating_add(private);
-        // Labels may be read a moment after the hits.
-        let total = bots.of(self.hits).max(noted);
-        BreakdownAnswer { dimension: self.dimension, total, other, none: total - noted, private, more, labels }
+        let total = bots.of(hits);
+        let none = total.saturating_sub(bots.of(noted));
+        BreakdownAnswer { dimension: self.dimension, total, other, none, private, more, labels }
     }
 }

@@ -17,6 +17,8 @@ pub const PRIVATE_LABEL: &str = "(private)";
 impl LabelList {
     /// The number of [`Private`](Self::Private).
     const PRIVATE: u8 = 15;
+    /// Numbers of lists have four bits where they are stored: a further dimension needs a new version of these rows.
+    const _FITS: () = assert!(Dimension::ALL.len() <= Self::PRIVATE as usize);
 
     /// The number that is stored.
     pub const fn number(self) -> u8 {

@@ -1,5 +1,6 @@
 //! The sheet of a day: its hits by all dimensions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::domain::breakdown::{Dimension, LabelForm};
@@ -19,7 +20,7 @@ pub fn kept_text(text: &str) -> &str {
 }
 
 /// A label in a sheet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SheetLabel<T> {
     /// The place in the list of the dimension's labels.
     Code(u8),
@@ -235,23 +236,82 @@ impl<'a> Sheet<&'a str> {
         self.add_entries(added, lists, MAX_MONTH_TEXTS);
     }
 
-    fn add_entries<T: AsRef<str>>(
+    fn add_entries<T: AsRef<str> + 'a>(
         &mut self,
         added: &'a Sheet<T>,
         entries: impl IntoIterator<Item = &'a SheetEntry<T>>,
         most_texts: usize,
-    ) where
-        T: 'a,
-    {
+    ) {
         self.add_private(added.private);
-        for entry in entries {
-            let label = match &entry.label {
-                SheetLabel::Code(code) => SheetLabel::Code(*code),
-                SheetLabel::Country(letters) => SheetLabel::Country(*letters),
-                SheetLabel::Text(text) => SheetLabel::Text(kept_text(text.as_ref())),
-                SheetLabel::Other => SheetLabel::Other,
-            };
-            self.put(entry.dimension, label, entry.tally, |label| label, most_texts);
+        let mut before = std::mem::take(&mut self.entries).into_iter().peekable();
+        let mut entries = entries.into_iter().peekable();
+        for dimension in Dimension::ALL {
+            let start = self.entries.len();
+            self.entries.extend(std::iter::from_fn(|| before.next_if(|entry| entry.dimension == dimension)));
+            let mut list = AddedList::new(&mut self.entries, start, dimension, most_texts);
+            while let Some(entry) = entries.next_if(|entry| entry.dimension == dimension) {
+                let label = match &entry.label {
+                    SheetLabel::Code(code) => SheetLabel::Code(*code),
+                    SheetLabel::Country(letters) => SheetLabel::Country(*letters),
+                    SheetLabel::Text(text) => SheetLabel::Text(kept_text(text.as_ref())),
+                    SheetLabel::Other => SheetLabel::Other,
+                };
+                list.add(label, entry.tally);
+            }
         }
+    }
+}
+
+/// So many labels are compared with each other; more are looked up.
+const MOST_COMPARED: usize = 32;
+
+/// The last dimension of a sheet, to which many labels are added. What visitors send may be a new label each time.
+struct AddedList<'s, 'a> {
+    entries: &'s mut Vec<SheetEntry<&'a str>>,
+    start: usize,
+    dimension: Dimension,
+    texts: usize,
+    most_texts: usize,
+    /// The places of all labels, once there are many.
+    places: HashMap<SheetLabel<&'a str>, usize>,
+}
+
+impl<'s, 'a> AddedList<'s, 'a> {
+    fn new(entries: &'s mut Vec<SheetEntry<&'a str>>, start: usize, dimension: Dimension, most_texts: usize) -> Self {
+        let texts = entries[start..].iter().filter(|entry| matches!(entry.label, SheetLabel::Text(_))).count();
+        Self { entries, start, dimension, texts, most_texts, places: HashMap::new() }
+    }
+
+    fn add(&mut self, label: SheetLabel<&'a str>, tally: Tally) {
+        if tally.is_zero() {
+            return;
+        }
+        let mut place = self.place(&label);
+        let mut label = label;
+        if place.is_none() && self.texts >= self.most_texts && matches!(label, SheetLabel::Text(_)) {
+            label = SheetLabel::Other;
+            place = self.place(&label);
+        }
+        if let Some(place) = place {
+            self.entries[place].tally += tally;
+            return;
+        }
+        self.texts += usize::from(matches!(label, SheetLabel::Text(_)));
+        if !self.places.is_empty() {
+            self.places.insert(label.clone(), self.entries.len());
+        }
+        self.entries.push(SheetEntry { dimension: self.dimension, label, tally });
+    }
+
+    fn place(&mut self, label: &SheetLabel<&'a str>) -> Option<usize> {
+        let of_it = &self.entries[self.start..];
+        if of_it.len() <= MOST_COMPARED {
+            return of_it.iter().position(|entry| entry.label == *label).map(|place| self.start + place);
+        }
+        if self.places.is_empty() {
+            let places = of_it.iter().zip(self.start..).map(|(entry, place)| (entry.label.clone(), place));
+            self.places.extend(places);
+        }
+        self.places.get(label).copied()
     }
 }

@@ -41,7 +41,8 @@ pub struct SeriesRange {
     until: Timestamp,
 }
 
-/// The ends of a range, of which one or both may have been left out.
+/// The ends of a range, of which one or both may have been left out, at full quarters of an hour: times in between take the
+/// whole quarter in.
 struct Ends {
     from: Timestamp,
     until: Timestamp,
@@ -58,30 +59,24 @@ impl Ends {
             || zone.start_of(zone.date_at(Timestamp(until.0.saturating_sub(1))).minus(DEFAULT_DAYS - 1)),
             time_of,
         );
-        Self { from, until }
+        let until = until.0.div_ceil(QUARTER_MILLIS).saturating_mul(QUARTER_MILLIS);
+        Self { from: Timestamp(from.0 - from.0 % QUARTER_MILLIS), until: Timestamp(until) }
     }
 
-    fn faults(&self, interval: Interval, zone: &TimeZone, now: Timestamp) -> Vec<RangeFault> {
-        let mut faults = Vec::new();
-        let mut fault = |parameter, detail: &'static str| faults.push(RangeFault::new(parameter, detail));
-        let ends = [("from", self.from), ("until", self.until)];
-        for (name, _) in ends.into_iter().filter(|(_, end)| end.0 % QUARTER_MILLIS != 0) {
-            fault(name, "must be a date, or a time at a full quarter of an hour");
-        }
+    fn fault(&self, interval: Interval, zone: &TimeZone, now: Timestamp) -> Option<RangeFault> {
+        let fault = |detail: &'static str| Some(RangeFault::new("from", detail));
         if self.from >= self.until {
-            fault("from", "must be before `until`, which is the end of today where it is left out");
+            return fault("must be before `until`, which is the end of today where it is left out");
         }
         let oldest = zone.start_of(zone.date_at(now).minus(QUARTERS_DAYS));
         if interval == Interval::Hour || !zone.is_utc() {
             if self.from < oldest {
-                fault("from", "must be within the last 35 days for hours, and for other time zones than UTC");
+                return fault("must be within the last 35 days for hours, and for other time zones than UTC");
             }
-        } else {
-            for (name, _) in ends.into_iter().filter(|(_, end)| *end < oldest && end.day().start() != *end) {
-                fault(name, "must be a date: times of the day are known for the last 35 days");
-            }
+        } else if [self.from, self.until].into_iter().any(|end| end < oldest && end.day().start() != end) {
+            return fault("and `until` must be dates: times of the day are known for the last 35 days");
         }
-        faults
+        None
     }
 }
 
@@ -113,9 +108,8 @@ impl SeriesRange {
         let (Some(zone), Some(interval), true) = (zone, interval, faults.is_empty()) else { return Err(faults) };
 
         let ends = Ends::of(from, until, &zone, now);
-        let faults = ends.faults(interval, &zone, now);
-        if !faults.is_empty() {
-            return Err(faults);
+        if let Some(fault) = ends.fault(interval, &zone, now) {
+            return Err(vec![fault]);
         }
         let starts: Vec<Timestamp> =
             IntervalStarts::new(&zone, interval, ends.from, ends.until).take(MAX_POINTS + 1).collect();
@@ -221,6 +215,14 @@ mod tests {
     }
 
     #[test]
+    fn times_are_rounded_to_quarters_of_an_hour_so_that_none_is_left_out() {
+        let ends = ["2026-11-26T00:00:00.000Z", "2026-11-26T02:30:00.000Z"];
+        let (second, last) = ("2026-11-26T01:00:00.000Z", "2026-11-26T02:00:00.000Z");
+        assert_range("from=2026-11-26T00:14:59Z&until=2026-11-26T02:15:00.001Z&interval=hour", ends, 3, second, last);
+        assert_range("from=2026-11-26T00:00:00Z&until=2026-11-26T02:30:00Z&interval=hour", ends, 3, second, last);
+    }
+
+    #[test]
     fn an_end_that_is_left_out_follows_from_the_other_one() {
         assert_range("from=2025-01-15&interval=month", ["2025-01-15", "2026-11-27"], 23, "2025-02-01", "2026-11-01");
         assert_range("until=2025-01-15", ["2024-12-16", "2025-01-15"], 30, "2024-12-17", "2025-01-14");
@@ -248,7 +250,6 @@ mod tests {
     fn each_fault_names_its_parameter() {
         assert_eq!(faulty("timezone=Berlin&interval=year&from=x&until=y"), ["timezone", "interval", "from", "until"]);
         assert_eq!(faulty("timezone=&interval="), ["timezone", "interval"]);
-        assert_eq!(faulty("from=2026-11-26T00:01:00Z&until=2026-11-26T00:20:00Z"), ["from", "until"]);
         assert_eq!(faulty("from=2026-11-27"), ["from"]);
         assert_eq!(faulty("from=2026-11-20&until=2026-11-20"), ["from"]);
         assert_eq!(faulty("from=2026-11-20&until=2020-11-20"), ["from"]);
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(faulty("from=2026-10-22T06:00:00Z"), [""; 0]);
         assert_eq!(faulty("from=2026-10-21T06:00:00Z&until=2026-11-01T06:15:00Z"), ["from"]);
         assert_eq!(faulty("from=2026-10-01T02:00:00%2B02:00".replace("%2B", "+").as_str()), [""; 0]);
-        assert_eq!(faulty("from=2026-01-01&until=2026-02-01T06:00:00Z"), ["until"]);
+        assert_eq!(faulty("from=2026-01-01&until=2026-02-01T06:00:00Z"), ["from"]);
     }
 
     #[test]

@@ -271,6 +271,10 @@ impl ErrorRewritingStream {
     }
 }
 
+/// How long a client of a long answer may acknowledge nothing. A client that comes back over another connection does so soon,
+/// and is to find its place free.
+const LOSS_NOTICED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Has the kernel end the connection when the client has acknowledged nothing for so long, though something was sent. What
 /// is sent seldom would else fill no buffer for hours.
 fn notice_loss(socket: &TcpStream, after: Duration) {
@@ -331,7 +335,7 @@ impl AsyncWrite for ErrorRewritingStream {
         }
         let Self { socket, stall, settings, handlers, .. } = &mut *self;
         if handlers.takes_long_answer() {
-            notice_loss(here(socket)?, settings.send_timeout);
+            notice_loss(here(socket)?, settings.send_timeout.min(LOSS_NOTICED_WITHIN));
         }
         let written = ready!(stall.poll_write(here(socket)?, settings.send_timeout, context, now));
         self.is_over = written.is_err();

@@ -1,7 +1,6 @@
 //! `GET /hits/stream` and `GET /links/{short_id}/hits/stream`: hits as they come, as server-sent events.
 
 use std::convert::Infallible;
-use std::fmt::Write;
 
 use actix_web::http::Method;
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
@@ -12,10 +11,11 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::IntoParams;
 
-use super::analytics::{ANALYTICS, ANALYTICS_RATE};
+use super::analytics::ANALYTICS;
 use crate::domain::key::{Scope, SecretHash};
 use crate::domain::link::LinkName;
 use crate::domain::live_hit::{LiveEvent, LiveHit};
+use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::feed::{News, RingEntry, StreamPlace, Told};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller, presented_secret};
@@ -37,6 +37,10 @@ const RETRY_MILLIS: u32 = 3_000;
 const COMMENT: &[u8] = b": the stream goes on\n\n";
 /// `Retry-After` where a key has too many streams, in seconds.
 const LATER_SECONDS: u32 = 3;
+
+/// The rate limit of streams that begin.
+pub static STREAMS_RATE: RateLimit =
+    RateLimit { id: RateLimitId::new(15), name: "streams", setting: "streams_per_minute" };
 
 /// The place at which an earlier stream ended.
 #[derive(IntoParams)]
@@ -61,7 +65,7 @@ static ANSWERS: [ResponseDoc; 1] = [ResponseDoc {
 pub static OF_KEY: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/hits/stream",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &STREAMS_RATE, or_self: false }),
     handler: || web::route().to(of_key),
     docs: Docs {
         id: "streamHits",
@@ -81,7 +85,7 @@ stops, and within 5 s after the key is revoked. A client that comes back within 
 that it is not told of.
 
 A key of the tier Free may have 1 stream at once, one of Pro 10 (settings of the operator); one more is answered 429. A
-stream of a key that is no longer there may count for up to 8 s.",
+stream whose client is no longer there counts until that is noticed: at once if the connection is closed, else within 25 s.",
         tag: &ANALYTICS,
         parameters: &[GOES_ON_AFTER],
         body: None,
@@ -93,7 +97,7 @@ stream of a key that is no longer there may count for up to 8 s.",
 pub static OF_LINK: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/hits/stream",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
+    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &STREAMS_RATE, or_self: false }),
     handler: || web::route().to(of_link),
     docs: Docs {
         id: "streamLinkHits",
@@ -238,11 +242,20 @@ impl EventStream {
 }
 
 async fn text_of(api: &Api, told: &[Told]) -> Vec<u8> {
+    let entries = told.iter().filter_map(|told| match &told.news {
+        News::Hit(entry) if entry.text.get().is_none() => Some(&entry.event),
+        _ => None,
+    });
+    let hits = entries.filter_map(|event| match event {
+        LiveEvent::Hit(hit) => Some(hit),
+        LiveEvent::LeftOut(_) => None,
+    });
+    api.hit_streams.learn_names(hits).await;
     let mut text = Vec::new();
     for Told { news, id } in told {
-        [b"id: ", id.as_bytes(), b"\n"].into_iter().for_each(|part| text.extend_from_slice(part));
+        text.extend_from_slice(format!("id: {id}\n").as_bytes());
         match news {
-            News::Hit(entry) => text.extend_from_slice(&hit_text(api, entry).await),
+            News::Hit(entry) => text.extend_from_slice(&hit_text(api, entry)),
             News::LeftOut(count) => {
                 text.extend_from_slice(format!("event: skipped\ndata: {}\n\n", json!({"count": count})).as_bytes());
             }
@@ -251,18 +264,17 @@ async fn text_of(api: &Api, told: &[Told]) -> Vec<u8> {
     text
 }
 
-/// The event of a hit without its id. All streams share it.
-async fn hit_text(api: &Api, entry: &RingEntry) -> Bytes {
+/// The event of a hit without its id. All streams share it, once the name of the link is known.
+fn hit_text(api: &Api, entry: &RingEntry) -> Bytes {
     if let Some(text) = entry.text.get() {
         return text.clone();
     }
-    let mut text = String::new();
-    if let LiveEvent::Hit(hit) = &entry.event {
-        let data = HitData::of(hit, &api.hit_streams.name_of(hit).await).to_json();
-        // Writing to a String never fails.
-        let _ = write!(text, "event: hit\ndata: {data}\n\n");
+    let LiveEvent::Hit(hit) = &entry.event else { return Bytes::new() };
+    let text_with = |name: &str| format!("event: hit\ndata: {}\n\n", HitData::of(hit, name).to_json()).into();
+    match api.hit_streams.name_of(hit) {
+        Some(name) => entry.text.get_or_init(|| text_with(&name.to_string())).clone(),
+        None => text_with(hit.link.as_str()),
     }
-    entry.text.get_or_init(|| text.into()).clone()
 }
 
 /// The data of a hit's event.

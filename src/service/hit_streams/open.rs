@@ -19,6 +19,8 @@ use crate::store::{HitStreamStore, KeyStore, StoreError};
 const CHECK_EVERY: Duration = Duration::from_millis(1_500);
 /// A stream whose key could not be read for so long ends: it may be revoked, and streams end within 5 s of that.
 const VALID_FOR: Duration = Duration::from_millis(4_200);
+/// How long one key's check, and one publication, may take: the other keys wait for it.
+const CHECKED_WITHIN: Duration = Duration::from_secs(1);
 /// Keys that are read at once.
 const AT_ONCE: usize = 32;
 /// How often a key's streams are counted again if some began on several nodes at the same time.
@@ -171,9 +173,10 @@ impl OpenStreams {
         let keys: Vec<KeyId> = self.of_keys().keys().copied().collect();
         let checks = keys.into_iter().map(|id| async move {
             let read_at = Instant::now();
-            match self.keys.key(id).await {
-                Ok(key) => self.note_key(id, key, read_at),
-                Err(error) => tracing::debug!(%error, "can't read the key of a live stream"),
+            match timeout(CHECKED_WITHIN, self.keys.key(id)).await {
+                Ok(Ok(key)) => self.note_key(id, key, read_at),
+                Ok(Err(error)) => tracing::debug!(%error, "can't read the key of a live stream"),
+                Err(_) => tracing::debug!("reading the key of a live stream takes too long"),
             }
         });
         stream::iter(checks).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
@@ -195,8 +198,10 @@ impl OpenStreams {
     async fn publish_all(&self, which: impl Fn(&StreamsOfKey) -> bool) {
         let keys: Vec<KeyId> = self.of_keys().iter().filter(|(_, of)| which(of)).map(|(id, _)| *id).collect();
         let publications = keys.into_iter().map(|key| async move {
-            if let Err(error) = self.publish(key).await {
-                tracing::debug!(%error, "can't tell other nodes how many live streams are open");
+            match timeout(CHECKED_WITHIN, self.publish(key)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "can't tell other nodes how many live streams are open"),
+                Err(_) => tracing::debug!("telling other nodes how many live streams are open takes too long"),
             }
         });
         stream::iter(publications).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;

@@ -165,13 +165,6 @@ impl Hits {
 
     async fn write_rows(&self, batch: &HitBatch) -> Result<(), StoreError> {
         let (writer, upto) = (batch.writer, batch.upto);
-        // Written first and read last: what sheets tell is in the days that are read then.
-        let add = |at: usize| {
-            let hits = &batch.days[at];
-            let added = (hits.devices, hits.quarters.clone());
-            self.days.add(&self.cluster, (writer, hits.of, hits.day), added, upto)
-        };
-        self.cluster.all(0..batch.days.len(), add).await?;
         let add = |days: Range<usize>| self.sheets.add(&self.cluster, writer, &batch.days[days], upto);
         self.cluster.all(months_of(&batch.days), add).await?;
         let mut served: HashMap<(KeyId, Month), u64> = HashMap::new();
@@ -179,15 +172,23 @@ impl Hits {
             *served.entry((row.key, row.month)).or_default() += row.count;
         }
         let add = |((key, month), added)| self.served.add(&self.cluster, (writer, key, month), added, upto);
-        self.cluster.all(served, add).await
+        self.cluster.all(served, add).await?;
+        // Written last and read first: the labels of every total that is read are there.
+        let add = |at: usize| {
+            let hits = &batch.days[at];
+            let added = (hits.devices, hits.quarters.clone());
+            self.days.add(&self.cluster, (writer, hits.of, hits.day), added, upto)
+        };
+        self.cluster.all(0..batch.days.len(), add).await
     }
 
     pub(super) async fn read_link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {
+        let days = days::all(&self.cluster, HitSubject::Link(id)).await?;
         let labels = match labels {
             Some(bots) => sheet_reads::top_labels(&self.cluster, id, bots).await?,
             None => Vec::new(),
         };
-        Ok(LinkHits { days: days::all(&self.cluster, HitSubject::Link(id)).await?, labels })
+        Ok(LinkHits { days, labels })
     }
 
     pub(super) async fn read_series(

@@ -82,7 +82,7 @@ pub fn as_sheet(rows: &[LabelRow]) -> Sheet<&str> {
 /// What of a batch that ends at `upto` the rows do not count yet: the node may have ended while it wrote the batch.
 pub fn not_in_rows<'a>(rows: &[LabelRow], added: &'a Sheet<Arc<str>>, upto: Position) -> Sheet<&'a str> {
     let counted_upto: HashMap<(Dimension, &str), u64> =
-        rows.iter().map(|row| ((row.dimension, row.label.as_str()), row.upto)).collect();
+        rows.iter().map(|row| ((row.dimension, kept_text(&row.label)), row.upto)).collect();
     let is_full = |dimension| {
         let labels = rows.iter().filter(|row| row.dimension == dimension && row.label != OTHER_LABEL);
         labels.count() as u64 >= MAX_LABELS

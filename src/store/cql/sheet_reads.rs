@@ -1,7 +1,7 @@
 //! Reads sheets of all nodes: breakdowns, and the top lists of a link.
 //!
-//! Who counts writes the days before the sheets. So sheets are read first: what they tell is in the days that are read
-//! then.
+//! Who counts writes the days after the sheets. So days are read first: the labels of their hits are in the sheets that
+//! are read then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -60,6 +60,12 @@ pub async fn read(
         found.entry(at).or_default().push((writer, rows));
     }
     Ok(found)
+}
+
+/// The months or days that have sheets.
+pub async fn places(cluster: &Cluster, of: HitSubject, span: i8) -> Result<BTreeSet<i32>, StoreError> {
+    let rows: Vec<(i32,)> = cluster.cql.read(&cluster.statements.sheet_places, (subject_column(of), span)).await?;
+    Ok(rows.into_iter().map(|(at,)| at).collect())
 }
 
 /// The lists of one month over all nodes.
@@ -133,13 +139,13 @@ pub async fn breakdown(
     range: BreakdownRange,
 ) -> Result<Breakdown, StoreError> {
     let mut breakdown = Breakdown::of(dimension);
-    // Devices are counted by day.
-    if dimension != Dimension::Device {
-        add_labels(cluster, of, dimension, range, &mut breakdown).await?;
-    }
     let until = range.until().unwrap_or(Day(u32::MAX));
     for (_, devices) in days::between(cluster, of, range.from().unwrap_or(Day(0)), until).await? {
         breakdown.add_day(devices);
+    }
+    // Devices are counted by day.
+    if dimension != Dimension::Device {
+        add_labels(cluster, of, dimension, range, &mut breakdown).await?;
     }
     Ok(breakdown)
 }
@@ -236,12 +242,12 @@ mod tests {
     #[test]
     fn of_the_labels_of_all_nodes_the_rarest_beyond_the_bound_count_as_other() {
         let names: Vec<String> = (0..1_500_u64).map(|n| format!("city {n:04}")).collect();
-        let named = |from: usize, count: usize| -> Vec<(&str, u64, u64)> {
+        let cities = |from: usize, count: usize| -> Vec<(&str, u64, u64)> {
             names[from..from + count].iter().map(|name| (name.as_str(), 1, 2)).collect()
         };
-        let mut second = named(500, 1_000);
+        let mut second = cities(500, 1_000);
         second.push((OTHER_LABEL, 7, 0));
-        let writers = vec![(Uuid::from_u128(1), rows(&named(0, 600))), (Uuid::from_u128(2), rows(&second))];
+        let writers = vec![(Uuid::from_u128(1), rows(&cities(0, 600))), (Uuid::from_u128(2), rows(&second))];
         let sums = sums(&MonthLists::of(Some(&writers), None).unwrap());
         assert_eq!(sums.len(), 1_001);
         assert_eq!(sums["city 0500"], Tally { persons: 2, bots: 4 });

@@ -132,7 +132,9 @@ impl SheetRows {
             return Ok(rows.pop().unwrap_or_default());
         }
         let mut joined = Sheet::default();
-        rows.iter().for_each(|row| joined.add_private(row.private()));
+        for row in &rows {
+            joined.add_private(row.private());
+        }
         for dimension in Dimension::ALL {
             rows.iter().flat_map(|row| row.of(dimension)).for_each(|entry| joined.push(entry.clone()));
         }

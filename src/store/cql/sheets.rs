@@ -27,6 +27,10 @@ const BYTES_BESIDE: usize = 200;
 pub const FOR_EVER: i32 = 0;
 
 type OwnKey = (NodeId, HitSubject, SheetSpan);
+/// The first row of a sheet: its bytes, how many parts it has, and the end of what it counts.
+type WholeColumns = (Option<Vec<u8>>, Option<i32>, Column);
+/// A row of a sheet in parts: which part, its bytes, how many parts there are, and the end of what it counts.
+type PartColumns = (i8, Option<Vec<u8>>, Option<i32>, Column);
 /// A row to be written.
 pub type SheetWrite<'a> = (&'a PreparedStatement, Vec<Option<CqlValue>>);
 
@@ -68,18 +72,18 @@ impl OwnSheets {
         let additions = additions(cluster, days);
         let before =
             try_join_all(additions.iter().map(|addition| self.own(cluster, writer, of, addition.span))).await?;
-        let (mut changed, mut writes) = (Vec::new(), Vec::new());
+        let (mut next_sheets, mut writes) = (Vec::new(), Vec::new());
         for (addition, own) in additions.iter().zip(&before).filter(|(_, own)| own.upto < upto.0) {
             let rows = grown(own, addition, upto)?;
             let place = SheetPlace { writer, of, span: addition.span };
             writes.extend(place.writes(cluster, &rows, &own.rows, addition.time_to_live, bigint(upto.0)));
-            changed.push((addition.span, OwnSheet { rows: Arc::new(rows), upto: upto.0, labels: Arc::default() }));
+            next_sheets.push((addition.span, OwnSheet { rows: Arc::new(rows), upto: upto.0, labels: Arc::default() }));
         }
         if writes.is_empty() {
             return Ok(());
         }
         cluster.cql.write_together(writes).await?;
-        for (span, own) in changed {
+        for (span, own) in next_sheets {
             self.0.insert((writer, of, span), own);
         }
         Ok(())
@@ -151,8 +155,7 @@ impl SheetPlace {
         let (span, at) = self.span.columns();
         let (subject, writer) = (subject_column(self.of), self.writer.0);
         let values = (subject.as_str(), span, at, writer);
-        let found: Option<(Option<Vec<u8>>, Option<i32>, Column)> =
-            cluster.cql.read_one(&cluster.statements.own_sheet, values).await?;
+        let found: Option<WholeColumns> = cluster.cql.read_one(&cluster.statements.own_sheet, values).await?;
         let Some((whole, split, upto)) = found else { return self.read_labels(cluster).await };
         if split.unwrap_or(0) == 0 {
             let rows = SheetRows::read(whole.unwrap_or_default(), 0, []);
@@ -160,8 +163,7 @@ impl SheetPlace {
         }
         // Together, as they were written together: what the first one counts must be in all of them.
         let values = (subject.as_str(), span, all_parts(), at, writer);
-        let found: Vec<(i8, Option<Vec<u8>>, Option<i32>, Column)> =
-            cluster.cql.read_at_once(&cluster.statements.own_sheet_parts, values).await?;
+        let found: Vec<PartColumns> = cluster.cql.read_at_once(&cluster.statements.own_sheet_parts, values).await?;
         let (mut first, mut parts) = ((Vec::new(), 0, 0), Vec::new());
         for (part, bytes, split, upto) in found {
             let bytes = bytes.unwrap_or_default();

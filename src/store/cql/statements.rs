@@ -181,6 +181,7 @@ statements! {
                       VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?";
     Read sheets: "SELECT part, at, writer, sheet, split FROM hit_sheets \
                   WHERE subject = ? AND span = ? AND part IN ? AND at >= ? AND at < ?";
+    Read sheet_places: "SELECT at FROM hit_sheets WHERE subject = ? AND span = ? AND part = 0";
     Write drop_sheets: "DELETE FROM hit_sheets USING TIMESTAMP ? WHERE subject = ?";
     // Those of nodes of 0.1.0.
     Read own_labels: "SELECT dimension, label, count, upto FROM link_labels WHERE link = ? AND month = ? AND writer = ?";

@@ -81,7 +81,7 @@ impl CountReader<'_> {
         }
         if let Some(months) = reads.months {
             self.each_label(&counts, LabelList::Of(dimension), months, |label, _, tally| {
-                breakdown.add_label(label, tally)
+                breakdown.add_label(label, tally);
             })?;
             if dimension.is_of_visitor() {
                 self.each_label(&counts, LabelList::Private, months, |_, _, tally| breakdown.add_private(tally))?;

@@ -10,14 +10,13 @@ use super::transaction::{RowReader, Transaction};
 use crate::domain::calendar::Day;
 use crate::domain::hit::{DayCount, DayHits, HitSubject};
 use crate::domain::quarters::QuarterHits;
-use crate::domain::series::quarters_kept_until;
+use crate::domain::series::{QUARTERS_DAYS, quarters_kept_until};
 use crate::store::StoreError;
 use crate::store::records::days::{TABLE, decode, encode};
 use crate::store::records::{corrupt, row_keys};
 
-/// Days whose quarters are dropped when a day begins. After a pause of some weeks there are more, which go with the next
-/// days.
-const DROPPED_AT_ONCE: usize = 32;
+/// Days whose quarters are dropped when a day begins: after a pause of some weeks, as many as have any.
+const DROPPED_AT_ONCE: usize = QUARTERS_DAYS as usize + 4;
 
 /// Whether the quarters of `day` may go, now that there are hits of `newest`.
 pub fn has_old_quarters(day: Day, newest: Day) -> bool {
@@ -67,8 +66,10 @@ impl DayTable {
             }
             old = old.minus(1);
         }
-        let keys = row_keys::day(of, Day(0))..=row_keys::day(of, old);
-        for key in transaction.last_keys(&self.days, keys, DROPPED_AT_ONCE)? {
+        // The newest first. Rows that this transaction adds are of no old day.
+        let rows = self.days.range(row_keys::day(of, Day(0))..=row_keys::day(of, old)).rev();
+        for row in rows.take(DROPPED_AT_ONCE) {
+            let key = row.key().map_err(|error| engine_error(&error))?;
             let (devices, quarters) = decode(transaction.row(&self.days, &key)?.as_deref())?;
             // Those before were dropped with it.
             if quarters.is_empty() {

@@ -32,8 +32,8 @@ use crate::threads::yield_periodically;
 const MAX_LABEL_BYTES: usize = 1_024;
 /// The longest head of a list that is not split: it is rewritten with every batch.
 const MAX_WHOLE_BYTES: usize = 1_024;
-/// Months in a label's row: with at most 13 bytes each, they fit into a row with the longest label.
-const MAX_MONTHS: usize = 200;
+/// Months in a label's row: with at most 23 bytes each, they fit into a row with the longest label.
+const MAX_MONTHS: usize = 120;
 
 impl MonthsV2 {
     fn total(&self) -> u64 {

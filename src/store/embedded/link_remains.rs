@@ -5,10 +5,14 @@
 
 use fjall::Keyspace;
 
+use super::counts::CountTable;
+use super::days::DayTable;
 use super::engine::Engine;
 use super::link_revisions::{KEPT_MILLIS, LinkRevisionTable};
+use super::sheets::SheetTable;
 use super::transaction::Transaction;
-use crate::domain::calendar::Timestamp;
+use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::hit::HitSubject;
 use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::store::records::corrupt;
@@ -27,6 +31,7 @@ const LAST: u8 = 2;
 pub struct LinkRemains {
     times: Keyspace,
     counted: [Keyspace; 3],
+    sheets: SheetTable,
     revisions: LinkRevisionTable,
 }
 
@@ -41,11 +46,12 @@ pub fn note_deletion(
 }
 
 impl LinkRemains {
-    pub fn new(engine: &Engine) -> Self {
+    pub fn new(engine: &Engine, counts: &CountTable) -> Self {
         let keyspaces = &engine.keyspaces;
         Self {
             times: keyspaces.link_times.clone(),
             counted: [&keyspaces.counts, &keyspaces.days, &keyspaces.labels].map(Keyspace::clone),
+            sheets: counts.sheets.clone(),
             revisions: LinkRevisionTable::new(engine),
         }
     }
@@ -82,15 +88,31 @@ impl LinkRemains {
         Ok(true)
     }
 
-    /// Removes at most `limit` rows of a link; returns how many it has removed.
+    /// Removes at most `limit` rows of a link, and the sheets of their days; returns how many it has removed.
     fn remove_rows(&self, transaction: &mut Transaction<'_>, id: ShortId, limit: usize) -> Result<usize, StoreError> {
         let mut removed = 0;
+        let of = HitSubject::Link(id);
         for keyspace in &self.counted {
-            for (row_key, _) in transaction.range(keyspace, row_keys::of_link(id), limit - removed)? {
+            for (row_key, row) in transaction.range(keyspace, row_keys::of_link(id), limit - removed)? {
+                for day in self.days_in(keyspace, of, &row_key, &row)? {
+                    self.sheets.remove_day(transaction, of, day)?;
+                }
                 transaction.remove(keyspace, row_key);
                 removed += 1;
             }
         }
         Ok(removed)
+    }
+
+    /// The days of a row of counts.
+    fn days_in(&self, keyspace: &Keyspace, of: HitSubject, key: &[u8], row: &[u8]) -> Result<Vec<Day>, StoreError> {
+        let [counts, days, _] = &self.counted;
+        if keyspace == counts {
+            return Ok(CountTable::read(of, row)?.0.iter().map(|count| count.day).collect());
+        }
+        if keyspace == days {
+            return Ok(vec![DayTable::read(key, row)?.day]);
+        }
+        Ok(Vec::new())
     }
 }

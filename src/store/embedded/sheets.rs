@@ -1,9 +1,11 @@
 //! The sheets of days, by day first: those of old days are removed together.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use fjall::Keyspace;
+use fjall::{Guard, Keyspace};
 
+use super::database::engine_error;
 use super::engine::Engine;
 use super::overflow;
 use super::transaction::{RowReader, Transaction};
@@ -15,19 +17,22 @@ use crate::store::records::{row_keys, sheets};
 
 const TABLE: &str = "sheets";
 /// Rows that one transaction removes.
-const REMOVED_AT_ONCE: usize = 5_000;
+const REMOVED_AT_ONCE: usize = 1_000;
 
 /// Sheets by day and link or key.
 #[derive(Clone)]
 pub struct SheetTable {
     sheets: Keyspace,
     is_kept: bool,
+    /// The last key that was removed. The next removal begins behind it: it need not go over those that are gone.
+    removed_upto: Arc<Mutex<Vec<u8>>>,
 }
 
 impl SheetTable {
     /// With 0 days of sheets, none is written.
     pub fn new(engine: &Engine, sheet_days: u32) -> Self {
-        Self { sheets: engine.keyspaces.sheets.clone(), is_kept: sheet_days > 0 }
+        let (sheets, is_kept) = (engine.keyspaces.sheets.clone(), sheet_days > 0);
+        Self { sheets, is_kept, removed_upto: Arc::default() }
     }
 
     /// Adds hits to those that are counted.
@@ -79,11 +84,25 @@ impl SheetTable {
 
     /// Removes some sheets of days before `before`; `false` when none is left.
     pub fn remove(&self, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
-        let rows = transaction.range(&self.sheets, ..before.0.to_be_bytes().to_vec(), REMOVED_AT_ONCE)?;
-        let is_any = !rows.is_empty();
-        for (key, _) in rows {
+        // Nothing panics while this lock is held.
+        let mut removed_upto = self.removed_upto.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = before.0.to_be_bytes();
+        if removed_upto[..] >= end[..] {
+            return Ok(false);
+        }
+        let old = self.sheets.range::<&[u8], _>((Bound::Included(&removed_upto[..]), Bound::Excluded(&end[..])));
+        let keys = old.take(REMOVED_AT_ONCE).map(Guard::key).collect::<Result<Vec<_>, _>>();
+        let keys = keys.map_err(|error| engine_error(&error))?;
+        let Some(last) = keys.last() else { return Ok(false) };
+        *removed_upto = last.to_vec();
+        for key in keys {
             transaction.remove(&self.sheets, key);
         }
-        Ok(is_any)
+        Ok(true)
+    }
+
+    /// Removes the sheet of a day.
+    pub fn remove_day(&self, transaction: &mut Transaction<'_>, of: HitSubject, day: Day) -> Result<(), StoreError> {
+        overflow::remove(TABLE, transaction, &self.sheets, &row_keys::sheet(day, of))
     }
 }

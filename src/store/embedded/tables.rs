@@ -43,7 +43,7 @@ impl EmbeddedTables {
         Self {
             names: NameTable::new(&engine),
             links: LinkTable::new(&engine, &usage),
-            link_remains: LinkRemains::new(&engine),
+            link_remains: LinkRemains::new(&engine, &counts),
             once: OnceTable::new(&engine),
             children: ChildTable::new(&engine, &keys),
             key_uses: KeyUseTable::new(&engine),

@@ -118,18 +118,6 @@ impl<'a> Transaction<'a> {
         Ok(rows)
     }
 
-    /// The last row keys of a range, in reverse order, without those of rows that this transaction adds.
-    pub fn last_keys(
-        &self,
-        keyspace: &Keyspace,
-        range: impl RangeBounds<Vec<u8>>,
-        limit: usize,
-    ) -> Result<Vec<Slice>, StoreError> {
-        let range = (range.start_bound().map(Vec::as_slice), range.end_bound().map(Vec::as_slice));
-        let rows = keyspace.range::<&[u8], _>(range).rev().take(limit);
-        rows.map(|row| row.key().map_err(|error| engine_error(&error))).collect()
-    }
-
     fn changes_of(&self, keyspace: &Keyspace) -> Option<&BTreeMap<Slice, Option<Slice>>> {
         self.changes.iter().find(|(known, _)| known == keyspace).map(|(_, rows)| rows)
     }

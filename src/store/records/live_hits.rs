@@ -1,5 +1,5 @@
 //! Hits that nodes tell each other for live streams, and the links and keys that somebody listens to. They are kept for
-//! some seconds, and on a cluster alone.
+//! some seconds.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

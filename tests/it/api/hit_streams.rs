@@ -17,9 +17,9 @@ const CHROME: &str =
 
 /// A server on which keys may begin any number of streams.
 fn streaming() -> ServerBuilder {
-    ["FREE", "PRO"].iter().fold(Server::builder(), |server, tier| {
-        server.set(&format!("SIGNPOST_TIERS__{tier}__ANALYTICS_PER_MINUTE"), "0")
-    })
+    ["FREE", "PRO"]
+        .iter()
+        .fold(Server::builder(), |server, tier| server.set(&format!("SIGNPOST_TIERS__{tier}__STREAMS_PER_MINUTE"), "0"))
 }
 
 async fn click_as(server: &Server, link: &str, agent: &str) {

@@ -19,7 +19,7 @@ struct TwoNodes {
 }
 
 fn sharing(keyspace: &Keyspace) -> ServerBuilder {
-    let server = Server::builder().set("SIGNPOST_TIERS__FREE__ANALYTICS_PER_MINUTE", "0");
+    let server = Server::builder().set("SIGNPOST_TIERS__FREE__STREAMS_PER_MINUTE", "0");
     keyspace.settings().iter().fold(server, |server, (variable, value)| server.set(variable, value))
 }
 
@@ -54,7 +54,7 @@ async fn a_stream_has_the_hits_of_all_nodes_and_goes_on_at_another_one() {
     let link = at_here.any_link().await;
     let path = format!("/links/{link}/hits/stream");
     let mut events = Events::open(&at_here, &path).await;
-    let begin = events.last_id.clone();
+    let first_id = events.last_id.clone();
     complete().await;
     let clicked = Instant::now();
     there.click(&link, 3).await;
@@ -77,7 +77,7 @@ async fn a_stream_has_the_hits_of_all_nodes_and_goes_on_at_another_one() {
     let all = [first, missed, live].concat();
     assert_eq!(ids(&all).len(), 12, "each hit once");
     // And back, from the beginning.
-    let mut events = Events::when_free(&at_here, &path, &begin).await;
+    let mut events = Events::when_free(&at_here, &path, &first_id).await;
     assert_eq!(ids(&events.hits(12).await), ids(&all));
     events.expect_none_for(Duration::from_millis(700)).await;
 }

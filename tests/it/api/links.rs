@@ -357,7 +357,7 @@ async fn a_link_is_read_with_all_that_is_stored_of_it() {
     let link = root.post("/shorten", whole.clone()).await.expect(200).json();
     let id = link["short_id"].as_str().unwrap();
     let stored = root.get(&format!("/links/{id}")).await.expect(200).json();
-    assert_eq!(stored.as_object().unwrap().len(), 22);
+    assert_eq!(stored.as_object().unwrap().len(), 23);
     for field in ["short_id", "short_url", "redirect_url", "created_at"] {
         assert_eq!(stored[field], link[field]);
     }

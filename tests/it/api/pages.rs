@@ -372,7 +372,7 @@ async fn crawlers_get_rules_and_browsers_an_icon() {
         "User-agent: *\nAllow: /\n\
          Disallow: /analytics$\nDisallow: /analytics/\n\
          Disallow: /api-keys$\nDisallow: /api-keys/\nDisallow: /exports$\nDisallow: /exports/\n\
-         Disallow: /links$\nDisallow: /links/\n\
+         Disallow: /hits$\nDisallow: /hits/\nDisallow: /links$\nDisallow: /links/\n\
          Disallow: /shorten$\nDisallow: /shorten/\nDisallow: /usage$\nDisallow: /usage/\n"
     );
     let icon = server.anonymous().get("/favicon.ico").await.expect(200);

@@ -26,6 +26,11 @@ use super::hit_model::{HitModel, LINKS, days_of, same_hits};
 use super::samples::{DAY, batch, bots, by_key, counted, day, day_of, key_id, label, node, short_id};
 use crate::support::keyspaces::Keyspace;
 
+/// A day, and how long its columns are kept: of devices, of bots, `upto`, quarters.
+type DayTtls = (i32, Option<i32>, Option<i32>, Option<i32>, Option<i32>);
+/// Subject, span and part of a row of a sheet, and how long its sheet and `upto` are kept.
+type SheetTtls = (String, i8, i8, Option<i32>, Option<i32>);
+
 async fn keyspace() -> Keyspace {
     tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
 }
@@ -67,7 +72,7 @@ async fn quarters_and_sheets_of_days_expire_and_nothing_else() {
     let session = keyspace.session().await;
     for table in ["link_days", "key_days"] {
         let text = format!("SELECT day, TTL(desktop), TTL(bots_tablet), TTL(upto), TTL(quarters) FROM {table}");
-        let mut found: Vec<(i32, Option<i32>, Option<i32>, Option<i32>, Option<i32>)> = rows(&session, &text).await;
+        let mut found: Vec<DayTtls> = rows(&session, &text).await;
         found.sort_unstable();
         let [(_, None, None, None, None), (_, None, None, None, Some(kept))] = found[..] else {
             panic!("{table}: {found:?}")
@@ -75,7 +80,7 @@ async fn quarters_and_sheets_of_days_expire_and_nothing_else() {
         assert!((37 * 86_400..=38 * 86_400).contains(&kept), "{kept}");
     }
     let text = "SELECT subject, span, part, TTL(sheet), TTL(upto) FROM hit_sheets";
-    let found: Vec<(String, i8, i8, Option<i32>, Option<i32>)> = rows(&session, text).await;
+    let found: Vec<SheetTtls> = rows(&session, text).await;
     for of in [short_id(1).as_str().to_owned(), key_id(1).0.to_string()] {
         let of_it: Vec<_> = found.iter().filter(|(subject, ..)| *subject == of).collect();
         let months: Vec<_> = of_it.iter().filter(|(_, span, ..)| *span == 0).collect();

@@ -63,7 +63,7 @@ impl Events {
         let mut events = Self { response, unread: String::new(), comments: 0, last_id: String::new() };
         let begin = events.block().await.expect("a beginning");
         assert!(begin.starts_with("retry: 3000\n"), "{begin}");
-        events.last_id = field(&begin, "id").unwrap().to_owned();
+        field(&begin, "id").unwrap().clone_into(&mut events.last_id);
         events
     }
 

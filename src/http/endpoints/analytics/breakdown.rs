@@ -155,7 +155,7 @@ A day of UTC can be an end of a range for 90 days (setting `analytics.sheet_days
 keeps up to 1,000 labels of each property and month, and up to 200 of a single day; further ones are `other`.
 
 With `format=csv`, or if `Accept` prefers `text/csv`, the answer is CSV (RFC 4180): the line `label,count`, a line for each
-label, and four lines for `(other)`, `(none)`, `(private)` and `(more)`. A label that begins with `=`, `+`, `-`, `@` or a tab
+label, and, always last, four lines for `(other)`, `(none)`, `(private)` and `(more)`. A label that begins with `=`, `+`, `-`, `@` or a tab
 gets a `'` in front, so that no spreadsheet takes it for a formula.
 
 For a link that was created with `tracked: false`: 403 `untracked-link`.",

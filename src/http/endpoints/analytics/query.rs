@@ -14,7 +14,8 @@ use crate::http::query::Query;
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
 pub struct BotsParameter {
     /// Which hits are counted: all (`include`), all but those of bots, prefetches, previews and scanners (`exclude`), or
-    /// these alone (`only`). Each number with `include` is the sum of those with `exclude` and `only`.
+    /// these alone (`only`). Each number with `include` is the sum of those with `exclude` and `only`; of lists that are cut
+    /// off, the number of each label.
     #[param(default = "include")]
     bots: Option<BotFilterName>,
 }

@@ -35,8 +35,8 @@ pub static SERIES_RATE: RateLimit =
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
 pub struct SeriesRangeParameters {
-    /// When the series begins: a date in `timezone`, such as `2026-11-01`, or a time at a full quarter of an hour, such as
-    /// `2026-11-01T06:30:00Z`. Default: 29 days before the last day of the series.
+    /// When the series begins: a date in `timezone`, such as `2026-11-01`, or a time, such as `2026-11-01T06:30:00Z`, which
+    /// is rounded to a full quarter of an hour: `from` down, `until` up. Default: 29 days before the last day of the series.
     #[param(min_length = 10, example = "2026-11-01", nullable = false)]
     from: Option<String>,
     /// When the series ends, exclusive: as `from`. Default: the end of today in `timezone`.

@@ -1,7 +1,6 @@
 //! Counts of hits: days, lists of months, and sheets of days.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -28,36 +27,50 @@ use crate::store::transfer::{Page, Record};
 const SECOND: &str = "second ";
 /// Links and keys whose lists are read for one page: each may have many.
 const LISTS: i32 = 100;
+/// Links and keys whose sheets are read at once. A sheet of a month may have a megabyte from each node.
+const SUBJECTS_AT_ONCE: usize = 16;
 
 const TABLE: &str = "hit_sheets";
-const EVER: Range<i32> = 0..i32::MAX;
 
-/// The place in the second table, if it is one.
-fn in_second(from: Option<&str>) -> Option<Option<&str>> {
-    let place = from?.strip_prefix(SECOND)?;
-    Some(Some(place).filter(|place| !place.is_empty()))
+/// Where a page begins; `None`: at the table's beginning.
+enum TablePlace<'a> {
+    First(Option<&'a str>),
+    Second(Option<&'a str>),
+}
+
+impl<'a> TablePlace<'a> {
+    fn of(from: Option<&'a str>) -> Self {
+        match from.and_then(|place| place.strip_prefix(SECOND)) {
+            Some(place) => Self::Second(Some(place).filter(|place| !place.is_empty())),
+            None => Self::First(from),
+        }
+    }
 }
 
 /// Goes on in the second table behind the end of the first.
-fn then_second(next: Option<String>) -> Option<String> {
-    Some(next.unwrap_or_else(|| SECOND.to_owned()))
+fn or_second(next: Option<String>) -> String {
+    next.unwrap_or_else(|| SECOND.to_owned())
 }
 
 /// Days: those of links, then those of keys.
 impl ScyllaTransfer {
     pub(super) async fn days_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        if let Some(place) = in_second(from) {
-            let rows: Vec<(i64, Uuid)> = self.scan(&self.scans.key_days, place, PAGE).await?;
-            let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
-            let subjects = rows.into_iter().map(|(_, key)| HitSubject::Key(KeyId(key))).collect();
-            let next = next.map(|token| format!("{SECOND}{token}"));
-            return Ok(Page { records: self.days_of(subjects).await?, next });
+        match TablePlace::of(from) {
+            TablePlace::First(place) => {
+                let rows: Vec<(i64, String)> = self.scan(&self.scans.days, place, PAGE).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
+                let links = rows.into_iter().map(|(_, link)| short_id("link_days", &link).map(HitSubject::Link));
+                let records = self.days_of(links.collect::<Result<_, _>>()?).await?;
+                Ok(Page { records, next: Some(or_second(next)) })
+            }
+            TablePlace::Second(place) => {
+                let rows: Vec<(i64, Uuid)> = self.scan(&self.scans.key_days, place, PAGE).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
+                let subjects = rows.into_iter().map(|(_, key)| HitSubject::Key(KeyId(key))).collect();
+                let next = next.map(|token| format!("{SECOND}{token}"));
+                Ok(Page { records: self.days_of(subjects).await?, next })
+            }
         }
-        let rows: Vec<(i64, String)> = self.scan(&self.scans.days, from, PAGE).await?;
-        let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
-        let links = rows.into_iter().map(|(_, link)| short_id("link_days", &link).map(HitSubject::Link));
-        let records = self.days_of(links.collect::<Result<_, _>>()?).await?;
-        Ok(Page { records, next: then_second(next) })
     }
 
     async fn days_of(&self, subjects: Vec<HitSubject>) -> Result<Vec<Record>, StoreError> {
@@ -87,18 +100,22 @@ impl ScyllaTransfer {
 /// Lists of months: those of which a node has a sheet, then those that nodes of 0.1.0 alone have.
 impl ScyllaTransfer {
     pub(super) async fn labels_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        if let Some(place) = in_second(from) {
-            let rows: Vec<(i64, String, i32)> = self.scan(&self.scans.labels, place, LISTS).await?;
-            let next = next_place(rows.len(), rows.last().map(|row| row.0), LISTS);
-            let of_month = |(_, link, month): (i64, String, i32)| self.labels_without_sheet(link, month_from(month));
-            let records: Vec<_> = stream::iter(rows).map(of_month).buffered(AT_ONCE).try_collect().await?;
-            let next = next.map(|token| format!("{SECOND}{token}"));
-            return Ok(Page { records: records.into_iter().flatten().collect(), next });
-        }
-        let (subjects, next) = self.subjects_with_sheets(from).await?;
-        let records: Vec<_> =
-            stream::iter(subjects).map(|of| self.labels_of(of)).buffered(AT_ONCE).try_collect().await?;
-        Ok(Page { records: records.into_iter().flatten().collect(), next: then_second(next) })
+        let (records, next): (Vec<_>, _) = match TablePlace::of(from) {
+            TablePlace::First(place) => {
+                let (subjects, next) = self.subjects_with_sheets(place).await?;
+                let labels = stream::iter(subjects).map(|of| self.labels_of(of)).buffered(SUBJECTS_AT_ONCE);
+                (labels.try_collect().await?, Some(or_second(next)))
+            }
+            TablePlace::Second(place) => {
+                let rows: Vec<(i64, String, i32)> = self.scan(&self.scans.labels, place, LISTS).await?;
+                let next = next_place(rows.len(), rows.last().map(|row| row.0), LISTS);
+                let of_month =
+                    |(_, link, month): (i64, String, i32)| self.labels_without_sheet(link, month_from(month));
+                let labels = stream::iter(rows).map(of_month).buffered(AT_ONCE);
+                (labels.try_collect().await?, next.map(|token| format!("{SECOND}{token}")))
+            }
+        };
+        Ok(Page { records: records.into_iter().flatten().collect(), next })
     }
 
     async fn subjects_with_sheets(&self, from: Option<&str>) -> Result<(Vec<HitSubject>, Option<String>), StoreError> {
@@ -112,17 +129,16 @@ impl ScyllaTransfer {
 
     async fn labels_of(&self, of: HitSubject) -> Result<Vec<Record>, StoreError> {
         let cluster = &self.tables.cluster;
-        let sheets = sheet_reads::read(cluster, of, SheetSpan::MONTHS, EVER, &Dimension::ALL).await?;
-        let rows = match of {
-            HitSubject::Link(link) => {
-                label_rows::of_link(cluster, link, |month| sheets.contains_key(&month_column(month))).await?
-            }
-            HitSubject::Key(_) => BTreeMap::new(),
-        };
         let mut records = Vec::new();
-        for (month, of_writers) in &sheets {
-            let month = month_from(*month);
-            records.extend(label_records(of, month, Some(of_writers), rows.get(&month))?);
+        // One by one: all of a busy key may be more than a cluster answers at once.
+        for at in sheet_reads::places(cluster, of, SheetSpan::MONTHS).await? {
+            let month = month_from(at);
+            let sheets = sheet_reads::read(cluster, of, SheetSpan::MONTHS, at..at + 1, &Dimension::ALL).await?;
+            let rows = match of {
+                HitSubject::Link(link) => Some(label_rows::of_month(cluster, link, month).await?),
+                HitSubject::Key(_) => None,
+            };
+            records.extend(label_records(of, month, sheets.get(&at), rows.as_ref())?);
         }
         Ok(records)
     }
@@ -167,10 +183,16 @@ impl ScyllaTransfer {
         let (subjects, next) = self.subjects_with_sheets(from).await?;
         let sheets_of = |of| async move {
             let cluster = &self.tables.cluster;
-            let days = sheet_reads::read(cluster, of, SheetSpan::DAYS, EVER, &Dimension::ALL).await?;
-            days.into_iter().map(|(day, of_writers)| sheet_record(of, day_from(day), &of_writers)).collect()
+            let mut records = Vec::new();
+            for at in sheet_reads::places(cluster, of, SheetSpan::DAYS).await? {
+                let sheets = sheet_reads::read(cluster, of, SheetSpan::DAYS, at..at + 1, &Dimension::ALL).await?;
+                let of_day = sheets.get(&at).map(|of_writers| sheet_record(of, day_from(at), of_writers));
+                records.extend(of_day.transpose()?);
+            }
+            Ok::<_, StoreError>(records)
         };
-        let records: Vec<Vec<Record>> = stream::iter(subjects).map(sheets_of).buffered(AT_ONCE).try_collect().await?;
+        let records: Vec<Vec<Record>> =
+            stream::iter(subjects).map(sheets_of).buffered(SUBJECTS_AT_ONCE).try_collect().await?;
         Ok(Page { records: records.into_iter().flatten().collect(), next })
     }
 
@@ -214,7 +236,9 @@ fn label_records(
 fn sheet_record(of: HitSubject, day: Day, of_writers: &SheetsOfWriters) -> Result<Record, StoreError> {
     let sheets: Vec<Sheet<&str>> = of_writers.iter().map(|(_, rows)| rows.sheet()).collect::<Result<_, _>>()?;
     let mut sum = Sheet::default();
-    sheets.iter().for_each(|sheet| sum.add_within_bounds(sheet));
+    for sheet in &sheets {
+        sum.add_within_bounds(sheet);
+    }
     Ok(Record::Sheet { of, day, sheet: sum.to_shared() })
 }
 

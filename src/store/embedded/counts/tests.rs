@@ -255,8 +255,12 @@ fn hits_are_added_to_imported_counts() {
                 // Twice: an interrupted import resumes a little before its end.
                 for _ in 0..2 {
                     let mut counting = tables.counts.import(transaction);
-                    day_counts.iter().for_each(|row| counting.set_day(row).unwrap());
-                    label_counts.iter().for_each(|row| counting.set_label(row).unwrap());
+                    for row in &day_counts {
+                        counting.set_day(row).unwrap();
+                    }
+                    for row in &label_counts {
+                        counting.set_label(row).unwrap();
+                    }
                     for day in &day_counts {
                         let bytes = source.counts.sheets.bytes(&snapshot, day.day, of).unwrap().unwrap();
                         let sheet = crate::store::records::sheets::decode(&bytes).unwrap();
