@@ -154,7 +154,7 @@ way('a link with all fields is made, edited beside somebody else, archived and d
   await call('PATCH', 'links/with-fields', { title: 'Theirs', notes: null });
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await dialog(page).getByText('This link was changed meanwhile').waitFor();
-  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByRole('button', { name: 'Save', exact: true }).click();
   await page.getByText('Mine', { exact: true }).waitFor();
   const record = await (await fetch(`${base}/links/with-fields`, { headers })).text();
   assert.match(record, /"data":\{"price":1\.0,"big":12345678901234567890,"old":\{"b":3\.50\},"new":\[null\]\}/);
