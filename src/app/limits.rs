@@ -1,6 +1,7 @@
 //! Converts the limits of the configuration for the parts that use them.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -27,8 +28,11 @@ fn plan(tier: &TierConfig) -> Plan {
     }
 }
 
+/// A live stream ends after this time.
+const LONGEST_STREAM: Duration = Duration::from_hours(1);
+
 pub(super) fn streams(config: &Config) -> StreamLimits {
-    StreamLimits { free: config.tiers.free.streams, pro: config.tiers.pro.streams }
+    StreamLimits { free: config.tiers.free.streams, pro: config.tiers.pro.streams, longest: LONGEST_STREAM }
 }
 
 pub(super) fn rates(config: &Config) -> Rates {

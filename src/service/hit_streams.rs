@@ -27,8 +27,6 @@ use crate::domain::live_hit::LiveHit;
 use crate::feed::{FeedStream, HitFeed, StreamPlace, Told};
 use crate::store::{KeyStore, LinkStore, Store, StoreError};
 
-/// A stream ends after this time.
-const LONGEST: Duration = Duration::from_hours(1);
 /// How often a client gets a comment.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
 /// How often a stream looks whether it is over.
@@ -75,6 +73,7 @@ pub struct HitStreamService {
     links: Arc<dyn LinkStore>,
     names: Cache<ShortId, LinkName>,
     open: Arc<OpenStreams>,
+    longest: Duration,
 }
 
 /// What a stream sends next.
@@ -100,9 +99,10 @@ impl HitStreamService {
     pub fn new(feed: Arc<HitFeed>, store: &Arc<dyn Store>, limits: StreamLimits, clock: Clock) -> Self {
         let is_shared = store.is_shared();
         let keys: Arc<dyn KeyStore> = store.clone();
+        let longest = limits.longest;
         let open = OpenStreams::new(keys, store.clone(), is_shared, limits, clock);
         let names = Cache::builder().max_capacity(NAMES).build();
-        Self { feed, links: store.clone(), names, open: Arc::new(open) }
+        Self { feed, links: store.clone(), names, open: Arc::new(open), longest }
     }
 
     /// Opens a stream for a caller with this secret, after the place of an earlier one or with the next hit.
@@ -120,7 +120,7 @@ impl HitStreamService {
         let slot = self.open.enter(caller, secret).await?;
         let hits = self.feed.listen(of, after).await?;
         let now = Instant::now();
-        let (ends_at, comment_at) = (now + LONGEST, now + COMMENT_EVERY);
+        let (ends_at, comment_at) = (now + self.longest, now + COMMENT_EVERY);
         Ok(HitStream { feed: Arc::clone(&self.feed), hits, slot, pace: Pace::default(), ends_at, comment_at })
     }
 

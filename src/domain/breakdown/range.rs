@@ -97,9 +97,10 @@ impl BreakdownRange {
                 faults.push(RangeFault::new(parameter, "must be a date (UTC) such as `2026-11-26`, from 1970 to 9998"));
                 return None;
             };
-            // The end of today is the end of all hits.
             let has_sheets = sheet_days > 0 && today.minus(sheet_days) <= day && day <= latest;
-            if !(has_sheets || is_first_of_month(day)) {
+            // The end of today is the end of all hits.
+            let is_now = day == latest && parameter == "until";
+            if !(has_sheets || is_now || is_first_of_month(day)) {
                 let detail = match sheet_days {
                     0 => "must be the first day of a month".to_owned(),
                     days => format!("must be within the last {days} days, or the first day of a month"),

@@ -26,11 +26,12 @@ const AT_ONCE: usize = 32;
 /// How often a key's streams are counted again if some began on several nodes at the same time.
 const COUNTED_AGAIN: u32 = 3;
 
-/// How many streams a key may have at once. The root key may have any number.
+/// How many streams a key may have at once, and how long each lasts. The root key may have any number.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
     pub free: u32,
     pub pro: u32,
+    pub longest: Duration,
 }
 
 impl StreamLimits {

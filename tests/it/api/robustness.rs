@@ -87,7 +87,7 @@ async fn run(address: SocketAddr, known: &Known, number: usize) -> Vec<u16> {
         let answer = connection.answer_to(sent.is_head).await;
         let answer = answer.unwrap_or_else(|| panic!("no answer to {}", String::from_utf8_lossy(&sent.bytes)));
         check(&sent, &answer);
-        if answer.header("connection") == "close" {
+        if answer.header("connection") == "close" || answer.is_event_stream() {
             connection = Raw::connect(address).await;
         }
         statuses.push(answer.status);

@@ -111,6 +111,11 @@ impl Client {
 }
 
 impl Answer {
+    /// Whether it goes on with events.
+    pub fn is_event_stream(&self) -> bool {
+        self.header("content-type") == "text/event-stream"
+    }
+
     /// This answer, which must have `status`.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {

@@ -37,7 +37,7 @@ impl Raw {
         self.stream.shutdown().await.unwrap();
     }
 
-    /// The next answer to a request that is no `HEAD`; `None` at the end.
+    /// The next answer to a request that is no `HEAD`; `None` at the end. A stream of events goes on, and is not read.
     pub async fn answer(&mut self) -> Option<Answer> {
         self.answer_to(false).await
     }
@@ -81,7 +81,7 @@ impl Raw {
                 })
                 .collect();
             let mut answer = Answer { status, headers, body: Vec::new(), code: None };
-            if !is_head && !matches!(status, 204 | 304) {
+            if !is_head && !matches!(status, 204 | 304) && !answer.is_event_stream() {
                 answer.body = if answer.header("transfer-encoding") == "chunked" {
                     self.chunks(&head).await
                 } else {
