@@ -298,3 +298,14 @@ screen('clicks of all links are shown over a range, with breakdowns, and as CSV'
   assert.equal(download.suggestedFilename(), 'clicks.csv');
   assert.equal(fake.log.at(-1).query.format, 'csv');
 });
+
+screen('breakdowns of a service that keeps no days are of whole months', { hash: `${hash}?scope=range&range=custom&from=2025-12-03&until=2026-01-05` }, async ({ page, fake }) => {
+  await page.getByText('Mon, 1 Dec 2025 to Sat, 31 Jan 2026, UTC').waitFor();
+  const asked = () => fake.log.filter(({ path }) => path.endsWith('/breakdown')).map(({ query }) => [query.from, query.until]);
+  await until(() => asked().length === 3, 'three breakdowns');
+  assert.deepEqual(asked()[0], ['2025-12-01', '2026-02-01']);
+  fake.rule('GET', /breakdown/, ({ query }) => (query.get('from').endsWith('-01') ? undefined : problem(422, 'The request has faults.', { errors: [{ parameter: 'from', detail: 'must be the first of a month' }] })));
+  await page.getByRole('navigation', { name: 'Range' }).getByRole('link', { name: '7 days' }).click();
+  await page.getByText('Whole months').first().waitFor();
+  assert.match(asked().at(-1)[0], /-01$/);
+});

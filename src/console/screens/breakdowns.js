@@ -28,11 +28,14 @@ const withRest = (data) => [
   ...[['Others', data.other], ['Not told', data.none], ['Private', data.private], ['Further labels', data.more]].filter(([, count]) => count > 0).map(([label, count]) => ({ label, count, rest: true })),
 ];
 
-/** A breakdown begins and ends with a day of the last 90, or with a month: other ends are moved outwards.
- * @param {Range} range @returns {{from: string, until?: string}} */
-export function breakdownRange({ from = '', until }) {
+/** How many days a service keeps by themselves, unless its operator has set another number. */
+const USUAL_DAYS = 90;
+
+/** A breakdown begins and ends with one of the last days, or with a month: other ends are moved outwards.
+ * @param {Range} range @param {number} [days] @returns {{from: string, until?: string}} */
+export function breakdownRange({ from = '', until }, days = USUAL_DAYS) {
   const tomorrow = today() + DAY_MS;
-  const isKept = (/** @type {number} */ day) => day >= tomorrow - 90 * DAY_MS || new Date(day).getUTCDate() === 1;
+  const isKept = (/** @type {number} */ day) => (days > 0 && day > today() - days * DAY_MS) || new Date(day).getUTCDate() === 1;
   const monthOf = (/** @type {number} */ day, /** @type {number} */ later) => Date.UTC(new Date(day).getUTCFullYear(), new Date(day).getUTCMonth() + later, 1);
   const first = Date.parse(from.slice(0, 10));
   const last = until ? Date.parse(until.slice(0, 10)) : tomorrow;
@@ -47,16 +50,27 @@ function Breakdown({ id, title, dimensions, data, bots, range }) {
   const [name, place] = DIMENSIONS[dimension];
   const known = place && !range && limit === 10 ? data?.[place] : undefined;
   const span = range && breakdownRange(range);
-  const more = useLoad(async (signal) => (known ? undefined : api.breakdown(id, { dimension, limit, bots, ...span }, signal)), [id, dimension, limit, bots, span?.from, span?.until, Boolean(known)]);
+  const ask = async (/** @type {AbortSignal} */ signal) => {
+    const asked = { dimension, limit, bots };
+    try {
+      return { ...(await api.breakdown(id, { ...asked, ...span }, signal)), isWhole: false };
+    } catch (error) {
+      // The operator may have it keep fewer days, or none: months are always there.
+      if (!range || !(/** @type {any} */ (error).errors?.some(({ parameter }) => parameter === 'from' || parameter === 'until'))) throw error;
+      return { ...(await api.breakdown(id, { ...asked, ...breakdownRange(range, 0) }, signal)), isWhole: true };
+    }
+  };
+  const more = useLoad(async (signal) => (known ? undefined : ask(signal)), [id, dimension, limit, bots, span?.from, span?.until, Boolean(known)]);
   const rows = known ?? (more.data?.dimension === dimension ? withRest(more.data) : undefined);
   const isCut = limit < 1000 && dimension !== 'device' && (known ? known.length === 10 : (more.data?.more ?? 0) > 0);
   return html`
-    <section class="panel">
+    <section class="panel" aria-busy=${String(more.loading)}>
       <header class="tools"><h2>${title}</h2>
         <${Select} aria-label=${`${title} by`} value=${dimension} onChange=${(next) => { setDimension(next); setLimit(10); }} options=${dimensions.map((one) => [one, DIMENSIONS[one][0]])} />
       </header>
       ${!known && more.error && (more.error.isUnavailable ? html`<${Unavailable} what="this breakdown" />` : html`<${Fault} error=${more.error} onRetry=${more.reload} />`)}
       ${!rows && !more.error && html`<${Skeleton} rows=${4} />`}
+      ${!known && more.data?.isWhole && html`<p class="soft small">Whole months: this service does not keep all days of the range.</p>`}
       ${rows && html`
         <${BarList} rows=${rows} total=${known ? data.total_hits : more.data.total} name=${(label) => labelOf(dimension, label)} label=${name} />
         ${isCut && html`<button type="button" class="plain" onClick=${() => setLimit(limit === 10 ? 100 : 1000)}>Show more</button>`}
