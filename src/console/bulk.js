@@ -1,6 +1,7 @@
 // Many links at once: a pasted list, or a CSV file, that is sent in parts. It goes on while other screens are shown.
 import { api, freshKey } from './api.js';
 import { parse } from './csv.js';
+import { drafts } from './drafts.js';
 import { session } from './session.js';
 
 /** The columns of a CSV file, by the names that people use. @type {Record<string, string>} */
@@ -92,6 +93,8 @@ function partsOf(rows) {
 let run;
 /** @type {ReturnType<typeof partsOf>} */
 let parts = [];
+/** The rows that are not made. They are the draft, so that after a reload none is sent again that was made. @type {BulkRow[]} */
+let left = [];
 /** Which run it is: an answer to an earlier one changes nothing. */
 let turn = 0;
 /** The key whose links they are. @type {string | undefined} */
@@ -119,6 +122,9 @@ function take(rows, answers) {
     const answer = answers[i] ?? {};
     return answer.link ? { row, ok: true, short_url: answer.link.short_url, reason: '' } : { row, ok: false, short_url: '', reason: reasonOf(answer.problem ?? {}) };
   });
+  const made = new Set(results.filter(({ ok }) => ok).map(({ row }) => row));
+  left = left.filter((row) => !made.has(row));
+  drafts.keep('many', left.length ? [run.header, ...left.map(({ source }) => source)].filter(Boolean).join('\n') : undefined);
   change({ results: [...run.results, ...results], made: run.made + results.filter(({ ok }) => ok).length, failed: run.failed + results.filter(({ ok }) => !ok).length });
 }
 
@@ -173,6 +179,7 @@ export const bulk = {
     const bad = rows.filter(({ fault }) => fault);
     const good = rows.filter(({ fault }) => !fault);
     parts = partsOf(good);
+    left = rows;
     turn += 1;
     owner = session.self?.key_id;
     run = {

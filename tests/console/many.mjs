@@ -26,6 +26,8 @@ screen('a CSV file becomes links, and refused rows are named and put back', { ha
   const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Results as CSV' }).click()]);
   const { readFile } = await import('node:fs/promises');
   assert.match(await readFile(await download.path(), 'utf8'), /^line,result,short_url,redirect_url,reason\r\n2,made,http/);
+  // What was made is not sent again after a reload.
+  await until(() => page.evaluate(() => !sessionStorage.getItem('signpost.drafts').includes('/a;one')), 'the draft is what was not made');
   await page.getByRole('button', { name: 'Put refused rows back' }).click();
   assert.equal(await page.getByLabel('Addresses').inputValue(), 'Target;slug;title;tags;data;colour\nftp://b;two;;;;\nhttps://example.com/c;autumn;;;;\n;three;;;;');
 });
@@ -99,4 +101,12 @@ screen('a file that takes the place of what was typed gives it back', { hash }, 
   await page.locator('input[type=file]').setInputFiles({ name: 'links.csv', mimeType: 'text/csv', buffer: Buffer.from('url\nhttps://example.com/a\n') });
   await page.getByRole('button', { name: 'Put that back' }).click();
   assert.equal(await page.getByLabel('Addresses').inputValue(), 'https://example.com/typed');
+});
+
+screen('a new list begins empty, also after rows were refused', { hash }, async ({ page }) => {
+  await page.getByLabel('Addresses').fill('https://example.com/a\nftp://b');
+  await page.getByRole('button', { name: 'Make 2 links' }).click();
+  await page.getByText('1 row refused').waitFor();
+  await page.getByRole('button', { name: 'New list' }).click();
+  assert.equal(await page.getByLabel('Addresses').inputValue(), '');
 });

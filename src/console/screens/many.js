@@ -27,8 +27,8 @@ function State({ run }) {
   return null;
 }
 
-/** @param {{run: import('../bulk.js').Run, onPutBack: (text: string) => void}} props */
-function Progress({ run, onPutBack }) {
+/** @param {{run: import('../bulk.js').Run, onPutBack: () => void, onNew: () => void}} props */
+function Progress({ run, onPutBack, onNew }) {
   const done = run.results.length;
   const failed = run.results.filter(({ ok }) => !ok).toSorted((a, b) => a.row.line - b.row.line);
   const title = useRef(/** @type {any} */ (null));
@@ -37,14 +37,13 @@ function Progress({ run, onPutBack }) {
     const rows = run.results.toSorted((a, b) => a.row.line - b.row.line).map(({ row, ok, short_url, reason }) => [row.line, ok ? 'made' : 'refused', short_url, row.target, reason]);
     save(new Blob([table([['line', 'result', 'short_url', 'redirect_url', 'reason'], ...rows])], { type: 'text/csv' }), 'links-made.csv');
   };
-  const putBack = () => onPutBack([run.header, ...failed.map(({ row }) => row.source)].filter(Boolean).join('\n'));
   return html`
     <section class="panel" aria-labelledby="progress-title">
       <header class="tools"><h2 id="progress-title" tabindex="-1" ref=${title}>${number(run.made)} of ${number(run.total)} made</h2>
         ${run.state !== 'done' && html`<${Button} onClick=${bulk.stop}>Stop<//>`}
         ${run.state === 'done' && html`<${Button} icon="save" onClick=${download}>Results as CSV<//>`}
-        ${run.state === 'done' && failed.length > 0 && html`<${Button} onClick=${putBack}>Put refused rows back<//>`}
-        ${run.state === 'done' && html`<${Button} onClick=${bulk.close}>New list<//>`}
+        ${run.state === 'done' && failed.length > 0 && html`<${Button} onClick=${onPutBack}>Put refused rows back<//>`}
+        ${run.state === 'done' && html`<${Button} onClick=${onNew}>New list<//>`}
       </header>
       <progress max=${run.total} value=${done} aria-label="Rows that are done"></progress>
       <div role="status"><${State} run=${run} /></div>
@@ -107,18 +106,18 @@ export function Many() {
   useEffect(() => {
     document.title = 'Many links · Signpost';
   }, []);
-  const finished = run?.state === 'done' && run.failed === 0;
-  useEffect(() => {
-    if (finished) drafts.keep('many', undefined);
-  }, [finished]);
-  const putBack = (rest) => {
-    drafts.keep('many', rest);
+  // The draft is what was not made.
+  const back = () => {
     bulk.close();
     setRound((n) => n + 1);
+  };
+  const begin = () => {
+    drafts.keep('many', undefined);
+    back();
   };
   if (!session.may('links:write')) return html`<h1>Many links at once</h1><section class="panel"><${Empty} title="This key can’t make links">It lacks the scope links:write.<//></section>`;
   return html`
     <h1>Many links at once</h1>
-    ${run ? html`<${Progress} run=${run} onPutBack=${putBack} />` : html`<${Compose} key=${round} />`}
+    ${run ? html`<${Progress} run=${run} onPutBack=${back} onNew=${begin} />` : html`<${Compose} key=${round} />`}
   `;
 }
