@@ -327,7 +327,7 @@ fn requests_are_logged_with_their_id_when_asked_for_and_else_not() {
     let program = Program::under_load(directory.path()).set("SIGNPOST_LOG__REQUESTS", "true");
     let (ended, never) = logged(program);
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("request method=")).collect();
-    assert_eq!(lines.len(), 6, "one line a request: {}", ended.stderr);
+    assert_eq!(lines.len(), 7, "one line a request: {}", ended.stderr);
     let failed = lines.iter().find(|line| line.contains("an-id-of-a-client")).unwrap();
     for part in ["POST", "/shorten", "400"] {
         assert!(failed.contains(part), "{part}: {failed}");
