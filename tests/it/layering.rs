@@ -136,8 +136,11 @@ struct Source {
 
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    // An icon is no source.
-    let files = files(&root).into_iter().filter(|file| file.extension().is_none_or(|kind| kind != "ico"));
+    // An icon is no source, and the console is no part of the program.
+    let is_source = |file: &PathBuf| {
+        file.extension().is_none_or(|kind| kind != "ico") && !file.starts_with(root.join("console"))
+    };
+    let files = files(&root).into_iter().filter(is_source);
     let mut sources: Vec<_> = files
         .map(|file| {
             let path = file.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
