@@ -137,9 +137,8 @@ struct Source {
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     // An icon is no source, and the console is no part of the program.
-    let is_source = |file: &PathBuf| {
-        file.extension().is_none_or(|kind| kind != "ico") && !file.starts_with(root.join("console"))
-    };
+    let is_source =
+        |file: &PathBuf| file.extension().is_none_or(|kind| kind != "ico") && !file.starts_with(root.join("console"));
     let files = files(&root).into_iter().filter(is_source);
     let mut sources: Vec<_> = files
         .map(|file| {
