@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn lines_beyond_the_bound_are_told() {
         let count = u32::try_from(MAX_NETWORKS).unwrap();
-        let text: String = (0..=count).map(|n| format!("{}\n", Ipv4Addr::from_bits(2 * n))).collect();
-        let (networks, faults) = BotNetworks::parse(&text);
+        let lines: Vec<_> = (0..=count).map(|n| Ipv4Addr::from_bits(2 * n).to_string()).collect();
+        let (networks, faults) = BotNetworks::parse(&lines.join("\n"));
         assert_eq!(networks.ranges(), MAX_NETWORKS);
         assert_eq!(faults, [MAX_NETWORKS + 1]);
     }

@@ -72,17 +72,17 @@ impl OwnSheets {
         let additions = additions(cluster, days);
         let before =
             try_join_all(additions.iter().map(|addition| self.own(cluster, writer, of, addition.span))).await?;
-        let (mut next_sheets, mut writes) = (Vec::new(), Vec::new());
+        let (mut next_sheets, mut rows_to_write) = (Vec::new(), Vec::new());
         for (addition, own) in additions.iter().zip(&before).filter(|(_, own)| own.upto < upto.0) {
             let rows = grown(own, addition, upto)?;
             let place = SheetPlace { writer, of, span: addition.span };
-            writes.extend(place.writes(cluster, &rows, &own.rows, addition.time_to_live, bigint(upto.0)));
+            rows_to_write.extend(place.writes(cluster, &rows, &own.rows, addition.time_to_live, bigint(upto.0)));
             next_sheets.push((addition.span, OwnSheet { rows: Arc::new(rows), upto: upto.0, labels: Arc::default() }));
         }
-        if writes.is_empty() {
+        if rows_to_write.is_empty() {
             return Ok(());
         }
-        cluster.cql.write_together(writes).await?;
+        cluster.cql.write_together(rows_to_write).await?;
         for (span, own) in next_sheets {
             self.0.insert((writer, of, span), own);
         }
