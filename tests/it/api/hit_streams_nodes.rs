@@ -50,10 +50,10 @@ fn ids(hits: &[Value]) -> HashSet<String> {
 async fn a_stream_has_the_hits_of_all_nodes_and_goes_on_at_another_one() {
     let TwoNodes { nodes: [here, there], _keyspace } = two_nodes().await;
     let key = Key::new(&here, &here.root(), json!({"name": "owner"})).await;
-    let [at_here, at_there] = [&here, &there].map(|node| at(node, &key));
-    let link = at_here.any_link().await;
+    let [owner_here, elsewhere] = [&here, &there].map(|node| at(node, &key));
+    let link = owner_here.any_link().await;
     let path = format!("/links/{link}/hits/stream");
-    let mut events = Events::open(&at_here, &path).await;
+    let mut events = Events::open(&owner_here, &path).await;
     let first_id = events.last_id.clone();
     complete().await;
     let clicked = Instant::now();
@@ -66,7 +66,7 @@ async fn a_stream_has_the_hits_of_all_nodes_and_goes_on_at_another_one() {
     there.click(&link, 2).await;
     here.click(&link, 2).await;
     // The other node has had no stream before.
-    let mut events = Events::when_free(&at_there, &path, &last).await;
+    let mut events = Events::when_free(&elsewhere, &path, &last).await;
     let missed = events.hits(4).await;
     complete().await;
     here.click(&link, 2).await;
@@ -77,7 +77,7 @@ async fn a_stream_has_the_hits_of_all_nodes_and_goes_on_at_another_one() {
     let all = [first, missed, live].concat();
     assert_eq!(ids(&all).len(), 12, "each hit once");
     // And back, from the beginning.
-    let mut events = Events::when_free(&at_here, &path, &first_id).await;
+    let mut events = Events::when_free(&owner_here, &path, &first_id).await;
     assert_eq!(ids(&events.hits(12).await), ids(&all));
     events.expect_none_for(Duration::from_millis(700)).await;
 }
