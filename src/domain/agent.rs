@@ -1,7 +1,7 @@
 //! Browser and operating system, as a user agent names them.
 //!
 //! User agents name several products: Edge also names Chrome and Safari, and an iPhone also Mac OS X. So all words are
-//! read first, in one pass ([`words`] has the table), and an order of rules decides between what they mean.
+//! read first, in one pass (`words` has the table), and an order of rules decides between what they mean.
 //! `tests/it/hits/agents.rs` compares the result with npm `ua-parser-js` on its own test data.
 
 mod words;

@@ -20,7 +20,7 @@ pub const UTM_PARAMETERS: [(&str, Dimension); UTM_COUNT] = [
 pub type UtmValues<'a> = [&'a [u8]; UTM_COUNT];
 
 /// The most bytes of a query that are read.
-const MAX_QUERY_BYTES: usize = 2_048;
+pub const MAX_QUERY_BYTES: usize = 2_048;
 
 /// The part of a query that is read.
 pub fn read_part(query: &str) -> &str {
