@@ -72,15 +72,16 @@ const HEADERS: [HeaderRow; 17] = [
     (
         "ETag",
         false,
-        "Identifies this content: of an image, for `If-None-Match`; of a link, its `revision`, for `If-Match`. Absent \
+        "Identifies this content: of an image or a page, for `If-None-Match`; of a link, its `revision`, for `If-Match`. Absent \
          from an answer 412 if there is no link.",
-        || json!({"type": "string", "pattern": "^\"[^\"]+\"$", "examples": ["\"3b1f9c0e7a52\""]}),
+        || json!({"type": "string", "pattern": "^(W/)?\"[^\"]+\"$", "examples": ["\"3b1f9c0e7a52\""]}),
     ),
     (
         "Location",
         true,
-        "Target of the redirect; of a link that was created by `PUT`, where its record is.",
-        || json!({"type": "string", "format": "uri", "examples": ["https://example.com/summer?ref=mail"]}),
+        "Target of the redirect; of a link that was created by `PUT`, where its record is. That of the console is \
+         relative.",
+        || json!({"type": "string", "format": "uri-reference", "examples": ["https://example.com/summer?ref=mail"]}),
     ),
     ("Content-Security-Policy", true, "What the page may load.", || json!({"type": "string"})),
     ("Allow", true, "The methods that the path supports.", || json!({"type": "string", "examples": ["GET, HEAD"]})),
