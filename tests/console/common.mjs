@@ -72,6 +72,20 @@ export async function open({ base, key, hash = '#/links', width = 1280, theme = 
   return { page, context, bad, calls };
 }
 
+/** Acts on a page that is open, and closes it. It fails if the page did what it must not. */
+export async function acting(name, seen, act) {
+  try {
+    await act();
+    assert.deepEqual(seen.bad, []);
+  } catch (error) {
+    if (process.env.CONSOLE_SHOTS) await seen.page.screenshot({ path: `${process.env.CONSOLE_SHOTS}/${name.replace(/\W+/g, '-').slice(0, 80)}.png` }).catch(() => {});
+    if (seen.bad.length) error.message += `\nBesides: ${seen.bad.join('\n')}`;
+    throw error;
+  } finally {
+    await seen.context.close();
+  }
+}
+
 /** A test with the fake of the API. */
 export function screen(name, options, act) {
   test(name, { timeout: 60_000 }, async () => {
@@ -80,16 +94,7 @@ export function screen(name, options, act) {
     if (options.fill !== false) fake.fill();
     options.before?.(fake);
     const seen = await open({ base, key: options.signedOut ? undefined : fake.secret, ...options });
-    try {
-      await act({ ...seen, fake, base });
-      assert.deepEqual(seen.bad, []);
-    } catch (error) {
-      if (process.env.CONSOLE_SHOTS) await seen.page.screenshot({ path: `${process.env.CONSOLE_SHOTS}/${name.replace(/\W+/g, '-').slice(0, 80)}.png` }).catch(() => {});
-      if (seen.bad.length) error.message += `\nBesides: ${seen.bad.join('\n')}`;
-      throw error;
-    } finally {
-      await seen.context.close();
-    }
+    await acting(name, seen, () => act({ ...seen, fake, base }));
   });
 }
 

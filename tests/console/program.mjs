@@ -1,6 +1,6 @@
 // The console with the program: what a new user does first, by mouse and by keyboard, and what the fake may have got wrong.
 import { createServer } from 'node:http';
-import { PROGRAM as base, assert, axe, dialog, open, startProgram, test, until } from './common.mjs';
+import { PROGRAM as base, acting, assert, axe, dialog, open, startProgram, test, until } from './common.mjs';
 
 const root = process.env.CONSOLE_ROOT_KEY;
 const AGENT = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0' };
@@ -14,16 +14,7 @@ const click = (short_url) => fetch(short_url, { redirect: 'manual', headers: AGE
 const way = (name, options, act) =>
   test(name, { timeout: 2 * MINUTE }, async () => {
     const seen = await open({ base, ...options });
-    try {
-      await act(seen);
-      assert.deepEqual(seen.bad, []);
-    } catch (error) {
-      if (process.env.CONSOLE_SHOTS) await seen.page.screenshot({ path: `${process.env.CONSOLE_SHOTS}/${name.replace(/\W+/g, '-').slice(0, 80)}.png` }).catch(() => {});
-      if (seen.bad.length) error.message += `\nBesides: ${seen.bad.join('\n')}`;
-      throw error;
-    } finally {
-      await seen.context.close();
-    }
+    await acting(name, seen, () => act(seen));
   });
 
 /** Acts with a program that starts for the first time, as its greeting says, and with a page that a link may lead to.
