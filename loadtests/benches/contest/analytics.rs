@@ -35,13 +35,13 @@ fn questions() -> [Question; 5] {
     let before = |days: u64| today - Days::new(days);
     [
         Question {
-            title: "the record",
+            title: "The record",
             path: String::new(),
             is_right: |shown, past| shown["total_hits"] == past.hits && has_ten(&shown["referrers"]),
             bounds: ["Analytics of 10 million hits: p99, ms", "Analytics: p99 of 10 million hits, × that of 1 million"],
         },
         Question {
-            title: "a series of hours in a zone",
+            title: "A series of hours in a zone",
             path: format!("/series?interval=hour&timezone=Asia/Kolkata&bots=exclude&from={}&until={today}", before(33)),
             is_right: |shown, _| shown["points"].as_array().is_some_and(|points| points.len() == 33 * 24),
             bounds: [
@@ -50,7 +50,7 @@ fn questions() -> [Question; 5] {
             ],
         },
         Question {
-            title: "a series of 400 days",
+            title: "A series of 400 days",
             path: format!("/series?from={}&until={today}", before(399)),
             is_right: |shown, past| shown["total"] == past.hits / past.days * 399,
             bounds: [
@@ -59,7 +59,7 @@ fn questions() -> [Question; 5] {
             ],
         },
         Question {
-            title: "a breakdown of all months",
+            title: "A breakdown of all months",
             path: "/breakdown?dimension=city".to_owned(),
             is_right: |shown, past| shown["total"] == past.hits && has_ten(&shown["labels"]),
             bounds: [
@@ -68,7 +68,7 @@ fn questions() -> [Question; 5] {
             ],
         },
         Question {
-            title: "a breakdown of 88 days",
+            title: "A breakdown of 88 days",
             path: format!("/breakdown?dimension=city&bots=exclude&from={}&until={today}", before(88)),
             is_right: |shown, _| has_ten(&shown["labels"]),
             bounds: [
@@ -111,11 +111,7 @@ pub fn measure(contest: &Contest, report: &mut Report) -> Result<(), String> {
             }
         }
         let [small, big] = &all;
-        report.add(&format!(
-            "### {}\n\n`GET /links/{{short_id}}/analytics{}`\n\n",
-            capital(question.title),
-            question.path
-        ));
+        report.add(&format!("### {}\n\n`GET /links/{{short_id}}/analytics{}`\n\n", question.title, question.path));
         report.add(&table(&all, small));
         let [small_cpu, big_cpu] = cpu.map(|millis| three(&Figures(millis), 2));
         report.add(&format!("CPU a request, ms: {small_cpu} and {big_cpu}.\n\n"));
@@ -134,8 +130,4 @@ fn request(operator: &Operator, question: &Question, past: &Past) -> Result<Stri
         return Err(format!("analytics that are not as they were filled in: {path}: {shown}"));
     }
     Ok(get(&path))
-}
-
-fn capital(title: &str) -> String {
-    title[..1].to_uppercase() + &title[1..]
 }

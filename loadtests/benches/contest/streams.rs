@@ -7,7 +7,7 @@ use loadtests::{
     measure::Figures,
     open_loop,
     program::HIGH_LIMIT,
-    requests::HOT_LINKS,
+    requests::{HOT_LINKS, Load},
     seed::{self, Seed},
     server::Server,
     way::Way,
@@ -44,26 +44,27 @@ pub fn measure(contest: &Contest, report: &mut Report) -> Result<(), String> {
     let home = contest.home.directory("streams");
     seed::fill(&contest.program, &home, &Seed { links: HOT_LINKS + LISTENERS, all_hit: false, past: &[] });
     let server = contest.program.start("signpost", Way::Pinned, &home, &[HIGH_LIMIT]);
-    let mut all: Vec<_> = CROWDS.iter().map(|(title, _)| (Latencies::new(title), Vec::new())).collect();
+    let hot = contest.requests().hot();
+    let mut latencies = CROWDS.map(|(title, _)| Latencies::new(title));
+    let mut turns = CROWDS.map(|_| Vec::new());
     for _ in 0..contest.options.rounds {
-        for ((_, first), (latencies, turns)) in CROWDS.iter().zip(&mut all) {
-            let (turn, kept) = turn(contest, &server, *first)?;
+        for (((_, first), latencies), turns) in CROWDS.iter().zip(&mut latencies).zip(&mut turns) {
+            let (turn, kept) = turn(&server, &hot, contest.options.seconds, *first)?;
             eprintln!("{}: {:.2} µs, {:?}, {kept:?}", latencies.title, turn.cpu, turn.heard);
             contest.doubt(report, kept.check(&latencies.title))?;
             latencies.rounds.push(kept);
             turns.push(turn);
         }
     }
-    add(report, &all);
+    add(report, &latencies, &turns);
     Ok(())
 }
 
-fn turn(contest: &Contest, server: &Server, first: Option<u64>) -> Result<(Turn, open_loop::Kept), String> {
+fn turn(server: &Server, hot: &Load, seconds: u32, first: Option<u64>) -> Result<(Turn, open_loop::Kept), String> {
     let mut listeners = first.map(|first| Listeners::start(Way::Pinned, server.address, first, LISTENERS));
     server.rest()?;
     let before = server.cpu();
-    let hot = contest.requests().hot();
-    let kept = open_loop::run(server.address, &hot.texts, PER_SECOND, contest.options.seconds.into(), 302)?;
+    let kept = open_loop::run(server.address, &hot.texts, PER_SECOND, seconds.into(), 302)?;
     let mut heard = listeners.as_mut().map(Listeners::heard).unwrap_or_default();
     if first == Some(0) {
         let until = Instant::now() + TOLD_WITHIN;
@@ -82,7 +83,7 @@ fn turn(contest: &Contest, server: &Server, first: Option<u64>) -> Result<(Turn,
     Ok((Turn { cpu, resident, heard }, kept))
 }
 
-fn add(report: &mut Report, all: &[(Latencies, Vec<Turn>)]) {
+fn add(report: &mut Report, latencies: &[Latencies; 3], turns: &[Vec<Turn>; 3]) {
     let figures = |turns: &[Turn], of: fn(&Turn) -> f64| Figures(turns.iter().map(of).collect());
     report.add(&format!(
         "## Live streams\n\n{PER_SECOND:.0} redirects a second by schedule, pinned; {LISTENERS} clients, which share the load \
@@ -90,7 +91,7 @@ fn add(report: &mut Report, all: &[(Latencies, Vec<Turn>)]) {
          program's, with what streams take.\n\n\
          | | CPU a redirect, µs | resident, MiB | told a second | skipped a second |\n|---|---|---|---|---|\n"
     ));
-    for (latencies, turns) in all {
+    for (latencies, turns) in latencies.iter().zip(turns) {
         let seconds = latencies.rounds[0].answered as f64 / PER_SECOND;
         let [told, skipped] = [
             turns.iter().map(|turn| turn.heard.hits as f64 / seconds).collect(),
@@ -106,18 +107,12 @@ fn add(report: &mut Report, all: &[(Latencies, Vec<Turn>)]) {
         ));
     }
     report.add("\n");
-    let latencies: Vec<Latencies> = all
-        .iter()
-        .map(|(latencies, _)| Latencies { title: latencies.title.clone(), rounds: latencies.rounds.clone() })
-        .collect();
-    report.add(&table(&latencies, &latencies[0]));
-    let [nobody, quiet, told] = all else { return };
-    let times = |turns: &[Turn]| Figures(turns.iter().zip(&nobody.1).map(|(turn, peer)| turn.cpu / peer.cpu).collect());
-    report.at_most("A thousand listeners of other links: CPU of a redirect, ×", 1.03, &times(&quiet.1));
-    // Its own work is to tell: the bound is on what the redirects take, which the time of their answers shows.
-    report.at_most("A thousand listeners who are told: p99 of a redirect, ms", 20.0, &told.0.figures(P99));
-    let more = |turns: &[Turn]| {
-        Figures(turns.iter().zip(&nobody.1).map(|(turn, peer)| turn.resident - peer.resident).collect())
-    };
-    report.at_most("A thousand listeners who are told: MiB more", 128.0, &more(&told.1));
+    report.add(&table(latencies, &latencies[0]));
+    let [nobody, quiet, told] = turns;
+    let times = quiet.iter().zip(nobody).map(|(turn, peer)| turn.cpu / peer.cpu).collect();
+    report.at_most("A thousand listeners of other links: CPU of a redirect, ×", 1.03, &Figures(times));
+    // Events cost CPU of their own. What they cost the redirects shows in the time of the answers.
+    report.at_most("A thousand listeners who are told: p99 of a redirect, ms", 20.0, &latencies[2].figures(P99));
+    let more = told.iter().zip(nobody).map(|(turn, peer)| turn.resident - peer.resident).collect();
+    report.at_most("A thousand listeners who are told: MiB more", 128.0, &Figures(more));
 }
