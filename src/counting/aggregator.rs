@@ -51,7 +51,7 @@ struct Cell {
     count: u64,
 }
 
-/// The rows of a link's day in the embedded store.
+/// A cell makes at most a row of counts and a row of a sheet, but for links whose counts are spread over many rows.
 const ROWS_OF_CELL: usize = 2;
 
 /// Sums of the records since the last [`take`](Self::take).
@@ -116,7 +116,7 @@ impl HitAggregator {
         self.bots
     }
 
-    /// The most rows that the sums make: a cell one of counts and one of a sheet, and about as many for what is spread.
+    /// About how many rows the sums make in the embedded store.
     pub fn rows(&self) -> usize {
         ROWS_OF_CELL * self.cells.len() + self.served.len()
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::place::StreamPlace;
 use crate::domain::hit::{NodeId, Position};
-use crate::domain::live_hit::{LiveEntry, LiveEvent};
+use crate::domain::live_hit::{LiveEntry, LiveEvent, LiveHit};
 
 /// The memory of an entry beside its texts, in bytes. Its text as an event is about as long as all else.
 const ENTRY_BYTES: usize = 768;
@@ -30,6 +30,14 @@ impl RingEntry {
     pub fn new(node: NodeId, entry: LiveEntry) -> Self {
         let LiveEntry { of: _, position, after, event } = entry;
         Self { node, position, after, event, text: OnceLock::new() }
+    }
+
+    /// The hit, if it was not left out.
+    pub fn hit(&self) -> Option<&LiveHit> {
+        match &self.event {
+            LiveEvent::Hit(hit) => Some(hit),
+            LiveEvent::LeftOut(_) => None,
+        }
     }
 
     fn bytes(&self) -> usize {

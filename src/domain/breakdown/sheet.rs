@@ -125,50 +125,30 @@ impl<T: AsRef<str>> Sheet<T> {
     /// Notes hits under a label. The number of texts is not bounded, and each is compared with those that are there:
     /// large batches add up their labels first, and then [`push`](Self::push) them.
     pub fn add(&mut self, dimension: Dimension, label: SheetLabel<T>, tally: Tally) {
-        self.put(dimension, label.in_form(dimension), tally, |label| label, usize::MAX);
-    }
-
-    fn put<U: AsRef<str>>(
-        &mut self,
-        dimension: Dimension,
-        label: SheetLabel<U>,
-        tally: Tally,
-        own: impl FnOnce(SheetLabel<U>) -> SheetLabel<T>,
-        most_texts: usize,
-    ) {
+        let label = label.in_form(dimension);
         if tally.is_zero() {
             return;
         }
-        let start = self.entries.partition_point(|entry| entry.dimension < dimension);
-        let of_it = self.entries[start..].iter().take_while(|entry| entry.dimension == dimension);
-        let (mut count, mut texts, mut other) = (0, 0, None);
-        for entry in of_it {
-            if entry.label.is(&label) {
-                self.entries[start + count].tally += tally;
-                return;
-            }
-            match entry.label {
-                SheetLabel::Text(_) => texts += 1,
-                SheetLabel::Other => other = Some(start + count),
-                SheetLabel::Code(_) | SheetLabel::Country(_) => {}
-            }
-            count += 1;
-        }
-        let is_full = texts >= most_texts && matches!(label, SheetLabel::Text(_));
-        if let Some(other) = other.filter(|_| is_full) {
-            self.entries[other].tally += tally;
+        if let Some(entry) = self.entry_mut(dimension, &label) {
+            entry.tally += tally;
         } else {
-            let label = if is_full { SheetLabel::Other } else { own(label) };
-            self.entries.insert(start + count, SheetEntry { dimension, label, tally });
+            let end = self.entries.partition_point(|entry| entry.dimension <= dimension);
+            self.entries.insert(end, SheetEntry { dimension, label, tally });
         }
     }
 
     /// Replaces the hits under a label.
     pub fn set(&mut self, dimension: Dimension, label: SheetLabel<T>, tally: Tally) {
-        match self.entries.iter_mut().find(|entry| entry.dimension == dimension && entry.label.is(&label)) {
+        match self.entry_mut(dimension, &label) {
             Some(entry) => entry.tally = tally,
             None => self.add(dimension, label, tally),
         }
+    }
+
+    fn entry_mut(&mut self, dimension: Dimension, label: &SheetLabel<T>) -> Option<&mut SheetEntry<T>> {
+        let start = self.entries.partition_point(|entry| entry.dimension < dimension);
+        let mut of_it = self.entries[start..].iter_mut().take_while(|entry| entry.dimension == dimension);
+        of_it.find(|entry| entry.label.is(label))
     }
 
     /// Replaces the hits of visitors who want no tracking.
@@ -262,7 +242,7 @@ impl<'a> Sheet<&'a str> {
     }
 }
 
-/// So many labels are compared with each other; more are looked up.
+/// Up to so many labels are compared one by one; more are looked up by hash.
 const MOST_COMPARED: usize = 32;
 
 /// The last dimension of a sheet, to which many labels are added. What visitors send may be a new label each time.

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use super::analytics::ANALYTICS;
 use crate::domain::key::{Scope, SecretHash};
 use crate::domain::link::LinkName;
-use crate::domain::live_hit::{LiveEvent, LiveHit};
+use crate::domain::live_hit::LiveHit;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::feed::{News, RingEntry, StreamPlace, Told};
 use crate::http::Api;
@@ -242,15 +242,11 @@ impl EventStream {
 }
 
 async fn text_of(api: &Api, told: &[Told]) -> Vec<u8> {
-    let entries = told.iter().filter_map(|told| match &told.news {
-        News::Hit(entry) if entry.text.get().is_none() => Some(&entry.event),
+    let without_text = told.iter().filter_map(|told| match &told.news {
+        News::Hit(entry) if entry.text.get().is_none() => entry.hit(),
         _ => None,
     });
-    let hits = entries.filter_map(|event| match event {
-        LiveEvent::Hit(hit) => Some(hit),
-        LiveEvent::LeftOut(_) => None,
-    });
-    api.hit_streams.learn_names(hits).await;
+    api.hit_streams.learn_names(without_text).await;
     let mut text = Vec::new();
     for Told { news, id } in told {
         text.extend_from_slice(format!("id: {id}\n").as_bytes());
@@ -269,7 +265,7 @@ fn hit_text(api: &Api, entry: &RingEntry) -> Bytes {
     if let Some(text) = entry.text.get() {
         return text.clone();
     }
-    let LiveEvent::Hit(hit) = &entry.event else { return Bytes::new() };
+    let Some(hit) = entry.hit() else { return Bytes::new() };
     let text_with = |name: &str| format!("event: hit\ndata: {}\n\n", HitData::of(hit, name).to_json()).into();
     match api.hit_streams.name_of(hit) {
         Some(name) => entry.text.get_or_init(|| text_with(&name.to_string())).clone(),

@@ -174,10 +174,9 @@ impl OpenStreams {
         let keys: Vec<KeyId> = self.of_keys().keys().copied().collect();
         let checks = keys.into_iter().map(|id| async move {
             let read_at = Instant::now();
-            match timeout(CHECKED_WITHIN, self.keys.key(id)).await {
-                Ok(Ok(key)) => self.note_key(id, key, read_at),
-                Ok(Err(error)) => tracing::debug!(%error, "can't read the key of a live stream"),
-                Err(_) => tracing::debug!("reading the key of a live stream takes too long"),
+            match in_time(self.keys.key(id)).await {
+                Ok(key) => self.note_key(id, key, read_at),
+                Err(error) => tracing::debug!(%error, "can't read the key of a live stream"),
             }
         });
         stream::iter(checks).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
@@ -199,10 +198,8 @@ impl OpenStreams {
     async fn publish_all(&self, which: impl Fn(&StreamsOfKey) -> bool) {
         let keys: Vec<KeyId> = self.of_keys().iter().filter(|(_, of)| which(of)).map(|(id, _)| *id).collect();
         let publications = keys.into_iter().map(|key| async move {
-            match timeout(CHECKED_WITHIN, self.publish(key)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "can't tell other nodes how many live streams are open"),
-                Err(_) => tracing::debug!("telling other nodes how many live streams are open takes too long"),
+            if let Err(error) = in_time(self.publish(key)).await {
+                tracing::debug!(%error, "can't tell other nodes how many live streams are open");
             }
         });
         stream::iter(publications).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
@@ -222,6 +219,12 @@ impl OpenStreams {
         // Nothing panics while this lock is held.
         self.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The result of a call of the store, which fails if it takes too long.
+async fn in_time<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = |_| StoreError::Unavailable("no answer within a second".into());
+    timeout(CHECKED_WITHIN, call).await.map_err(late).flatten()
 }
 
 fn may_listen(key: &ApiKey, secret: SecretHash, clock: &Clock) -> bool {
