@@ -120,6 +120,30 @@ export async function until(holds, what) {
     await new Promise((done) => setTimeout(done, 30));
   }
 }
+const OWN_MS = 200;
+/** Checks that screens take less than 200 ms of their own: a first view, and a step on it. Of each: its address, what says that it is
+ * there, and the step. */
+export async function assertOwnTime(page, context, base, screens) {
+  const inspector = await context.newCDPSession(page);
+  // The processor's time for scripts, styles and layout since the document began: other programs may be busy besides.
+  await inspector.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const spent = async () => {
+    const { metrics } = await inspector.send('Performance.getMetrics');
+    const own = metrics.filter(({ name }) => ['ScriptDuration', 'V8CompileDuration', 'RecalcStyleDuration', 'LayoutDuration'].includes(name));
+    return 1000 * own.reduce((sum, { value }) => sum + value, 0);
+  };
+  const taken = {};
+  for (const [hash, ready, act] of screens) {
+    // Another address, for one with another fragment alone is not loaded again.
+    await page.goto(`${base}/console?${Object.keys(taken).length}${hash}`);
+    await ready();
+    const shown = await spent();
+    await act();
+    taken[hash] = [Math.round(shown), Math.round((await spent()) - shown)];
+  }
+  console.log(`own time in ms, first view and next step: ${JSON.stringify(taken)}`);
+  for (const [hash, times] of Object.entries(taken)) for (const ms of times) assert.ok(ms < OWN_MS, `${hash}: ${ms} ms`);
+}
 /** Starts the program for the first time, in a directory of its own and on free ports of the loopback. @param {Record<string, string>} [settings] */
 export async function startProgram(settings = {}) {
   const directory = await mkdtemp(join(tmpdir(), 'console-'));

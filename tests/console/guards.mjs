@@ -2,7 +2,7 @@
 import { get as httpGet } from 'node:http';
 import { Script } from 'node:vm';
 import { gunzipSync } from 'node:zlib';
-import { PROGRAM, assert, axe, dialog, open, screen, test, until } from './common.mjs';
+import { PROGRAM, assert, assertOwnTime, axe, dialog, open, screen, test, until } from './common.mjs';
 import { ALL_HEADERS, PAGE_HEADERS, scripts, source } from './files.mjs';
 import { start } from './server.mjs';
 
@@ -164,39 +164,18 @@ screen('the keyboard alone signs in, makes a link, opens it, edits it and comes 
   assert.deepEqual(await axe(page), []);
 });
 
-const OWN_MS = 200;
-
 screen('every screen takes less than 200 ms of its own, with 400 days, full lists and many links', {
   before(fake) {
     const labels = Array.from({ length: 1000 }, (_, i) => ({ label: `label-${i}.example.com`, count: 1000 - i }));
     fake.rule('GET', /breakdown/, { status: 200, headers: {}, body: { dimension: 'browser', total: 500_500, other: 0, none: 0, private: 0, more: 0, labels } });
     for (let i = 0; i < 120; i += 1) fake.link({ days: Array(400).fill(i), tags: ['a', 'b', 'c'] });
   },
-}, async ({ page, context, base }) => {
-  const inspector = await context.newCDPSession(page);
-  // The processor's time for scripts, styles and layout since the document began: other programs may be busy besides.
-  await inspector.send('Performance.enable', { timeDomain: 'threadTicks' });
-  const spent = async () => {
-    const { metrics } = await inspector.send('Performance.getMetrics');
-    const own = metrics.filter(({ name }) => ['ScriptDuration', 'V8CompileDuration', 'RecalcStyleDuration', 'LayoutDuration'].includes(name));
-    return 1000 * own.reduce((sum, { value }) => sum + value, 0);
-  };
-  const taken = {};
-  for (const [hash, ready, act] of [
+}, ({ page, context, base }) =>
+  assertOwnTime(page, context, base, [
     ['#/links', () => page.locator('.row').nth(24).waitFor(), () => page.getByRole('button', { name: 'Show more' }).click().then(() => page.locator('.row').nth(49).waitFor())],
     ['#/links/autumn', () => page.getByText('t.co').waitFor(), () => page.getByLabel('Devices by').selectOption('browser').then(() => page.getByText('label-999.example.com').waitFor({ state: 'attached' }))],
     ['#/links/autumn?range=all', () => page.getByRole('slider').waitFor(), () => page.getByText('Show as a table').click()],
     ['#/links/autumn/webhooks', () => page.locator('.deliveries tr').nth(20).waitFor(), () => page.getByRole('button', { name: 'Show more' }).click()],
     ['#/keys', () => page.getByText('old deploy script').waitFor(), () => page.getByRole('button', { name: 'New key' }).click()],
     ['#/bulk', () => page.getByLabel('Addresses').waitFor(), () => page.locator('input[type=file]').setInputFiles({ name: 'list.csv', mimeType: 'text/csv', buffer: Buffer.from(`url,title\n${'https://example.com/,A title\n'.repeat(2000)}`) }).then(() => page.getByText('2,000 rows').waitFor())],
-  ]) {
-    // Another address, for one with another fragment alone is not loaded again.
-    await page.goto(`${base}/console?${Object.keys(taken).length}${hash}`);
-    await ready();
-    const shown = await spent();
-    await act();
-    taken[hash] = [Math.round(shown), Math.round((await spent()) - shown)];
-  }
-  console.log(`own time in ms, first view and next step: ${JSON.stringify(taken)}`);
-  for (const [hash, times] of Object.entries(taken)) for (const ms of times) assert.ok(ms < OWN_MS, `${hash}: ${ms} ms`);
-});
+  ]));
