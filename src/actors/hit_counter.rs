@@ -15,6 +15,7 @@ use crate::domain::live_hit::LiveEntry;
 use crate::feed::HitFeed;
 use crate::journal::notifier::Notifier;
 use crate::journal::reader::JournalReader;
+use crate::memory::release_free;
 use crate::store::{CountStore, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
 use crate::telemetry::outage_log::OutageLog;
@@ -234,6 +235,9 @@ impl CountingState {
             self.reader.release(self.cursor.counted);
         } else {
             self.last_batch = (0, Duration::ZERO);
+            if self.aggregator.shrink() {
+                release_free();
+            }
         }
         if step == CountStep::CaughtUp {
             self.meters.counted_upto(now.0);

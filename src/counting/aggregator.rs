@@ -1,7 +1,7 @@
 //! The hit aggregator adds up records of the journal into rows for the store.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
@@ -34,8 +34,8 @@ fn add_to<K: Eq + Hash, V>(sums: &mut SumMap<K, V>, key: K, add: impl FnOnce(&mu
     }
 }
 
-/// Hits of a link in a quarter of an hour with the same profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Hits of a link in a quarter of an hour with the same profile. A cell is looked up for each hit, so it is small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CellKey {
     link: ShortId,
     day: Day,
@@ -44,15 +44,21 @@ struct CellKey {
     profile: u64,
 }
 
-#[derive(Debug)]
-struct Cell {
-    owner: KeyId,
-    profile: Arc<HitProfile>,
-    count: u64,
+/// In whole words: a hash is made for each hit.
+impl Hash for CellKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.link.to_number() << u8::BITS | u64::from(self.slot));
+        state.write_u64(self.profile);
+        state.write_u32(self.day.0);
+    }
 }
 
-/// A cell makes at most a row of counts and a row of a sheet, but for links whose counts are spread over many rows.
-const ROWS_OF_CELL: usize = 2;
+/// The day of a link has a row of counts and a row of a sheet, but for links whose counts are spread over many rows.
+const ROWS_OF_DAY: usize = 2;
+/// The room for so many cells is kept while there is nothing to count.
+const SMALL_BATCH: usize = 4_096;
+/// So many cells of a day take as much time as a row.
+const CELLS_OF_ROW: usize = 2;
 
 /// Sums of the records since the last [`take`](Self::take).
 ///
@@ -63,7 +69,11 @@ pub struct HitAggregator {
     enricher: Enricher,
     /// The last day and its month: hits are in order of time.
     month: (Day, Month),
-    cells: SumMap<CellKey, Cell>,
+    cells: SumMap<CellKey, u64>,
+    /// The days of links that have cells, and the links' keys.
+    owners: SumMap<(ShortId, Day), KeyId>,
+    /// The profiles that cells have, by number.
+    profiles: SumMap<u64, Arc<HitProfile>>,
     served: SumMap<(KeyId, Month), u64>,
     /// Consecutive hits of one key that are not in `served` yet: most nodes serve few keys.
     serving: Option<((KeyId, Month), u64)>,
@@ -82,6 +92,8 @@ impl HitAggregator {
             enricher,
             month: (Day(0), Day(0).month()),
             cells: SumMap::default(),
+            owners: SumMap::default(),
+            profiles: SumMap::default(),
             served: SumMap::default(),
             serving: None,
             deliveries: Vec::new(),
@@ -118,7 +130,8 @@ impl HitAggregator {
 
     /// About how many rows the sums make in the embedded store.
     pub fn rows(&self) -> usize {
-        ROWS_OF_CELL * self.cells.len() + self.served.len()
+        let (days, cells) = (self.owners.len(), self.cells.len());
+        ROWS_OF_DAY * days + (cells - days) / CELLS_OF_ROW + self.served.len()
     }
 
     /// Counts one record, which ends at `position`.
@@ -152,7 +165,13 @@ impl HitAggregator {
                 capture.note((position, at), (link, owner), live_hit);
             }
             let key = CellKey { link, day, slot: QuarterHits::slot_of(at), profile: profile.number };
-            add_to(&mut self.cells, key, |cell| cell.count += 1, || Cell { owner, profile, count: 0 });
+            if let Some(count) = self.cells.get_mut(&key) {
+                *count += 1;
+            } else {
+                self.cells.insert(key, 1);
+                self.owners.insert((link, day), owner);
+                self.profiles.insert(profile.number, profile);
+            }
         } else if hit.webhooks > 0 {
             bot = self.enricher.bot(hit);
         }
@@ -178,6 +197,8 @@ impl HitAggregator {
     pub fn clear(&mut self) {
         self.serving = None;
         self.cells.clear();
+        self.owners.clear();
+        self.profiles.clear();
         self.served.clear();
         self.deliveries.clear();
         self.records = 0;
@@ -185,9 +206,53 @@ impl HitAggregator {
         self.capture.iter_mut().for_each(HitCapture::clear);
     }
 
+    /// Frees the room of large batches, when there is nothing to count; returns whether there was any.
+    pub fn shrink(&mut self) -> bool {
+        let is_large = self.cells.is_empty() && self.cells.capacity() > SMALL_BATCH;
+        if is_large {
+            (self.cells, self.owners, self.profiles) = Default::default();
+        }
+        is_large
+    }
+
     /// Takes what was noted for live streams since the last call, before the sums are taken.
     pub fn take_live_hits(&mut self) -> Vec<LiveEntry> {
         self.capture.as_mut().map(HitCapture::take).unwrap_or_default()
+    }
+
+    /// Takes the days of links, then those of keys, in order: the store finds adjacent rows in the same block.
+    fn take_days(&mut self) -> Vec<DayHits> {
+        let mut cells: Vec<_> = self.cells.drain().collect();
+        cells.sort_unstable_by_key(|(key, _)| (key.link.to_number(), key.day, key.profile));
+        let (mut days, mut of_keys) = (Vec::new(), SumMap::default());
+        for cells in cells.chunk_by(|(a, _), (b, _)| (a.link, a.day) == (b.link, b.day)) {
+            let CellKey { link, day, .. } = cells[0].0;
+            let cells = cells.iter().map(|(key, count)| (key.slot, key.profile, *count));
+            days.push(self.day(HitSubject::Link(link), day, cells.clone()));
+            // It is noted with the first cell.
+            if let Some(&owner) = self.owners.get(&(link, day)) {
+                cells.for_each(|(slot, profile, count)| {
+                    add_to(&mut of_keys, (owner, day, profile, slot), |sum| *sum += count, || 0);
+                });
+            }
+        }
+        let mut cells: Vec<_> = of_keys.into_iter().collect();
+        cells.sort_unstable();
+        for cells in cells.chunk_by(|((key_a, a, ..), _), ((key_b, b, ..), _)| (key_a, a) == (key_b, b)) {
+            let (owner, day, ..) = cells[0].0;
+            let cells = cells.iter().map(|((.., profile, slot), count)| (*slot, *profile, *count));
+            days.push(self.day(HitSubject::Key(owner), day, cells));
+        }
+        self.owners.clear();
+        self.profiles.clear();
+        days
+    }
+
+    /// The hits of a day, by slot and profile. Those of one profile are adjacent.
+    fn day(&self, of: HitSubject, day: Day, cells: impl Iterator<Item = (u8, u64, u64)>) -> DayHits {
+        // Each profile is noted with its first cell.
+        let with_profile = |(slot, profile, count)| Some((slot, &**self.profiles.get(&profile)?, count));
+        day_hits(of, day, &cells.filter_map(with_profile).collect::<Vec<_>>())
     }
 
     /// Takes the sums of the records in `(from, upto]` as a batch for the store. It is the same at every replay.
@@ -198,39 +263,15 @@ impl HitAggregator {
         let served = self.served.drain().map(|((key, month), count)| ServedCount { key, month, count });
         let mut served: Vec<_> = served.collect();
         served.sort_unstable_by_key(|row| (row.key, row.month));
-        HitBatch {
-            writer: self.node,
-            from,
-            upto,
-            days: days_of(self.cells.drain().collect()),
-            served,
-            deliveries: std::mem::take(&mut self.deliveries),
-        }
+        let days = self.take_days();
+        HitBatch { writer: self.node, from, upto, days, served, deliveries: std::mem::take(&mut self.deliveries) }
     }
 }
 
-/// The days of links and of keys, in order: the store finds adjacent rows in the same block.
-fn days_of(mut cells: Vec<(CellKey, Cell)>) -> Vec<DayHits> {
-    cells.sort_unstable_by_key(|(key, _)| (key.link, key.day, key.profile));
-    let of_link = |cells: &[(CellKey, Cell)]| {
-        let CellKey { link, day, .. } = cells[0].0;
-        day_hits(HitSubject::Link(link), day, cells)
-    };
-    let mut days: Vec<DayHits> =
-        cells.chunk_by(|(a, _), (b, _)| (a.link, a.day) == (b.link, b.day)).map(of_link).collect();
-    cells.sort_unstable_by_key(|(key, cell)| (cell.owner, key.day, key.profile));
-    let of_key = |cells: &[(CellKey, Cell)]| {
-        let (CellKey { day, .. }, Cell { owner, .. }) = &cells[0];
-        day_hits(HitSubject::Key(*owner), *day, cells)
-    };
-    days.extend(cells.chunk_by(|(a, of_a), (b, of_b)| (of_a.owner, a.day) == (of_b.owner, b.day)).map(of_key));
-    days
-}
-
-/// The hits of a day. Cells of one profile are adjacent.
-fn day_hits(of: HitSubject, day: Day, cells: &[(CellKey, Cell)]) -> DayHits {
+/// The hits of a day, by slot and profile. Those of one profile are adjacent.
+fn day_hits(of: HitSubject, day: Day, cells: &[(u8, &HitProfile, u64)]) -> DayHits {
     let (mut devices, mut quarters) = (DeviceHits::default(), QuarterHits::default());
-    for (CellKey { slot, .. }, Cell { profile, count, .. }) in cells {
+    for (slot, profile, count) in cells {
         let tally = profile.tally(*count);
         devices.0[profile.device as usize] += tally;
         quarters.add(*slot, tally);
@@ -238,9 +279,9 @@ fn day_hits(of: HitSubject, day: Day, cells: &[(CellKey, Cell)]) -> DayHits {
     let mut sheet = Sheet::default();
     let mut entries: Vec<(&ProfileLabel, Tally)> = Vec::new();
     let mut profiles = 0;
-    for cells in cells.chunk_by(|(a, _), (b, _)| a.profile == b.profile) {
-        let profile = &cells[0].1.profile;
-        let tally = profile.tally(cells.iter().map(|(_, cell)| cell.count).sum());
+    for cells in cells.chunk_by(|(_, a, _), (_, b, _)| a.number == b.number) {
+        let profile = cells[0].1;
+        let tally = profile.tally(cells.iter().map(|(.., count)| count).sum());
         if profile.is_private {
             sheet.add_private(tally);
         }

@@ -30,8 +30,10 @@ const PLACES: usize = 8_192;
 const UTM_VALUES: usize = 2_048;
 /// Properties that hits have together, each with up to fifteen labels.
 const PROFILES: usize = 8_192;
+/// All that a hit has beside its link and its time.
+const VISITS: usize = 8_192;
 
-/// Determines what is counted of hits, and caches the results. Memory is bounded: some 20 MB, whatever visitors send.
+/// Determines what is counted of hits, and caches the results. Memory is bounded: some 35 MB, whatever visitors send.
 #[derive(Debug)]
 pub struct Enricher {
     own_host: OwnHost,
@@ -52,6 +54,8 @@ pub struct Enricher {
     /// By the hash of the five values.
     utm: DirectMappedCache<u64, Arc<UtmTexts>>,
     profiles: DirectMappedCache<u64, (HitProperties, Arc<HitProfile>)>,
+    /// By the hash of all that a profile depends on but the place. Most hits are found here, and need no other cache.
+    visits: DirectMappedCache<u64, (Option<Arc<VisitorPlace>>, Arc<HitProfile>)>,
     /// The number of profiles made so far.
     made: u64,
 }
@@ -74,6 +78,7 @@ impl Enricher {
             records: DirectMappedCache::with_slots(records),
             utm: DirectMappedCache::with_slots(UTM_VALUES),
             profiles: DirectMappedCache::with_slots(PROFILES),
+            visits: DirectMappedCache::with_slots(VISITS),
             made: 0,
         }
     }
@@ -85,12 +90,30 @@ impl Enricher {
 
     /// What is counted of a hit.
     pub fn profile(&mut self, hit: &HitRecord<'_>) -> Arc<HitProfile> {
-        let properties = match hit.private {
-            Some(visitor) => private_properties(visitor, hit.route),
-            None => self.properties(hit),
+        let HitRecord {
+            user_agent, ch_ua_mobile, referer, language, utm, is_prefetch, route, private, address, ..
+        } = *hit;
+        let place = if private.is_some() { None } else { self.place(address) };
+        let is_in_network = private.is_none() && self.rules.has_network_of(address);
+        let sent = (user_agent, ch_ua_mobile, referer, language, utm, is_prefetch);
+        let key = self.hasher.hash_one((sent, private.map(PrivateVisitor::to_byte), route, is_in_network));
+        if let Some((of, profile)) = self.visits.get(key, &key)
+            && of.as_ref().map(Arc::as_ptr) == place.as_ref().map(Arc::as_ptr)
+        {
+            return Arc::clone(profile);
+        }
+        let properties = match private {
+            Some(visitor) => private_properties(visitor, route),
+            None => HitProperties { place: place.clone(), ..self.properties(hit, is_in_network) },
         };
+        let profile = self.shared_profile(&properties);
+        self.visits.replace(key, key, (place, Arc::clone(&profile)));
+        profile
+    }
+
+    fn shared_profile(&mut self, properties: &HitProperties) -> Arc<HitProfile> {
         let (hash, last) = (self.hasher.hash_one(properties.identity()), &mut self.made);
-        let is_it = |(known, _): &(HitProperties, _)| known.is_same(&properties);
+        let is_it = |(known, _): &(HitProperties, _)| known.is_same(properties);
         let make = || {
             *last += 1;
             let profile = Arc::new(properties.profile(*last));
@@ -105,16 +128,17 @@ impl Enricher {
             return visitor.bot;
         }
         let agent = self.agent(hit.user_agent, hit.ch_ua_mobile);
-        self.rules.kind(hit.is_prefetch, agent.bot, hit.address)
+        BotRules::kind(hit.is_prefetch, agent.bot, self.rules.has_network_of(hit.address))
     }
 
-    fn properties(&mut self, hit: &HitRecord<'_>) -> HitProperties {
+    /// All properties but the place.
+    fn properties(&mut self, hit: &HitRecord<'_>, is_in_network: bool) -> HitProperties {
         let agent = self.agent(hit.user_agent, hit.ch_ua_mobile);
         HitProperties {
             agent,
-            bot: self.rules.kind(hit.is_prefetch, agent.bot, hit.address),
+            bot: BotRules::kind(hit.is_prefetch, agent.bot, is_in_network),
             referrer: self.referrer(hit.referer),
-            place: self.place(hit.address),
+            place: None,
             language: Language::parse(hit.language),
             utm: self.utm(&hit.utm),
             route: hit.route,
@@ -202,6 +226,14 @@ impl<K: PartialEq, V> DirectMappedCache<K, V> {
         #[allow(clippy::cast_possible_truncation, reason = "the mask leaves less than the number of slots")]
         let index = hash as usize & (self.slots.len() - 1);
         &mut self.slots[index]
+    }
+
+    fn get(&mut self, hash: u64, key: &K) -> Option<&V> {
+        self.slot(hash).as_ref().filter(|(held, _)| held == key).map(|(_, value)| value)
+    }
+
+    fn replace(&mut self, hash: u64, key: K, value: V) {
+        *self.slot(hash) = Some((key, value));
     }
 
     fn get_or_insert_with(&mut self, hash: u64, key: K, make: impl FnOnce() -> V) -> &V {

@@ -31,6 +31,17 @@ impl Language {
     /// The first language of an `Accept-Language` header, by weight, then by place. Entries that are no language (`*`) or
     /// refused (`q=0`) are skipped.
     pub fn first_of(header: &[u8]) -> Option<Self> {
+        // Nearly all headers begin with `de`, or with `en-GB`, without a weight.
+        if let [a, b] | [a, b, b',', ..] = header
+            && let Some(primary) = primary_number(&[*a, *b])
+        {
+            return Some(Self { primary, region: 0 });
+        }
+        if let [a, b, b'-', c, d] | [a, b, b'-', c, d, b',', ..] = header
+            && let (Some(primary), region @ 1..) = (primary_number(&[*a, *b]), region_number(&[*c, *d]))
+        {
+            return Some(Self { primary, region });
+        }
         let header = &header[..header.len().min(MAX_BYTES)];
         let mut first = None;
         let mut weight_of_first = 0;
@@ -205,7 +216,11 @@ mod tests {
     fn the_first_language_of_a_header_is_read() {
         for (header, expected) in [
             ("de", Some("de")),
+            ("de,", Some("de")),
+            ("d1,fr", Some("fr")),
             ("de-DE,de;q=0.9,en;q=0.8", Some("de-de")),
+            ("de-D1,fr", Some("de")),
+            ("12-DE,fr", Some("fr")),
             ("pt-BR", Some("pt-br")),
             (" PT-br ; q=1, en", Some("pt-br")),
             ("es-419,es;q=0.9", Some("es-419")),

@@ -65,6 +65,11 @@ impl ShortId {
         texts.flatten().find_map(|text| Self::for_new_link(&text)).unwrap_or(Self([b'0'; Self::LENGTH]))
     }
 
+    /// A number for it, below 2^56. Numbers are in the order of ids.
+    pub fn to_number(self) -> u64 {
+        self.0.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
     /// `None` for text that is not a valid id, or that is reserved.
     fn for_new_link(text: &str) -> Option<Self> {
         Self::parse(text).filter(|_| !is_reserved(text))

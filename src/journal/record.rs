@@ -106,7 +106,7 @@ pub struct PrivateVisitor {
 }
 
 impl PrivateVisitor {
-    fn to_byte(self) -> u8 {
+    pub fn to_byte(self) -> u8 {
         self.device as u8 | BotKind::code(self.bot) << 4
     }
 
@@ -163,16 +163,17 @@ impl<'a> HitRecord<'a> {
         u16::try_from(len).unwrap_or(u16::MAX)
     }
 
-    /// The fields of the extension with their types, in the order in which they are written.
-    fn fields(&self) -> impl Iterator<Item = (u8, &'a [u8])> {
-        let utm = (FIRST_UTM..).zip(self.utm);
-        let fields = [(WEBHOOK_PLACES, self.webhook_places), (LANGUAGE, self.language)].into_iter().chain(utm);
-        fields.filter(|(_, value)| !value.is_empty())
+    /// Has `take` each field of the extension with its type, in the order in which they are written.
+    fn each_field(&self, mut take: impl FnMut(u8, &'a [u8])) {
+        let fields = [(WEBHOOK_PLACES, self.webhook_places), (LANGUAGE, self.language)].into_iter();
+        let fields = fields.chain((FIRST_UTM..).zip(self.utm));
+        fields.filter(|(_, value)| !value.is_empty()).for_each(|(kind, value)| take(kind, value));
     }
 
     fn extension_len(&self) -> usize {
-        let of_visitor = if self.private.is_some() { FIELD_HEAD_BYTES + 1 } else { 0 };
-        self.fields().map(|(_, value)| FIELD_HEAD_BYTES + value.len()).sum::<usize>() + of_visitor
+        let mut len = if self.private.is_some() { FIELD_HEAD_BYTES + 1 } else { 0 };
+        self.each_field(|_, value| len += FIELD_HEAD_BYTES + value.len());
+        len
     }
 
     /// The places of the webhooks that the hit fires.
@@ -227,9 +228,9 @@ impl<'a> HitRecord<'a> {
         let (second, mut extension) = behind.split_at_mut(referer.len());
         first.copy_from_slice(user_agent);
         second.copy_from_slice(referer);
-        for (kind, value) in self.fields() {
-            extension = put_field(extension, kind, value);
-        }
+        self.each_field(|kind, value| {
+            extension = put_field(std::mem::take(&mut extension), kind, value);
+        });
         if let Some(visitor) = self.private {
             put_field(extension, PRIVATE_VISITOR, &[visitor.to_byte()]);
         }

@@ -15,7 +15,7 @@ use crate::domain::hit::{HitId, Position};
 use crate::domain::language::{Language, LanguageText};
 use crate::domain::link::LinkName;
 use crate::domain::privacy::{PrivacySignals, RespectedSignals};
-use crate::domain::utm::{UTM_COUNT, UtmOfQuery};
+use crate::domain::utm::{UTM_COUNT, UtmOfQuery, may_have_utm};
 use crate::journal::JournalWriter;
 use crate::journal::notifier::Notifier;
 pub use crate::journal::record::MAX_HEADER_BYTES;
@@ -129,7 +129,8 @@ impl RedirectService {
             journal.append(&HitRecord { private: Some(self.private(visit)), ..hit }).ok()
         } else {
             let language = Language::first_of(visit.accept_language).map(Language::text);
-            let utm = UtmOfQuery::read(visit.query);
+            let utm_of_query = may_have_utm(visit.query).then(|| UtmOfQuery::read(visit.query));
+            let utm_of_target = link.utm();
             let hit = HitRecord {
                 is_prefetch: visit.is_prefetch,
                 ch_ua_mobile: visit.ch_ua_mobile,
@@ -137,7 +138,7 @@ impl RedirectService {
                 user_agent: visit.user_agent,
                 referer: visit.referer,
                 language: language.as_ref().map_or(&[], LanguageText::as_bytes),
-                utm: utm.or(link.utm()),
+                utm: utm_of_query.as_ref().map_or(utm_of_target, |utm| utm.or(utm_of_target)),
                 ..hit
             };
             journal.append(&hit).ok()

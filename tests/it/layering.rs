@@ -54,7 +54,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ),
     ("service", &["actors", "cache", "clock", "domain", "feed", "journal", "limits", "store", "webhooks"]),
     ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls"]),
-    ("actors", &["clock", "counting", "domain", "feed", "journal", "store", "telemetry", "threads"]),
+    ("actors", &["clock", "counting", "domain", "feed", "journal", "memory", "store", "telemetry", "threads"]),
     ("counting", &["domain", "feed", "journal"]),
     ("feed", &["domain", "store"]),
     ("journal", &["domain", "threads"]),
