@@ -17,6 +17,7 @@
 mod index;
 mod index_file;
 mod records;
+mod slots;
 
 use std::fs;
 use std::io;

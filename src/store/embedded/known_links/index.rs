@@ -4,6 +4,8 @@
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::slots::Slots;
+
 /// The lower bits of a slot: the position of the record. The bits above are of the hash and never all zero. So a slot
 /// that is zero is empty.
 const POSITION: u64 = (1 << 40) - 1;
@@ -15,7 +17,7 @@ pub const LOOK_UP: u64 = 1;
 /// Of an id's hash it keeps 24 bits beside the slot: about one unknown id in a million is taken for a known one. As
 /// rarely, two known ids share a slot, and the record of one of them is not found.
 pub struct Index {
-    slots: Box<[AtomicU64]>,
+    slots: Slots,
     capacity: u64,
     ids: AtomicU64,
 }
@@ -23,8 +25,7 @@ pub struct Index {
 impl Index {
     pub fn new(capacity: u64) -> Self {
         let slots = usize::try_from(slots_for(capacity)).expect("memory cannot hold more slots");
-        // Pages that are never written to take no memory: most of those of an index with few ids.
-        Self { slots: bytemuck::zeroed_slice_box(slots), capacity, ids: AtomicU64::new(0) }
+        Self { slots: Slots::new(slots), capacity, ids: AtomicU64::new(0) }
     }
 
     pub fn capacity(&self) -> u64 {
@@ -88,15 +89,15 @@ impl Index {
     /// All slots, in the order in which those with this hash are tried.
     fn slots_from(&self, hash: u64) -> impl Iterator<Item = &AtomicU64> {
         #[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
-        let first = ((u128::from(hash) * self.slots.len() as u128) >> u64::BITS) as usize;
-        let (before, from) = self.slots.split_at(first);
+        let first = ((u128::from(hash) * self.slots.get().len() as u128) >> u64::BITS) as usize;
+        let (before, from) = self.slots.get().split_at(first);
         from.iter().chain(before)
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.capacity.to_le_bytes())?;
         out.write_all(&self.len().to_le_bytes())?;
-        self.slots.iter().try_for_each(|slot| out.write_all(&slot.load(Ordering::Acquire).to_le_bytes()))
+        self.slots.get().iter().try_for_each(|slot| out.write_all(&slot.load(Ordering::Acquire).to_le_bytes()))
     }
 
     /// Reads an index that was written, at most this long.
@@ -107,7 +108,7 @@ impl Index {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let index = Self { ids: AtomicU64::new(read_u64(from)?), ..Self::new(capacity) };
-        for slot in &index.slots {
+        for slot in index.slots.get() {
             let kept = read_u64(from)?;
             if kept != 0 {
                 slot.store(kept, Ordering::Relaxed);
