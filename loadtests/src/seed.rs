@@ -185,18 +185,26 @@ fn write_past(file: &mut File, past: &Past) {
     }
     write_months(file, &id(past.link), &months);
     for day in today - SHEET_DAYS.min(past.days as i64) + 1..=today {
+        // Each hit has a device.
+        let of_device = ["desktop", "mobile", "tablet"].into_iter().zip(by_device(each));
+        let of_device = of_device.map(|(label, count)| ("device", label.to_owned(), count));
         let entries: Vec<_> = labels(SHEET_LABELS, each)
+            .chain(of_device)
             .map(|(dimension, label, count)| json!([dimension, label, count - count / 8, count / 8]))
             .collect();
         file.counter(&json!({"sheet": {"link": id(past.link), "day": day, "entries": entries}}));
     }
 }
 
+fn by_device(hits: u64) -> [u64; 3] {
+    [hits / 2, hits / 3, hits - hits / 2 - hits / 3]
+}
+
 /// One hit in eight is a bot's. Of the last days, each quarter of an hour has its hits.
 fn write_days(file: &mut File, link: &str, days: RangeInclusive<i64>, each: u64) {
     let today = *days.end();
     for day in days {
-        let devices = [each / 2, each / 3, each - each / 2 - each / 3];
+        let devices = by_device(each);
         let mut record = json!({"link": link, "day": day, "devices": devices, "bots": devices.map(|count| count / 8)});
         if day > today - QUARTER_DAYS {
             let count = each / QUARTERS;
