@@ -1,4 +1,4 @@
-// The console with a server that has much: a key with many links, a link with hits on many days. `CONSOLE_API` is its address,
+// The console with a server that has much: a key with fifty links or more, a link that was hit. `CONSOLE_API` is its address,
 // `CONSOLE_ROOT_KEY` the key, `CONSOLE_LINK` the link.
 import { PROGRAM as base, acting, assertOwnTime, open, test } from './common.mjs';
 
