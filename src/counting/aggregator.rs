@@ -55,10 +55,10 @@ impl Hash for CellKey {
 
 /// The day of a link has a row of counts and a row of a sheet, but for links whose counts are spread over many rows.
 const ROWS_OF_DAY: usize = 2;
-/// The room for so many cells is kept while there is nothing to count.
-const SMALL_BATCH: usize = 4_096;
-/// So many cells of a day take as much time as a row.
+/// So many cells of a day take as much time to write as a row.
 const CELLS_OF_ROW: usize = 2;
+/// Memory for more cells than these is freed when there is nothing to count.
+const SMALL_BATCH: usize = 4_096;
 
 /// Sums of the records since the last [`take`](Self::take).
 ///
@@ -206,7 +206,7 @@ impl HitAggregator {
         self.capture.iter_mut().for_each(HitCapture::clear);
     }
 
-    /// Frees the room of large batches, when there is nothing to count; returns whether there was any.
+    /// Frees the memory of a large batch, if nothing is counted now; returns whether it did.
     pub fn shrink(&mut self) -> bool {
         let is_large = self.cells.is_empty() && self.cells.capacity() > SMALL_BATCH;
         if is_large {

@@ -30,7 +30,7 @@ const PLACES: usize = 8_192;
 const UTM_VALUES: usize = 2_048;
 /// Properties that hits have together, each with up to fifteen labels.
 const PROFILES: usize = 8_192;
-/// All that a hit has beside its link and its time.
+/// Combinations of the headers, route and place of hits.
 const VISITS: usize = 8_192;
 
 /// Determines what is counted of hits, and caches the results. Memory is bounded: some 35 MB, whatever visitors send.

@@ -170,8 +170,7 @@ impl BotRules {
             return Some(BotVerdict { kind: BotKind::Prefetch, reason: BotReason::Prefetch });
         }
         self.list.verdict(agent).or_else(|| {
-            let in_network = self.networks.contains(address);
-            in_network.then_some(BotVerdict { kind: BotKind::Scanner, reason: BotReason::Network })
+            self.has_network_of(address).then_some(BotVerdict { kind: BotKind::Scanner, reason: BotReason::Network })
         })
     }
 

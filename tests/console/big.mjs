@@ -1,4 +1,4 @@
-// The console with a server that has much: a key with fifty links or more, a link that was hit. `CONSOLE_API` is its address,
+// The console with a running server: a key with at least fifty links, a link with hits. `CONSOLE_API` is its address,
 // `CONSOLE_ROOT_KEY` the key, `CONSOLE_LINK` the link.
 import { PROGRAM as base, acting, assertOwnTime, open, test } from './common.mjs';
 
