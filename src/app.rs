@@ -274,6 +274,7 @@ impl App {
         end.await;
         tracing::info!("shutting down");
         readiness.set_serving(false);
+        api.hit_streams.end_all();
         // In parallel: neither needs the other. Deliveries of the last requests wait in the store.
         let (listener, ()) = tokio::join!(stop_listener(&mut public), webhooks.stop(WEBHOOKS_END_WITHIN));
         for chore in chores {

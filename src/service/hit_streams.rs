@@ -29,8 +29,6 @@ use crate::store::{KeyStore, LinkStore, Store, StoreError};
 
 /// How often a client gets a comment.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
-/// How often a stream looks whether it is over.
-const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// Names of links that are kept in memory.
 const NAMES: u64 = 20_000;
 /// Names that are read at once, for each stream.
@@ -156,6 +154,11 @@ impl HitStreamService {
         self.names.get(&hit.link)
     }
 
+    /// Ends all streams, and each that begins later.
+    pub fn end_all(&self) {
+        self.open.end_all();
+    }
+
     /// Keeps the streams in order, for as long as the process runs.
     pub async fn run(&self) {
         tokio::join!(self.feed.run(), self.open.run());
@@ -168,11 +171,11 @@ impl HitStream {
         self.hits.cursor.place().to_text()
     }
 
-    /// Waits for what is to be sent next. `goes_on`: whether the service does not stop.
-    pub async fn next(&mut self, goes_on: impl Fn() -> bool) -> StreamStep {
+    /// Waits for what is to be sent next.
+    pub async fn next(&mut self) -> StreamStep {
         loop {
             let now = Instant::now();
-            if !goes_on() || now >= self.ends_at || !self.slot.is_valid() {
+            if now >= self.ends_at || self.slot.is_over() {
                 return StreamStep::End;
             }
             let told = self.hits.cursor.take(self.pace.allowance(now));
@@ -185,15 +188,13 @@ impl HitStream {
                 self.comment_at = now + COMMENT_EVERY;
                 return StreamStep::Comment;
             }
-            let look_at = self.comment_at.min(now + LOOK_EVERY);
             // While hits wait for their turn, further ones change nothing.
-            if let Some(turn) = self.pace.next_turn(now).filter(|_| self.hits.cursor.has_more()) {
-                sleep_until(turn.min(look_at)).await;
-            } else {
-                tokio::select! {
-                    () = self.hits.cursor.changed() => {}
-                    () = sleep_until(look_at) => {}
-                }
+            let turn = self.pace.next_turn(now).filter(|_| self.hits.cursor.has_more());
+            let wake_at = turn.into_iter().fold(self.comment_at.min(self.ends_at), Instant::min);
+            tokio::select! {
+                () = self.slot.until_over() => {}
+                () = self.hits.cursor.changed(), if turn.is_none() => {}
+                () = sleep_until(wake_at) => {}
             }
         }
     }

@@ -224,14 +224,13 @@ impl EventStream {
             return Some(begin);
         }
         let Self { api, stream, client, .. } = self;
-        let goes_on = || api.readiness.is_serving();
         let step = match client {
             Some(client) => tokio::select! {
                 biased;
                 () = client.until_client_leaves() => StreamStep::End,
-                step = stream.next(goes_on) => step,
+                step = stream.next() => step,
             },
-            None => stream.next(goes_on).await,
+            None => stream.next().await,
         };
         match step {
             StreamStep::Told(told) => Some(text_of(api, &told).await.into()),

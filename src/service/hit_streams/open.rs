@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::StreamError;
@@ -17,6 +18,9 @@ use crate::store::{HitStreamStore, KeyStore, StoreError};
 
 /// How often keys are read again, and the numbers of their streams published.
 const CHECK_EVERY: Duration = Duration::from_millis(1_500);
+/// How often it is looked which streams are over. The streams themselves sleep: a thousand of them that looked each for
+/// itself took as much CPU as all else of 3,000 redirects a second.
+const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// A stream whose key could not be read for so long ends: it may be revoked, and streams end within 5 s of that.
 const VALID_FOR: Duration = Duration::from_millis(4_200);
 /// How long one key's check, and one publication, may take: the other keys wait for it.
@@ -52,6 +56,8 @@ pub struct OpenStreams {
     limits: StreamLimits,
     clock: Clock,
     of_keys: Mutex<HashMap<KeyId, StreamsOfKey>>,
+    /// Whether the process ends. Changes while the lock of `of_keys` is held.
+    are_over: AtomicBool,
     /// Publications of one key's number, one after another.
     in_turn: InTurn,
     /// A stream has ended: the number of its key's streams is to be published.
@@ -65,13 +71,15 @@ struct StreamsOfKey {
     read_at: Instant,
     /// Whether other nodes know a higher number of streams.
     is_fewer: bool,
+    /// Tells the streams that were opened with a secret when they are over.
+    over: HashMap<SecretHash, watch::Sender<bool>>,
 }
 
 /// A stream that counts for its key until it is dropped.
 pub struct StreamSlot {
     streams: Arc<OpenStreams>,
     key: KeyId,
-    secret: SecretHash,
+    over: watch::Receiver<bool>,
 }
 
 impl OpenStreams {
@@ -82,8 +90,8 @@ impl OpenStreams {
         limits: StreamLimits,
         clock: Clock,
     ) -> Self {
-        let (of_keys, in_turn, ended) = (Mutex::default(), InTurn::default(), Notify::new());
-        Self { keys, shared, is_shared, limits, clock, of_keys, in_turn, ended }
+        let (of_keys, are_over, in_turn, ended) = Default::default();
+        Self { keys, shared, is_shared, limits, clock, of_keys, are_over, in_turn, ended }
     }
 
     /// Begins a stream of a caller with this secret.
@@ -111,14 +119,21 @@ impl OpenStreams {
     ) -> Option<StreamSlot> {
         let id = key.id;
         let mut of_keys = self.of_keys();
-        let new = || StreamsOfKey { open: 0, key: Arc::clone(&key), read_at, is_fewer: false };
+        let new =
+            || StreamsOfKey { open: 0, key: Arc::clone(&key), read_at, is_fewer: false, over: HashMap::default() };
         let of_key = of_keys.entry(id).or_insert_with(new);
         if limit.is_some_and(|limit| of_key.open >= limit) {
             return None;
         }
         of_key.open += 1;
         (of_key.key, of_key.read_at) = (key, read_at.max(of_key.read_at));
-        Some(StreamSlot { streams: Arc::clone(self), key: id, secret })
+        let over = of_key.over.entry(secret).or_default();
+        let are_over = self.are_over.load(Ordering::Relaxed);
+        if are_over || *over.borrow() {
+            // Earlier ones may be over because the key could not be read for a while.
+            *over = watch::Sender::new(are_over);
+        }
+        Some(StreamSlot { streams: Arc::clone(self), key: id, over: over.subscribe() })
     }
 
     /// Counts the streams of a key on all nodes. Each node publishes its number before it reads the others': of two that
@@ -156,8 +171,30 @@ impl OpenStreams {
         self.shared.share_open_streams(key, open).await
     }
 
-    /// Reads keys again and publishes numbers, for as long as the process runs.
+    /// Reads keys again, ends streams and publishes numbers, for as long as the process runs.
     pub async fn run(&self) {
+        tokio::join!(self.check_and_publish(), self.end_invalid());
+    }
+
+    async fn end_invalid(&self) {
+        loop {
+            sleep(LOOK_EVERY).await;
+            for of_key in self.of_keys().values_mut() {
+                of_key.end_invalid(&self.clock);
+            }
+        }
+    }
+
+    /// Ends all streams, and each that begins later.
+    pub fn end_all(&self) {
+        let of_keys = self.of_keys();
+        self.are_over.store(true, Ordering::Relaxed);
+        for over in of_keys.values().flat_map(|of_key| of_key.over.values()) {
+            over.send_replace(true);
+        }
+    }
+
+    async fn check_and_publish(&self) {
         loop {
             let next_check = Instant::now() + CHECK_EVERY;
             self.check_all().await;
@@ -209,15 +246,22 @@ impl OpenStreams {
         self.of_keys().retain(|_, of_key| of_key.open > 0 || of_key.is_fewer);
     }
 
-    fn is_valid(&self, slot: &StreamSlot) -> bool {
-        let of_keys = self.of_keys();
-        let Some(of_key) = of_keys.get(&slot.key) else { return false };
-        of_key.read_at.elapsed() < VALID_FOR && may_listen(&of_key.key, slot.secret, &self.clock)
-    }
-
     fn of_keys(&self) -> MutexGuard<'_, HashMap<KeyId, StreamsOfKey>> {
         // Nothing panics while this lock is held.
         self.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StreamsOfKey {
+    /// Ends the streams that may not go on, as far as is known, and forgets secrets that have no stream.
+    fn end_invalid(&mut self, clock: &Clock) {
+        let is_known = self.read_at.elapsed() < VALID_FOR;
+        self.over.retain(|secret, over| {
+            if !(is_known && may_listen(&self.key, *secret, clock)) {
+                over.send_replace(true);
+            }
+            over.receiver_count() > 0
+        });
     }
 }
 
@@ -232,9 +276,15 @@ fn may_listen(key: &ApiKey, secret: SecretHash, clock: &Clock) -> bool {
 }
 
 impl StreamSlot {
-    /// Whether its key may go on listening, as far as is known.
-    pub fn is_valid(&self) -> bool {
-        self.streams.is_valid(self)
+    /// Whether the stream is over: its key may not go on listening, as far as is known, or the process ends.
+    pub fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Waits until the stream is over.
+    pub async fn until_over(&mut self) {
+        // Who has a slot is known to the sender.
+        let _ = self.over.wait_for(|is_over| *is_over).await;
     }
 }
 

@@ -34,19 +34,46 @@ fn key() -> ApiKey {
     }
 }
 
+struct Streams {
+    service: HitStreamService,
+    caller: Arc<ApiKey>,
+    _directory: tempfile::TempDir,
+}
+
+impl Streams {
+    async fn that_last(longest: Duration) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
+        store.create_key(key(), None).await.unwrap();
+        let feed = Arc::new(HitFeed::new(store.clone(), NodeId(Uuid::from_u128(1))));
+        let limits = StreamLimits { free: 1, pro: 10, longest };
+        let service = HitStreamService::new(feed, &store, limits, Clock::standing_at(NOW));
+        Self { service, caller: Arc::new(key()), _directory: directory }
+    }
+
+    async fn open(&self) -> HitStream {
+        self.service.open(&self.caller, SecretHash::of(b"secret"), StreamOf::Caller, None).await.unwrap()
+    }
+}
+
+async fn ends(stream: &mut HitStream) {
+    let step = timeout(Duration::from_secs(20), stream.next()).await.expect("an end");
+    assert!(matches!(step, StreamStep::End));
+}
+
 #[tokio::test]
 async fn a_stream_ends_after_its_longest_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
-    store.create_key(key(), None).await.unwrap();
-    let feed = Arc::new(HitFeed::new(store.clone(), NodeId(Uuid::from_u128(1))));
     let longest = Duration::from_secs(1);
-    let limits = StreamLimits { free: 1, pro: 10, longest };
-    let service = HitStreamService::new(feed, &store, limits, Clock::standing_at(NOW));
+    let streams = Streams::that_last(longest).await;
     let began = Instant::now();
-    let caller = Arc::new(key());
-    let mut stream = service.open(&caller, SecretHash::of(b"secret"), StreamOf::Caller, None).await.unwrap();
-    let end = timeout(Duration::from_secs(20), stream.next(|| true)).await.expect("an end");
-    assert!(matches!(end, StreamStep::End));
+    ends(&mut streams.open().await).await;
     assert!(began.elapsed() >= longest);
+}
+
+#[tokio::test]
+async fn streams_end_with_the_process_and_none_begins_after_that() {
+    let streams = Streams::that_last(Duration::from_hours(1)).await;
+    let (mut one, mut other) = (streams.open().await, streams.open().await);
+    tokio::join!(ends(&mut one), ends(&mut other), async { streams.service.end_all() });
+    ends(&mut streams.open().await).await;
 }
