@@ -223,11 +223,13 @@ impl CountingState {
             if let Some(streams) = &mut self.streams {
                 streams.tell().await?;
             }
-            self.store.apply_hits(Arc::clone(batch)).await?;
+            let queued_from = self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto.into();
             self.last_batch = (batch.days.len() + batch.served.len(), began.elapsed());
-            if let Some(earliest) = batch.deliveries.iter().map(|delivery| delivery.id.hit.at).min() {
+            if let Some(earliest) = queued_from {
                 self.wakes.dispatcher.wake(earliest);
+            } else if !batch.deliveries.is_empty() {
+                self.wakes.dispatcher.wake_for_first_tries();
             }
             self.meters.counted(began.elapsed());
             self.pending = None;

@@ -32,6 +32,11 @@ impl DispatcherWake {
         self.0.notify.notify_one();
     }
 
+    /// Notifies the dispatcher of new deliveries that are kept for their first try.
+    pub fn wake_for_first_tries(&self) {
+        self.0.notify.notify_one();
+    }
+
     pub async fn woken(&self) {
         self.0.notify.notified().await;
     }

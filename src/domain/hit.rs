@@ -139,6 +139,13 @@ pub struct HitBatch {
     pub deliveries: Vec<super::webhook::NewDelivery>,
 }
 
+impl HitBatch {
+    /// When the first of its deliveries is due.
+    pub fn first_due(&self) -> Option<Timestamp> {
+        self.deliveries.iter().map(|delivery| delivery.id.hit.at).min()
+    }
+}
+
 /// All hits of one link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkHits {

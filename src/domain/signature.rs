@@ -20,7 +20,9 @@ const ACCEPTED_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 #[derive(Clone)]
 pub struct WebhookSecret {
     text: Box<str>,
-    bytes: Box<[u8]>,
+    /// The HMAC keys of the two signatures: the text, and its bytes.
+    text_key: hmac::Key,
+    bytes_key: hmac::Key,
 }
 
 /// A text is not a webhook secret. The text is not kept, so that no log can show it.
@@ -33,7 +35,7 @@ impl WebhookSecret {
     pub fn generate(rng: &dyn SecureRandom) -> Result<Self, Unspecified> {
         let mut bytes = [0; GENERATED_BYTES];
         rng.fill(&mut bytes)?;
-        Ok(Self { text: format!("{PREFIX}{}", BASE64.encode(bytes)).into(), bytes: bytes.into() })
+        Ok(Self::of(format!("{PREFIX}{}", BASE64.encode(bytes)), &bytes))
     }
 
     /// Parses a secret.
@@ -43,7 +45,12 @@ impl WebhookSecret {
         if !ACCEPTED_BYTES.contains(&bytes.len()) {
             return Err(MalformedSecret);
         }
-        Ok(Self { text: text.into(), bytes: bytes.into() })
+        Ok(Self::of(text.to_owned(), &bytes))
+    }
+
+    fn of(text: String, bytes: &[u8]) -> Self {
+        let key = |bytes| hmac::Key::new(hmac::HMAC_SHA256, bytes);
+        Self { text_key: key(text.as_bytes()), bytes_key: key(bytes), text: text.into() }
     }
 
     /// The secret's text, which its owner is shown once.
@@ -61,8 +68,10 @@ impl fmt::Debug for WebhookSecret {
 /// The value of `X-Webhook-Signature`: `sha256=` and the HMAC-SHA256 of `body` in lower-case hex. The HMAC key is the
 /// secret's text, including `whsec_`.
 pub fn sign_hex(secret: &WebhookSecret, body: &[u8]) -> String {
-    let tag = hmac_sha256(secret.text.as_bytes(), &[body]);
-    format!("sha256={}", lower_hex(tag.as_ref()))
+    let mut value = String::with_capacity(7 + 64);
+    value.push_str("sha256=");
+    push_lower_hex(&mut value, hmac_sha256(&secret.text_key, &[body]).as_ref());
+    value
 }
 
 /// The value of `webhook-signature`: for each secret `v1,` and the base64 of the HMAC-SHA256 of `id.timestamp.body`,
@@ -72,29 +81,27 @@ pub fn sign_hex(secret: &WebhookSecret, body: &[u8]) -> String {
 /// `timestamp` is in seconds since the Unix epoch. Source: the Standard Webhooks specification.
 pub fn standard_signature(secrets: &[&WebhookSecret], id: &str, timestamp: i64, body: &[u8]) -> String {
     let head = format!("{id}.{timestamp}.");
-    let signatures: Vec<String> = secrets
-        .iter()
-        .map(|secret| hmac_sha256(&secret.bytes, &[head.as_bytes(), body]))
-        .map(|tag| format!("v1,{}", BASE64.encode(tag)))
-        .collect();
-    signatures.join(" ")
+    let mut value = String::with_capacity(48 * secrets.len());
+    for secret in secrets {
+        value.push_str(if value.is_empty() { "v1," } else { " v1," });
+        BASE64.encode_string(hmac_sha256(&secret.bytes_key, &[head.as_bytes(), body]), &mut value);
+    }
+    value
 }
 
-fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> hmac::Tag {
-    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
+fn hmac_sha256(key: &hmac::Key, parts: &[&[u8]]) -> hmac::Tag {
+    let mut context = hmac::Context::with_key(key);
     for part in parts {
         context.update(part);
     }
     context.sign()
 }
 
-fn lower_hex(bytes: &[u8]) -> String {
+fn push_lower_hex(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 0xf])
-        .map(|nibble| char::from(DIGITS[usize::from(nibble)]))
-        .collect()
+    for nibble in bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]) {
+        text.push(char::from(DIGITS[usize::from(nibble)]));
+    }
 }
 
 #[cfg(test)]
@@ -120,8 +127,12 @@ mod tests {
         ];
         for (key, message, expected) in cases {
             let (start, end) = message.split_at(message.len() / 2);
-            assert_eq!(lower_hex(hmac_sha256(key, &[message]).as_ref()), expected);
-            assert_eq!(lower_hex(hmac_sha256(key, &[start, end]).as_ref()), expected);
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+            for parts in [&[message][..], &[start, end]] {
+                let mut hex = String::new();
+                push_lower_hex(&mut hex, hmac_sha256(&key, parts).as_ref());
+                assert_eq!(hex, expected);
+            }
         }
     }
 }

@@ -13,25 +13,24 @@ pub fn hit_event_body(short_id: &str, redirect_url: &str, hit_id: &str, hit_at: 
         ("hit_id", hit_id),
         ("hit_at", hit_at),
     ];
-    let mut body = String::with_capacity(
-        128 + short_id.len() + redirect_url.len() + hit_id.len() + hit_at.len() + data_json.len(),
-    );
-    body.push('{');
+    let mut body =
+        Vec::with_capacity(128 + short_id.len() + redirect_url.len() + hit_id.len() + hit_at.len() + data_json.len());
+    body.push(b'{');
     for (name, value) in members {
         push_json_string(&mut body, name);
-        body.push(':');
+        body.push(b':');
         push_json_string(&mut body, value);
-        body.push(',');
+        body.push(b',');
     }
-    body.push_str("\"data\":");
-    body.push_str(data_json);
-    body.push('}');
-    body.into_bytes()
+    body.extend_from_slice(b"\"data\":");
+    body.extend_from_slice(data_json.as_bytes());
+    body.push(b'}');
+    body
 }
 
-fn push_json_string(json: &mut String, text: &str) {
-    // `Display` of a JSON value is its compact form, quoted and escaped.
-    json.push_str(&serde_json::Value::from(text).to_string());
+fn push_json_string(json: &mut Vec<u8>, text: &str) {
+    // Writing a text to memory does not fail.
+    let _ = serde_json::to_writer(json, text);
 }
 
 #[cfg(test)]

@@ -12,9 +12,10 @@ use super::hit_streams::{HitStreamStore, NotedHits, NotesReadUpto};
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     AdoptionHook, CountStore, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery,
-    DuePlace, ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
-    MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery, Settlement, SharedNode, Store,
-    StoreError, Suspension, SuspensionRule, SuspensionStore, TestClaim, UpdateKeyError, UpdateLinkError,
+    DuePlace, ExpiredLink, ExtendKeyError, FirstTriesToQueue, KeyStore, Lifecycle, LinkChangeHook, LinkListPage,
+    LinkListQuery, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage, SettledQuery,
+    Settlement, SharedNode, Store, StoreError, Suspension, SuspensionRule, SuspensionStore, TestClaim, UpdateKeyError,
+    UpdateLinkError,
 };
 use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
 use crate::domain::calendar::{Day, Month, Timestamp};

@@ -101,7 +101,7 @@ macro_rules! store_methods {
                     monthly_counts(key: KeyId, month: Month) -> Result<MonthlyCounts, StoreError>;
                 }
                 writes {
-                    apply_hits(batch: Arc<HitBatch>) -> Result<(), StoreError>;
+                    apply_hits(batch: Arc<HitBatch>) -> Result<Option<Timestamp>, StoreError>;
                     drop_sheets(before: Day) -> Result<bool, StoreError>;
                 }
                 direct {}
@@ -122,9 +122,12 @@ macro_rules! store_methods {
                     claim_test_quota(claim: TestClaim) -> Result<u64, StoreError>;
                     settle_deliveries(settlements: Vec<Settlement>) -> Result<(), StoreError>;
                     replay_deliveries(replay: Replay) -> Result<u64, StoreError>;
+                    queue_first_tries(which: FirstTriesToQueue) -> Result<Option<Timestamp>, StoreError>;
                     drop_deliveries(before: Day) -> Result<bool, StoreError>;
                 }
                 direct {
+                    keep_first_tries(room: usize) -> ();
+                    take_first_tries() -> Vec<DueDelivery>;
                     on_adoption(hook: AdoptionHook) -> ();
                 }
                 memory {}

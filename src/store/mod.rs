@@ -17,6 +17,7 @@ pub mod suspensions;
 pub mod transfer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use thiserror::Error;
@@ -36,7 +37,7 @@ use crate::domain::link::{Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyCounts, MonthlyLimit};
 use crate::domain::series::{SeriesAnswer, SeriesRange};
 use crate::domain::tally::BotFilter;
-use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
+use crate::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus, NewDelivery, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
 /// Why the store did not do what was requested.
@@ -107,6 +108,11 @@ pub struct DueDelivery {
 }
 
 impl DueDelivery {
+    /// The first try of a new delivery.
+    pub fn first_of(delivery: &NewDelivery) -> Self {
+        Self { due_at: delivery.id.hit.at, id: delivery.id, revision: delivery.revision, round: 0 }
+    }
+
     pub fn place(&self) -> DuePlace {
         DuePlace { due_at: self.due_at, id: self.id }
     }
@@ -212,6 +218,15 @@ impl Replay {
         let due = (0..self.ids.len() as u64).rev().map(|later| Timestamp(self.at.0.saturating_sub(later)));
         self.ids.iter().copied().zip(due)
     }
+}
+
+/// Deliveries that are kept for their first try and are to be in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FirstTriesToQueue {
+    All,
+    /// Those that are kept for so long.
+    OlderThan(Duration),
+    These(Vec<DeliveryId>),
 }
 
 /// The counts of a store's driver since the start.
@@ -336,7 +351,10 @@ pub trait CountStore: Send + Sync + 'static {
     ///
     /// A batch that does not begin at the writer's cursor changes nothing, nor does one with another end than a batch
     /// that was begun. After an unknown outcome the same batch must be applied again before another.
-    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError>;
+    ///
+    /// Returns when the first of the deliveries in the queue is due; `None` if there are none, or all are kept for their
+    /// first try.
+    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<Option<Timestamp>, StoreError>;
 
     /// All hits of a link by day, and the top labels of its lists by the hits that `labels` means, if it is given.
     async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError>;
@@ -403,6 +421,25 @@ pub trait DeliveryStore: SuspensionStore {
 
     /// Removes deliveries of hits before the day `before`, settled or not, some at a time; `false` when none is left.
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError>;
+
+    /// From now on the store may keep so many new deliveries in memory for their first try, instead of in the queue. They
+    /// outlive the process all the same, and are in the queue of the next one. With 0 it keeps no more. Not every store
+    /// does.
+    fn keep_first_tries(&self, room: usize) {
+        let _ = room;
+    }
+
+    /// The deliveries that the store keeps for their first try, each once.
+    fn take_first_tries(&self) -> Vec<DueDelivery> {
+        Vec::new()
+    }
+
+    /// Puts deliveries that are kept for their first try into the queue, whoever has taken them. Returns when the first of
+    /// them is due; after an error some may be in the queue.
+    async fn queue_first_tries(&self, which: FirstTriesToQueue) -> Result<Option<Timestamp>, StoreError> {
+        drop(which);
+        Ok(None)
+    }
 
     /// Calls `hook` with the earliest due time whenever this node takes over deliveries that another one had queued.
     fn on_adoption(&self, hook: AdoptionHook) {

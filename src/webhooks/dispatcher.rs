@@ -61,6 +61,7 @@ pub struct WebhookPool {
     workers: Vec<Supervisor<WebhookWorker>>,
     state: Arc<Mutex<DispatcherState>>,
     in_flight: Arc<InFlightTable>,
+    store: Arc<dyn DeliveryStore>,
     failures: Arc<FailureLog>,
     tester: WebhookTester,
     stop: watch::Sender<bool>,
@@ -100,6 +101,7 @@ impl WebhookPool {
         let attempt_workers = workers.iter().map(|worker| -> Box<dyn AttemptWorker> { Box::new(worker.handle()) });
         in_flight.set_workers(attempt_workers.collect());
         let failures = Arc::<FailureLog>::default();
+        let delivery_store: Arc<dyn DeliveryStore> = store.clone();
         let state = Arc::new(Mutex::new(DispatcherState {
             poller: Poller::new(PollerParts {
                 store: store.clone(),
@@ -135,13 +137,14 @@ impl WebhookPool {
             state: Arc::clone(&actor_state),
             stopping: stopping.clone(),
         });
-        Self { dispatcher, workers, state, in_flight, failures, tester, stop }
+        Self { dispatcher, workers, state, in_flight, store: delivery_store, failures, tester, stop }
     }
 
     /// Stops new attempts, waits for those in flight for at most `patience`, and writes their outcomes. All other
     /// deliveries stay due in the store.
     pub async fn stop(&self, patience: Duration) {
         self.in_flight.close();
+        self.store.keep_first_tries(0);
         self.stop.send_replace(true);
         self.dispatcher.stop().await;
         let finish = async { self.state.lock().await.outcomes.finish().await };

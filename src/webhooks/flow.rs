@@ -1,11 +1,12 @@
 //! Flows: the deliveries of one key to one receiver. The scheduler serves flows in turn.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::health::{ReceiverHealth, SlotCounts};
+use super::maps::Map;
 use crate::domain::key::KeyId;
 
 /// A receiver: host and port.
@@ -107,7 +108,7 @@ impl<T> FlowState<T> {
 /// The flows of a key.
 #[derive(Debug)]
 pub struct KeyState<T> {
-    pub flows: HashMap<Host, FlowState<T>>,
+    pub flows: Map<Host, FlowState<T>>,
     pub in_flight: SlotCounts,
     /// Reserved slots and ready deliveries.
     pub waiting: SlotCounts,
@@ -126,7 +127,7 @@ pub struct KeyState<T> {
 impl<T> KeyState<T> {
     pub fn new(served: u64) -> Self {
         Self {
-            flows: HashMap::new(),
+            flows: Map::default(),
             in_flight: SlotCounts::default(),
             waiting: SlotCounts::default(),
             ready_by_health: Default::default(),

@@ -4,11 +4,12 @@
 //! outcome writer removes them. All three run on one thread. The lock is needed for the metrics and for tests, and is
 //! never held across an await.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::maps::{Map, Set};
 use super::preparation::Draft;
 use super::scheduler::{Bounds, Flow, FreedCapacity, NoCapacity, Scheduler};
 use super::sender::SendFailure;
@@ -68,6 +69,8 @@ pub struct TableEvents {
     pub freed: FreedCapacity,
     /// The earliest due time of deliveries that were put into the queue, or left in it.
     pub queued_from: Option<Timestamp>,
+    /// Deliveries whose attempt did not begin, because their worker was lost.
+    pub not_begun: Vec<DeliveryId>,
 }
 
 impl TableEvents {
@@ -104,8 +107,8 @@ struct Attempt {
 struct TableState {
     scheduler: Scheduler<Draft>,
     /// All deliveries in the table, with their due times.
-    taken: HashMap<DeliveryId, Taken>,
-    under_way: HashMap<DeliveryId, Attempt>,
+    taken: Map<DeliveryId, Taken>,
+    under_way: Map<DeliveryId, Attempt>,
     /// Workers without an attempt, the least recently busy one first.
     idle: VecDeque<usize>,
     ended: Vec<EndedAttempt>,
@@ -135,8 +138,8 @@ impl InFlightTable {
         let bounds = Bounds { workers, per_host, waiting: capacity / 2 };
         let state = TableState {
             scheduler: Scheduler::new(bounds),
-            taken: HashMap::new(),
-            under_way: HashMap::new(),
+            taken: Map::default(),
+            under_way: Map::default(),
             idle: (0..workers).collect(),
             ended: Vec::new(),
             events: TableEvents::default(),
@@ -239,8 +242,9 @@ impl InFlightTable {
             if let Some(end) = end {
                 state.ended.push(EndedAttempt { flow, id, attempt: number, end, at });
             } else {
-                // The delivery is still due in the queue.
+                // The delivery is still due.
                 let taken = state.taken.remove(&id);
+                state.events.not_begun.push(id);
                 state
                     .events
                     .queued(taken.into_iter().flat_map(|taken| [taken.due_at].into_iter().chain(taken.replayed_for)));
@@ -291,7 +295,7 @@ impl InFlightTable {
         let state = &mut *self.state();
         state.scheduler.clear_waiting();
         let ended = state.ended.iter().map(|ended| ended.id);
-        let kept: HashSet<_> = state.under_way.keys().copied().chain(ended).chain(kept).collect();
+        let kept: Set<_> = state.under_way.keys().copied().chain(ended).chain(kept).collect();
         state.taken.retain(|id, _| kept.contains(id));
     }
 

@@ -2,9 +2,11 @@
 
 pub mod dispatcher;
 mod failures;
+mod first_tries;
 mod flow;
 mod health;
 mod in_flight;
+mod maps;
 mod outcomes;
 mod poller;
 mod preparation;

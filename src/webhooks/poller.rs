@@ -1,10 +1,13 @@
 //! Takes due deliveries from the store's queue, prepares them for the workers and counts them in the quotas of their
 //! keys.
 
+mod first_tries;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::first_tries::FirstTries;
 use super::in_flight::{InFlightTable, NotTaken, TableEvents};
 use super::preparation::{Owners, Preparation, PrepareError};
 use super::queue::{FoundDelivery, QueueScan, behind_all_until};
@@ -67,6 +70,9 @@ pub struct PollerParts {
 pub struct Poller {
     parts: PollerParts,
     scan: QueueScan,
+    /// When to read the queue again, unless something shows before that more of it may begin.
+    next_scan: Instant,
+    first_tries: FirstTries,
     refusals: Refusals,
     /// Due deliveries that are likely to be refused. They take no slot of the in-flight table.
     refusal_queue: RefusalQueue,
@@ -97,6 +103,7 @@ impl Poller {
     pub fn new(parts: PollerParts) -> Self {
         let (overdue_noted_at, last_round) = (Timestamp(0), Timestamp(0));
         let (scan, stranded) = (QueueScan::default(), StrandedScan::default());
+        let first_tries = FirstTries::kept_by(&*parts.store);
         let (store, preparation) = (Arc::clone(&parts.store), Arc::clone(&parts.preparation));
         let suspensions = SuspensionCheck::new(Arc::clone(&store), parts.suspends);
         let refusals = Refusals::new(store, preparation, parts.meters.clone(), suspensions);
@@ -109,6 +116,8 @@ impl Poller {
         Self {
             parts,
             scan,
+            next_scan: Instant::now(),
+            first_tries,
             refusals,
             refusal_queue,
             has_refused,
@@ -124,8 +133,8 @@ impl Poller {
     ///
     /// The future may be dropped at any await and started again: what it has not started is still due in the store.
     pub async fn run(&mut self) {
-        // An earlier run may have read deliveries without beginning them.
-        self.restart_scan();
+        // An earlier run may have taken deliveries without beginning them.
+        self.restart();
         loop {
             let next_step = match self.round().await {
                 Ok(next_step) => {
@@ -134,7 +143,7 @@ impl Poller {
                 }
                 Err(error) => {
                     self.outage.failed(&error);
-                    self.restart_scan();
+                    self.restart();
                     tokio::time::sleep(STORE_RETRY_DELAY).await;
                     NextStep::Continue
                 }
@@ -152,7 +161,11 @@ impl Poller {
             tokio::select! {
                 () = self.parts.wake.woken() => return,
                 () = self.parts.in_flight.capacity_freed.notified() => {
-                    if self.apply_events() || (self.was_full && self.parts.in_flight.has_capacity()) {
+                    let is_full_no_more = self.was_full && self.parts.in_flight.has_capacity();
+                    if is_full_no_more {
+                        self.scan_again();
+                    }
+                    if self.apply_events() || is_full_no_more {
                         // When one slot becomes free, others soon follow.
                         return tokio::time::sleep(GATHER).await;
                     }
@@ -161,29 +174,52 @@ impl Poller {
         }
     }
 
-    /// Applies the changes in the in-flight table to the scan; returns whether to read the queue.
+    /// Applies the changes in the in-flight table; returns whether there is something to do.
     fn apply_events(&mut self) -> bool {
-        let TableEvents { freed: FreedCapacity { flows, keys }, queued_from } = self.parts.in_flight.take_events();
+        let TableEvents { freed: FreedCapacity { flows, keys }, queued_from, not_begun } =
+            self.parts.in_flight.take_events();
         if let Some(time) = queued_from {
             self.scan.queued_from(time);
         }
+        let waiting = &mut self.first_tries.waiting;
+        let waiting_flows = flows.iter().filter(|flow| waiting.flow_freed(flow)).count();
+        let waiting_flows = waiting_flows + keys.iter().filter(|key| waiting.key_freed(**key)).count();
+        self.first_tries.not_begun.extend(not_begun);
         let recalled = flows.iter().filter(|flow| self.scan.recall_flow(flow)).count();
         let recalled = recalled + keys.into_iter().filter(|key| self.scan.recall_key(*key)).count();
-        recalled > 0 || queued_from.is_some_and(|time| time < self.parts.clock.now().plus(PAUSE))
+        let is_queue_changed =
+            recalled > 0 || queued_from.is_some_and(|time| time < self.parts.clock.now().plus(PAUSE));
+        if is_queue_changed {
+            self.scan_again();
+        }
+        is_queue_changed || waiting_flows > 0 || !self.first_tries.not_begun.is_empty()
+    }
+
+    /// Reads the queue in the next round.
+    fn scan_again(&mut self) {
+        self.next_scan = Instant::now();
     }
 
     /// Reads the queue again from its head.
     fn restart_scan(&mut self) {
         self.scan.reset();
         self.refusal_queue.clear();
+        self.scan_again();
+    }
+
+    /// Begins with what the store has.
+    fn restart(&mut self) {
+        self.restart_scan();
+        self.first_tries.end();
     }
 
     async fn round(&mut self) -> Result<NextStep, StoreError> {
         self.apply_events();
         if let Some(earliest) = self.parts.wake.take_earliest() {
             self.scan.queued_from(earliest);
+            self.scan_again();
         }
-        self.has_refused = false;
+        (self.has_refused, self.was_full) = (false, false);
         let mut taken = Vec::new();
         let made = self.choose_and_make_ready(&mut taken).await;
         for TakenDelivery { due, flow } in taken {
@@ -192,14 +228,28 @@ impl Poller {
         self.parts.in_flight.dispatch();
         self.note_overdue();
         let next_step = made?;
-        Ok(if self.has_refused { NextStep::Continue } else { next_step })
+        if self.has_refused {
+            self.scan_again();
+            return Ok(NextStep::Continue);
+        }
+        Ok(next_step)
     }
 
     /// Leaves in `taken` the deliveries that do not begin.
     async fn choose_and_make_ready(&mut self, taken: &mut Vec<TakenDelivery>) -> Result<NextStep, StoreError> {
-        let next_step = self.choose(taken).await?;
+        self.queue_first_tries().await?;
+        self.choose_first_tries(taken).await?;
+        if self.next_scan <= Instant::now() {
+            let next_step = self.choose(taken).await?;
+            self.next_scan =
+                Instant::now() + if let NextStep::Wait(pause) = next_step { pause } else { Duration::ZERO };
+        }
         self.choose_stranded(taken).await?;
         self.make_ready(taken).await?;
+        let next_step = match self.next_scan.checked_duration_since(Instant::now()) {
+            Some(pause) => NextStep::Wait(pause),
+            None => NextStep::Continue,
+        };
         if !self.refusal_queue.is_due(next_step != NextStep::Continue) {
             return Ok(next_step);
         }
@@ -209,12 +259,17 @@ impl Poller {
         let to_send = self.refusals.refuse_expected(refusable, self.parts.clock.now()).await?;
         for key in barred {
             self.scan.recall_key(key);
+            self.first_tries.waiting.key_freed(key);
         }
         let mut taken_after_all = self.take_after_all(to_send);
         let made = self.make_ready(&mut taken_after_all).await;
         taken.append(&mut taken_after_all);
         made?;
-        Ok(if self.scan.has_recalled() && !self.was_full { NextStep::Continue } else { next_step })
+        if self.scan.has_recalled() && !self.was_full {
+            self.scan_again();
+            return Ok(NextStep::Continue);
+        }
+        Ok(next_step)
     }
 
     /// Takes deliveries that were expected to be refused and are sent, if there are free slots.
@@ -241,7 +296,8 @@ impl Poller {
         // The clock may have been set back.
         if now < self.overdue_noted_at || now.since(self.overdue_noted_at) >= NOTE_OVERDUE_EVERY {
             self.overdue_noted_at = now;
-            let first = self.parts.in_flight.first_due().into_iter().chain(self.scan.first_passed_over()).min();
+            let waiting = self.scan.first_passed_over().into_iter().chain(self.first_tries.waiting.first_due());
+            let first = self.parts.in_flight.first_due().into_iter().chain(waiting).min();
             self.parts.meters.first_due_is(first.map(|due| due.0));
         }
     }
@@ -252,7 +308,6 @@ impl Poller {
         let (mut looked_at, mut page_size) = (0, FIRST_PAGE);
         let mut next_step = NextStep::Continue;
         let mut is_at_end = false;
-        self.was_full = false;
         if now < std::mem::replace(&mut self.last_round, now) {
             // The clock was set back: deliveries that were read as due may not be due yet, and must be found again.
             self.restart_scan();

@@ -5,9 +5,9 @@
 //! it. Each round goes on where the last one stopped, and goes back only for flows that have free slots again. For a
 //! barred key only the first position is remembered.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
+use super::maps::Map;
 use super::scheduler::Flow;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, HitStamp};
@@ -62,13 +62,13 @@ pub struct QueueScan {
     /// All deliveries before this position were read: they are in flight, or were passed over.
     seen: QueuePlace,
     /// By flow: the position before its first delivery that was passed over.
-    passed_over: HashMap<Flow, QueuePlace>,
+    passed_over: Map<Flow, QueuePlace>,
     /// The flows of them that may have free slots again, and the position from which to look for their deliveries.
-    recalled: HashMap<Flow, QueuePlace>,
+    recalled: Map<Flow, QueuePlace>,
     /// By key: the position before the first delivery that was passed over since the key was barred.
-    barred: HashMap<KeyId, QueuePlace>,
+    barred: Map<KeyId, QueuePlace>,
     /// The keys of them that are no longer barred, and the position from which to look for their deliveries.
-    recalled_keys: HashMap<KeyId, QueuePlace>,
+    recalled_keys: Map<KeyId, QueuePlace>,
     /// The first of these positions: no delivery before it can begin.
     goal: QueuePlace,
     /// The position of this round.
@@ -96,6 +96,12 @@ impl QueueScan {
     pub fn recall_key(&mut self, key: KeyId) -> bool {
         move_position(&mut self.barred, &mut self.recalled_keys, &key);
         self.recalled_keys.contains_key(&key)
+    }
+
+    /// Whether deliveries of a flow wait in the queue for a free slot.
+    pub fn has_passed_over(&self, flow: &Flow) -> bool {
+        let of_flow = self.passed_over.contains_key(flow) || self.recalled.contains_key(flow);
+        of_flow || self.barred.contains_key(&flow.owner) || self.recalled_keys.contains_key(&flow.owner)
     }
 
     /// All deliveries of a key that were passed over are read again.
@@ -204,13 +210,13 @@ impl QueueScan {
 }
 
 /// Moves a position from one map to the other; if both have one, the first position counts.
-fn move_position<K: Clone + Eq + Hash>(from: &mut HashMap<K, QueuePlace>, to: &mut HashMap<K, QueuePlace>, of: &K) {
+fn move_position<K: Clone + Eq + Hash>(from: &mut Map<K, QueuePlace>, to: &mut Map<K, QueuePlace>, of: &K) {
     if let Some(place) = from.remove(of) {
         lower(to, of, place);
     }
 }
 
-fn lower<K: Clone + Eq + Hash>(places: &mut HashMap<K, QueuePlace>, of: &K, place: QueuePlace) {
+fn lower<K: Clone + Eq + Hash>(places: &mut Map<K, QueuePlace>, of: &K, place: QueuePlace) {
     match places.get_mut(of) {
         Some(known) => *known = place.min(*known),
         None => drop(places.insert(of.clone(), place)),

@@ -13,12 +13,13 @@
 //! The slots of waiting deliveries are shared by the same rules, and so is the memory for flows that were refused a
 //! slot. A key that has used up its share of that memory is barred: its further deliveries are read again later.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 pub use super::flow::{Flow, Host};
 use super::flow::{FlowState, KeyState, Priority};
 use super::health::{FairShare, ReceiverHealth, SlotCounts};
+use super::maps::{Map, Set};
 use crate::domain::key::KeyId;
 
 /// The largest number of idle flows that are remembered, and of flows that were refused a slot.
@@ -61,18 +62,18 @@ pub struct FreedCapacity {
 pub struct Scheduler<T> {
     bounds: Bounds,
     remembered: usize,
-    keys: HashMap<KeyId, KeyState<T>>,
+    keys: Map<KeyId, KeyState<T>>,
     /// The number of flows of all keys.
     known: usize,
     /// If more flows are known than this, idle ones are forgotten.
     evict_above: usize,
     /// By receiver: attempts in flight, over all keys.
-    to_host: HashMap<Host, usize>,
+    to_host: Map<Host, usize>,
     in_flight: SlotCounts,
     /// Reserved slots and ready deliveries.
     waiting: SlotCounts,
     /// By receiver: reserved slots and ready deliveries, over all keys.
-    waiting_at: HashMap<Host, usize>,
+    waiting_at: Map<Host, usize>,
     /// By health: keys with a flow of this health that has a delivery to begin.
     ready_by_health: [BTreeSet<(Priority, KeyId)>; 3],
     /// By health: keys with flows that were refused a slot, in turn.
@@ -82,7 +83,7 @@ pub struct Scheduler<T> {
     ever_refused: u64,
     /// Keys of which no more refused flows are remembered.
     barred: VecDeque<KeyId>,
-    is_barred: HashSet<KeyId>,
+    is_barred: Set<KeyId>,
     /// Flows that may have free slots since the last call of [`take_freed`](Self::take_freed).
     freed: Vec<Flow>,
     /// The number of deliveries served.
@@ -98,19 +99,19 @@ impl<T> Scheduler<T> {
         Self {
             bounds,
             remembered,
-            keys: HashMap::new(),
+            keys: Map::default(),
             known: 0,
             evict_above: remembered,
-            to_host: HashMap::new(),
+            to_host: Map::default(),
             in_flight: SlotCounts::default(),
             waiting: SlotCounts::default(),
-            waiting_at: HashMap::new(),
+            waiting_at: Map::default(),
             ready_by_health: Default::default(),
             recall_queue: Default::default(),
             refused: 0,
             ever_refused: 0,
             barred: VecDeque::new(),
-            is_barred: HashSet::new(),
+            is_barred: Set::default(),
             freed: Vec::new(),
             served: 0,
         }
@@ -361,8 +362,8 @@ impl<T> Scheduler<T> {
     /// Recalls as many refused flows as there are free slots, of each key in turn: further ones would be refused again.
     fn recall_refused(&mut self, health: ReceiverHealth) {
         let mut waiting = self.waiting;
-        let mut recalled: HashMap<KeyId, SlotCounts> = HashMap::new();
-        let mut recalled_at: HashMap<Host, usize> = HashMap::new();
+        let mut recalled: Map<KeyId, SlotCounts> = Map::default();
+        let mut recalled_at: Map<Host, usize> = Map::default();
         let mut without_slot = 0;
         while waiting.admits(SlotCounts::default(), health, self.bounds.waiting)
             && without_slot < self.recall_queue[health as usize].len().min(KEYS_AT_ONCE)

@@ -229,8 +229,10 @@ impl WebhookSender {
             Ok(response) => {
                 let status = response.status();
                 // The head has decided the outcome, so an error of the body does not matter.
-                let drain_timeout = self.drain_timeout.min(limit.saturating_sub(took));
-                let _ = tokio::time::timeout(drain_timeout, drain(response)).await;
+                if response.content_length() != Some(0) {
+                    let drain_timeout = self.drain_timeout.min(limit.saturating_sub(took));
+                    let _ = tokio::time::timeout(drain_timeout, drain(response)).await;
+                }
                 if status.is_success() { Ok(status.as_u16()) } else { Err(SendFailure::Status(status.as_u16())) }
             }
             Err(failure) => Err(failure),

@@ -7,7 +7,7 @@ use futures_util::future::try_join3;
 
 use super::ScyllaStore;
 use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
-use crate::domain::calendar::{Day, Month};
+use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
@@ -22,8 +22,9 @@ impl CountStore for ScyllaStore {
         self.open_tables()?.hits.known_cursor(writer).await
     }
 
-    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
-        self.to_the_end(|tables| async move { tables.hits.count_batch(&batch).await }).await
+    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<Option<Timestamp>, StoreError> {
+        let earliest = batch.first_due();
+        self.to_the_end(|tables| async move { tables.hits.count_batch(&batch).await }).await.map(|()| earliest)
     }
 
     async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {

@@ -9,7 +9,7 @@ use super::EmbeddedStore;
 use super::analytics::CountReader;
 use super::tables::EmbeddedTables;
 use crate::domain::breakdown::{Breakdown, BreakdownRange, Dimension};
-use crate::domain::calendar::{Day, Month};
+use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{HitBatch, HitCursor, HitSubject, LinkHits, NodeId};
 use crate::domain::key::KeyId;
 use crate::domain::link::ShortId;
@@ -25,7 +25,7 @@ impl CountStore for EmbeddedStore {
         self.read(move |tables, snapshot| tables.hits.cursor(snapshot, writer)).await.map(HitCursor::from)
     }
 
-    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<(), StoreError> {
+    async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<Option<Timestamp>, StoreError> {
         self.put(move |tables, transaction| tables.hits.apply(transaction, &batch)).await
     }
 

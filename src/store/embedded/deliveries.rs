@@ -1,7 +1,7 @@
 //! Deliveries of webhooks: their states, the queue by due time, and the removal of old ones.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use fjall::{Guard, Keyspace, Readable, Snapshot};
 
@@ -9,10 +9,12 @@ use super::database::engine_error;
 use super::delivery_sums::{DeliveryDay, DeliverySumTable};
 use super::engine::Engine;
 use super::failure_runs::FailureRunTable;
+use super::first_tries::{FirstTry, FirstTryTable};
 use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::key::KeyId;
+use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
 use crate::store::records::{corrupt, deliveries as records, row_keys};
 use crate::store::transfer::Metric;
@@ -20,6 +22,8 @@ use crate::store::{DueDelivery, DuePlace, QuotaClaim, Settlement, StoreError, Su
 
 /// Rows that one step of the retention removes: keeps its transaction short.
 const REMOVAL_STEP: usize = 2_000;
+/// So many new deliveries of a link are looked for by one read of a range.
+const MANY_OF_A_LINK: usize = 8;
 
 /// Deliveries, the queue, and the index of failed ones.
 #[derive(Clone)]
@@ -29,6 +33,7 @@ pub struct DeliveryTable {
     due: Keyspace,
     pub sums: DeliverySumTable,
     pub runs: FailureRunTable,
+    pub first_tries: FirstTryTable,
     usage: UsageTable,
 }
 
@@ -40,22 +45,93 @@ impl DeliveryTable {
             due: engine.keyspaces.due.clone(),
             sums: DeliverySumTable::new(engine),
             runs: FailureRunTable::new(engine),
+            first_tries: FirstTryTable::new(engine),
             usage: usage.clone(),
         }
     }
 
-    /// Adds deliveries to the queue; one that exists already stays as it is.
-    pub fn enqueue(&self, transaction: &mut Transaction<'_>, deliveries: &[NewDelivery]) -> Result<(), StoreError> {
-        let mut sums = self.sums.changes();
+    /// Adds new deliveries; returns whether they are in the queue, and not kept for their first try.
+    pub fn add(&self, transaction: &mut Transaction<'_>, deliveries: &[NewDelivery]) -> Result<bool, StoreError> {
+        let (mut sums, mut new) = (self.sums.changes(), Vec::with_capacity(deliveries.len()));
+        let without_rows = self.links_without_rows(transaction, deliveries)?;
         for delivery in deliveries {
             let id = delivery.id;
-            if transaction.row(&self.deliveries, id.to_bytes())?.is_some() {
-                continue;
+            // One that exists already stays as it is.
+            let is_new = self.first_tries.get(transaction, id).is_none()
+                && (without_rows.contains(&id.link) || self.read_if_sound(transaction, id)?.is_none());
+            if is_new {
+                sums.add_pending(transaction, delivery.id)?;
+                new.push(*delivery);
             }
-            sums.add_pending(transaction, id)?;
-            self.write(transaction, id, &delivery.state())?;
         }
-        sums.write(transaction)
+        sums.write(transaction)?;
+        if self.first_tries.add(transaction, &new)? {
+            return Ok(false);
+        }
+        for delivery in new {
+            self.write(transaction, delivery.id, &delivery.state())?;
+        }
+        Ok(true)
+    }
+
+    /// The links that have many of these deliveries, and no rows of deliveries of that time.
+    fn links_without_rows(
+        &self,
+        transaction: &Transaction<'_>,
+        deliveries: &[NewDelivery],
+    ) -> Result<HashSet<ShortId>, StoreError> {
+        let mut of_links: HashMap<ShortId, (usize, [u8; 32], [u8; 32])> = HashMap::new();
+        for NewDelivery { id, .. } in deliveries {
+            let key = id.to_bytes();
+            let (count, first, last) = of_links.entry(id.link).or_insert((0, key, key));
+            (*count, *first, *last) = (*count + 1, key.min(*first), key.max(*last));
+        }
+        let mut without_rows = HashSet::new();
+        for (link, (_, first, last)) in of_links.into_iter().filter(|(_, (count, ..))| *count >= MANY_OF_A_LINK) {
+            if transaction.range(&self.deliveries, first.to_vec()..=last.to_vec(), 1)?.is_empty() {
+                without_rows.insert(link);
+            }
+        }
+        Ok(without_rows)
+    }
+
+    /// Puts deliveries that are kept for their first try into the queue; returns when the first of them is due.
+    pub fn queue_first_tries(
+        &self,
+        transaction: &mut Transaction<'_>,
+        ids: &[DeliveryId],
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let mut earliest = None;
+        for id in ids {
+            let Some(first) = self.first_tries.get(transaction, *id) else { continue };
+            let state = first.state();
+            self.write(transaction, *id, &state)?;
+            self.first_tries.end(transaction, first);
+            earliest = earliest.into_iter().chain(state.next_attempt_at).min();
+        }
+        Ok(earliest)
+    }
+
+    /// Puts the deliveries that an earlier process has kept for their first try into the queue.
+    pub fn queue_left(&self, engine: &Engine) -> Result<(), StoreError> {
+        loop {
+            let mut transaction = Transaction::begin(engine);
+            let Some(left) = self.first_tries.left(&transaction)? else { return Ok(()) };
+            for (delivery, counted) in &left.deliveries {
+                // One that has a row was settled, or put into the queue.
+                if transaction.row(&self.deliveries, delivery.id.to_bytes())?.is_none() {
+                    let state = DeliveryState { counted: *counted, ..delivery.state() };
+                    self.write(&mut transaction, delivery.id, &state)?;
+                }
+            }
+            self.first_tries.remove(&mut transaction, left);
+            transaction.commit()?;
+        }
+    }
+
+    /// The states of deliveries that are all kept for their first try.
+    pub fn states_in_memory(&self, ids: &[DeliveryId]) -> Option<Vec<DeliveryState>> {
+        ids.iter().map(|id| self.first_tries.kept.state(*id)).collect()
     }
 
     /// Pending deliveries due at `now` or before, by due time, after `after`.
@@ -84,7 +160,11 @@ impl DeliveryTable {
     }
 
     pub fn states(&self, from: &impl RowReader, ids: &[DeliveryId]) -> Result<Vec<Option<DeliveryState>>, StoreError> {
-        ids.iter().map(|id| self.read_if_sound(from, *id)).collect()
+        let state = |id: &DeliveryId| match self.first_tries.kept.state(*id) {
+            Some(state) => Ok(Some(state)),
+            None => self.read_if_sound(from, *id),
+        };
+        ids.iter().map(state).collect()
     }
 
     pub fn claim_quota(
@@ -92,10 +172,10 @@ impl DeliveryTable {
         transaction: &mut Transaction<'_>,
         claims: &[QuotaClaim],
     ) -> Result<Vec<bool>, StoreError> {
-        let mut granted = Vec::with_capacity(claims.len());
+        let (mut granted, mut counted) = (Vec::with_capacity(claims.len()), Vec::new());
         let mut counts: HashMap<(KeyId, Month), (u64, bool)> = HashMap::new();
         for claim in claims {
-            let state = self.read_if_sound(transaction, claim.id)?;
+            let (first, state) = self.current(transaction, claim.id)?;
             let Some(mut state) = state.filter(|state| state.round == claim.round) else {
                 granted.push(false);
                 continue;
@@ -110,7 +190,12 @@ impl DeliveryTable {
             if !state.counted && claim.limit.is_none_or(|limit| *used < limit) {
                 state.counted = true;
                 (*used, *changed) = (*used + 1, true);
-                transaction.insert(&self.deliveries, claim.id.to_bytes(), records::encode(&state)?)?;
+                if let Some(first) = first {
+                    FirstTryTable::count(transaction, first);
+                    counted.push(first);
+                } else {
+                    transaction.insert(&self.deliveries, claim.id.to_bytes(), records::encode(&state)?)?;
+                }
             }
             granted.push(state.counted);
         }
@@ -119,6 +204,7 @@ impl DeliveryTable {
                 self.usage.set(transaction, owner, month, Metric::WebhookDeliveries, used)?;
             }
         }
+        self.first_tries.write_counted(transaction, &counted)?;
         Ok(granted)
     }
 
@@ -147,8 +233,11 @@ impl DeliveryTable {
                     if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 };
                 state.status == DeliveryStatus::Pending && settlement.round == state.round && is_next
             };
-            let Some(mut state) = self.read_if_sound(transaction, id)?.filter(awaited) else { continue };
-            if let Some(due_at) = state.next_attempt_at {
+            let (first, state) = self.current(transaction, id)?;
+            let Some(mut state) = state.filter(awaited) else { continue };
+            if let Some(first) = first {
+                self.first_tries.end(transaction, first);
+            } else if let Some(due_at) = state.next_attempt_at {
                 transaction.remove(&self.due, row_keys::due(due_at, id));
             }
             let attempts = state.attempts;
@@ -172,6 +261,9 @@ impl DeliveryTable {
 
     /// Removes deliveries of hits before a day, some at a time; `false` when none is left.
     pub fn remove_before(&self, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
+        // One that has no row was not settled, as far as the row of those that are kept for their first try tells.
+        let of_row = self.first_tries.kept.ids_of_rows_before(before);
+        self.queue_first_tries(transaction, &of_row)?;
         let expired = self.sums.days_before(transaction, before, REMOVAL_STEP)?;
         let found_some = !expired.is_empty();
         let mut left = REMOVAL_STEP;
@@ -216,6 +308,18 @@ impl DeliveryTable {
         }
         sums.write(transaction)?;
         Ok(removed)
+    }
+
+    /// A delivery as this transaction has changed it, and what is kept of it if it waits for its first try.
+    fn current(
+        &self,
+        transaction: &Transaction<'_>,
+        id: DeliveryId,
+    ) -> Result<(Option<FirstTry>, Option<DeliveryState>), StoreError> {
+        match self.first_tries.get(transaction, id) {
+            Some(first) => Ok((Some(first), Some(first.state()))),
+            None => Ok((None, self.read_if_sound(transaction, id)?)),
+        }
     }
 
     pub fn read(&self, from: &impl RowReader, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {

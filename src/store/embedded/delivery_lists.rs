@@ -4,6 +4,7 @@ use fjall::{Readable, Snapshot};
 
 use super::database::engine_error;
 use super::deliveries::DeliveryTable;
+use super::transaction::RowReader;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus};
 use crate::store::records::{corrupt, deliveries as records, row_keys};
@@ -19,14 +20,42 @@ pub struct DeliveryListPage<'a> {
 }
 
 impl DeliveryListPage<'_> {
-    pub fn read(mut self) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
+    /// `in_memory` are those of the link that were kept for their first try before the rows are read.
+    pub fn read(
+        self,
+        mut in_memory: Vec<(DeliveryId, DeliveryState)>,
+    ) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
+        let DeliveryQuery { status, since, after, limit, .. } = self.query;
+        if status.is_some_and(|status| status != DeliveryStatus::Pending) {
+            in_memory.clear();
+        }
+        let mut first_tries = Vec::new();
+        for (id, state) in in_memory {
+            if self.from.row(&self.table.deliveries, id.to_bytes())?.is_none() {
+                first_tries.push((id, state));
+            }
+        }
+        let mut found = self.rows(first_tries.len())?;
+        first_tries
+            .retain(|(id, _)| id.hit.at.day() >= since && after.is_none_or(|after| id.to_bytes() > after.to_bytes()));
+        if !first_tries.is_empty() {
+            found.append(&mut first_tries);
+            found.sort_unstable_by_key(|(id, _)| id.to_bytes());
+            found.truncate(limit);
+        }
+        Ok(found)
+    }
+
+    /// Those that have rows; so many of the pending ones have none.
+    fn rows(mut self, pending_in_memory: usize) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
         match self.query.status {
             Some(DeliveryStatus::Failed) => self.failed(),
             Some(DeliveryStatus::Pending) if self.query.after.is_none() => {
                 // The newest are pending: rows after the last pending one need not be read.
                 let days = self.days_with(DeliveryStatus::Pending)?;
                 let pending = days.iter().map(|(_, pending)| usize::try_from(*pending).unwrap_or(usize::MAX));
-                self.query.limit = pending.fold(0, usize::saturating_add).min(self.query.limit);
+                let pending = pending.fold(0, usize::saturating_add).saturating_sub(pending_in_memory);
+                self.query.limit = pending.min(self.query.limit);
                 self.scanned()
             }
             _ => self.scanned(),

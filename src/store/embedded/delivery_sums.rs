@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::ops::RangeInclusive;
 
 use fjall::{Guard, Keyspace, Readable, Slice, Snapshot};
+use foldhash::quality::RandomState;
 
 use super::database::engine_error;
 use super::engine::Engine;
@@ -44,7 +45,7 @@ impl DeliverySumTable {
 
     /// Begins to collect changes.
     pub fn changes(&self) -> SumChanges<'_> {
-        SumChanges { table: self, days: HashMap::new(), pending: 0 }
+        SumChanges { table: self, days: HashMap::default(), pending: 0 }
     }
 
     pub fn summaries(&self, from: &Snapshot, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
@@ -114,7 +115,7 @@ impl DeliverySumTable {
 /// Changes of sums, collected so that each row is read and written once for all deliveries of a write.
 pub struct SumChanges<'a> {
     table: &'a DeliverySumTable,
-    days: HashMap<Vec<u8>, UrlSummary>,
+    days: HashMap<(ShortId, u8, Day), UrlSummary, RandomState>,
     /// What is added to the number of pending deliveries.
     pub pending: i64,
 }
@@ -122,10 +123,11 @@ pub struct SumChanges<'a> {
 impl SumChanges<'_> {
     /// The sums that a delivery is in.
     pub fn of_day(&mut self, from: &impl RowReader, id: DeliveryId) -> Result<&mut UrlSummary, StoreError> {
-        match self.days.entry(row_keys::delivery_day(id.link, id.url_index, id.hit.at.day())) {
+        let of = (id.link, id.url_index, id.hit.at.day());
+        match self.days.entry(of) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(unread) => {
-                let row = from.row(&self.table.days, unread.key())?;
+                let row = from.row(&self.table.days, row_keys::delivery_day(of.0, of.1, of.2))?;
                 Ok(unread.insert(row.map(|row| records::decode_day(&row)).transpose()?.unwrap_or_default()))
             }
         }
@@ -160,8 +162,9 @@ impl SumChanges<'_> {
     }
 
     pub fn write(self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
-        for (key, sum) in self.days {
-            transaction.insert(&self.table.days, key, records::encode_day(&sum)?)?;
+        for ((link, url_index, day), sum) in self.days {
+            let row_key = row_keys::delivery_day(link, url_index, day);
+            transaction.insert(&self.table.days, row_key, records::encode_day(&sum)?)?;
         }
         if self.pending != 0 {
             let pending = self.table.pending(transaction)?.saturating_add_signed(self.pending);

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::creation;
 use super::database::{durable_batch, engine_error};
+use super::first_tries::FirstTries;
 use super::keyspaces::{self, Keyspaces};
 use super::known_links::KnownLinks;
 use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
@@ -41,6 +42,8 @@ pub struct Engine {
     pub database: Database,
     /// The ids of all links, and what redirects need of them.
     pub known_links: Arc<KnownLinks>,
+    /// New deliveries that are in memory.
+    pub first_tries: Arc<FirstTries>,
     /// Held by a transaction.
     pub writing: Mutex<()>,
     /// Bytes written to the journal since memory was flushed.
@@ -118,6 +121,7 @@ impl Opened {
         let engine = Engine {
             keyspaces,
             known_links,
+            first_tries: Arc::default(),
             database,
             writing: Mutex::default(),
             unflushed,

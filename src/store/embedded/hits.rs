@@ -8,6 +8,7 @@ use super::deliveries::DeliveryTable;
 use super::engine::Engine;
 use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
+use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitBatch, NodeId, Position};
 use crate::store::StoreError;
 use crate::store::records::{corrupt, counters, row_keys};
@@ -52,10 +53,11 @@ impl HitTable {
         counters::decode::<1>(CURSOR, row).map(|[position]| Position(position))
     }
 
-    pub fn apply(&self, transaction: &mut Transaction<'_>, batch: &HitBatch) -> Result<(), StoreError> {
+    /// Returns when the first of the deliveries in the queue is due.
+    pub fn apply(&self, transaction: &mut Transaction<'_>, batch: &HitBatch) -> Result<Option<Timestamp>, StoreError> {
         let cursor = self.cursor(transaction, batch.writer)?;
         if cursor >= batch.upto {
-            return Ok(());
+            return Ok(batch.first_due());
         }
         if cursor != batch.from {
             return Err(corrupt(CURSOR, &format_args!("a batch from {} at {}", batch.from.0, cursor.0)));
@@ -69,7 +71,8 @@ impl HitTable {
             let used = self.usage.used(transaction, row.key, row.month, Metric::HitsServed)?;
             self.usage.set(transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
         }
-        self.deliveries.enqueue(transaction, &batch.deliveries)?;
-        self.set_cursor(transaction, batch.writer, batch.upto)
+        let first_due = self.deliveries.add(transaction, &batch.deliveries)?.then(|| batch.first_due());
+        self.set_cursor(transaction, batch.writer, batch.upto)?;
+        Ok(first_due.flatten())
     }
 }

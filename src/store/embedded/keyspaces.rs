@@ -72,6 +72,8 @@ keyspaces! {
     failed: "failed", small;
     /// Pending deliveries by due time.
     due: "due", small;
+    /// New deliveries that are in memory, and what of them is counted.
+    first_tries: "first_tries", small;
     /// Sums of deliveries by link, day and URL; the links that have deliveries, by day.
     delivery_days: "delivery_days", small;
 }

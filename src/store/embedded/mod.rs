@@ -16,9 +16,11 @@ mod days;
 mod deliveries;
 mod delivery_lists;
 mod delivery_replays;
+mod delivery_store;
 mod delivery_sums;
 mod engine;
 mod failure_runs;
+mod first_tries;
 mod hits;
 mod key_uses;
 mod keys;
@@ -53,7 +55,6 @@ use async_trait::async_trait;
 use fjall::Snapshot;
 
 use self::database::closed;
-use self::delivery_lists::DeliveryListPage;
 use self::engine::Gone;
 pub use self::engine::Opened;
 use self::known_links::KnownLinks;
@@ -66,19 +67,14 @@ use self::transaction::Transaction;
 use self::writer::Writer;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
-    CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DueDelivery, DuePlace, ExpiredLink, ExtendKeyError,
-    KeyStore, LinkListPage, LinkListQuery, LinkStore, MadeLinks, NewLinks, OnceStore, QuotaClaim, Replay, SettledPage,
-    SettledQuery, Settlement, SharedNode, StoreError, TestClaim, UpdateKeyError, UpdateLinkError,
+    CreateKeyError, CreateLinkError, ExpiredLink, ExtendKeyError, KeyStore, LinkListPage, LinkListQuery, LinkStore,
+    MadeLinks, NewLinks, OnceStore, SharedNode, StoreError, UpdateKeyError, UpdateLinkError,
 };
-use crate::domain::calendar::{Day, Timestamp};
+use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyLimit};
-use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
-
-/// Deliveries that one transaction queues again.
-const REPLAYED_AT_ONCE: usize = 250;
 
 /// A store in a directory of this machine. One process at a time may have it open.
 pub struct EmbeddedStore {
@@ -112,6 +108,7 @@ impl EmbeddedStore {
     pub fn of(opened: Opened) -> Result<Self, StoreError> {
         let (engine, gone) = opened.into_engine()?;
         let tables = Arc::new(EmbeddedTables::new(engine));
+        tables.deliveries.queue_left(&tables.engine)?;
         link_index::rebuild(&tables.engine);
         let listed = list_fill::fill(&tables);
         let known_links = Arc::clone(&tables.engine.known_links);
@@ -353,67 +350,5 @@ impl KeyStore for EmbeddedStore {
 
     async fn last_uses(&self, ids: Vec<KeyId>) -> Result<Vec<Option<Timestamp>>, StoreError> {
         self.read(move |tables, snapshot| tables.key_uses.last_uses(snapshot, &ids)).await
-    }
-}
-
-#[async_trait]
-impl DeliveryStore for EmbeddedStore {
-    async fn due_deliveries(
-        &self,
-        now: Timestamp,
-        after: Option<DuePlace>,
-        limit: usize,
-    ) -> Result<Vec<DueDelivery>, StoreError> {
-        self.read(move |tables, snapshot| tables.deliveries.due(snapshot, now, after.as_ref(), limit)).await
-    }
-
-    async fn pending_deliveries(&self) -> Result<u64, StoreError> {
-        self.read(|tables, snapshot| tables.deliveries.sums.pending(snapshot)).await
-    }
-
-    async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
-        self.read(move |tables, snapshot| tables.deliveries.states(snapshot, &ids)).await
-    }
-
-    async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
-        self.put(move |tables, transaction| tables.deliveries.claim_quota(transaction, &claims)).await
-    }
-
-    async fn claim_test_quota(&self, claim: TestClaim) -> Result<u64, StoreError> {
-        self.put(move |tables, transaction| tables.deliveries.claim_tests(transaction, &claim)).await
-    }
-
-    async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        let begun = self.put(move |tables, transaction| tables.deliveries.settle(transaction, &settlements)).await?;
-        self.with_open(|open| open.tables.deliveries.runs.report(begun))
-    }
-
-    async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
-        self.read(move |tables, snapshot| tables.deliveries.sums.summaries(snapshot, link, since)).await
-    }
-
-    async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
-        self.read(move |tables, snapshot| DeliveryListPage { table: &tables.deliveries, from: snapshot, query }.read())
-            .await
-    }
-
-    async fn settled_deliveries(&self, query: SettledQuery) -> Result<SettledPage, StoreError> {
-        self.read(move |tables, snapshot| tables.deliveries.settled(snapshot, &query)).await
-    }
-
-    async fn replay_deliveries(&self, replay: Replay) -> Result<u64, StoreError> {
-        let due_times: Vec<_> = replay.due_times().collect();
-        let mut queued = 0;
-        // Several short transactions, so that other writes do not wait for all of them.
-        for due_times in due_times.chunks(REPLAYED_AT_ONCE) {
-            let (due_times, at) = (due_times.to_vec(), replay.at);
-            queued +=
-                self.put(move |tables, transaction| tables.deliveries.replay(transaction, &due_times, at)).await?;
-        }
-        Ok(queued)
-    }
-
-    async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {
-        self.put(move |tables, transaction| tables.deliveries.remove_before(transaction, before)).await
     }
 }

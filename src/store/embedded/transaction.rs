@@ -8,6 +8,7 @@ use fjall::{Guard, Keyspace, Readable, Slice, Snapshot};
 
 use super::database::{durable_batch, engine_error};
 use super::engine::Engine;
+use super::first_tries::FirstTryChanges;
 use super::known_links::NewDestination;
 use crate::domain::link::LinkName;
 use crate::store::StoreError;
@@ -44,6 +45,7 @@ pub struct Transaction<'a> {
     /// row that is removed.
     changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
     new_links: Vec<NewDestination>,
+    pub first_tries: FirstTryChanges,
 }
 
 /// Bytes of a row in the engine's journal besides key and value.
@@ -53,7 +55,8 @@ impl<'a> Transaction<'a> {
     /// Waits for the end of the transaction before.
     pub fn begin(engine: &'a Engine) -> Self {
         let alone = engine.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { engine, _alone: alone, changes: Vec::new(), new_links: Vec::new() }
+        let (changes, new_links, first_tries) = Default::default();
+        Self { engine, _alone: alone, changes, new_links, first_tries }
     }
 
     /// Writes a row.
@@ -149,6 +152,7 @@ impl<'a> Transaction<'a> {
         batch.commit().map_err(|error| engine_error(&error))?;
         self.engine.wrote(bytes as u64);
         self.engine.known_links.place(&self.new_links);
+        self.engine.first_tries.apply(self.first_tries);
         Ok(())
     }
 }

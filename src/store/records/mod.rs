@@ -21,6 +21,7 @@ pub mod deliveries;
 pub mod destinations;
 pub mod export;
 pub mod failure_runs;
+pub mod first_tries;
 pub mod keys;
 pub mod labels;
 pub mod link_lists;

@@ -326,6 +326,16 @@ pub fn due(due_at: Timestamp, id: DeliveryId) -> Vec<u8> {
     [due_at.0.to_be_bytes().as_slice(), &id.to_bytes()].concat()
 }
 
+/// Deliveries that are kept for their first try, by the number of the row.
+pub fn first_tries(row: u64) -> [u8; 8] {
+    row.to_be_bytes()
+}
+
+/// Which deliveries of such a row are counted, in the order of the claims.
+pub fn counted_first_tries(row: u64, claim: u16) -> Vec<u8> {
+    [row.to_be_bytes().as_slice(), &claim.to_be_bytes()].concat()
+}
+
 /// The first and last possible row keys of a link's deliveries for hits in `[from, until)`, newest first.
 pub fn deliveries_between(link: ShortId, from: Timestamp, until: Timestamp) -> (Vec<u8>, Vec<u8>) {
     // Times are stored inverted: the later one is the smaller key.

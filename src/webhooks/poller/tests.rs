@@ -151,3 +151,37 @@ async fn a_replay_over_the_quota_is_refused_although_the_outcome_before_was_bein
     while poller.round().await.unwrap() == NextStep::Continue {}
     assert_eq!(status(first).await, DeliveryStatus::Failed);
 }
+
+/// The deliveries that are in the queue.
+async fn queued(store: &dyn Store) -> Vec<DueDelivery> {
+    store.due_deliveries(NOW, None, 100).await.unwrap()
+}
+
+#[tokio::test]
+async fn new_deliveries_begin_without_the_queue_and_are_in_it_after_a_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
+    let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
+    let (owner, link) = new_link(&*store, &vault, 1, Tier::Free).await;
+    let (mut poller, in_flight, wake) = poller(&store, vault, 3);
+    let new = [0, 1, 2, 3].map(|number| NewDelivery {
+        id: delivery(link, number),
+        owner,
+        revision: Revision::FIRST,
+        bot: None,
+    });
+    enqueue(&*store, new.to_vec()).await;
+    wake.wake_for_first_tries();
+    while poller.round().await.unwrap() == NextStep::Continue {}
+    let due = new.map(|delivery| DueDelivery::first_of(&delivery));
+    assert_eq!(due.each_ref().map(|due| in_flight.has(due)), [true, true, true, false], "one is over the quota");
+    assert_eq!(queued(&*store).await, []);
+
+    poller.restart();
+    while poller.round().await.unwrap() == NextStep::Continue {}
+    assert_eq!(queued(&*store).await, due[..3]);
+    let states = store.delivery_states(new.map(|delivery| delivery.id).to_vec()).await.unwrap();
+    let states = states.into_iter().flatten().map(|state| (state.status, state.counted));
+    let counted = (DeliveryStatus::Pending, true);
+    assert_eq!(states.collect::<Vec<_>>(), [counted, counted, counted, (DeliveryStatus::Failed, false)]);
+}

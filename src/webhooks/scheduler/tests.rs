@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use std::collections::HashSet;
+
 use super::*;
 
 const BOUNDS: Bounds = Bounds { workers: 16, per_host: 4, waiting: 24 };

@@ -1,6 +1,6 @@
 //! Hits and deliveries against a model that keeps them in maps, over random operations with reopenings in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use signpost::domain::hit::{HitBatch, HitCursor, Position, ServedCount};
 use signpost::domain::link::Revision;
 use signpost::domain::tally::BotFilter;
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, DeliveryState, DeliveryStatus};
-use signpost::store::{DeliveryQuery, DueDelivery, QuotaClaim, Replay, SettledQuery, Settlement, Store};
+use signpost::store::{
+    DeliveryQuery, DueDelivery, FirstTriesToQueue, QuotaClaim, Replay, SettledQuery, Settlement, Store,
+};
 
 use super::Embedded;
 use super::conformance::{Ground, reopened};
@@ -47,9 +49,13 @@ enum Operation {
         deliveries: Vec<usize>,
         minute: u32,
     },
+    QueueFirstTries(FirstTriesToQueue),
     DropBefore(u32),
     Reopen,
 }
+
+/// How many deliveries the store may keep for their first try: others have to be in the queue.
+const FIRST_TRIES: usize = 8;
 
 /// All the deliveries there may be: 2 links, 3 days, 2 hits a day, 2 URLs.
 fn ids() -> Vec<DeliveryId> {
@@ -74,6 +80,13 @@ fn operations() -> impl Strategy<Value = Operation> {
     let apply = (prop::collection::vec(hit, 0..4), prop::collection::vec(place(), 0..6));
     let settle = (prop::collection::vec((place(), 0..4_u32, outcome), 1..4), 0..10_000_u32, late());
     let replay = (0..LINKS, prop::collection::vec(place(), 1..8), 0..10_000_u32);
+    let queue_first_tries = prop_oneof![
+        Just(FirstTriesToQueue::All),
+        Just(FirstTriesToQueue::OlderThan(Duration::ZERO)),
+        Just(FirstTriesToQueue::OlderThan(Duration::from_hours(1))),
+        prop::collection::vec(place(), 1..4)
+            .prop_map(|places| FirstTriesToQueue::These(places.into_iter().map(|place| ids()[place]).collect())),
+    ];
     prop_oneof![
         5 => apply.prop_map(|(hits, deliveries)| Operation::Apply { hits, deliveries }),
         1 => Just(Operation::ApplyLastAgain),
@@ -81,6 +94,7 @@ fn operations() -> impl Strategy<Value = Operation> {
             .prop_map(|(deliveries, limit, late)| Operation::Claim { deliveries, limit, late }),
         5 => settle.prop_map(|(settlements, minute, late)| Operation::Settle { settlements, minute, late }),
         3 => replay.prop_map(|(link, deliveries, minute)| Operation::Replay { link, deliveries, minute }),
+        1 => queue_first_tries.prop_map(Operation::QueueFirstTries),
         1 => (0..4_u32).prop_map(Operation::DropBefore),
         1 => Just(Operation::Reopen),
     ]
@@ -96,10 +110,14 @@ struct Model {
     claimed: u64,
     /// By sort key.
     deliveries: BTreeMap<[u8; 32], (DeliveryId, DeliveryState)>,
+    /// Those that the store keeps for their first try, and so are not in its queue.
+    first_tries: BTreeSet<[u8; 32]>,
+    /// The deliveries that were kept together.
+    kept_together: Vec<Vec<DeliveryId>>,
 }
 
 impl Model {
-    fn apply(&mut self, hits: Vec<(u32, u32, usize, u8)>, deliveries: Vec<usize>) -> HitBatch {
+    fn apply(&mut self, hits: Vec<(u32, u32, usize, u8)>, deliveries: BTreeSet<usize>) -> HitBatch {
         let all = ids();
         let mut batch = batch(self.cursor, self.cursor + 1);
         let (mut days, mut labels) = (Vec::new(), Vec::new());
@@ -150,7 +168,17 @@ impl Model {
         let is_next = if *attempt == 0 { !state.counted } else { *attempt == state.attempts + 1 };
         if state.status == DeliveryStatus::Pending && state.round == *round && is_next {
             state.settle(outcome, *at);
+            self.first_tries.remove(&id.to_bytes());
         }
+    }
+
+    fn queue_first_tries(&mut self, which: &FirstTriesToQueue) {
+        let is_queued = |id: &[u8; 32]| match which {
+            FirstTriesToQueue::All => true,
+            FirstTriesToQueue::OlderThan(age) => age.is_zero(),
+            FirstTriesToQueue::These(ids) => ids.iter().any(|of| of.to_bytes() == *id),
+        };
+        self.first_tries.retain(|id| !is_queued(id));
     }
 
     /// Returns how many are queued.
@@ -171,7 +199,9 @@ impl Model {
             let due_at = state.next_attempt_at?;
             Some(DueDelivery { due_at, id: *id, revision: Revision::FIRST, round: state.round })
         };
-        let mut due: Vec<_> = self.deliveries.values().filter_map(due).filter(|due| due.due_at <= now).collect();
+        let in_queue = self.deliveries.iter().filter(|(id, _)| !self.first_tries.contains(*id));
+        let in_queue = in_queue.map(|(_, delivery)| delivery);
+        let mut due: Vec<_> = in_queue.filter_map(due).filter(|due| due.due_at <= now).collect();
         due.sort_by_key(|due| (due.due_at, due.id.to_bytes()));
         due
     }
@@ -182,7 +212,15 @@ impl Model {
     }
 }
 
-async fn check(store: &Arc<dyn Store>, model: &Model) {
+async fn check(store: &Arc<dyn Store>, model: &mut Model) {
+    let kept = store.take_first_tries();
+    model.kept_together.push(kept.iter().map(|due| due.id).collect());
+    for due in kept {
+        let (id, state) = &model.deliveries[&due.id.to_bytes()];
+        assert_eq!((due.id, due.round, due.due_at), (*id, 0, state.created_at));
+        model.first_tries.insert(due.id.to_bytes());
+    }
+    assert!(model.first_tries.len() <= FIRST_TRIES);
     assert_eq!(store.hit_cursor(node(1)).await.unwrap(), HitCursor::from(Position(model.cursor)));
     let counts = store.monthly_counts(key_id(1), noon().month()).await.unwrap();
     assert_eq!((counts.hits_served, counts.webhook_deliveries), (model.served, model.claimed));
@@ -231,10 +269,12 @@ async fn check(store: &Arc<dyn Store>, model: &Model) {
 async fn run(operations: Vec<Operation>) {
     let ground = Embedded::fresh().await;
     let mut store = ground.open().await;
+    store.keep_first_tries(FIRST_TRIES);
     let (mut model, ids) = (Model::default(), ids());
     for operation in operations {
         match operation {
             Operation::Apply { hits, deliveries } => {
+                let deliveries = deliveries.into_iter().collect();
                 store.apply_hits(Arc::new(model.apply(hits, deliveries))).await.unwrap();
             }
             Operation::ApplyLastAgain => {
@@ -271,10 +311,24 @@ async fn run(operations: Vec<Operation>) {
             Operation::DropBefore(day) => {
                 while store.drop_deliveries(on(day).day()).await.unwrap() {}
                 model.deliveries.retain(|_, (id, _)| id.hit.at.day() >= on(day).day());
+                // Those that were kept together with one of them are in the queue.
+                let is_before = |id: &DeliveryId| id.hit.at.day() < on(day).day();
+                for ids in model.kept_together.iter().filter(|ids| ids.iter().any(is_before)) {
+                    model.first_tries.retain(|kept| !ids.iter().any(|id| id.to_bytes() == *kept));
+                }
             }
-            Operation::Reopen => store = reopened(&ground, store).await,
+            Operation::QueueFirstTries(which) => {
+                model.queue_first_tries(&which);
+                store.queue_first_tries(which).await.unwrap();
+            }
+            Operation::Reopen => {
+                store = reopened(&ground, store).await;
+                store.keep_first_tries(FIRST_TRIES);
+                // They are in the queue of whoever opens the store.
+                model.first_tries.clear();
+            }
         }
-        check(&store, &model).await;
+        check(&store, &mut model).await;
     }
     store.close().await;
 }
@@ -282,7 +336,7 @@ async fn run(operations: Vec<Operation>) {
 #[test]
 fn hits_and_deliveries_are_as_in_the_model() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let config = ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(operations in prop::collection::vec(operations(), 1..30))| {
         runtime.block_on(run(operations));
     });

@@ -74,7 +74,7 @@ fn batch(links: u64, day: u32) -> HitBatch {
     }
 }
 
-fn write(tables: &EmbeddedTables, write: impl FnOnce(&mut Transaction<'_>)) {
+fn write<R>(tables: &EmbeddedTables, write: impl FnOnce(&mut Transaction<'_>) -> R) {
     let mut transaction = Transaction::begin(&tables.engine);
     write(&mut transaction);
     transaction.commit().unwrap();
