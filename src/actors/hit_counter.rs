@@ -32,10 +32,12 @@ const PAGE: usize = 100;
 /// How long to wait at the journal's end. A hit is thus counted a fraction of a second after its redirect, and the hits
 /// of that time share one write for each row.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The same after a batch of at least [`MANY_ROWS`]. The cost of a hit is mostly its share of the write, which three
-/// times as many hits then share. The duration of the last batch is subtracted, so that hits are visible within 2 s
-/// even if batches are slow.
-const LONG_PAUSE: Duration = Duration::from_millis(750);
+/// The same after a batch of at least [`MANY_ROWS`], less the duration of that batch. The cost of a hit is mostly its share
+/// of the write, which five times as many hits then share.
+const LONG_PAUSE: Duration = Duration::from_millis(1_250);
+/// The longest time from a hit that just missed a batch until the next one is written, if that takes as long as the last
+/// one: hits are visible within 2 s.
+const VISIBLE_WITHIN: Duration = Duration::from_millis(1_900);
 const MANY_ROWS: usize = 500;
 /// The shortest wait after a hit with webhooks, so that the hits shortly after it share its write. The wait grows with
 /// the duration of a batch, up to [`PAUSE`]. Otherwise a constant load of hits would rewrite the same rows a hundred
@@ -255,7 +257,8 @@ impl CountingState {
     /// How long to wait at the journal's end, and after a hit with webhooks.
     fn pauses(&self) -> (Duration, Duration) {
         let (rows, took) = self.last_batch;
-        let pause = if rows < MANY_ROWS { PAUSE } else { LONG_PAUSE.saturating_sub(took).max(PAUSE) };
+        let longest = LONG_PAUSE.min(VISIBLE_WITHIN.saturating_sub(took));
+        let pause = if rows < MANY_ROWS { PAUSE } else { longest.saturating_sub(took).max(PAUSE) };
         (pause, (3 * took).clamp(WEBHOOK_PAUSE, PAUSE))
     }
 

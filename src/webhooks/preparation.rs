@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use moka::future::Cache;
 use reqwest::header::InvalidHeaderValue;
 use thiserror::Error;
 
 use super::flow::{Flow, Host};
-use super::sender::SignedRequest;
+use super::sender::{SignedBody, SignedRequest};
 use crate::clock::Clock;
 use crate::domain::bots::BotKind;
 use crate::domain::calendar::Timestamp;
+use crate::domain::hit::HitId;
 use crate::domain::key::{ApiKey, KeyId, SealedSecret};
 use crate::domain::link::{Link, Revision, ShortId};
 use crate::domain::plan::Plans;
@@ -43,7 +45,7 @@ pub enum PrepareError {
 struct CachedWebhookLink {
     link: Link,
     /// By the place of the webhook; `None` for a URL that this release can't parse.
-    urls: Vec<Option<(WebhookUrl, Host)>>,
+    urls: Vec<Option<(Arc<WebhookUrl>, Host)>>,
 }
 
 impl CachedWebhookLink {
@@ -84,7 +86,7 @@ pub struct Draft {
     owner_id: KeyId,
     bot: Option<BotKind>,
     link: Arc<CachedWebhookLink>,
-    url: WebhookUrl,
+    url: Arc<WebhookUrl>,
     flow: Flow,
     owner: Arc<Owner>,
 }
@@ -122,7 +124,16 @@ pub struct Preparation {
     vault: Arc<Vault>,
     plans: Plans,
     clock: Clock,
-    links: Cache<(ShortId, Revision), Arc<CachedWebhookLink>>,
+    links: Cache<(ShortId, Revision), Arc<CachedWebhookLink>, RandomState>,
+    last_body: Mutex<Option<HitBody>>,
+}
+
+/// The body that was made last: the deliveries of a hit to several URLs follow each other.
+struct HitBody {
+    hit: HitId,
+    link: Arc<CachedWebhookLink>,
+    owner: Arc<Owner>,
+    signed: SignedBody,
 }
 
 impl Preparation {
@@ -130,8 +141,9 @@ impl Preparation {
         let links = Cache::builder()
             .max_capacity(LINK_CACHE_BYTES)
             .weigher(|_, link: &Arc<CachedWebhookLink>| link.bytes())
-            .build();
-        Self { link_store: store.clone(), keys: store.clone(), vault, plans, clock, links }
+            .build_with_hasher(RandomState::default());
+        let (keys, last_body) = (store.clone(), Mutex::default());
+        Self { link_store: store.clone(), keys, vault, plans, clock, links, last_body }
     }
 
     /// The flow of a delivery: its key and receiver.
@@ -183,7 +195,24 @@ impl Preparation {
         {
             owner = newer;
         }
+        let body = self.body(draft, &owner)?;
+        let seconds = i64::try_from(now.seconds()).unwrap_or(i64::MAX);
+        let retiring = owner.retiring.as_ref().filter(|(_, until)| now < *until).map(|(secret, _)| secret);
+        let (url, id) = (Arc::clone(&draft.url), draft.id.to_string());
+        let signed = SignedRequest::sign(url, body, &id, seconds, &owner.secret, retiring)?;
+        Ok(signed.of_bot(draft.bot))
+    }
+
+    fn body(&self, draft: &Draft, owner: &Arc<Owner>) -> Result<SignedBody, InvalidHeaderValue> {
+        // Nothing panics while this lock is held.
+        let mut last = self.last_body.lock().unwrap_or_else(PoisonError::into_inner);
         let (link, hit) = (&draft.link.link, draft.id.hit);
+        let is_last = |last: &&HitBody| {
+            last.hit == hit.id && Arc::ptr_eq(&last.link, &draft.link) && Arc::ptr_eq(&last.owner, owner)
+        };
+        if let Some(last) = last.as_ref().filter(is_last) {
+            return Ok(last.signed.clone());
+        }
         let body = hit_event_body(
             link.name().as_str(),
             link.target.as_str(),
@@ -191,11 +220,12 @@ impl Preparation {
             &hit.at.to_string(),
             link.data.as_json(),
         );
-        let seconds = i64::try_from(now.seconds()).unwrap_or(i64::MAX);
-        let retiring = owner.retiring.as_ref().filter(|(_, until)| now < *until).map(|(secret, _)| secret);
-        let (url, id) = (draft.url.clone(), draft.id.to_string());
-        let signed = SignedRequest::sign(url, body.into(), &id, seconds, &owner.secret, retiring)?;
-        Ok(signed.of_bot(draft.bot))
+        let signed = SignedBody::sign(body.into(), &owner.secret)?;
+        if draft.link.urls.len() > 1 {
+            let (link, owner) = (Arc::clone(&draft.link), Arc::clone(owner));
+            *last = Some(HitBody { hit: hit.id, link, owner, signed: signed.clone() });
+        }
+        Ok(signed)
     }
 
     /// Reads a key and decrypts its secrets; `None` if the key does not exist or its secrets can't be decrypted.
@@ -223,7 +253,7 @@ impl Preparation {
         let parse = |url: &String| {
             let url = WebhookUrl::parse_stored(url).ok()?;
             let host = host_of(&url);
-            Some((url, host))
+            Some((Arc::new(url), host))
         };
         let link = Arc::new(CachedWebhookLink { urls: link.webhooks.all().iter().map(parse).collect(), link });
         self.links.insert(key, Arc::clone(&link)).await;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
-use reqwest::{Client, Response, redirect, retry};
+use reqwest::{Client, Method, Request, Response, redirect, retry};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
@@ -81,16 +81,32 @@ pub enum SenderError {
     Client(#[from] reqwest::Error),
 }
 
+/// The body of webhook requests, and its own signature: all deliveries of a hit have the same.
+#[derive(Debug, Clone)]
+pub struct SignedBody {
+    body: Bytes,
+    signature: HeaderValue,
+}
+
+impl SignedBody {
+    /// # Errors
+    /// If a header can't carry the signature.
+    pub fn sign(body: Bytes, secret: &WebhookSecret) -> Result<Self, InvalidHeaderValue> {
+        let signature = HeaderValue::try_from(sign_hex(secret, &body))?;
+        Ok(Self { body, signature })
+    }
+}
+
 /// A webhook request, ready to send. Each attempt needs a new one, because the timestamp is signed.
 #[derive(Debug, Clone)]
 pub struct SignedRequest {
-    url: WebhookUrl,
+    url: Arc<WebhookUrl>,
     headers: HeaderMap,
     body: Bytes,
 }
 
 impl SignedRequest {
-    /// Signs `body` with the key's secret and, in the grace period after a rotation, also with the `previous` one.
+    /// Signs a request with the key's secret and, in the grace period after a rotation, also with the `previous` one.
     ///
     /// `webhook_id` identifies the delivery and stays the same on retries; `timestamp` is the time of this attempt, in
     /// seconds since the Unix epoch.
@@ -98,23 +114,24 @@ impl SignedRequest {
     /// # Errors
     /// If a header can't carry `webhook_id`.
     pub fn sign(
-        url: WebhookUrl,
-        body: Bytes,
+        url: impl Into<Arc<WebhookUrl>>,
+        body: SignedBody,
         webhook_id: &str,
         timestamp: i64,
         secret: &WebhookSecret,
         previous: Option<&WebhookSecret>,
     ) -> Result<Self, InvalidHeaderValue> {
+        let SignedBody { body, signature } = body;
         let secrets: Vec<&WebhookSecret> = std::iter::once(secret).chain(previous).collect();
         let standard = standard_signature(&secrets, webhook_id, timestamp, &body);
         let headers = HeaderMap::from_iter([
             (CONTENT_TYPE, HeaderValue::from_static("application/json")),
-            (X_WEBHOOK_SIGNATURE, HeaderValue::try_from(sign_hex(secret, &body))?),
+            (X_WEBHOOK_SIGNATURE, signature),
             (WEBHOOK_ID, HeaderValue::from_str(webhook_id)?),
             (WEBHOOK_TIMESTAMP, HeaderValue::from(timestamp)),
             (WEBHOOK_SIGNATURE, HeaderValue::try_from(standard)?),
         ]);
-        Ok(Self { url, headers, body })
+        Ok(Self { url: url.into(), headers, body })
     }
 
     /// Tells what made the hit, if no person did.
@@ -249,10 +266,12 @@ impl WebhookSender {
         {
             return Err(SendFailure::BlockedAddress);
         }
-        let is_https = request.url.target().scheme() == "https";
-        let exchange =
-            self.client.post(request.url.target().clone()).headers(request.headers).body(request.body).send();
-        let exchanged = tokio::time::timeout(self.timeout.min(limit), exchange).await;
+        let SignedRequest { url, headers, body } = request;
+        let is_https = url.target().scheme() == "https";
+        let mut post = Request::new(Method::POST, url.target().clone());
+        *post.headers_mut() = headers;
+        *post.body_mut() = Some(body.into());
+        let exchanged = tokio::time::timeout(self.timeout.min(limit), self.client.execute(post)).await;
         exchanged.map_err(|_| SendFailure::TimedOut)?.map_err(|error| classify(&error, is_https))
     }
 }

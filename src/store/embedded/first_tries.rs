@@ -172,15 +172,17 @@ impl FirstTryTable {
 
     /// Keeps new deliveries, unless there is no room for all of them; returns whether it does.
     pub fn add(&self, transaction: &mut Transaction<'_>, deliveries: &[NewDelivery]) -> Result<bool, StoreError> {
-        for chunk in deliveries.chunks(records::IN_ROW) {
-            let row = {
-                let kept = &mut *self.kept.kept();
-                if kept.tries.len() + deliveries.len() > kept.room {
-                    return Ok(false);
-                }
-                kept.next_row += 1;
-                kept.next_row
-            };
+        let chunks = deliveries.chunks(records::IN_ROW);
+        let first_row = {
+            let kept = &mut *self.kept.kept();
+            if kept.tries.len() + deliveries.len() > kept.room {
+                return Ok(false);
+            }
+            let first_row = kept.next_row;
+            kept.next_row += chunks.len() as u64;
+            first_row
+        };
+        for (row, chunk) in (first_row..).zip(chunks) {
             transaction.insert(&self.rows, row_keys::first_tries(row), records::encode(chunk)?)?;
             transaction.first_tries.added.push((row, chunk.to_vec()));
         }
@@ -250,7 +252,7 @@ impl FirstTryTable {
             // An unreadable row must not stop all others.
             match read(rows) {
                 Ok(deliveries) => left.deliveries.extend(deliveries),
-                Err(error) => tracing::error!(%error, "webhook deliveries are lost"),
+                Err(error) => tracing::error!(%error, "skipped unreadable webhook deliveries"),
             }
         }
         Ok((!left.row_keys.is_empty()).then_some(left))

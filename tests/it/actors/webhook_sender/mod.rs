@@ -16,7 +16,9 @@ use signpost::dns::{Resolver, ResolverSettings};
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_url::WebhookUrl;
-use signpost::webhooks::sender::{Lookup, LookupFuture, SendFailure, SenderSettings, SignedRequest, WebhookSender};
+use signpost::webhooks::sender::{
+    Lookup, LookupFuture, SendFailure, SenderSettings, SignedBody, SignedRequest, WebhookSender,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -234,6 +236,7 @@ fn secret() -> WebhookSecret {
 fn request(url: &str) -> SignedRequest {
     let url = WebhookUrl::parse_stored(url).unwrap();
     let body = Bytes::from_static(BODY.as_bytes());
+    let body = SignedBody::sign(body, &secret()).unwrap();
     SignedRequest::sign(url, body, WEBHOOK_ID, TIMESTAMP, &secret(), None).unwrap()
 }
 

@@ -40,6 +40,7 @@ async fn in_a_grace_the_hex_signature_is_the_new_secrets_and_both_sign_the_stand
     let url = WebhookUrl::parse_stored(&receiver.url()).unwrap();
     let previous = WebhookSecret::parse("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD").unwrap();
     let body = Bytes::from_static(BODY.as_bytes());
+    let body = SignedBody::sign(body, &secret()).unwrap();
     let request = SignedRequest::sign(url, body, WEBHOOK_ID, TIMESTAMP, &secret(), Some(&previous)).unwrap();
     assert_eq!(sender(settings()).send(request).await, Ok(200));
 
@@ -57,7 +58,8 @@ async fn in_a_grace_the_hex_signature_is_the_new_secrets_and_both_sign_the_stand
 #[tokio::test]
 async fn an_id_that_no_header_can_carry_is_refused() {
     let url = WebhookUrl::parse_stored("http://example.com/").unwrap();
-    let signed = SignedRequest::sign(url, Bytes::new(), "a\r\nb", 0, &secret(), None);
+    let body = SignedBody::sign(Bytes::new(), &secret()).unwrap();
+    let signed = SignedRequest::sign(url, body, "a\r\nb", 0, &secret(), None);
     assert!(signed.is_err());
 }
 
