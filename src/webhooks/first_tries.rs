@@ -19,19 +19,23 @@ pub struct WaitingFirstTries {
 
 impl WaitingFirstTries {
     pub fn push(&mut self, flow: Flow, due: DueDelivery, at: Instant) {
-        if !self.look_at.contains(&flow) {
-            self.look_at.insert(flow.clone());
-        }
+        self.look_at(&flow);
         self.by_flow.entry(flow).or_default().push_back((at, due));
     }
 
     /// A flow may have free slots; returns whether it has deliveries.
     pub fn flow_freed(&mut self, flow: &Flow) -> bool {
         let has_some = self.by_flow.contains_key(flow);
-        if has_some && !self.look_at.contains(flow) {
-            self.look_at.insert(flow.clone());
+        if has_some {
+            self.look_at(flow);
         }
         has_some
+    }
+
+    fn look_at(&mut self, flow: &Flow) {
+        if !self.look_at.contains(flow) {
+            self.look_at.insert(flow.clone());
+        }
     }
 
     /// The flows of a key may have free slots; returns whether one has deliveries.

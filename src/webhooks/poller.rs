@@ -70,7 +70,7 @@ pub struct PollerParts {
 pub struct Poller {
     parts: PollerParts,
     scan: QueueScan,
-    /// When to read the queue again, unless something shows before that more of it may begin.
+    /// When to read the queue again; earlier if slots are freed or deliveries are queued.
     next_scan: Instant,
     first_tries: FirstTries,
     refusals: Refusals,
@@ -210,7 +210,7 @@ impl Poller {
     /// Begins with what the store has.
     fn restart(&mut self) {
         self.restart_scan();
-        self.first_tries.end();
+        self.first_tries.queue_all();
     }
 
     async fn round(&mut self) -> Result<NextStep, StoreError> {

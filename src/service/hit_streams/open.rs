@@ -18,8 +18,8 @@ use crate::store::{HitStreamStore, KeyStore, StoreError};
 
 /// How often keys are read again, and the numbers of their streams published.
 const CHECK_EVERY: Duration = Duration::from_millis(1_500);
-/// How often it is looked which streams are over. The streams themselves sleep: a thousand of them that looked each for
-/// itself took as much CPU as all else of 3,000 redirects a second.
+/// How often to look for streams that are over. One task does that for all streams: a thousand streams that each woke for it
+/// took as much CPU as 3,000 redirects a second.
 const LOOK_EVERY: Duration = Duration::from_millis(700);
 /// A stream whose key could not be read for so long ends: it may be revoked, and streams end within 5 s of that.
 const VALID_FOR: Duration = Duration::from_millis(4_200);

@@ -58,9 +58,9 @@ impl DeliveryTable {
             let id = delivery.id;
             // One that exists already stays as it is.
             let is_new = self.first_tries.get(transaction, id).is_none()
-                && (without_rows.contains(&id.link) || self.read_if_sound(transaction, id)?.is_none());
+                && (without_rows.contains(&id.link) || !self.has_row(transaction, id)?);
             if is_new {
-                sums.add_pending(transaction, delivery.id)?;
+                sums.add_pending(transaction, id)?;
                 new.push(*delivery);
             }
         }
@@ -119,7 +119,7 @@ impl DeliveryTable {
             let Some(left) = self.first_tries.left(&transaction)? else { return Ok(()) };
             for (delivery, counted) in &left.deliveries {
                 // One that has a row was settled, or put into the queue.
-                if transaction.row(&self.deliveries, delivery.id.to_bytes())?.is_none() {
+                if !self.has_row(&transaction, delivery.id)? {
                     let state = DeliveryState { counted: *counted, ..delivery.state() };
                     self.write(&mut transaction, delivery.id, &state)?;
                 }
@@ -320,6 +320,11 @@ impl DeliveryTable {
             Some(first) => Ok((Some(first), Some(first.state()))),
             None => Ok((None, self.read_if_sound(transaction, id)?)),
         }
+    }
+
+    /// Whether a delivery has a row, readable or not.
+    pub fn has_row(&self, from: &impl RowReader, id: DeliveryId) -> Result<bool, StoreError> {
+        from.row(&self.deliveries, id.to_bytes()).map(|row| row.is_some())
     }
 
     pub fn read(&self, from: &impl RowReader, id: DeliveryId) -> Result<Option<DeliveryState>, StoreError> {

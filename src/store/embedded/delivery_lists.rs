@@ -4,7 +4,6 @@ use fjall::{Readable, Snapshot};
 
 use super::database::engine_error;
 use super::deliveries::DeliveryTable;
-use super::transaction::RowReader;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus};
 use crate::store::records::{corrupt, deliveries as records, row_keys};
@@ -31,7 +30,7 @@ impl DeliveryListPage<'_> {
         }
         let mut first_tries = Vec::new();
         for (id, state) in in_memory {
-            if self.from.row(&self.table.deliveries, id.to_bytes())?.is_none() {
+            if !self.table.has_row(self.from, id)? {
                 first_tries.push((id, state));
             }
         }

@@ -8,7 +8,7 @@
 //! What is in memory changes with the commit of the transaction that changes the rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use fjall::{Keyspace, Slice};
@@ -156,7 +156,7 @@ impl FirstTries {
 #[derive(Clone)]
 pub struct FirstTryTable {
     rows: Keyspace,
-    pub kept: std::sync::Arc<FirstTries>,
+    pub kept: Arc<FirstTries>,
 }
 
 /// Deliveries that an earlier process left, and which of them the quota has counted.
@@ -167,7 +167,7 @@ pub struct LeftTries {
 
 impl FirstTryTable {
     pub fn new(engine: &Engine) -> Self {
-        Self { rows: engine.keyspaces.first_tries.clone(), kept: std::sync::Arc::clone(&engine.first_tries) }
+        Self { rows: engine.keyspaces.first_tries.clone(), kept: Arc::clone(&engine.first_tries) }
     }
 
     /// Keeps new deliveries, unless there is no room for all of them; returns whether it does.

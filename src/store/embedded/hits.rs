@@ -71,8 +71,8 @@ impl HitTable {
             let used = self.usage.used(transaction, row.key, row.month, Metric::HitsServed)?;
             self.usage.set(transaction, row.key, row.month, Metric::HitsServed, used + row.count)?;
         }
-        let first_due = self.deliveries.add(transaction, &batch.deliveries)?.then(|| batch.first_due());
+        let are_queued = self.deliveries.add(transaction, &batch.deliveries)?;
         self.set_cursor(transaction, batch.writer, batch.upto)?;
-        Ok(first_due.flatten())
+        Ok(batch.first_due().filter(|_| are_queued))
     }
 }

@@ -11,19 +11,20 @@ use crate::webhooks::scheduler::NoCapacity;
 
 /// New deliveries that are kept in memory for their first try.
 const FIRST_TRIES: usize = 20_000;
-/// How long they are kept there. Then they are in the queue, so that lists of deliveries have them and the store's rows of
-/// them go.
+/// How long they are kept there. Then they are put into the queue, so that a receiver that does not answer keeps no rows of
+/// first tries in the store.
 const KEPT_FOR: Duration = Duration::from_secs(2);
 /// How often to look for those that were kept for so long.
 const LOOK_FOR_OLD_EVERY: Duration = Duration::from_millis(500);
+
 /// The new deliveries that the store keeps in memory for the poller.
 pub struct FirstTries {
     /// Those without a slot.
     pub waiting: WaitingFirstTries,
-    /// Those that are to be in the queue, because their attempts did not begin.
+    /// Those to put into the queue, because their attempts did not begin.
     pub not_begun: Vec<DeliveryId>,
-    /// Whether all are to be in the queue: some may have been taken and not begun.
-    end: bool,
+    /// Whether to put all into the queue: some may have been taken and not begun.
+    queues_all: bool,
     /// When to look for old ones.
     next_look: Instant,
 }
@@ -31,40 +32,39 @@ pub struct FirstTries {
 impl FirstTries {
     pub fn kept_by(store: &dyn DeliveryStore) -> Self {
         store.keep_first_tries(FIRST_TRIES);
-        Self { waiting: WaitingFirstTries::default(), not_begun: Vec::new(), end: false, next_look: Instant::now() }
+        let (waiting, not_begun, queues_all) = Default::default();
+        Self { waiting, not_begun, queues_all, next_look: Instant::now() }
     }
 
-    /// All are to be in the queue.
-    pub fn end(&mut self) {
+    /// Has all put into the queue.
+    pub fn queue_all(&mut self) {
         self.waiting.clear();
-        self.end = true;
+        self.queues_all = true;
     }
 }
 
 impl Poller {
-    /// Puts new deliveries into the queue that are not to be kept in memory any more.
+    /// Puts new deliveries into the queue that are not kept in memory any longer.
     pub(super) async fn queue_first_tries(&mut self) -> Result<(), StoreError> {
+        // What is taken here need not be kept: after an error, all are put into the queue.
+        let FirstTries { waiting, not_begun, queues_all, next_look } = &mut self.first_tries;
         let mut which = Vec::new();
-        if self.first_tries.end {
+        if std::mem::take(queues_all) {
             which.push(FirstTriesToQueue::All);
-        } else {
-            if !self.first_tries.not_begun.is_empty() {
-                which.push(FirstTriesToQueue::These(self.first_tries.not_begun.clone()));
-            }
-            if self.first_tries.next_look <= Instant::now() {
-                self.first_tries.waiting.drop_older(KEPT_FOR);
-                which.push(FirstTriesToQueue::OlderThan(KEPT_FOR));
-            }
+        }
+        if !not_begun.is_empty() {
+            which.push(FirstTriesToQueue::These(std::mem::take(not_begun)));
+        }
+        if *next_look <= Instant::now() {
+            *next_look = Instant::now() + LOOK_FOR_OLD_EVERY;
+            waiting.drop_older(KEPT_FOR);
+            which.push(FirstTriesToQueue::OlderThan(KEPT_FOR));
         }
         for which in which {
             if let Some(earliest) = self.parts.store.queue_first_tries(which).await? {
                 self.scan.queued_from(earliest);
                 self.scan_again();
             }
-        }
-        self.first_tries.not_begun.clear();
-        if std::mem::take(&mut self.first_tries.end) || self.first_tries.next_look <= Instant::now() {
-            self.first_tries.next_look = Instant::now() + LOOK_FOR_OLD_EVERY;
         }
         Ok(())
     }

@@ -20,6 +20,12 @@ const NOW: Timestamp = Timestamp(1_790_000_000_000);
 /// More than a round reads, and many times more than are refused at once.
 const OVER_QUOTA: u32 = 20_000;
 
+fn new_store() -> (tempfile::TempDir, Arc<dyn Store>, Arc<Vault>) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
+    (directory, store, Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap()))
+}
+
 /// A key with a link that has a webhook. Free keys have no deliveries, keys of the tier Pro any number.
 async fn new_link(store: &dyn Store, vault: &Vault, number: u8, tier: Tier) -> (KeyId, ShortId) {
     let id = KeyId(Uuid::from_u128(u128::from(number)));
@@ -95,9 +101,7 @@ fn poller(store: &Arc<dyn Store>, vault: Arc<Vault>, quota: u64) -> (Poller, Arc
 
 #[tokio::test]
 async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_another_key() {
-    let directory = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
-    let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
+    let (_directory, store, vault) = new_store();
     let (over_quota, refused_link) = new_link(&*store, &vault, 1, Tier::Free).await;
     let (other, sent_link) = new_link(&*store, &vault, 2, Tier::Pro).await;
     let refused = (0..OVER_QUOTA).map(|number| NewDelivery {
@@ -127,9 +131,7 @@ async fn a_key_with_thousands_of_deliveries_over_its_quota_does_not_delay_anothe
 /// A replay may follow as soon as the store has the outcome, and before the table knows that.
 #[tokio::test]
 async fn a_replay_over_the_quota_is_refused_although_the_outcome_before_was_being_written() {
-    let directory = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
-    let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
+    let (_directory, store, vault) = new_store();
     let (owner, link) = new_link(&*store, &vault, 1, Tier::Free).await;
     let [first, second] = [0, 1].map(|number| delivery(link, number));
     let new = [first, second].map(|id| NewDelivery { id, owner, revision: Revision::FIRST, bot: None });
@@ -159,9 +161,7 @@ async fn queued(store: &dyn Store) -> Vec<DueDelivery> {
 
 #[tokio::test]
 async fn new_deliveries_begin_without_the_queue_and_are_in_it_after_a_failure() {
-    let directory = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(directory.path(), 16 << 20).unwrap());
-    let vault = Arc::new(Vault::new(&[7; Vault::KEY_LENGTH]).unwrap());
+    let (_directory, store, vault) = new_store();
     let (owner, link) = new_link(&*store, &vault, 1, Tier::Free).await;
     let (mut poller, in_flight, wake) = poller(&store, vault, 3);
     let new = [0, 1, 2, 3].map(|number| NewDelivery {

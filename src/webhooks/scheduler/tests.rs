@@ -1,7 +1,7 @@
+use std::collections::HashSet;
+
 use proptest::prelude::*;
 use uuid::Uuid;
-
-use std::collections::HashSet;
 
 use super::*;
 
