@@ -1,20 +1,28 @@
 //! The hit counter reads the hit journal and counts its records in the store.
 
+mod live_telling;
+mod recovery;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture};
 use tokio::sync::Mutex;
 
+use live_telling::LiveTelling;
+use recovery::Recovery;
+
 use super::supervisor::{RestartHook, Supervisor, SupervisorOptions};
 use super::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::counting::aggregator::HitAggregator;
+use crate::counting::kept_rules::KeptRules;
+use crate::domain::bots::BotRules;
 use crate::domain::hit::{HitBatch, HitCursor, Position};
-use crate::domain::live_hit::LiveEntry;
 use crate::feed::HitFeed;
 use crate::journal::notifier::Notifier;
-use crate::journal::reader::JournalReader;
+use crate::journal::reader::{JournalReader, ReadOutcome};
 use crate::memory::release_free;
 use crate::store::{CountStore, StoreError};
 use crate::telemetry::metrics::hits::CountingMeters;
@@ -26,7 +34,7 @@ use crate::threads::yield_periodically;
 const BATCH_ROWS: usize = 50_000;
 const BATCH_DELIVERIES: usize = 10_000;
 /// The largest number of records in one batch, even if they make few rows. It bounds the time to make the batch.
-const BATCH_RECORDS: usize = 500_000;
+const BATCH_RECORDS: u64 = 500_000;
 /// Records read before the counter checks the size of the batch and yields the core.
 const PAGE: usize = 100;
 /// How long to wait at the journal's end. A hit is thus counted a fraction of a second after its redirect, and the hits
@@ -39,14 +47,15 @@ const LONG_PAUSE: Duration = Duration::from_millis(1_250);
 /// one: hits are visible within 2 s.
 const VISIBLE_WITHIN: Duration = Duration::from_millis(1_900);
 const MANY_ROWS: usize = 500;
+/// How often records are read during a [`LONG_PAUSE`]: while they are in a cache of the CPU, and so that reading them holds a core
+/// that redirects need for some 0.1 ms at a time, not for the tens of milliseconds that all of them together take.
+const READ_PAUSE: Duration = Duration::from_millis(10);
 /// The shortest wait after a hit with webhooks, so that the hits shortly after it share its write. The wait grows with
 /// the duration of a batch, up to [`PAUSE`]. Otherwise a constant load of hits would rewrite the same rows a hundred
 /// times a second.
 const WEBHOOK_PAUSE: Duration = Duration::from_millis(10);
 /// How long to wait before a batch is sent again after the store failed.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long counting waits for live streams if other nodes can't be told of hits, or asked who listens.
-const STREAMS_WAITED_FOR: Duration = Duration::from_secs(5);
 
 /// The state of the counting. It survives a panic of the actor.
 pub struct CountingState {
@@ -60,91 +69,16 @@ pub struct CountingState {
     pending: Option<Arc<HitBatch>>,
     /// Live streams, and the hits of the pending batch that they are not told yet.
     streams: Option<LiveTelling>,
+    /// Keeps the rules for bots of the batch that the store has begun to count.
+    kept_rules: Option<KeptRules>,
+    /// The rules of the batch that an earlier process had started to count.
+    begun_rules: Option<BotRules>,
     wakes: CounterWakes,
     /// The number of rows of the last batch, and its duration.
     last_batch: (usize, Duration),
     meters: CountingMeters,
     clock: Clock,
     recovery: Option<Recovery>,
-}
-
-/// What live streams are told of hits.
-struct LiveTelling {
-    feed: Arc<HitFeed>,
-    untold: Vec<LiveEntry>,
-    /// Since when other nodes can't be told, or asked.
-    failing_since: Option<Instant>,
-}
-
-impl LiveTelling {
-    /// What `done` says; after some time of failures, the streams of other nodes are not waited for any more.
-    fn or_given_up(&mut self, done: Result<(), StoreError>) -> Result<bool, StoreError> {
-        let Err(error) = done else {
-            self.failing_since = None;
-            return Ok(true);
-        };
-        if self.failing_since.get_or_insert_with(Instant::now).elapsed() < STREAMS_WAITED_FOR {
-            return Err(error);
-        }
-        tracing::debug!(%error, "can't tell the live streams of other nodes of hits");
-        Ok(false)
-    }
-
-    /// Learns who listens, before a batch is made.
-    async fn learn_listeners(&mut self) -> Result<(), StoreError> {
-        let learned = self.feed.learn_listeners().await;
-        self.or_given_up(learned).map(drop)
-    }
-
-    /// Tells the hits of a batch, before it is counted.
-    async fn tell(&mut self) -> Result<(), StoreError> {
-        if self.untold.is_empty() {
-            return Ok(());
-        }
-        let told = self.feed.tell(&self.untold).await;
-        if !self.or_given_up(told)? {
-            self.feed.leave_out(&self.untold);
-        }
-        self.untold = Vec::new();
-        Ok(())
-    }
-}
-
-/// Progress of counting the hits that earlier processes left in the journal. It is logged once.
-struct Recovery {
-    /// The last position of those hits.
-    end: Position,
-    began: Instant,
-    /// How many of those hits are in the current batch.
-    in_batch: u64,
-    counted: u64,
-}
-
-impl Recovery {
-    fn of(reader: &JournalReader) -> Option<Self> {
-        Some(Self { end: reader.left_upto()?, began: Instant::now(), in_batch: 0, counted: 0 })
-    }
-
-    fn record_read(recovery: &mut Option<Self>, position: Position) {
-        if let Some(recovery) = recovery
-            && position <= recovery.end
-        {
-            recovery.in_batch += 1;
-        }
-    }
-
-    /// The store has counted the current batch.
-    fn batch_counted(&mut self) {
-        self.counted += std::mem::take(&mut self.in_batch);
-    }
-
-    /// Logs nothing if there were no hits, as after a clean end.
-    fn log(self) {
-        if self.counted > 0 {
-            let seconds = (self.began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
-            tracing::info!(hits = self.counted, seconds, "recovered hits that an earlier process left uncounted");
-        }
-    }
 }
 
 /// The notifier that wakes the counter, and the actor that the counter wakes.
@@ -164,6 +98,17 @@ enum CountStep {
     CaughtUp,
 }
 
+/// How long the counter waits at the journal's end.
+#[derive(Clone, Copy, Debug)]
+struct Pauses {
+    /// Until the next batch.
+    pause: Duration,
+    /// Until it reads records of that batch.
+    read: Duration,
+    /// Until the next batch after a hit with webhooks.
+    webhook: Duration,
+}
+
 impl CountingState {
     /// `reader` and `cursor` start at the store's cursor.
     pub fn new(
@@ -173,18 +118,37 @@ impl CountingState {
         cursor: HitCursor,
         wakes: CounterWakes,
     ) -> Self {
-        let meters = CountingMeters::noop();
-        let (clock, last_batch) = (Clock::system(), (0, Duration::ZERO));
-        let recovery = Recovery::of(&reader);
-        let (pending, streams) = (None, None);
-        Self { store, reader, aggregator, cursor, pending, streams, wakes, last_batch, meters, clock, recovery }
+        Self {
+            recovery: Recovery::of(&reader),
+            store,
+            reader,
+            aggregator,
+            cursor,
+            pending: None,
+            streams: None,
+            kept_rules: None,
+            begun_rules: None,
+            wakes,
+            last_batch: (0, Duration::ZERO),
+            meters: CountingMeters::noop(),
+            clock: Clock::system(),
+        }
+    }
+
+    /// Keeps the rules for bots in this file, for a store that may have begun a batch when its node dies. A batch that an earlier
+    /// life has begun is made with the rules that are in the file.
+    #[must_use]
+    pub fn with_rules_kept_in(mut self, path: PathBuf) -> Self {
+        let (file, rules) = KeptRules::open(path);
+        (self.kept_rules, self.begun_rules) = (Some(file), rules);
+        self
     }
 
     /// Tells live streams of hits.
     #[must_use]
     pub fn with_streams(mut self, feed: Arc<HitFeed>) -> Self {
         self.aggregator.note_hits(feed.capture());
-        self.streams = Some(LiveTelling { feed, untold: Vec::new(), failing_since: None });
+        self.streams = Some(LiveTelling::new(feed));
         self
     }
 
@@ -200,7 +164,7 @@ impl CountingState {
     fn resume(&mut self) {
         self.aggregator.clear();
         if let Some(recovery) = self.recovery.as_mut().filter(|_| self.pending.is_none()) {
-            recovery.in_batch = 0;
+            recovery.batch_dropped();
         }
         let read_upto = self.pending.as_ref().map_or(self.cursor.counted, |batch| batch.upto);
         self.reader.rewind(read_upto);
@@ -211,9 +175,7 @@ impl CountingState {
         let mut step = CountStep::Counted;
         let (began, now) = (Instant::now(), self.clock.now());
         if self.pending.is_none() {
-            if let Some(streams) = &mut self.streams {
-                streams.learn_listeners().await?;
-            }
+            self.learn_listeners().await?;
             if self.cursor.begun > self.cursor.counted {
                 self.make_begun_batch();
             } else if self.make_batch() {
@@ -224,6 +186,11 @@ impl CountingState {
             // Before they are counted: after a crash in between they are told again, with the same positions.
             if let Some(streams) = &mut self.streams {
                 streams.tell().await?;
+            }
+            if let Some(kept) = &mut self.kept_rules {
+                // The batch before is counted.
+                kept.keep(self.aggregator.bot_rules())
+                    .map_err(|error| StoreError::Unavailable(format!("can't keep the rules for bots: {error}")))?;
             }
             let queued_from = self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto.into();
@@ -254,46 +221,77 @@ impl CountingState {
         Ok(step)
     }
 
-    /// How long to wait at the journal's end, and after a hit with webhooks.
-    fn pauses(&self) -> (Duration, Duration) {
+    /// Reads records of the next batch. Returns whether it is to be counted at once.
+    async fn read_ahead(&mut self) -> bool {
+        if self.pending.is_some() || self.cursor.begun > self.cursor.counted || self.learn_listeners().await.is_err() {
+            return true;
+        }
+        !self.read_records().caught_up
+    }
+
+    /// Learns who listens to live streams, if a batch begins.
+    async fn learn_listeners(&mut self) -> Result<(), StoreError> {
+        match &mut self.streams {
+            Some(streams) if self.aggregator.records() == 0 => streams.learn_listeners().await,
+            _ => Ok(()),
+        }
+    }
+
+    fn pauses(&self) -> Pauses {
         let (rows, took) = self.last_batch;
+        let webhook = (3 * took).clamp(WEBHOOK_PAUSE, PAUSE);
+        if rows < MANY_ROWS {
+            return Pauses { pause: PAUSE, read: PAUSE, webhook };
+        }
         let longest = LONG_PAUSE.min(VISIBLE_WITHIN.saturating_sub(took));
-        let pause = if rows < MANY_ROWS { PAUSE } else { longest.saturating_sub(took).max(PAUSE) };
-        (pause, (3 * took).clamp(WEBHOOK_PAUSE, PAUSE))
+        Pauses { pause: longest.saturating_sub(took).max(PAUSE), read: READ_PAUSE, webhook }
     }
 
     /// Makes the next batch. Returns whether the journal was read to its end.
     fn make_batch(&mut self) -> bool {
+        let read = self.read_records();
+        if read.upto > self.cursor.counted {
+            self.take_batch(read.upto);
+        }
+        read.caught_up
+    }
+
+    /// Reads records until the journal's end or until the batch is full.
+    fn read_records(&mut self) -> ReadOutcome {
         let (aggregator, meters, recovery) = (&mut self.aggregator, &self.meters, &mut self.recovery);
-        let mut read = self.reader.read(PAGE, &mut |position, hit| {
-            if aggregator.records() == 0 {
-                meters.began_at(hit.at_ms);
-            }
-            Recovery::record_read(recovery, position);
-            aggregator.add(position, &hit);
-        });
-        for _ in 1..BATCH_RECORDS / PAGE {
-            if read.caught_up || aggregator.rows() >= BATCH_ROWS || aggregator.deliveries() >= BATCH_DELIVERIES {
-                break;
-            }
-            yield_periodically();
-            read = self.reader.read(PAGE, &mut |position, hit| {
+        loop {
+            let read = self.reader.read(PAGE, &mut |position, hit| {
+                if aggregator.records() == 0 {
+                    meters.began_at(hit.at_ms);
+                }
                 Recovery::record_read(recovery, position);
                 aggregator.add(position, &hit);
             });
+            let is_full = aggregator.rows() >= BATCH_ROWS
+                || aggregator.deliveries() >= BATCH_DELIVERIES
+                || aggregator.records() >= BATCH_RECORDS;
+            if read.caught_up || is_full {
+                return read;
+            }
+            yield_periodically();
         }
-        if read.upto > self.cursor.counted {
-            self.meters.consumed(aggregator.records(), aggregator.bot_hits());
-            self.streams.iter_mut().for_each(|streams| streams.untold = aggregator.take_live_hits());
-            self.pending = Some(Arc::new(aggregator.take(self.cursor.counted, read.upto)));
-        }
-        read.caught_up
+    }
+
+    /// Takes the sums of all records up to `upto` as the next batch for the store.
+    fn take_batch(&mut self, upto: Position) {
+        let Self { aggregator, cursor, .. } = self;
+        self.meters.consumed(aggregator.records(), aggregator.bot_hits());
+        self.streams.iter_mut().for_each(|streams| streams.untold = aggregator.take_live_hits());
+        self.pending = Some(Arc::new(aggregator.take(cursor.counted, upto)));
     }
 
     /// Makes the batch again that an earlier process had started to count, from the same records. The journal may have
     /// more records by now.
     fn make_begun_batch(&mut self) {
-        let (aggregator, meters, HitCursor { counted, begun }) = (&mut self.aggregator, &self.meters, self.cursor);
+        let (aggregator, meters, begun) = (&mut self.aggregator, &self.meters, self.cursor.begun);
+        if let Some(rules) = &self.begun_rules {
+            aggregator.make_next_batch_with(rules.clone());
+        }
         let recovery = &mut self.recovery;
         loop {
             let read = self.reader.read(PAGE, &mut |position, hit| {
@@ -310,9 +308,7 @@ impl CountingState {
             }
         }
         self.reader.rewind(begun);
-        self.meters.consumed(aggregator.records(), aggregator.bot_hits());
-        self.streams.iter_mut().for_each(|streams| streams.untold = aggregator.take_live_hits());
-        self.pending = Some(Arc::new(aggregator.take(counted, begun)));
+        self.take_batch(begun);
     }
 }
 
@@ -354,7 +350,7 @@ impl Actor for HitCounter {
                 OutageLog::new("the store did not take hits: they wait in the journal", "the store takes hits again");
             loop {
                 // The lock is free between steps, for `CountAll`.
-                let (step, (pause, webhook_pause)) = {
+                let (step, pauses) = {
                     let mut counting = counting.lock().await;
                     (counting.step().await, counting.pauses())
                 };
@@ -363,11 +359,7 @@ impl Actor for HitCounter {
                 }
                 match step {
                     Ok(CountStep::Counted) => {}
-                    Ok(CountStep::CaughtUp) => {
-                        if tokio::time::timeout(pause, notifier.notified()).await.is_ok() {
-                            tokio::time::sleep(webhook_pause).await;
-                        }
-                    }
+                    Ok(CountStep::CaughtUp) => wait_for_hits(&counting, &notifier, pauses).await,
                     Err(error) => {
                         outage.failed(&error);
                         tokio::time::sleep(RETRY).await;
@@ -375,6 +367,21 @@ impl Actor for HitCounter {
                 }
             }
         }));
+    }
+}
+
+/// Waits until it is time for the next batch.
+async fn wait_for_hits(counting: &Mutex<CountingState>, notifier: &Notifier, pauses: Pauses) {
+    let until = Instant::now() + pauses.pause;
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        if tokio::time::timeout(rest.min(pauses.read), notifier.notified()).await.is_ok() {
+            tokio::time::sleep(pauses.webhook).await;
+            return;
+        }
+        if rest <= pauses.read || counting.lock().await.read_ahead().await {
+            return;
+        }
     }
 }
 

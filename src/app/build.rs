@@ -284,7 +284,10 @@ impl HitCounting {
             Arc::new(NotesOnDisk::open(files::streams(config)))
         };
         let feed = Arc::new(HitFeed::new(notes, core.node));
-        let counting = counting.with_streams(Arc::clone(&feed));
+        let mut counting = counting.with_streams(Arc::clone(&feed));
+        if core.store.is_shared() {
+            counting = counting.with_rules_kept_in(files::bot_rules(config));
+        }
         let counter = HitCounter::start(&arbiter.handle(), counting, &core.on_restart);
         Ok(Self { counter, feed, writer, notifier, upkeep, arbiter })
     }

@@ -23,6 +23,11 @@ pub fn streams(config: &Config) -> PathBuf {
     config.data_dir.join("streams")
 }
 
+/// The rules for bots of the batch that is being counted.
+pub fn bot_rules(config: &Config) -> PathBuf {
+    config.data_dir.join("bot-rules")
+}
+
 pub fn master_key(config: &Config) -> PathBuf {
     config.data_dir.join("master.key")
 }

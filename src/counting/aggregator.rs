@@ -8,7 +8,7 @@ use foldhash::quality::RandomState;
 
 use super::enrich::Enricher;
 use super::profile::{HitProfile, ProfileLabel};
-use crate::domain::bots::BotKind;
+use crate::domain::bots::{BotKind, BotRules};
 use crate::domain::breakdown::{Sheet, SheetEntry};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::hit::{DayHits, DeviceHits, HitBatch, HitStamp, HitSubject, NodeId, Position, ServedCount};
@@ -20,6 +20,7 @@ use crate::domain::tally::Tally;
 use crate::domain::webhook::{DeliveryId, NewDelivery};
 use crate::feed::HitCapture;
 use crate::journal::record::{HitRecord, hit_id};
+use crate::threads::yield_periodically;
 
 /// The hashes have a random key, and clients can't measure look-ups, so that no visitor can choose labels that share a
 /// slot. The hashes of the standard library, which resist even clients that can, took a third of the counting.
@@ -106,6 +107,16 @@ impl HitAggregator {
     /// Notes hits for live streams, too.
     pub fn note_hits(&mut self, capture: HitCapture) {
         self.capture = Some(capture);
+    }
+
+    /// The rules for bots that the current batch is made with.
+    pub fn bot_rules(&self) -> &Arc<BotRules> {
+        self.enricher.bot_rules()
+    }
+
+    /// Has the next batch made with these rules for bots, and those behind it with the rules that are in force.
+    pub fn make_next_batch_with(&mut self, rules: BotRules) {
+        self.enricher.make_next_batch_with(rules);
     }
 
     /// The node of the journal.
@@ -226,6 +237,7 @@ impl HitAggregator {
         cells.sort_unstable_by_key(|(key, _)| (key.link.to_number(), key.day, key.profile));
         let (mut days, mut of_keys) = (Vec::new(), SumMap::default());
         for cells in cells.chunk_by(|(a, _), (b, _)| (a.link, a.day) == (b.link, b.day)) {
+            yield_periodically();
             let CellKey { link, day, .. } = cells[0].0;
             let cells = cells.iter().map(|(key, count)| (key.slot, key.profile, *count));
             days.push(self.day(HitSubject::Link(link), day, cells.clone()));
@@ -239,6 +251,7 @@ impl HitAggregator {
         let mut cells: Vec<_> = of_keys.into_iter().collect();
         cells.sort_unstable();
         for cells in cells.chunk_by(|((key_a, a, ..), _), ((key_b, b, ..), _)| (key_a, a) == (key_b, b)) {
+            yield_periodically();
             let (owner, day, ..) = cells[0].0;
             let cells = cells.iter().map(|((.., profile, slot), count)| (*slot, *profile, *count));
             days.push(self.day(HitSubject::Key(owner), day, cells));
@@ -303,11 +316,11 @@ fn day_hits(of: HitSubject, day: Day, cells: &[(u8, &HitProfile, u64)]) -> DayHi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::bots::{BotRules, SharedBotRules};
+    use crate::domain::bots::SharedBotRules;
     use crate::domain::breakdown::Dimension;
     use crate::domain::device::Device;
+    use crate::domain::privacy::PrivateVisitor;
     use crate::domain::referrer::OwnHost;
-    use crate::journal::record::PrivateVisitor;
 
     const HIT: HitRecord<'static> = HitRecord {
         at_ms: 1_795_000_000_000,

@@ -2,7 +2,9 @@
 //!
 //! Visitors repeat themselves, so results are cached, and hits with the same properties share one [`HitProfile`].
 
-use std::{hash::BuildHasher, net::IpAddr, sync::Arc};
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 
@@ -12,9 +14,10 @@ use crate::domain::agent::{self, Browser, OperatingSystem};
 use crate::domain::bots::{BotKind, BotRules, SharedBotRules};
 use crate::domain::device;
 use crate::domain::language::Language;
+use crate::domain::privacy::PrivateVisitor;
 use crate::domain::referrer::{OwnHost, referrer_host};
 use crate::domain::utm::UtmValues;
-use crate::journal::record::{HitRecord, PrivateVisitor};
+use crate::journal::record::HitRecord;
 
 /// Current browsers on the devices in use have some thousand user agents.
 const USER_AGENTS: usize = 8_192;
@@ -41,6 +44,8 @@ pub struct Enricher {
     shared_rules: SharedBotRules,
     /// Those of the current batch.
     rules: Arc<BotRules>,
+    /// Those of the next batch, if they are not those in force then.
+    next_rules: Option<Arc<BotRules>>,
     /// Has a random key, so that no visitor can choose hashes that share a slot or collide.
     hasher: RandomState,
     /// By the hash of user agent and hint: 64 bits distinguish some thousands of them.
@@ -70,6 +75,7 @@ impl Enricher {
             places,
             rules: rules.current(),
             shared_rules: rules,
+            next_rules: None,
             hasher: RandomState::default(),
             agents: DirectMappedCache::with_slots(USER_AGENTS),
             referrers: DirectMappedCache::with_slots(REFERRERS),
@@ -85,18 +91,31 @@ impl Enricher {
 
     /// A new batch begins: from here on, the rules for bots are those that are in force now.
     pub fn begin_batch(&mut self) {
-        self.rules = self.shared_rules.current();
+        let rules = self.next_rules.take().unwrap_or_else(|| self.shared_rules.current());
+        if !Arc::ptr_eq(rules.list(), self.rules.list()) {
+            // What they hold depends on the list.
+            self.agents.clear();
+            self.visits.clear();
+        }
+        self.rules = rules;
+    }
+
+    /// Has the next batch made with these rules.
+    pub fn make_next_batch_with(&mut self, rules: BotRules) {
+        self.next_rules = Some(Arc::new(rules));
+    }
+
+    /// The rules of the current batch.
+    pub fn bot_rules(&self) -> &Arc<BotRules> {
+        &self.rules
     }
 
     /// What is counted of a hit.
     pub fn profile(&mut self, hit: &HitRecord<'_>) -> Arc<HitProfile> {
-        let HitRecord {
-            user_agent, ch_ua_mobile, referer, language, utm, is_prefetch, route, private, address, ..
-        } = *hit;
+        let HitRecord { route, private, address, .. } = *hit;
         let place = if private.is_some() { None } else { self.place(address) };
         let is_in_network = private.is_none() && self.rules.has_network_of(address);
-        let sent = (user_agent, ch_ua_mobile, referer, language, utm, is_prefetch);
-        let key = self.hasher.hash_one((sent, private.map(PrivateVisitor::to_byte), route, is_in_network));
+        let key = self.visit_key(hit, is_in_network);
         if let Some((of, profile)) = self.visits.get(key, &key)
             && of.as_ref().map(Arc::as_ptr) == place.as_ref().map(Arc::as_ptr)
         {
@@ -109,6 +128,23 @@ impl Enricher {
         let profile = self.shared_profile(&properties);
         self.visits.replace(key, key, (place, Arc::clone(&profile)));
         profile
+    }
+
+    /// The hash of all that a profile depends on but the place. It is made for each hit, so the lengths of the texts and
+    /// what is short are hashed together, and empty texts are not hashed.
+    fn visit_key(&self, hit: &HitRecord<'_>, is_in_network: bool) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        let [source, medium, campaign, term, content] = hit.utm;
+        let texts = [hit.user_agent, hit.referer, hit.language, source, medium, campaign, term, content];
+        // A text is at most 512 bytes long.
+        let lengths = texts.iter().fold(0, |lengths, text| lengths << 10 | text.len() as u128);
+        let private = hit.private.map_or(0, |visitor| 0x100 | u128::from(visitor.to_byte()));
+        let flags = u128::from(hit.is_prefetch) << 3
+            | u128::from(is_in_network) << 2
+            | hit.ch_ua_mobile.map_or(0, |is_mobile| 0b10 | u128::from(is_mobile));
+        hasher.write_u128(lengths << 48 | private << 32 | flags << 16 | u128::from(hit.route));
+        texts.iter().filter(|text| !text.is_empty()).for_each(|text| hasher.write(text));
+        hasher.finish()
     }
 
     fn shared_profile(&mut self, properties: &HitProperties) -> Arc<HitProfile> {
@@ -154,7 +190,6 @@ impl Enricher {
                 device: device::classify(&String::from_utf8_lossy(user_agent), ch_ua_mobile),
                 browser,
                 system,
-                // The list is the same as long as the process runs.
                 bot: rules.kind_of_agent(user_agent),
             }
         })
@@ -220,6 +255,10 @@ struct DirectMappedCache<K, V> {
 impl<K: PartialEq, V> DirectMappedCache<K, V> {
     fn with_slots(count: usize) -> Self {
         Self { slots: (0..count.next_power_of_two()).map(|_| None).collect() }
+    }
+
+    fn clear(&mut self) {
+        self.slots.fill_with(|| None);
     }
 
     fn slot(&mut self, hash: u64) -> &mut Option<(K, V)> {

@@ -2,5 +2,6 @@
 
 pub mod aggregator;
 pub mod enrich;
+pub mod kept_rules;
 pub mod places;
 pub mod profile;

@@ -1,5 +1,8 @@
 //! Visitors who ask not to be tracked.
 
+use super::bots::BotKind;
+use super::device::Device;
+
 /// What the headers of a request say about that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrivacySignals {
@@ -38,6 +41,26 @@ impl RespectedSignals {
             Self::Gpc => signals.gpc,
             Self::GpcAndDnt => signals.gpc || signals.dnt,
         }
+    }
+}
+
+/// All that is recorded of a visitor who wants no tracking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivateVisitor {
+    pub device: Device,
+    pub bot: Option<BotKind>,
+}
+
+impl PrivateVisitor {
+    /// As the journal has it.
+    pub fn to_byte(self) -> u8 {
+        self.device as u8 | BotKind::code(self.bot) << 4
+    }
+
+    /// `None` for bytes that no visitor has.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        let device = *Device::ALL.get(usize::from(byte & 0x0f))?;
+        Some(Self { device, bot: BotKind::of_code(byte >> 4) })
     }
 }
 

@@ -11,9 +11,8 @@ use ring::digest::{Context, SHA256};
 use uuid::Variant;
 
 use super::format::RecordLayout;
-use crate::domain::bots::BotKind;
-use crate::domain::device::Device;
 use crate::domain::hit::{HitId, NodeId, Position};
+use crate::domain::privacy::PrivateVisitor;
 use crate::domain::utm::{UTM_COUNT, UtmValues};
 
 /// Longest part of a `User-Agent` or `Referer` header that is recorded, in bytes.
@@ -98,24 +97,6 @@ pub struct HitRecord<'a> {
     pub utm: UtmValues<'a>,
 }
 
-/// All that is recorded of a visitor who wants no tracking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrivateVisitor {
-    pub device: Device,
-    pub bot: Option<BotKind>,
-}
-
-impl PrivateVisitor {
-    pub fn to_byte(self) -> u8 {
-        self.device as u8 | BotKind::code(self.bot) << 4
-    }
-
-    fn from_byte(byte: u8) -> Option<Self> {
-        let device = *Device::ALL.get(usize::from(byte & 0x0f))?;
-        Some(Self { device, bot: BotKind::of_code(byte >> 4) })
-    }
-}
-
 /// Why bytes can't be decoded as a hit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -165,9 +146,15 @@ impl<'a> HitRecord<'a> {
 
     /// Has `take` each field of the extension with its type, in the order in which they are written.
     fn each_field(&self, mut take: impl FnMut(u8, &'a [u8])) {
-        let fields = [(WEBHOOK_PLACES, self.webhook_places), (LANGUAGE, self.language)].into_iter();
-        let fields = fields.chain((FIRST_UTM..).zip(self.utm));
-        fields.filter(|(_, value)| !value.is_empty()).for_each(|(kind, value)| take(kind, value));
+        let mut take = |kind, value: &'a [u8]| {
+            if !value.is_empty() {
+                take(kind, value);
+            }
+        };
+        take(WEBHOOK_PLACES, self.webhook_places);
+        take(LANGUAGE, self.language);
+        // Not a chain of iterators: it copies the values, and waits for the copy.
+        (FIRST_UTM..).zip(&self.utm).for_each(|(kind, value)| take(kind, value));
     }
 
     fn extension_len(&self) -> usize {
@@ -190,7 +177,6 @@ impl<'a> HitRecord<'a> {
     pub fn encode(&self, out: &mut [u8]) {
         let user_agent = truncated(self.user_agent);
         let referer = truncated(self.referer);
-        assert_eq!(out.len(), FIXED_BYTES + user_agent.len() + referer.len() + self.extension_len());
         assert!(self.webhook_places.is_empty() || self.webhook_places.len() == usize::from(self.webhooks));
         let mut flags = 0;
         flags |= if self.tracked { TRACKED } else { 0 };
@@ -232,8 +218,9 @@ impl<'a> HitRecord<'a> {
             extension = put_field(std::mem::take(&mut extension), kind, value);
         });
         if let Some(visitor) = self.private {
-            put_field(extension, PRIVATE_VISITOR, &[visitor.to_byte()]);
+            extension = put_field(extension, PRIVATE_VISITOR, &[visitor.to_byte()]);
         }
+        assert!(extension.is_empty(), "a record is as long as `encoded_len` says");
     }
 
     /// Decodes a record of a segment with this layout. It never panics, whatever the bytes are.
@@ -386,6 +373,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::bots::BotKind;
+    use crate::domain::device::Device;
 
     #[test]
     fn a_hit_id_has_the_form_of_a_uuid_v7_and_is_the_same_each_time() {

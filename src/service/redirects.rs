@@ -14,12 +14,12 @@ use crate::domain::device;
 use crate::domain::hit::{HitId, Position};
 use crate::domain::language::{Language, LanguageText};
 use crate::domain::link::LinkName;
-use crate::domain::privacy::{PrivacySignals, RespectedSignals};
+use crate::domain::privacy::{PrivacySignals, PrivateVisitor, RespectedSignals};
 use crate::domain::utm::{UTM_COUNT, UtmOfQuery, may_have_utm};
 use crate::journal::JournalWriter;
 use crate::journal::notifier::Notifier;
+use crate::journal::record::HitRecord;
 pub use crate::journal::record::MAX_HEADER_BYTES;
-use crate::journal::record::{HitRecord, PrivateVisitor};
 use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
 use crate::store::StoreError;
 

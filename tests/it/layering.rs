@@ -55,7 +55,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("service", &["actors", "cache", "clock", "domain", "feed", "journal", "limits", "store", "webhooks"]),
     ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls"]),
     ("actors", &["clock", "counting", "domain", "feed", "journal", "memory", "store", "telemetry", "threads"]),
-    ("counting", &["domain", "feed", "journal"]),
+    ("counting", &["domain", "feed", "journal", "threads"]),
     ("feed", &["domain", "store"]),
     ("journal", &["domain", "threads"]),
     ("cache", &["domain", "store"]),

@@ -112,6 +112,24 @@ impl BotList {
         self.rules.is_empty()
     }
 
+    /// A list of these patterns, which looks for words if `with_words`. If it is the built-in list, that is returned.
+    ///
+    /// # Errors
+    /// If a pattern is not valid.
+    pub fn of_parts(
+        patterns: impl IntoIterator<Item = (Box<str>, BotKind)>,
+        with_words: bool,
+    ) -> Result<Arc<Self>, BotListFault> {
+        let list = Self::compile(patterns.into_iter().collect(), with_words)?;
+        let built_in = Self::built_in();
+        Ok(if list.fingerprint == built_in.fingerprint { built_in } else { Arc::new(list) })
+    }
+
+    /// The patterns with their kinds, and whether words are looked for.
+    pub fn parts(&self) -> (impl Iterator<Item = (&str, BotKind)>, bool) {
+        (self.rules.iter().map(|(pattern, kind)| (&**pattern, *kind)), self.with_words)
+    }
+
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         self.fingerprint
     }

@@ -36,7 +36,7 @@ impl BotNetworks {
                 None => faults.push(number + 1),
             }
         }
-        (Self { v4: merged(v4, |last| last.checked_add(1)), v6: merged(v6, |last| last.checked_add(1)) }, faults)
+        (Self::of_ranges(v4, v6), faults)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -55,6 +55,21 @@ impl BotNetworks {
             IpAddr::V4(address) => is_in(&self.v4, address.to_bits()),
             IpAddr::V6(address) => is_in(&self.v6, address.to_bits()),
         }
+    }
+
+    /// First and last address of each range of IPv4 addresses.
+    pub fn v4_ranges(&self) -> &[(u32, u32)] {
+        &self.v4
+    }
+
+    /// The same of IPv6.
+    pub fn v6_ranges(&self) -> &[(u128, u128)] {
+        &self.v6
+    }
+
+    /// Networks with these ranges, in any order.
+    pub fn of_ranges(v4: Vec<(u32, u32)>, v6: Vec<(u128, u128)>) -> Self {
+        Self { v4: merged(v4, |last| last.checked_add(1)), v6: merged(v6, |last| last.checked_add(1)) }
     }
 
     pub(super) fn fingerprint(&self) -> [u8; 32] {

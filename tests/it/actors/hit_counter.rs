@@ -2,8 +2,25 @@
 
 use std::sync::Arc;
 
+use actix::{Arbiter, System};
 use serde_json::json;
+use signpost::actors::hit_counter::{CountAll, CounterWakes, CountingState, HitCounter};
+use signpost::actors::wake::DispatcherWake;
+use signpost::counting::aggregator::HitAggregator;
+use signpost::counting::enrich::Enricher;
+use signpost::counting::kept_rules::KeptRules;
+use signpost::domain::bots::{BotList, BotNetworks, BotRules, SharedBotRules};
+use signpost::domain::hit::{HitCursor, NodeId, Position};
+use signpost::domain::link::ShortId;
+use signpost::domain::referrer::OwnHost;
+use signpost::domain::tally::Tally;
+use signpost::journal::notifier::Notifier;
+use signpost::journal::record::HitRecord;
+use signpost::journal::{self, Journal, JournalSettings, JournalWriter};
+use signpost::store::CountStore;
+use signpost::store::embedded::EmbeddedStore;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
+use uuid::Uuid;
 
 use crate::support::client::Client;
 use crate::support::receiver::Receiver;
@@ -99,4 +116,47 @@ async fn hits_of_the_last_moment_are_counted_by_a_drain_or_by_the_next_start() {
     server.click(&id, 25).await;
     let server = Server::builder().directory(server.stop()).start();
     wait_for_hits(&server.root(), &id, 25).await;
+}
+
+fn append(journal: &JournalWriter, address: [u8; 4]) -> Position {
+    let user_agent = b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0";
+    let hit = HitRecord { at_ms: 1_795_000_000_000, user_agent, address: address.into(), ..HitRecord::EMPTY };
+    journal.append(&hit).unwrap()
+}
+
+#[test]
+fn a_batch_that_was_begun_before_the_rules_for_bots_changed_is_made_again_with_the_rules_of_then() {
+    const NODE: NodeId = NodeId(Uuid::from_bytes([7; 16]));
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 8 << 20).unwrap());
+    let with = |networks| BotRules::new(BotList::built_in(), Arc::new(BotNetworks::parse(networks).0));
+    let kept = directory.path().join("bot-rules");
+    KeptRules::open(kept.clone()).0.keep(&with("192.0.2.0/24")).unwrap();
+    let settings = JournalSettings::default();
+    let Journal { writer, reader, .. } =
+        journal::open(&directory.path().join("journal"), &settings, NODE, Position(0)).unwrap();
+    // The batch that was begun ends with the second one. By now, another network is the scanners'.
+    append(&writer, [192, 0, 2, 1]);
+    let begun = append(&writer, [198, 51, 100, 1]);
+    (0..3).for_each(|_| _ = append(&writer, [192, 0, 2, 1]));
+    (0..4).for_each(|_| _ = append(&writer, [198, 51, 100, 1]));
+
+    System::new().block_on(async {
+        let own_host = OwnHost::of_base_url("https://sign.example");
+        let rules = SharedBotRules::new(with("198.51.100.0/24"));
+        let aggregator = HitAggregator::new(NODE, Enricher::new(own_host, None, rules));
+        let wakes = CounterWakes { notifier: Notifier::default(), dispatcher: DispatcherWake::default() };
+        let cursor = HitCursor { counted: Position(0), begun };
+        let counting =
+            CountingState::new(store.clone(), reader, aggregator, cursor, wakes).with_rules_kept_in(kept.clone());
+        let arbiter = Arbiter::new();
+        let counter = HitCounter::start(&arbiter.handle(), counting, &(Arc::new(|_| {}) as _));
+        assert!(counter.handle().ask_once(CountAll).await.unwrap());
+        let hits = store.link_hits(ShortId(HitRecord::EMPTY.short_id), None).await.unwrap();
+        let tallies = hits.days.iter().map(|(_, devices)| devices.total());
+        assert_eq!(tallies.sum::<Tally>(), Tally { persons: 1 + 3, bots: 1 + 4 });
+        assert_eq!(KeptRules::open(kept).1.unwrap().fingerprint(), with("198.51.100.0/24").fingerprint());
+        counter.stop().await;
+        arbiter.stop();
+    });
 }

@@ -7,7 +7,8 @@ use signpost::clock::Clock;
 use signpost::domain::bots::BotKind;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::device::Device;
-use signpost::journal::record::{HitRecord, PrivateVisitor};
+use signpost::domain::privacy::PrivateVisitor;
+use signpost::journal::record::HitRecord;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::Answer;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use signpost::domain::bots::BotKind;
 use signpost::domain::device::Device;
 use signpost::domain::hit::{NodeId, Position};
+use signpost::domain::privacy::PrivateVisitor;
 use signpost::domain::utm::UTM_COUNT;
-use signpost::journal::record::{HitRecord, PrivateVisitor, hit_id};
+use signpost::journal::record::{HitRecord, hit_id};
 use signpost::journal::{Journal, JournalSettings, open};
 use uuid::Uuid;
 

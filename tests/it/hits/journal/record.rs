@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use signpost::domain::bots::BotKind;
 use signpost::domain::device::Device;
+use signpost::domain::privacy::PrivateVisitor;
 use signpost::domain::utm::UTM_COUNT;
 use signpost::journal::format::RecordLayout;
-use signpost::journal::record::{DecodeError, HitRecord, MAX_EXTENSION_BYTES, MAX_HEADER_BYTES, PrivateVisitor};
+use signpost::journal::record::{DecodeError, HitRecord, MAX_EXTENSION_BYTES, MAX_HEADER_BYTES};
 
 /// What precedes the texts in layout 1; layout 2 has [`ADDED`] more bytes there.
 const V1_FIXED: usize = 53;
