@@ -77,7 +77,7 @@ impl CountReader<'_> {
         }
         let reads = range.reads();
         for days in reads.days {
-            self.table.sheets.each(self.snapshot, self.of, days, |sheet| breakdown.add_sheet(sheet))?;
+            self.table.each_sheet(self.snapshot, (self.of, &counts), days, |sheet| breakdown.add_sheet(sheet))?;
         }
         if let Some(months) = reads.months {
             self.each_label(&counts, LabelList::Of(dimension), months, |label, _, tally| {

@@ -5,6 +5,12 @@
 //! [`MOST_BYTES`] is spilled to the tables of days and of labels, and is marked as spilled from then on.
 //! [`SpillBudget`] bounds how much a batch spills: rows that exceed the length beyond that are spilled by a later
 //! batch.
+//!
+//! The sheet of a day has no row of its own as long as the day is the only one of its month with hits, and the month is in
+//! the row of all counts: the month's sheet is the day's then. So a hit of a link that is hit on one day a month writes
+//! one row.
+
+use std::ops::Range;
 
 use fjall::{Keyspace, Slice};
 
@@ -15,12 +21,13 @@ use super::sheets::SheetTable;
 use super::transaction::{MAX_ROW, RowReader, Transaction};
 use crate::domain::breakdown::{Dimension, LabelList, PRIVATE_LABEL, Sheet, SheetLabel, kept_text};
 use crate::domain::calendar::{Day, Month};
+use crate::domain::device::Device;
 use crate::domain::hit::{DayCount, DayHits, HitSubject, LabelCount, OTHER_LABEL};
 use crate::domain::quarters::QuarterHits;
 use crate::domain::tally::Tally;
 use crate::store::StoreError;
 use crate::store::records::counts::{self as records, Counts, SPILLED_ROW, WholeCounts, WholeDay};
-use crate::store::records::row_keys;
+use crate::store::records::{row_keys, sheets};
 
 /// A longer row is to be spilled: this is about the length of all rows that a hit of a spilled link with its place writes.
 const MOST_BYTES: usize = 1_024;
@@ -58,6 +65,30 @@ impl WholeCounts<'_> {
             let month = *month;
             labels_of(sheet).map(move |(list, label, tally)| LabelCount { of, month, list, label: label.into(), tally })
         })
+    }
+
+    /// The sheet of a day that is the only one of its month: it is the month's, which has no devices. A row of that sheet, if there
+    /// is one, is out of date.
+    pub fn sheet_of_only_day(&self, day: Day) -> Option<Sheet<&str>> {
+        let mut days = self.days.iter().filter(|known| known.day.month() == day.month());
+        let only = days.next().filter(|only| only.day == day)?;
+        if days.next().is_some() {
+            return None;
+        }
+        let mut sheet = Sheet::default();
+        if let Some((_, month)) = self.months.iter().find(|(month, _)| *month == day.month()) {
+            // A month has more texts than the sheet of a day may have.
+            sheet.add_within_bounds(month);
+        }
+        for device in Device::ALL {
+            sheet.add(Dimension::Device, SheetLabel::Code(device as u8), only.devices.0[device as usize]);
+        }
+        Some(sheet)
+    }
+
+    /// Another day of the month of `day`.
+    fn other_day_of_month(&self, day: Day) -> Option<Day> {
+        self.days.iter().map(|known| known.day).find(|known| *known != day && known.month() == day.month())
     }
 
     fn entries(&self) -> usize {
@@ -106,12 +137,12 @@ impl CountTable {
 
     /// Counts a batch of many links.
     pub fn count_batch<'a, 't>(&'a self, transaction: &'a mut Transaction<'t>) -> HitAdder<'a, 't> {
-        HitAdder { table: self, transaction, budget: SpillBudget::BATCH }
+        HitAdder { table: self, transaction, budget: SpillBudget::BATCH, is_import: false }
     }
 
     /// Counts what another store has counted.
     pub fn import<'a, 't>(&'a self, transaction: &'a mut Transaction<'t>) -> HitAdder<'a, 't> {
-        HitAdder { table: self, transaction, budget: SpillBudget::UNLIMITED }
+        HitAdder { table: self, transaction, budget: SpillBudget::UNLIMITED, is_import: true }
     }
 
     /// The row of a link or key; there is none before its first hit.
@@ -120,6 +151,26 @@ impl CountTable {
             HitSubject::Link(link) => from.row(&self.counts, link.0),
             HitSubject::Key(_) => from.row(&self.counts, row_keys::subject(of)),
         }
+    }
+
+    /// Calls `read` with the sheet of each day of a range that has one.
+    pub fn each_sheet(
+        &self,
+        from: &impl RowReader,
+        (of, counts): (HitSubject, &Counts<'_>),
+        days: Range<Day>,
+        mut read: impl FnMut(&Sheet<&str>),
+    ) -> Result<(), StoreError> {
+        for day in (days.start.0..days.end.0).map(Day) {
+            if let Counts::Inline(whole) = counts
+                && let Some(sheet) = whole.sheet_of_only_day(day)
+            {
+                read(&sheet);
+            } else if let Some(value) = self.sheets.bytes(from, day, of)? {
+                read(&sheets::decode(&value)?);
+            }
+        }
+        Ok(())
     }
 
     /// The days and labels in a row: none if they are spilled.
@@ -136,18 +187,18 @@ pub struct HitAdder<'a, 't> {
     table: &'a CountTable,
     transaction: &'a mut Transaction<'t>,
     budget: SpillBudget,
+    /// Sheets of an import come as records of their own.
+    is_import: bool,
 }
 
 impl HitAdder<'_, '_> {
     /// Adds hits of one link or key, of different days.
     pub fn add(&mut self, of: HitSubject, days: &[DayHits]) -> Result<(), StoreError> {
-        for day in days {
-            self.table.sheets.add(self.transaction, day)?;
-        }
         let row = self.table.row(self.transaction, of)?;
         if let Counts::Inline(mut whole) = decode(row.as_ref())? {
             if days.iter().map(|day| 1 + day.sheet.entries().len()).sum::<usize>() <= MOST_ENTRIES {
                 for hits in days {
+                    self.add_sheet(&whole, hits)?;
                     whole.drop_old_quarters(hits.day);
                     let day = whole.day(hits.day);
                     day.devices += hits.devices;
@@ -159,10 +210,27 @@ impl HitAdder<'_, '_> {
             self.spill(of, &whole)?;
         }
         for hits in days {
+            self.table.sheets.add(self.transaction, hits)?;
             self.table.days.add(self.transaction, hits)?;
             self.add_labels(of, hits.day.month(), &hits.sheet)?;
         }
         Ok(())
+    }
+
+    /// Adds hits that are not in `whole` yet to the sheet of their day, if that has a row.
+    fn add_sheet(&mut self, whole: &WholeCounts<'_>, hits: &DayHits) -> Result<(), StoreError> {
+        let Some(other) = whole.other_day_of_month(hits.day) else { return Ok(()) };
+        self.write_only_day(hits.of, whole, other)?;
+        self.table.sheets.add(self.transaction, hits)
+    }
+
+    /// Writes the sheet of a day that is not to be the only one of its month any more, or not in the row of all counts.
+    fn write_only_day(&mut self, of: HitSubject, whole: &WholeCounts<'_>, day: Day) -> Result<(), StoreError> {
+        let sheets = &self.table.sheets;
+        match whole.sheet_of_only_day(day).filter(|_| sheets.is_kept() && !self.is_import) {
+            Some(sheet) => sheets.set(self.transaction, of, day, &sheet),
+            None => Ok(()),
+        }
     }
 
     /// Adds the labels of a sheet to the lists of a month.
@@ -225,6 +293,7 @@ impl HitAdder<'_, '_> {
         self.budget.0 = self.budget.0.saturating_sub(whole.entries());
         self.transaction.insert(&self.table.counts, row_keys::subject(of), SPILLED_ROW)?;
         for day in whole.day_counts(of) {
+            self.write_only_day(of, whole, day.day)?;
             self.table.days.set(self.transaction, &day)?;
         }
         whole.months.iter().try_for_each(|(month, sheet)| self.add_labels(of, *month, sheet))

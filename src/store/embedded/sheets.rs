@@ -1,6 +1,6 @@
 //! The sheets of days, by day first: those of old days are removed together.
 
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fjall::{Guard, Keyspace};
@@ -61,20 +61,9 @@ impl SheetTable {
         overflow::insert(transaction, &self.sheets, &key, &sheets::encode(sheet))
     }
 
-    /// Calls `read` with each sheet of some days.
-    pub fn each(
-        &self,
-        from: &impl RowReader,
-        of: HitSubject,
-        days: Range<Day>,
-        mut read: impl FnMut(&Sheet<&str>),
-    ) -> Result<(), StoreError> {
-        for day in (days.start.0..days.end.0).map(Day) {
-            if let Some(value) = self.bytes(from, day, of)? {
-                read(&sheets::decode(&value)?);
-            }
-        }
-        Ok(())
+    /// Whether sheets of days are kept.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// The bytes of a sheet.

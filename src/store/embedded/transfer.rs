@@ -5,7 +5,7 @@ use fjall::{Guard, Keyspace, Readable, Snapshot};
 use uuid::Uuid;
 
 use super::EmbeddedStore;
-use super::counts::CountTable;
+use super::counts::{self, CountTable};
 use super::database::engine_error;
 use super::days::DayTable;
 use super::hits::HitTable;
@@ -17,6 +17,7 @@ use crate::domain::hit::{HitSubject, NodeId};
 use crate::domain::key::KeyId;
 use crate::domain::link::{LinkName, Revision, ShortId};
 use crate::store::StoreError;
+use crate::store::records::counts::Counts;
 use crate::store::records::link_names::{self, NameState};
 use crate::store::records::row_keys;
 use crate::store::records::{self, corrupt, counters, sheets};
@@ -100,7 +101,7 @@ impl SectionReader<'_> {
             Section::Revisions => vec![(&keyspaces.link_revisions, b"")],
             Section::Deletions => vec![(&keyspaces.link_times, row_keys::LINK_DELETIONS)],
             Section::LinksCreated | Section::HitsServed | Section::WebhookDeliveries => vec![(&keyspaces.usage, b"")],
-            Section::Sheets => vec![(&keyspaces.sheets, b"")],
+            Section::Sheets => vec![(&keyspaces.counts, b""), (&keyspaces.sheets, b"")],
             Section::Days => vec![(&keyspaces.counts, b""), (&keyspaces.days, b"")],
             Section::Labels => vec![(&keyspaces.counts, b""), (&keyspaces.labels, b"")],
             Section::Cursors => vec![(&keyspaces.meta, row_keys::CURSORS)],
@@ -165,7 +166,10 @@ impl SectionReader<'_> {
                 Some(of) => CountTable::read(of, value)?.1.into_iter().map(Record::Label).collect(),
                 None => LabelTable::read(key, value)?.into_iter().map(Record::Label).collect(),
             },
-            Section::Sheets => self.sheet(key)?.into_iter().collect(),
+            Section::Sheets => match whole(key) {
+                Some(of) => self.sheets_of_only_days(of, value)?,
+                None => self.sheet(key)?.into_iter().collect(),
+            },
             Section::Cursors => {
                 let counted = HitTable::read_cursor(Some(value))?;
                 vec![Record::Cursor { writer: NodeId(uuid(&key[1..])?), counted }]
@@ -178,10 +182,26 @@ impl SectionReader<'_> {
         })
     }
 
+    /// The sheets that have no rows of their own.
+    fn sheets_of_only_days(&self, of: HitSubject, row: &[u8]) -> Result<Vec<Record>, StoreError> {
+        if !self.tables.counts.sheets.is_kept() {
+            return Ok(Vec::new());
+        }
+        let Counts::Inline(whole) = records::counts::decode(row)? else { return Ok(Vec::new()) };
+        let sheets = whole.days.iter().filter_map(|known| Some((known.day, whole.sheet_of_only_day(known.day)?)));
+        Ok(sheets.map(|(day, sheet)| Record::Sheet { of, day, sheet: sheet.to_shared() }).collect())
+    }
+
     /// The sheet whose first row has this key.
     fn sheet(&self, key: &[u8]) -> Result<Option<Record>, StoreError> {
         let Some((day, of)) = row_keys::sheet_of(key)? else { return Ok(None) };
-        let bytes = self.tables.counts.sheets.bytes(self.snapshot, day, of)?.unwrap_or_default();
+        let (tables, row) = (&self.tables.counts, self.tables.counts.row(self.snapshot, of)?);
+        if let Counts::Inline(whole) = counts::decode(row.as_ref())?
+            && whole.sheet_of_only_day(day).is_some()
+        {
+            return Ok(None);
+        }
+        let bytes = tables.sheets.bytes(self.snapshot, day, of)?.unwrap_or_default();
         Ok(Some(Record::Sheet { of, day, sheet: sheets::decode(&bytes)?.to_shared() }))
     }
 }

@@ -116,12 +116,16 @@ fn assert_hits(tables: &EmbeddedTables, expected: &Expected) {
         }
         assert_eq!(labels, expected.labels, "{of:?}");
         let mut sheets = BTreeMap::new();
+        let row = tables.counts.row(&snapshot, *of).unwrap();
+        let counts = decode(row.as_ref()).unwrap();
         for day in expected.days.keys() {
-            let bytes = tables.counts.sheets.bytes(&snapshot, *day, *of).unwrap().unwrap_or_default();
-            for entry in crate::store::records::sheets::decode(&bytes).unwrap().entries() {
-                let label = label_text(&entry.label, entry.dimension).to_owned();
-                sheets.insert((*day, entry.dimension, label), entry.tally);
-            }
+            let read = |sheet: &Sheet<&str>| {
+                for entry in sheet.entries() {
+                    let label = label_text(&entry.label, entry.dimension).to_owned();
+                    sheets.insert((*day, entry.dimension, label), entry.tally);
+                }
+            };
+            tables.counts.each_sheet(&snapshot, (*of, &counts), *day..Day(day.0 + 1), read).unwrap();
         }
         assert_eq!(sheets, expected.sheets, "{of:?}");
         let HitSubject::Link(link) = *of else { continue };
@@ -176,7 +180,8 @@ fn rows_beyond_the_budget_of_a_batch_are_spilled_by_a_later_one() {
         let mut batch = batch(2, n);
         batch.days.retain(|hits| hits.of != KEY);
         write(&tables, |transaction| {
-            let mut counting = HitAdder { table: &tables.counts, transaction, budget: SpillBudget(budget) };
+            let mut counting =
+                HitAdder { table: &tables.counts, transaction, budget: SpillBudget(budget), is_import: false };
             batch.days.iter().for_each(|hits| counting.add(hits.of, std::slice::from_ref(hits)).unwrap());
         });
         add_to(&mut expected, &batch);
@@ -326,4 +331,35 @@ fn sheets_of_old_days_are_removed_together() {
     }
     let kept = |day| tables.counts.sheets.bytes(&tables.snapshot(), Day(FIRST + day), link(0)).unwrap().is_some();
     assert_eq!([0, 1, 2, 3, 4].map(kept), [false, false, false, true, true]);
+}
+
+#[test]
+fn the_sheet_of_an_only_day_is_bounded_whether_it_is_in_the_row_of_all_counts_or_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let tables = open(&directory);
+    let labels: Vec<String> = (0..MAX_SHEET_TEXTS + 9).map(|n| format!("{n:04x}")).collect();
+    let labels: Vec<_> = labels.iter().map(|label| (Dimension::UtmTerm, label.as_str(), 1, 0)).collect();
+    let texts_of_day = || {
+        let (snapshot, of) = (tables.snapshot(), link(0));
+        let row = tables.counts.row(&snapshot, of).unwrap();
+        let mut numbers = Vec::new();
+        let read = |sheet: &Sheet<&str>| numbers.push((sheet.of(Dimension::UtmTerm).count(), sheet.hits().all()));
+        tables
+            .counts
+            .each_sheet(&snapshot, (of, &decode(row.as_ref()).unwrap()), Day(FIRST)..Day(FIRST + 1), read)
+            .unwrap();
+        (is_spilled(&tables, of), numbers)
+    };
+    let hits = labels.len() as u64;
+    // Too long for a row, and with a budget that does not let it spill.
+    for (budget, spilled) in [(0, false), (50_000, true)] {
+        write(&tables, |transaction| {
+            let mut counting =
+                HitAdder { table: &tables.counts, transaction, budget: SpillBudget(budget), is_import: false };
+            let added = if spilled { &labels[..1] } else { &labels[..] };
+            counting.add(link(0), &[day_hits(link(0), Day(FIRST), added)]).unwrap();
+        });
+        // With one entry for all others.
+        assert_eq!(texts_of_day(), (spilled, vec![(MAX_SHEET_TEXTS + 1, hits + u64::from(spilled))]));
+    }
 }
