@@ -229,12 +229,13 @@ impl CountingState {
         !self.read_records().caught_up
     }
 
-    /// Learns who listens to live streams, if a batch begins.
+    /// Learns who listens to live streams, before records are read.
     async fn learn_listeners(&mut self) -> Result<(), StoreError> {
-        match &mut self.streams {
-            Some(streams) if self.aggregator.records() == 0 => streams.learn_listeners().await,
-            _ => Ok(()),
+        if let Some(streams) = &mut self.streams {
+            streams.learn_listeners().await?;
+            self.aggregator.note_hits_for_listeners_of_now();
         }
+        Ok(())
     }
 
     fn pauses(&self) -> Pauses {

@@ -109,6 +109,11 @@ impl HitAggregator {
         self.capture = Some(capture);
     }
 
+    /// From here on, notes hits for who listens now.
+    pub fn note_hits_for_listeners_of_now(&mut self) {
+        self.capture.iter_mut().for_each(HitCapture::begin);
+    }
+
     /// The rules for bots that the current batch is made with.
     pub fn bot_rules(&self) -> &Arc<BotRules> {
         self.enricher.bot_rules()
@@ -149,7 +154,7 @@ impl HitAggregator {
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
         if self.records == 0 {
             self.enricher.begin_batch();
-            self.capture.iter_mut().for_each(HitCapture::begin);
+            self.note_hits_for_listeners_of_now();
         }
         self.records += 1;
         let at = Timestamp(hit.at_ms);

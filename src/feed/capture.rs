@@ -17,7 +17,7 @@ const OF_ALL_A_SECOND: u32 = 5_000;
 /// Notes the hits of a batch that somebody listens to.
 pub struct HitCapture {
     feed: Arc<HitFeed>,
-    /// Who listened when the batch began; `None`: nobody.
+    /// Who listened when [`begin`](Self::begin) was last called; `None`: nobody.
     listened: Option<Arc<Listened>>,
     noted: HashMap<HitSubject, Noted>,
     of_all: SecondBudget,
@@ -61,7 +61,8 @@ impl HitCapture {
         Self { feed, listened: None, noted: HashMap::new(), of_all, entries: Vec::new() }
     }
 
-    /// A batch begins: who listens now is told of its hits.
+    /// Who listens now is told of the hits that are noted from here on. It is called when a batch begins, and before more of its
+    /// hits are read.
     pub fn begin(&mut self) {
         let listened = self.feed.listeners.listened();
         let is_same = match (&listened, &self.listened) {

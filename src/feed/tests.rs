@@ -175,6 +175,29 @@ async fn nothing_is_noted_while_nobody_listens() {
     assert_eq!(node.count([4]).await.len(), 1);
 }
 
+#[tokio::test]
+async fn who_begins_to_listen_within_a_batch_is_told_of_its_later_hits() {
+    let mut node = Node::alone();
+    let mut of_link = node.feed.listen(OF_LINK, None).await.unwrap();
+    node.capture.begin();
+    node.note(LINK, 1);
+    let mut of_key = node.feed.listen(OF_KEY, None).await.unwrap();
+    node.feed.learn_listeners().await.unwrap();
+    node.capture.begin();
+    node.note(LINK, 2);
+    assert_eq!(node.tell().await.len(), 1 + 2);
+    assert_eq!(told(&mut of_link), (vec![100, 200], Some(0)));
+    assert_eq!(told(&mut of_key), (vec![200], Some(0)));
+    // A batch that is made again has the same positions.
+    node.capture.begin();
+    node.note(LINK, 3);
+    node.capture.clear();
+    node.position -= 100;
+    node.note(LINK, 3);
+    assert_eq!(node.tell().await.len(), 2);
+    assert_eq!([told(&mut of_link), told(&mut of_key)], [(vec![300], Some(0)), (vec![300], Some(0))]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn listening_ends_some_time_after_the_last_stream() {
     let mut node = Node::alone();

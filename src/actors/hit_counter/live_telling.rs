@@ -36,7 +36,7 @@ impl LiveTelling {
         Ok(false)
     }
 
-    /// Learns who listens, before a batch is made.
+    /// Learns who listens, before records are read.
     pub async fn learn_listeners(&mut self) -> Result<(), StoreError> {
         let learned = self.feed.learn_listeners().await;
         self.or_given_up(learned).map(drop)
