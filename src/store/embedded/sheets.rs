@@ -24,7 +24,7 @@ const REMOVED_AT_ONCE: usize = 1_000;
 pub struct SheetTable {
     sheets: Keyspace,
     is_kept: bool,
-    /// The last key that was removed. The next removal begins behind it: it need not go over those that are gone.
+    /// The last key that was removed. The next removal begins there: it need not go over those that are gone.
     removed_upto: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -57,6 +57,13 @@ impl SheetTable {
         sheet: &Sheet<T>,
     ) -> Result<(), StoreError> {
         let key = row_keys::sheet(day, of);
+        {
+            // A row that may be among removed ones is found by the next removal. Nothing panics while this lock is held.
+            let mut removed_upto = self.removed_upto.lock().unwrap_or_else(PoisonError::into_inner);
+            if key < *removed_upto {
+                removed_upto.clone_from(&key);
+            }
+        }
         overflow::remove(TABLE, transaction, &self.sheets, &key)?;
         overflow::insert(transaction, &self.sheets, &key, &sheets::encode(sheet))
     }

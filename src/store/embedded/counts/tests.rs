@@ -363,3 +363,22 @@ fn the_sheet_of_an_only_day_is_bounded_whether_it_is_in_the_row_of_all_counts_or
         assert_eq!(texts_of_day(), (spilled, vec![(MAX_SHEET_TEXTS + 1, hits + u64::from(spilled))]));
     }
 }
+
+#[test]
+fn a_sheet_of_an_old_day_that_is_written_late_is_removed_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let tables = open(&directory);
+    let (sheets, before) = (&tables.counts.sheets, Day(FIRST + 40));
+    let set = |day: u32| {
+        let sheet = day_hits(link(0), Day(FIRST + day), &[(Dimension::Referrer, "direct", 1, 0)]).sheet;
+        write(&tables, |transaction| sheets.set(transaction, link(0), Day(FIRST + day), &sheet).unwrap());
+    };
+    let is_there = |day: u32| sheets.bytes(&tables.snapshot(), Day(FIRST + day), link(0)).unwrap().is_some();
+    for day in [20, 10, 30] {
+        set(day);
+        set(50);
+        assert!(is_there(day));
+        write(&tables, |transaction| sheets.remove(transaction, before).unwrap());
+        assert!(!is_there(day) && is_there(50), "{day}");
+    }
+}
