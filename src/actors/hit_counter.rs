@@ -140,7 +140,8 @@ impl CountingState {
     #[must_use]
     pub fn with_rules_kept_in(mut self, path: PathBuf) -> Self {
         let (file, rules) = KeptRules::open(path);
-        (self.kept_rules, self.begun_rules) = (Some(file), rules);
+        self.kept_rules = Some(file);
+        self.begun_rules = rules.filter(|_| self.cursor.begun > self.cursor.counted);
         self
     }
 
@@ -233,7 +234,7 @@ impl CountingState {
     async fn learn_listeners(&mut self) -> Result<(), StoreError> {
         if let Some(streams) = &mut self.streams {
             streams.learn_listeners().await?;
-            self.aggregator.note_hits_for_listeners_of_now();
+            self.aggregator.refresh_listeners();
         }
         Ok(())
     }
@@ -259,15 +260,9 @@ impl CountingState {
 
     /// Reads records until the journal's end or until the batch is full.
     fn read_records(&mut self) -> ReadOutcome {
-        let (aggregator, meters, recovery) = (&mut self.aggregator, &self.meters, &mut self.recovery);
         loop {
-            let read = self.reader.read(PAGE, &mut |position, hit| {
-                if aggregator.records() == 0 {
-                    meters.began_at(hit.at_ms);
-                }
-                Recovery::record_read(recovery, position);
-                aggregator.add(position, &hit);
-            });
+            let read = self.read_page(Position(u64::MAX));
+            let aggregator = &self.aggregator;
             let is_full = aggregator.rows() >= BATCH_ROWS
                 || aggregator.deliveries() >= BATCH_DELIVERIES
                 || aggregator.records() >= BATCH_RECORDS;
@@ -276,6 +271,21 @@ impl CountingState {
             }
             yield_periodically();
         }
+    }
+
+    /// Reads some records, and adds up those that end at or before `upto`.
+    fn read_page(&mut self, upto: Position) -> ReadOutcome {
+        let (aggregator, meters, recovery) = (&mut self.aggregator, &self.meters, &mut self.recovery);
+        self.reader.read(PAGE, &mut |position, hit| {
+            if position > upto {
+                return;
+            }
+            if aggregator.records() == 0 {
+                meters.began_at(hit.at_ms);
+            }
+            Recovery::record_read(recovery, position);
+            aggregator.add(position, &hit);
+        })
     }
 
     /// Takes the sums of all records up to `upto` as the next batch for the store.
@@ -289,21 +299,12 @@ impl CountingState {
     /// Makes the batch again that an earlier process had started to count, from the same records. The journal may have
     /// more records by now.
     fn make_begun_batch(&mut self) {
-        let (aggregator, meters, begun) = (&mut self.aggregator, &self.meters, self.cursor.begun);
+        let begun = self.cursor.begun;
         if let Some(rules) = &self.begun_rules {
-            aggregator.make_next_batch_with(rules.clone());
+            self.aggregator.make_next_batch_with(rules.clone());
         }
-        let recovery = &mut self.recovery;
         loop {
-            let read = self.reader.read(PAGE, &mut |position, hit| {
-                if position <= begun {
-                    if aggregator.records() == 0 {
-                        meters.began_at(hit.at_ms);
-                    }
-                    Recovery::record_read(recovery, position);
-                    aggregator.add(position, &hit);
-                }
-            });
+            let read = self.read_page(begun);
             if read.caught_up || read.upto >= begun {
                 break;
             }

@@ -109,8 +109,8 @@ impl HitAggregator {
         self.capture = Some(capture);
     }
 
-    /// From here on, notes hits for who listens now.
-    pub fn note_hits_for_listeners_of_now(&mut self) {
+    /// Notes hits for who listens now, from here on. To be called before hits are added.
+    pub fn refresh_listeners(&mut self) {
         self.capture.iter_mut().for_each(HitCapture::begin);
     }
 
@@ -154,7 +154,6 @@ impl HitAggregator {
     pub fn add(&mut self, position: Position, hit: &HitRecord<'_>) {
         if self.records == 0 {
             self.enricher.begin_batch();
-            self.note_hits_for_listeners_of_now();
         }
         self.records += 1;
         let at = Timestamp(hit.at_ms);

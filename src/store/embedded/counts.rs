@@ -70,11 +70,7 @@ impl WholeCounts<'_> {
     /// The sheet of a day that is the only one of its month: it is the month's, which has no devices. A row of that sheet, if there
     /// is one, is out of date.
     pub fn sheet_of_only_day(&self, day: Day) -> Option<Sheet<&str>> {
-        let mut days = self.days.iter().filter(|known| known.day.month() == day.month());
-        let only = days.next().filter(|only| only.day == day)?;
-        if days.next().is_some() {
-            return None;
-        }
+        let only = self.only_day(day)?;
         let mut sheet = Sheet::default();
         if let Some((_, month)) = self.months.iter().find(|(month, _)| *month == day.month()) {
             // A month has more texts than the sheet of a day may have.
@@ -84,6 +80,11 @@ impl WholeCounts<'_> {
             sheet.add(Dimension::Device, SheetLabel::Code(device as u8), only.devices.0[device as usize]);
         }
         Some(sheet)
+    }
+
+    /// The counts of a day, if it is the only one of its month.
+    pub fn only_day(&self, day: Day) -> Option<&WholeDay> {
+        self.days.iter().find(|known| known.day == day).filter(|_| self.other_day_of_month(day).is_none())
     }
 
     /// Another day of the month of `day`.

@@ -195,10 +195,12 @@ impl SectionReader<'_> {
     /// The sheet whose first row has this key.
     fn sheet(&self, key: &[u8]) -> Result<Option<Record>, StoreError> {
         let Some((day, of)) = row_keys::sheet_of(key)? else { return Ok(None) };
-        let (tables, row) = (&self.tables.counts, self.tables.counts.row(self.snapshot, of)?);
+        let tables = &self.tables.counts;
+        let row = tables.row(self.snapshot, of)?;
         if let Counts::Inline(whole) = counts::decode(row.as_ref())?
-            && whole.sheet_of_only_day(day).is_some()
+            && whole.only_day(day).is_some()
         {
+            // It is exported with the row of all counts.
             return Ok(None);
         }
         let bytes = tables.sheets.bytes(self.snapshot, day, of)?.unwrap_or_default();
