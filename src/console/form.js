@@ -1,5 +1,5 @@
 // The form of a link's fields, of the composer and of the edit dialog.
-import { html, useEffect, useRef } from './html.js';
+import { html, useLayoutEffect, useRef } from './html.js';
 import { faultOf, otherFaults } from './fields.js';
 import { zone } from './format.js';
 import { Check, Fault, Field, Icon, Select } from './ui.js';
@@ -70,7 +70,7 @@ const GROUP_FIELDS = {
 function Group({ title, names, ...props }) {
   const box = useRef(/** @type {any} */ (null));
   const hasFault = names.some((name) => faultOf(props.error, name, props.form));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (hasFault) box.current.open = true;
   }, [hasFault]);
   return html`
@@ -102,12 +102,11 @@ export function FormFault({ error, has }) {
   return html`<${Fault} error=${error} />`;
 }
 
-/** Moves the focus to the first field with a fault. @param {any} error @param {{current: any}} box */
+/** Moves the focus to the first field with a fault, in the same step that shows the faults: later it would take the focus from a field
+ * that the person has gone to. The groups of the form are open by then, for effects of children run before those of their parents.
+ * @param {any} error @param {{current: any}} box */
 export function useFirstFault(error, box) {
-  useEffect(() => {
-    if (!error) return undefined;
-    // After the group of the field has been opened.
-    const timer = setTimeout(() => box.current?.querySelector('[aria-invalid]')?.focus(), 30);
-    return () => clearTimeout(timer);
+  useLayoutEffect(() => {
+    if (error) box.current?.querySelector('[aria-invalid]')?.focus();
   }, [error]);
 }

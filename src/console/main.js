@@ -1,4 +1,4 @@
-import { html, render, useEffect, useRef, useState } from './html.js';
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from './html.js';
 import { api } from './api.js';
 import { drafts } from './drafts.js';
 import { session } from './session.js';
@@ -85,7 +85,7 @@ function Console() {
   const main = useRef(/** @type {any} */ (null));
   const place = route.path.join('/');
   const first = useRef(true);
-  useEffect(() => {
+  useLayoutEffect(() => {
     // A new screen begins at its top, for eyes and for screen readers.
     if (!first.current) main.current?.focus();
     first.current = false;

@@ -139,7 +139,8 @@ export function Dialog({ title, onClose, children, kind = '' }) {
   const box = useRef(/** @type {any} */ (null));
   const pressed = useRef(/** @type {any} */ (null));
   const id = useId();
-  useEffect(() => box.current.showModal(), []);
+  // In the step that shows it: later it would take the focus from a field that the person has gone to.
+  useLayoutEffect(() => box.current.showModal(), []);
   const close = () => box.current?.close();
   // A drag that begins in a field and ends outside must not close what was typed.
   const outside = (event) => event.target === box.current && pressed.current === box.current && close();

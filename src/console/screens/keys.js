@@ -238,7 +238,13 @@ function Managed() {
   const [shown, setShown] = useState({ what: '', one: /** @type {any} */ (undefined) });
   const [secrets, setSecrets] = useState(unconfirmed);
   const title = useRef(/** @type {any} */ (null));
-  const close = () => setShown({ what: '', one: undefined });
+  const isMade = useRef(false);
+  const close = () => {
+    setShown({ what: '', one: undefined });
+    // The dialog has given the focus back by now. A new secret stands below the heading.
+    if (isMade.current) title.current?.focus();
+    isMade.current = false;
+  };
   const confirm = (/** @type {any[]} */ next) => {
     setUnconfirmed(next);
     setSecrets(next);
@@ -246,7 +252,7 @@ function Managed() {
   const show = (made) => {
     confirm([made, ...unconfirmed]);
     list.reload();
-    setTimeout(() => title.current?.focus(), 50);
+    isMade.current = true;
   };
   const { what, one } = shown;
   return html`

@@ -1,5 +1,5 @@
 // Many links at once.
-import { html, useEffect, useRef, useState } from '../html.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { bulk, read } from '../bulk.js';
 import { save, table } from '../csv.js';
 import { drafts, useDraft } from '../drafts.js';
@@ -32,7 +32,7 @@ function Progress({ run, onPutBack, onNew }) {
   const done = run.results.length;
   const failed = run.results.filter(({ ok }) => !ok).toSorted((a, b) => a.row.line - b.row.line);
   const title = useRef(/** @type {any} */ (null));
-  useEffect(() => title.current?.focus(), []);
+  useLayoutEffect(() => title.current?.focus(), []);
   const download = () => {
     const rows = run.results.toSorted((a, b) => a.row.line - b.row.line).map(({ row, ok, short_url, reason }) => [row.line, ok ? 'made' : 'refused', short_url, row.target, reason]);
     save(new Blob([table([['line', 'result', 'short_url', 'redirect_url', 'reason'], ...rows])], { type: 'text/csv' }), 'links-made.csv');

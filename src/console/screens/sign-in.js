@@ -1,4 +1,4 @@
-import { html, useEffect, useRef, useState } from '../html.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { api } from '../api.js';
 import { drafts } from '../drafts.js';
 import { session } from '../session.js';
@@ -18,7 +18,7 @@ function KeyForm({ previous }) {
   const [busy, setBusy] = useState(false);
   const [fault, setFault] = useState(/** @type {any} */ (undefined));
   const field = useRef(/** @type {any} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => {
     field.current.focus();
   }, []);
   const submit = async (event) => {
@@ -78,7 +78,7 @@ export function SignIn() {
 /** Above everything else, which stays as it is until the person is back. */
 export function SignInAgain() {
   const box = useRef(/** @type {any} */ (null));
-  useEffect(() => {
+  useLayoutEffect(() => {
     box.current.showModal();
     box.current.querySelector('input').focus();
   }, []);
