@@ -8,6 +8,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Advice, SeekFrom};
+use rustix::io::Errno;
+
 use super::JournalError;
 use super::format::{
     FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, FrameWord, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
@@ -225,7 +228,7 @@ impl Scan {
         Ok(None)
     }
 
-    /// Goes past the next valid frame. It looks for it at each aligned offset.
+    /// Goes past the next valid frame. It looks for it at each aligned offset that has bytes other than zeros.
     fn step(&mut self, report: &mut RecoveryReport) -> io::Result<Option<FrameWord>> {
         while self.offset + FRAME_HEADER_BYTES <= self.limit {
             let start = self.offset;
@@ -235,7 +238,7 @@ impl Scan {
                 return Ok(Some(word));
             }
             self.hole.get_or_insert(start);
-            self.offset = start + FRAME_ALIGNMENT;
+            self.offset = self.window.skip_zeros(start + FRAME_ALIGNMENT);
         }
         // Zeros up to the segment's end were never used, so they are not a hole.
         self.close_hole(self.written_upto, report);
@@ -285,6 +288,10 @@ impl ReadWindow {
     const BYTES: usize = 256 * 1024;
 
     fn new(file: File, file_bytes: usize) -> Self {
+        // Without reading ahead: pages without data that it would bring into the page cache count as data in `next_data`.
+        if let Err(error) = rustix::fs::fadvise(&file, 0, None, Advice::Random) {
+            tracing::debug!(%error, "the kernel reads ahead in a journal segment");
+        }
         Self { file, file_bytes, start: 0, bytes: Vec::new() }
     }
 
@@ -300,6 +307,28 @@ impl ReadWindow {
         }
         let from = offset - self.start;
         Ok(&self.bytes[from..from + len])
+    }
+
+    /// The next aligned offset from `offset` on that may have bytes other than zeros. Of the bytes in memory it skips all zeros, of
+    /// the file what the file system has no data for: most of a segment that a killed process has left.
+    fn skip_zeros(&self, offset: usize) -> usize {
+        let known = offset.checked_sub(self.start).and_then(|from| self.bytes.get(from..)).unwrap_or_default();
+        let (words, _) = known.as_chunks::<FRAME_ALIGNMENT>();
+        match words.iter().position(|word| *word != [0; FRAME_ALIGNMENT]) {
+            Some(zeros) => offset + zeros * FRAME_ALIGNMENT,
+            None => self.next_data(offset + words.len() * FRAME_ALIGNMENT),
+        }
+    }
+
+    fn next_data(&self, offset: usize) -> usize {
+        let data = match rustix::fs::seek(&self.file, SeekFrom::Data(offset as u64)) {
+            Ok(data) => usize::try_from(data).unwrap_or(self.file_bytes),
+            Err(Errno::NXIO) => self.file_bytes,
+            // A file system that does not tell.
+            Err(_) => offset,
+        };
+        // A file system has data in blocks, which are aligned.
+        offset.max(data - data % FRAME_ALIGNMENT)
     }
 }
 

@@ -192,6 +192,9 @@ async fn an_export_ends_with_its_key() {
     let over = async {
         is_refused(&switch).await;
         clock.advance(Duration::from_hours(2));
+        // The key can be read, also if the node does not have it in memory any more.
+        switch.refuses(Some("list_links"));
+        back_in_reach(&switch);
     };
     let (bytes, ()) = join(bytes_of_export(server.address, text(&key["key"])), over).await;
     assert_cut(&bytes);

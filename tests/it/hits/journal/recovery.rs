@@ -1,5 +1,6 @@
 //! What a killed process, a torn page or a stranger leaves behind never blocks the start, and is never taken for a hit.
 
+use rustix::fs::FallocateFlags;
 use signpost::journal::format::SEGMENT_HEADER_BYTES;
 use signpost::journal::segment::{Prepare, Segment};
 
@@ -22,6 +23,41 @@ fn a_hole_left_by_a_killed_writer_is_stepped_over() {
     let report = reader.recovery();
     assert_eq!((report.holes, report.torn_bytes), (2, 3 * frame_bytes() as u64));
     assert!(!report.is_clean());
+}
+
+#[test]
+fn records_behind_many_zeros_are_found_whether_the_file_has_data_there_or_not() {
+    const ALL: u64 = 20_000;
+    // More than is read at once.
+    const ZEROS: std::ops::Range<u64> = 256 << 10..1_280 << 10;
+    let settings = JournalSettings { segment_bytes: 4 << 20, disk_budget: 32 << 20, ..small(1) };
+    for is_hole in [false, true] {
+        let directory = TempDir::new().unwrap();
+        let Journal { writer, mut reader, .. } = open(directory.path(), &settings, NODE, START).unwrap();
+        append_all(&writer, 0..ALL);
+        let ends: Vec<u64> = read_all(&mut reader).iter().map(|(end, _)| end.0 - START.0).collect();
+        assert!(
+            ends.len() as u64 == ALL && ends[ends.len() - 1] > ZEROS.end + (256 << 10),
+            "the zeros are in the middle"
+        );
+        drop((writer, reader));
+        let segment = &segments_in(directory.path())[0];
+        if is_hole {
+            let file = OpenOptions::new().write(true).open(segment).unwrap();
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, punch, ZEROS.start, ZEROS.end - ZEROS.start).unwrap();
+        } else {
+            overwrite(segment, ZEROS.start, &vec![0; usize::try_from(ZEROS.end - ZEROS.start).unwrap()]);
+        }
+        let Journal { mut reader, .. } = open(directory.path(), &settings, NODE, START).unwrap();
+        let frame = frame_bytes() as u64;
+        let is_whole = |end: &u64| *end <= ZEROS.start || end - frame >= ZEROS.end;
+        let expected: Vec<u64> =
+            (0..ALL).zip(&ends).filter(|(_, end)| is_whole(end)).map(|(number, _)| number).collect();
+        assert_eq!(numbers(&read_all(&mut reader)), expected, "{is_hole}");
+        let torn = (ALL - expected.len() as u64) * frame;
+        assert_eq!((reader.recovery().holes, reader.recovery().torn_bytes), (1, torn), "{is_hole}");
+    }
 }
 
 #[test]

@@ -38,8 +38,9 @@ async fn create_named(run: &Run, slug: &str) {
     let found = eventually(&format!("a counted link has the name: {}", run.name()), SOON, async || {
         let tries = numbers.next().unwrap();
         let n = run.n + 10_000 * tries;
-        // Time goes on faster than here: a creation that took the name and was never heard of again is given up then.
-        let created_at = noon().plus(Duration::from_secs(10) * tries);
+        // A creation waits as long as the store does for one that took the name and was never heard of again, and gives that up
+        // 30 s after it began. Time goes on faster than here: the second try is later than that.
+        let created_at = noon().plus(Duration::from_secs(10) + Duration::from_secs(30) * (tries - 1));
         let next = Link { created_at, updated_at: created_at, ..link_named(n, owner, slug) };
         match run.clean.create_link(next, Some(1_000)).await {
             // The first one had failed; or it is made after all, or about to be given up.
