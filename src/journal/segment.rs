@@ -29,7 +29,7 @@ const RELEASE_BYTES: usize = 1 << 20;
 /// Pages are written to the disk in steps of this length, which take about 0.05 ms each.
 const WRITE_BYTES: usize = 256 << 10;
 /// The longest page that systems commonly have.
-const LONGEST_PAGE_BYTES: usize = 64 << 10;
+pub const LONGEST_PAGE_BYTES: usize = 64 << 10;
 
 /// A file mapped into memory, shared with the page cache.
 #[derive(Debug)]
