@@ -27,6 +27,8 @@ pub struct HitCapture {
 /// What was noted of a link or key.
 struct Noted {
     budget: SecondBudget,
+    /// Up to here an earlier life of this node has noted all hits. Those that it had not counted are read again.
+    known_upto: Position,
     /// The position of the last entry.
     last: Option<Position>,
     /// The same of the batches that were taken.
@@ -91,12 +93,17 @@ impl HitCapture {
         for of in [HitSubject::Link(link), HitSubject::Key(owner)] {
             let Some(is_continued) = listened.get(&of) else { continue };
             let new = || {
-                let last = is_continued.then_some(Position(0));
+                let known_upto = self.feed.noted_upto(of);
+                let last = is_continued.then_some(known_upto);
                 let budget = SecondBudget::default();
-                Noted { budget, last, taken: last, left_out: 0, left_out_upto: Position(0) }
+                Noted { budget, known_upto, last, taken: last, left_out: 0, left_out_upto: Position(0) }
             };
             let noted = self.noted.entry(of).or_insert_with(new);
-            if noted.budget.spend(at, LIVE_HITS_A_SECOND) && self.of_all.spend(at, OF_ALL_A_SECOND) {
+            let is_within = noted.budget.spend(at, LIVE_HITS_A_SECOND) && self.of_all.spend(at, OF_ALL_A_SECOND);
+            if position <= noted.known_upto {
+                continue;
+            }
+            if is_within {
                 self.entries.extend(noted.left_out(of));
                 self.entries.push(noted.entry(of, position, LiveEvent::Hit(make())));
             } else {

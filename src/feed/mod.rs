@@ -30,7 +30,7 @@ pub use self::place::StreamPlace;
 use self::ring::Ring;
 pub use self::ring::RingEntry;
 use self::rings::Rings;
-use crate::domain::hit::{HitSubject, NodeId};
+use crate::domain::hit::{HitSubject, NodeId, Position};
 use crate::domain::live_hit::LiveEntry;
 use crate::store::hit_streams::NotesReadUpto;
 use crate::store::{HitStreamStore, StoreError};
@@ -107,6 +107,11 @@ impl HitFeed {
     /// What the hit counter notes hits with.
     pub fn capture(self: &Arc<Self>) -> HitCapture {
         HitCapture::new(Arc::clone(self))
+    }
+
+    /// Up to where the hits of a link or key that this node has journaled were noted.
+    fn noted_upto(&self, of: HitSubject) -> Position {
+        self.rings.noted_upto(of, self.node).unwrap_or_default()
     }
 
     /// Learns who listens on other nodes, unless that is known well enough. A stream may have begun 2 s before a hit that

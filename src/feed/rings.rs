@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ring::{Ring, RingEntry};
-use crate::domain::hit::{HitSubject, NodeId};
+use crate::domain::hit::{HitSubject, NodeId, Position};
 use crate::domain::live_hit::LiveEntry;
 
 pub struct Rings {
@@ -74,6 +74,11 @@ impl Rings {
         for ring in changed {
             ring.wake_streams();
         }
+    }
+
+    /// The position of the last entry of a node that was added for a link or key.
+    pub fn noted_upto(&self, of: HitSubject, node: NodeId) -> Option<Position> {
+        self.rings().get(&of)?.state().added.of(node)
     }
 
     /// Drops entries that are too old, and rings that nobody needs.

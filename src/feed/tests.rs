@@ -341,6 +341,23 @@ async fn a_node_that_starts_again_tells_what_its_earlier_life_has_noted_first() 
 }
 
 #[tokio::test]
+async fn hits_that_an_earlier_life_left_out_are_not_left_out_again() {
+    let all = Arc::default();
+    let mut before = Node::sharing(1, &SharedNotes::new(1, &all));
+    let mut stream = before.feed.listen(OF_LINK, None).await.unwrap();
+    before.count([1; 150]).await;
+    let (hits, left_out) = told(&mut stream);
+    assert_eq!((hits.len(), left_out), (100, Some(50)));
+    // It ended before it had counted them, and the next life counts more at once.
+    let mut node = Node::sharing(1, &SharedNotes::new(2, &all));
+    node.count([1; 400]).await;
+    let mut again = node.feed.listen(OF_LINK, Some(stream.cursor.place().clone())).await.unwrap();
+    let (hits, left_out) = told(&mut again);
+    // The second has had its 100 hits.
+    assert_eq!((hits.len(), left_out), (0, Some(250)));
+}
+
+#[tokio::test]
 async fn a_place_of_a_process_before_is_told_that_hits_may_be_missing() {
     let mut before = Node::alone();
     let mut stream = before.feed.listen(OF_LINK, None).await.unwrap();
