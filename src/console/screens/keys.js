@@ -239,6 +239,8 @@ function Managed() {
   const [secrets, setSecrets] = useState(unconfirmed);
   const title = useRef(/** @type {any} */ (null));
   const isMade = useRef(false);
+  const isOpen = useRef(false);
+  isOpen.current = shown.what !== '';
   const close = () => {
     setShown({ what: '', one: undefined });
     // The dialog has given the focus back by now. A new secret stands below the heading.
@@ -252,7 +254,9 @@ function Managed() {
   const show = (made) => {
     confirm([made, ...unconfirmed]);
     list.reload();
-    isMade.current = true;
+    // The dialog may have been closed before the answer came.
+    if (isOpen.current) isMade.current = true;
+    else title.current?.focus();
   };
   const { what, one } = shown;
   return html`
