@@ -38,7 +38,11 @@ pub fn status(bytes: &[u8]) -> u16 {
 
 /// Sends `request` over a connection of its own.
 pub fn exchange(address: SocketAddr, request: &str) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect(address)?;
+    exchange_over(TcpStream::connect(address)?, request)
+}
+
+/// Sends `request` over a connection.
+pub fn exchange_over(mut stream: TcpStream, request: &str) -> std::io::Result<Answer> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.write_all(request.as_bytes())?;
     let (mut bytes, mut piece) = (Vec::new(), [0; 16 * 1024]);

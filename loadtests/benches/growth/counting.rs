@@ -28,6 +28,7 @@ const NODE: NodeId = NodeId(uuid::Uuid::from_bytes([7; 16]));
 const OWNER: [u8; 16] = [9; 16];
 /// As `store.cache_bytes` is by default.
 const CACHE: u64 = 64 << 20;
+const DAY_MS: u64 = 86_400_000;
 
 /// Which hits come.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,8 @@ pub struct Load {
     /// How many links are hit: in turn when `distinct`, else by Zipf.
     pub links: u64,
     pub distinct: bool,
+    /// `distinct` hits each link once on each of so many days up to today.
+    pub days: u64,
     pub rate: u64,
     pub hits: u64,
     /// Half of the hits come from one of these sites, none where it is 0.
@@ -150,7 +153,9 @@ async fn measured(home: &Path, name: &str, load: Load) -> String {
     }
     let after = Work::now();
     check(&*store, &writer, load).await;
-    let text = report(load, (before, after, fed_with), &seconds, (fed_after.unwrap(), counted_after, late));
+    let times = (fed_after.unwrap(), counted_after, late);
+    let on_disk = measure::disk_bytes(&directory.join("store"));
+    let text = report(load, (before, after, fed_with), &seconds, times, on_disk);
     counter.stop().await;
     arbiter.stop();
     upkeep.stop();
@@ -165,9 +170,17 @@ fn no_restart(restart: Restart) {
 /// Every hit is counted once.
 async fn check(store: &dyn Store, writer: &JournalWriter, load: Load) {
     assert_eq!(writer.stats().not_recorded, 0, "the journal had no room");
-    let month = signpost::clock::Clock::system().now().month();
+    let now = signpost::clock::Clock::system().now();
+    let first = signpost::domain::calendar::Timestamp(now.0 - (load.days - 1) * DAY_MS);
     let owner = signpost::domain::key::KeyId(uuid::Uuid::from_bytes(OWNER));
-    let served = store.monthly_counts(owner, month).await.unwrap().hits_served;
+    let mut served = 0;
+    // No more days than two months have.
+    for month in [first.month(), now.month()] {
+        served += store.monthly_counts(owner, month).await.unwrap().hits_served;
+        if first.month() == now.month() {
+            break;
+        }
+    }
     assert_eq!(served, load.hits, "each hit is counted once");
 }
 
@@ -189,11 +202,12 @@ fn feed(writer: &JournalWriter, load: Load) -> Duration {
     while sent < load.hits {
         let due = began.elapsed().as_micros() as u64 * load.rate / 1_000_000;
         late = late.max(Duration::from_micros(due.saturating_sub(sent) * 1_000_000 / load.rate));
-        let at_ms = measure::unix_micros() / 1_000;
+        let now_ms = measure::unix_micros() / 1_000;
         while sent < due.min(load.hits) {
             let drawn = next();
             let link = if load.distinct { sent % load.links } else { zipf.draw(drawn) };
             let has_site = load.referrers > 0 && drawn & 1 == 0;
+            let at_ms = now_ms - (load.days - 1).saturating_sub(sent / load.links) * DAY_MS;
             let hit = HitRecord {
                 at_ms,
                 short_id: short_id(link).0,
@@ -277,12 +291,17 @@ fn report(
     (before, after, fed_with): (Work, Work, u64),
     seconds: &[Second],
     times: (Duration, Duration, Duration),
+    store: u64,
 ) -> String {
     const MIB: f64 = 1024.0 * 1024.0;
     let (fed, done, late) = times;
     let mut text = String::new();
     let each = |of: fn(&Work) -> u64| (of(&after) - of(&before)) as f64 / 1e3 / load.hits as f64;
-    let kind = if load.distinct { "each hit once" } else { "by Zipf" };
+    let kind = match load.days {
+        1 if load.distinct => "each hit once".to_owned(),
+        days if load.distinct => format!("each hit once a day on {days} days"),
+        _ => "by Zipf".to_owned(),
+    };
     let Load { links, hits, rate, referrers, .. } = load;
     writeln!(
         text,
@@ -309,11 +328,12 @@ fn report(
     writeln!(
         text,
         "| at most | MiB |\n|---|---|\n| journal, not read | {:.1} |\n| journal on disk | {:.0} |\n| resident, mapped segments \
-         included | {:.0} |\n| store on disk | {:.0} |\n",
+         included | {:.0} |\n| store on disk | {:.0} |\n\nIn the end the store has {:.1} bytes a hit on disk.\n",
         highest(|s| s.unread as f64) / MIB,
         highest(|s| s.on_disk as f64) / MIB,
         highest(|s| s.resident),
         highest(|s| s.store as f64) / MIB,
+        store as f64 / load.hits as f64,
     )
     .unwrap();
     writeln!(

@@ -75,6 +75,9 @@ struct Options {
     /// Hits in `distinct`, each on a link of its own.
     #[arg(long, default_value_t = 10_000_000)]
     distinct_hits: u64,
+    /// `distinct` hits each link on so many days.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=28))]
+    days: u64,
     /// How many links the stores of `links` have.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000_000, 2_000_000, 5_000_000, 10_000_000])]
     links: Vec<u64>,
@@ -116,14 +119,16 @@ fn main() -> ExitCode {
     let mut text = String::new();
     let Options { rate, referrers, .. } = options;
     if options.wants(Scenario::Counting) {
-        let load = Load { links: options.hot_links, distinct: false, rate, hits: rate * options.seconds, referrers };
+        let load =
+            Load { links: options.hot_links, distinct: false, days: 1, rate, hits: rate * options.seconds, referrers };
         text += "## A sustained rate\n\n";
         text += &counting::run(&home.0, "counting", load);
     }
     if options.wants(Scenario::Distinct) {
         let hits = options.distinct_hits;
-        let load = Load { links: hits, distinct: true, rate, hits, referrers: 0 };
-        text += "\n## A link for every hit\n\n";
+        let (days, links) = (options.days, (hits / options.days).max(1));
+        let load = Load { links, distinct: true, days, rate, hits: links * days, referrers: 0 };
+        text += "\n## A link for every hit of a day\n\n";
         text += &counting::run(&home.0, "distinct", load);
     }
     if let Some(program) = &program {

@@ -6,10 +6,12 @@ use std::{
 };
 
 use super::{
+    beside::{self, Bulk, Edits, Replays, Seen, Stream},
+    faults::{Fault, Past},
     hooks::Deliveries,
     ledger::{Asked, Creation, Ledger},
     mix::made_number,
-    scene::{PLAIN, QUOTAS, Quota, ROOT, Scene},
+    scene::{PLAIN, QUOTAS, Quota, REPLAYED, ROOT, Scene},
     told::Told,
 };
 
@@ -41,6 +43,10 @@ pub struct Evidence<'a> {
     pub told: &'a Told,
     /// When the process was started anew or the clock was moved, since the traffic began.
     pub breaks: &'a [Duration],
+    pub seen: &'a Seen,
+    pub faults: &'a [Past],
+    /// How often the process has ended.
+    pub ends: u64,
 }
 
 /// The first few of what speaks against a claim.
@@ -71,6 +77,10 @@ impl Evidence<'_> {
             self.deliveries(),
             self.delivery_quotas(),
             self.repeats(),
+            self.edits(),
+            self.bulk(),
+            self.replays(),
+            self.streams(),
             self.answers(),
         ]
     }
@@ -188,7 +198,9 @@ impl Evidence<'_> {
             let refused = of_key.filter(|(_, creation)| *creation == Creation::Refused(403)).count();
             let there = self.told.exported.links.iter().filter(|link| link.owner == key.id).count();
             // Imported links are in no month.
-            let there = (there - if index == ROOT { PLAIN } else { 0 }) as u64;
+            let there = there - if index == ROOT { PLAIN } else { 0 };
+            let deleted = if index == ROOT { self.seen.bulk.deleted.len() } else { 0 };
+            let there = (there + deleted) as u64;
             let used = self.told.exported.used("links_created", &key.id);
             let (limit, told) = (self.quota.links, self.told.usage[index].0);
             if used != there || told != used || (index < QUOTAS && used > limit) {
@@ -224,7 +236,7 @@ impl Evidence<'_> {
     fn deliveries(&self) -> Claim {
         let (mut faults, mut due, mut urls) = (Vec::new(), 0, 0);
         let hooked = self.scene.links.iter().enumerate().filter(|(_, link)| link.hooks > 0 && link.owner == ROOT);
-        for (index, link) in hooked {
+        for (index, link) in hooked.filter(|(index, _)| *index != REPLAYED) {
             let hits = self.counted(index);
             for url in 0..link.hooks {
                 let came = self.deliveries.by_url.get(&(index, url)).copied().unwrap_or_default();
@@ -290,10 +302,110 @@ impl Evidence<'_> {
         )
     }
 
+    fn edits(&self) -> Claim {
+        let Edits { links, answered, open, followed, odd } = &self.seen.edits;
+        let mut faults = odd.0.clone();
+        for (index, link) in links.iter().enumerate() {
+            let there = self.told.exported.target(&link.id);
+            let is_allowed =
+                |target: &str| link.latest.clone().any(|number| beside::edited_target(index, number) == target);
+            if !there.is_some_and(is_allowed) {
+                faults
+                    .push(format!("{} leads to {there:?} in the end, the latest edits are {:?}", link.id, link.latest));
+            }
+        }
+        let figures = format!(
+            "{answered} edits of {} links answered, {open} cut or answered 503; {followed} redirects of these links",
+            links.len()
+        );
+        faults.extend(nothing(*answered, "edits"));
+        faults.extend(nothing(*followed, "redirects of edited links"));
+        let what = "No redirect leads to an older target than one that was answered or seen before, through all lives";
+        Self::claim(what, figures, &faults)
+    }
+
+    fn bulk(&self) -> Claim {
+        let Bulk { made, deleted, calls, again, replayed, odd } = &self.seen.bulk;
+        let mut there: HashMap<&str, Vec<&str>> = HashMap::new();
+        for link in &self.told.exported.links {
+            there.entry(&link.target).or_default().push(&link.id);
+        }
+        let mut faults = odd.0.clone();
+        for (target, id) in made {
+            let found: &[&str] = there.get(&**target).map_or(&[], |ids| ids);
+            let expected: &[&str] = if deleted.contains(id) { &[] } else { &[id] };
+            if found != expected {
+                faults.push(format!("{target} was answered {id}, there is {found:?}, expected {expected:?}"));
+            }
+        }
+        let figures = format!(
+            "{calls} calls, {again} of them sent again until they were answered, {replayed} asked for again after that; {} links, \
+             {} of them deleted",
+            made.len(),
+            deleted.len()
+        );
+        faults.extend(nothing(deleted.len() as u64, "deletions"));
+        faults.extend(nothing(*replayed, "repeated calls"));
+        let what = "Of a bulk creation each link is there once, however often it was sent; a deleted one is not, and is not found";
+        Self::claim(what, figures, &faults)
+    }
+
+    fn replays(&self) -> Claim {
+        let Replays { answered, open, whole, odd } = &self.seen.replays;
+        let Deliveries { replayed, replays: [least, most], .. } = self.deliveries;
+        let mut faults = odd.0.clone();
+        // An end of the process may have it repeat what was under way.
+        let allowed = 1 + whole..=1 + answered + open + self.ends;
+        let [pending, settled, failed] = self.told.webhooks[&REPLAYED][0];
+        let all_are_settled = pending == 0 && settled + failed == beside::HITS;
+        if !(allowed.contains(least) && allowed.contains(most)) || *replayed != beside::HITS || !all_are_settled {
+            faults.push(format!("{replayed} hits; pending, delivered, failed {pending}, {settled}, {failed}"));
+        }
+        faults.extend(nothing(*whole, "replays"));
+        let figures = format!(
+            "{answered} replays of {} deliveries answered, {open} cut or answered 503; after {whole} all had been accepted; each \
+             came {least} to {most} times, {} to {} allowed",
+            beside::HITS,
+            allowed.start(),
+            allowed.end()
+        );
+        Self::claim("Each delivery that is replayed comes once more", figures, &faults)
+    }
+
+    fn streams(&self) -> Claim {
+        let counted = [self.counted(PLAIN), self.told.exported.used("hits_served", &self.scene.keys[ROOT].id)];
+        // What a full disk has no room for can't be noted.
+        let gaps = self.faults.iter().filter(|past| past.fault == Fault::DiskFull).count() as u64;
+        let (mut faults, mut figures) = (Vec::new(), Vec::new());
+        for (stream, counted) in self.seen.streams.iter().zip(counted) {
+            let Stream { path, skipped, unknown, connections, odd, .. } = stream;
+            let told = stream.told();
+            faults.extend(odd.0.iter().cloned());
+            let is_short = *unknown == 0 && told + skipped < counted;
+            if told + skipped > counted || is_short || *unknown > gaps {
+                faults
+                    .push(format!("{path}: {told} told, {skipped} skipped, {unknown} unknown gaps, {counted} counted"));
+            }
+            faults.extend(nothing(told, path));
+            faults.extend(nothing(connections - 1, "a listener that came back").filter(|_| self.ends > 1));
+            figures.push(format!(
+                "{path}: {told} told, {skipped} skipped, {unknown} gaps of unknown length, over {connections} connections; {counted} \
+                 counted"
+            ));
+        }
+        let what = "A live stream tells each hit once, or that it left it out, through all lives";
+        Self::claim(what, figures.join("; "), &faults)
+    }
+
     fn answers(&self) -> Claim {
         let faults = &self.ledger.odd_samples;
         Self::claim("Every answer is one that the request can have", format!("{} others", self.ledger.odd), faults)
     }
+}
+
+/// What speaks against a claim about things of which there were none.
+fn nothing(number: u64, what: &str) -> Option<String> {
+    (number == 0).then(|| format!("nothing to tell of: no {what}"))
 }
 
 fn let_in(asked: &[Asked]) -> String {

@@ -2,12 +2,7 @@
 
 use loadtests::measure::Figures;
 
-use super::{
-    claims::Claim,
-    faults::{IN_ROTATION, Past},
-    sample::Sample,
-    traffic::Second,
-};
+use super::{claims::Claim, faults::Past, sample::Sample, traffic::Second};
 
 /// Seconds in a row that have to be good for a fault to be over.
 const GOOD: usize = 3;
@@ -16,8 +11,10 @@ const ANSWERS_WITHIN: f64 = 10.0;
 /// What waits to be counted or delivered is little again when it is no more than this.
 const FEW_BYTES: f64 = (4 << 20) as f64;
 const FEW_DELIVERIES: f64 = 2_000.0;
-/// How much more may be resident at the end than in the beginning.
-const MOST_GROWTH: f64 = 0.10;
+/// How much more may be resident in the last third of a process's life than in its middle third, and for how many faults' periods
+/// it has to last for that to be told.
+const MOST_GROWTH: f64 = 0.05;
+const LONG_LIFE: f64 = 10.0;
 
 pub struct Course<'a> {
     pub faults: &'a [Past],
@@ -93,7 +90,7 @@ impl Course<'_> {
             format!("; {} at {:.0} s: {} errors; {}", past.fault, past.from, errors(*index), past.note)
         });
         Claim {
-            what: "Dead receivers, moved clocks, idle and slow connections cost no client an answer",
+            what: "Dead receivers, moved clocks, idle and slow connections cost no request of the traffic its answer",
             held: Some(noticed.is_empty()),
             figures: format!("{} such faults{}", unseen().count(), against.collect::<String>()),
         }
@@ -111,7 +108,7 @@ impl Course<'_> {
         let bad = outside.iter().filter(|second| second.errors() > 0);
         let when: Vec<_> = bad.map(|second| format!("{:.0} s", second.at)).collect();
         Claim {
-            what: "Outside of faults every request is answered",
+            what: "Outside of faults every request of the traffic is answered",
             held: Some(errors == 0),
             figures: format!("{} s outside, {errors} requests without, at [{}]", outside.len(), when.join(", ")),
         }
@@ -130,48 +127,51 @@ impl Course<'_> {
         }
     }
 
-    /// MiB in the rotations, without the mapped files and with them, in the seconds that are not near a fault: in the middle
-    /// third of each, when a process that was killed has filled its caches, and in the last.
-    pub fn rotations(&self) -> Vec<[Resident; 2]> {
-        let rotation = self.period * IN_ROTATION as f64;
-        let count = (self.faults.len() as f64 / IN_ROTATION as f64).ceil() as usize;
+    /// The lives of the process that are long enough to tell how its memory grows.
+    pub fn long_lives(&self) -> Vec<Life> {
         let near_a_fault = |sample: &Sample| {
             let is_near = |past: &Past| sample.at > past.from - 1.0 && sample.at < past.to + self.period / 6.0;
             self.faults.iter().any(is_near)
         };
-        let of = |number: usize, third: f64| {
-            let from = (number as f64 + third / 3.0) * rotation;
-            // What is sampled after the last fault's period is the drain.
-            let to = (from + rotation / 3.0).min(self.faults.len() as f64 * self.period);
-            let inside = self.samples.iter().filter(|one| one.at > from && one.at < to && one.resident > 0.0);
-            let quiet: Vec<_> = inside.filter(|sample| !near_a_fault(sample)).collect();
-            let figures = |of: fn(&&Sample) -> f64| Figures(quiet.iter().map(of).collect());
-            Resident { anonymous: figures(|one| one.anonymous), all: figures(|one| one.resident) }
+        // What is sampled after the last fault's period is the drain.
+        let end = self.faults.len() as f64 * self.period;
+        let alive: Vec<_> = self.samples.iter().filter(|one| one.resident > 0.0 && one.at < end).collect();
+        let lives = alive.chunk_by(|one, next| one.process == next.process);
+        let long = lives.filter_map(|life| Some((life.first()?.at, life.last()?.at, life)));
+        let of = |(from, to, life): (f64, f64, &[&Sample])| {
+            let third = |number: f64| {
+                let begin = from + (to - from) * number / 3.0;
+                let inside = |one: &&&Sample| one.at >= begin && one.at <= begin + (to - from) / 3.0;
+                let quiet: Vec<_> = life.iter().filter(inside).filter(|sample| !near_a_fault(sample)).collect();
+                let figures = |of: fn(&&&Sample) -> f64| Figures(quiet.iter().map(of).collect());
+                Resident { anonymous: figures(|one| one.anonymous), all: figures(|one| one.resident) }
+            };
+            Life { from, to, thirds: [third(1.0), third(2.0)] }
         };
-        let both = (0..count).map(|number| [of(number, 1.0), of(number, 2.0)]);
-        both.filter(|thirds| thirds.iter().all(|one| !one.anonymous.0.is_empty())).collect()
+        let lives = long.filter(|(from, to, _)| to - from >= LONG_LIFE * self.period).map(of);
+        lives.filter(|life| life.thirds.iter().all(|third| !third.anonymous.0.is_empty())).collect()
     }
 
     fn resident(&self) -> Claim {
-        let medians: Vec<_> = self.rotations().iter().map(|thirds| thirds.each_ref().map(Resident::median)).collect();
-        let within = medians.iter().map(|[middle, last]| last / middle - 1.0).fold(f64::NAN, f64::max);
-        let over = match (medians.first(), medians.last()) {
-            (Some(first), Some(last)) if medians.len() > 1 => last[1] / first[1] - 1.0,
-            _ => f64::NAN,
-        };
-        let shown: Vec<_> = medians.iter().map(|[middle, last]| format!("{middle:.0} → {last:.0}")).collect();
+        let medians = |life: &Life| life.thirds.each_ref().map(Resident::median);
+        let lives: Vec<_> = self.long_lives().iter().map(medians).collect();
+        let most = lives.iter().map(|[middle, last]| last / middle - 1.0).fold(f64::NAN, f64::max);
+        let shown: Vec<_> = lives.iter().map(|[middle, last]| format!("{middle:.0} → {last:.0}")).collect();
         Claim {
-            what: "Resident memory is flat after warm-up: its median grows by at most a tenth from the middle third to the last of \
-                   each rotation of the faults, and from the first rotation's last third to the last one's",
-            held: (medians.len() > 1).then_some(within <= MOST_GROWTH && over <= MOST_GROWTH),
-            figures: format!(
-                "without mapped files, MiB: {}; by {:.1} % at most, and by {:.1} %",
-                shown.join(", "),
-                within * 100.0,
-                over * 100.0
-            ),
+            what: "Resident memory is flat after warm-up: in each life of the process of at least ten faults its median grows by at \
+                   most a twentieth from the middle third to the last",
+            held: (!lives.is_empty()).then_some(most <= MOST_GROWTH),
+            figures: format!("without mapped files, MiB: {}; by {:.1} % at most", shown.join(", "), most * 100.0),
         }
     }
+}
+
+/// A long life of the process, in seconds since the traffic began.
+pub struct Life {
+    pub from: f64,
+    pub to: f64,
+    /// The middle third and the last.
+    pub thirds: [Resident; 2],
 }
 
 /// Sizes in MiB.

@@ -35,8 +35,8 @@ pub enum Fault {
     ClockBack,
 }
 
-/// One turn of all of them: what takes turns with another stands in every other rotation.
-const ROTATION: [[Fault; 2]; 7] = [
+/// One round of all of them: what takes turns with another stands in every other round.
+const ROUND: [[Fault; 2]; 7] = [
     [Fault::Kill, Fault::Kill],
     [Fault::StoreStalled, Fault::StoreStalled],
     [Fault::ReceiverGone, Fault::ReceiverSilent],
@@ -45,7 +45,9 @@ const ROTATION: [[Fault; 2]; 7] = [
     [Fault::SlowLoris, Fault::SlowLoris],
     [Fault::DiskFull, Fault::DiskFull],
 ];
-pub const IN_ROTATION: usize = ROTATION.len();
+/// Rounds without the first and the last one, which end the process, follow each whole one: 20 faults in one life.
+const ROUNDS_IN_A_LIFE: usize = 4;
+const IN_A_LIFE: usize = ROUNDS_IN_A_LIFE * (ROUND.len() - 2);
 
 impl Fault {
     /// The `n`-th of a run, or of one that has `only` some.
@@ -53,7 +55,12 @@ impl Fault {
         if !only.is_empty() {
             return only[n % only.len()];
         }
-        ROTATION[n % IN_ROTATION][n / IN_ROTATION % 2]
+        let (cycle, at) = (n / (ROUND.len() + IN_A_LIFE), n % (ROUND.len() + IN_A_LIFE));
+        let (round, place) = match at.checked_sub(ROUND.len()) {
+            None => (0, at),
+            Some(at) => (1 + at / (ROUND.len() - 2), 1 + at % (ROUND.len() - 2)),
+        };
+        ROUND[place][(cycle * (1 + ROUNDS_IN_A_LIFE) + round) % 2]
     }
 
     /// Whether requests must be answered as ever while it lasts.

@@ -43,23 +43,31 @@ struct Accepted {
     repeats_within: u64,
     /// Whose id, path and body don't fit together.
     misplaced: u64,
+    /// Of the link whose deliveries are replayed: requests by hit.
+    replayed: HashMap<u128, u64>,
     open: u64,
 }
 
 impl Accepted {
     fn take(&mut self, life: u32, head: &[u8], body: &[u8]) {
-        self.requests += 1;
         let text = |bytes| std::str::from_utf8(bytes).unwrap();
         let id = text(header(head, b"webhook-id").unwrap());
         let (hit, url) = id.strip_prefix("msg_").and_then(|rest| rest.split_once('_')).unwrap();
+        let hit = u128::from_str_radix(hit, 16).unwrap();
         // `POST /hook/4001/1 HTTP/1.1`
         let path = text(head.split(|&byte| byte == b' ').nth(1).unwrap());
-        let (link, place) = path.strip_prefix("/hook/").and_then(|rest| rest.split_once('/')).unwrap();
+        let (kind, rest) = path.trim_start_matches('/').split_once('/').unwrap();
+        let (link, place) = rest.split_once('/').unwrap();
         if place != url || !text(body).contains(&format!("{{\"link\":{link}}}")) {
             self.misplaced += 1;
         }
+        if kind == "replay" {
+            *self.replayed.entry(hit).or_default() += 1;
+            return;
+        }
+        self.requests += 1;
         let link = link.parse().unwrap();
-        let key = (u128::from_str_radix(hit, 16).unwrap(), url.parse().unwrap());
+        let key = (hit, url.parse().unwrap());
         match self.deliveries.insert(key, (link, life)) {
             None => {}
             Some((_, before)) if before == life => self.repeats_within += 1,
@@ -172,8 +180,10 @@ fn answer(question: &str, accepted: &Shared, mode: &watch::Sender<Mode>) -> Stri
         }
         "open" => accepted.open.to_string(),
         "count" => {
-            let Accepted { requests, deliveries, repeats_within, misplaced, .. } = &*accepted;
-            format!("{requests} {} {repeats_within} {misplaced}", deliveries.len())
+            let Accepted { requests, deliveries, repeats_within, misplaced, replayed, .. } = &*accepted;
+            let (least, most) = (replayed.values().min().unwrap_or(&0), replayed.values().max().unwrap_or(&0));
+            let replayed = replayed.len();
+            format!("{requests} {} {repeats_within} {misplaced} {replayed} {least} {most}", deliveries.len())
         }
         "repeats" => {
             let all = accepted.repeats_after.iter().map(|(life, repeats)| format!("{life}:{repeats}"));
@@ -201,6 +211,9 @@ pub struct Deliveries {
     pub distinct: u64,
     pub repeats_within: u64,
     pub misplaced: u64,
+    /// Of the link whose deliveries are replayed: hits, and how often one was accepted at the least and at the most.
+    pub replayed: u64,
+    pub replays: [u64; 2],
     /// By the life whose end made them necessary.
     pub repeats_after: Vec<u64>,
     /// Different deliveries, by index of the link and of the URL.
@@ -245,6 +258,8 @@ impl Hooks {
             distinct: counts[1],
             repeats_within: counts[2],
             misplaced: counts[3],
+            replayed: counts[4],
+            replays: [counts[5], counts[6]],
             repeats_after: repeats.chunks(2).map(|pair| pair[1]).collect(),
             by_url: urls.chunks(3).map(|one| ((one[0] as usize, one[1]), one[2])).collect(),
         }

@@ -1,6 +1,6 @@
 //! What became of every request, as its client saw it.
 
-use std::time::Duration;
+use std::{ops::AddAssign, time::Duration};
 
 /// Requests for one link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,6 +9,13 @@ pub struct Tally {
     pub answered: u64,
     /// Sent, and the connection was cut before the answer: each may be a hit.
     pub unanswered: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.unanswered += other.unanswered;
+    }
 }
 
 impl Tally {

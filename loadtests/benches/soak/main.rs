@@ -1,7 +1,7 @@
 //! The soak: mixed traffic at half of the machine's throughput, with a fault every minute, and an account of every request.
 //!
 //! ```text
-//! cargo bench -p loadtests --bench soak -- [--minutes 20] [--out FILE]
+//! cargo bench -p loadtests --bench soak -- [--short | --minutes 60] [--out FILE]
 //! ```
 //!
 //! Starts the real program with its data on a small tmpfs of its own, loads it, makes one fault after another, and compares what
@@ -22,6 +22,7 @@
     reason = "a measuring program: it stops at the first fault, and its numbers are small"
 )]
 
+mod beside;
 mod claims;
 mod course;
 mod crowd;
@@ -48,13 +49,14 @@ use std::{
 use clap::Parser;
 use loadtests::{head::Head, home::Home, program::Program};
 
+use beside::Beside;
 use claims::{Claim, Evidence};
 use course::Course;
 use faults::{Fault, Past};
 use hooks::{Deliveries, Hooks};
 use mix::{Mix, Rates};
 use sample::{Sample, Sampler};
-use scene::{Quota, Scene};
+use scene::{FIRST_EDITED, Quota, REPLAYED, Scene};
 use server::Soak;
 use told::{Exported, Told};
 use traffic::{Pace, Second, Traffic};
@@ -63,6 +65,8 @@ use traffic::{Pace, Second, Traffic};
 const MEASURED_FOR: Duration = Duration::from_secs(15);
 /// Not measured: connections, caches.
 const WARM_UP: usize = 3;
+/// After that, streams have told of what is counted.
+const TOLD_AFTER: Duration = Duration::from_secs(4);
 /// How long the program may take to work off what is left when the traffic has ended.
 const DRAINED_WITHIN: Duration = Duration::from_mins(2);
 
@@ -70,15 +74,18 @@ const DRAINED_WITHIN: Duration = Duration::from_mins(2);
 #[derive(Debug, Parser)]
 #[command(name = "soak")]
 pub struct Options {
-    /// How long.
-    #[arg(long, default_value_t = 20.0)]
-    minutes: f64,
-    /// Seconds from one fault to the next.
-    #[arg(long, default_value_t = 60.0)]
-    period: f64,
-    /// Seconds that a fault lasts.
-    #[arg(long, default_value_t = 25.0)]
-    fault: f64,
+    /// How long: 20 if not given.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Seconds from one fault to the next: 60 if not given.
+    #[arg(long)]
+    period: Option<f64>,
+    /// Seconds that a fault lasts: 25 if not given.
+    #[arg(long)]
+    fault: Option<f64>,
+    /// One round of faults within five minutes, if nothing else is given.
+    #[arg(long)]
+    short: bool,
     /// Only these, by turns.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Fault>,
@@ -97,6 +104,21 @@ pub struct Options {
     /// What cargo adds.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+/// In seconds: the run, from one fault to the next, and a fault.
+struct Times {
+    seconds: f64,
+    period: f64,
+    fault: f64,
+}
+
+impl Options {
+    fn times(&self) -> Times {
+        let [minutes, period, fault] = if self.short { [5.0, 42.0, 12.0] } else { [20.0, 60.0, 25.0] };
+        let seconds = self.minutes.unwrap_or(minutes) * 60.0;
+        Times { seconds, period: self.period.unwrap_or(period), fault: self.fault.unwrap_or(fault) }
+    }
 }
 
 /// All that was seen.
@@ -159,33 +181,52 @@ fn run(options: &Options, program: &Program, home: &Home) -> (Run, Vec<Claim>) {
     let throughput = options.rate.map_or_else(|| throughput(options, program, home), |rate| rate * 2.0);
     let rates = Rates::of_total(throughput / 2.0);
     eprintln!("{throughput:.0} requests a second in a closed loop; {rates:?}");
-    let quota = Quota::for_run(rates, options.minutes * 60.0);
+    let Times { seconds: lasts, period, fault: fault_lasts } = options.times();
+    let quota = Quota::for_run(rates, lasts);
     let (mut soak, scene) = Soak::begin(options, program, home, "soak", quota);
+    let beside = Beside::begin(soak.address, &scene);
     let traffic = Traffic::begin(soak.address, Mix::of(scene.clone()), Pace::Fixed(rates));
     let begun = traffic.begun;
     let sampler = Sampler::begin(soak.admin, soak.pid(), begun);
     soak.shown_to(&sampler, begun);
     let mut faults = Vec::new();
     let wait_until = |seconds: f64| thread::sleep(Duration::from_secs_f64(seconds).saturating_sub(begun.elapsed()));
-    for number in 0..(options.minutes * 60.0 / options.period) as usize {
-        wait_until((number as f64 + 0.25) * options.period);
+    for number in 0..(lasts / period) as usize {
+        wait_until((number as f64 + 0.25) * period);
         let fault = Fault::nth(number, &options.only);
-        faults.push(faults::make(&mut soak, fault, Duration::from_secs_f64(options.fault), begun));
+        faults.push(faults::make(&mut soak, fault, Duration::from_secs_f64(fault_lasts), begun));
     }
-    wait_until(options.minutes * 60.0);
+    wait_until(lasts);
     let seconds = traffic.seconds.lock().unwrap().clone();
-    let ledger = traffic.end();
+    let mut ledger = traffic.end();
+    let beside = beside.end();
     drain(&soak);
+    // They are told within 2 s.
+    thread::sleep(TOLD_AFTER);
+    let seen = beside.end();
+    for (link, read) in seen.edits.links.iter().enumerate() {
+        ledger.links[FIRST_EDITED + link] += read.followed;
+    }
+    ledger.links[REPLAYED].answered += beside::HITS;
     let looks = sampler.end();
     let mut told = Told::by_api(soak.address, &scene);
     told.not_recorded = not_recorded(&looks);
-    let breaks = soak.breaks();
+    let (breaks, ends) = (soak.breaks(), soak.ends);
     let (deliveries, exported) = soak.end();
     told.exported = exported;
-    let (disk_mib, period) = (options.disk_mib, options.period);
+    let disk_mib = options.disk_mib;
     let run = Run { throughput, rates, quota, disk_mib, faults, seconds, samples: looks, period };
-    let evidence =
-        Evidence { scene: &scene, quota, ledger: &ledger, deliveries: &deliveries, told: &told, breaks: &breaks };
+    let evidence = Evidence {
+        scene: &scene,
+        quota,
+        ledger: &ledger,
+        deliveries: &deliveries,
+        told: &told,
+        breaks: &breaks,
+        seen: &seen,
+        faults: &run.faults,
+        ends,
+    };
     let mut claims = evidence.claims();
     claims.extend(run.course().claims());
     (run, claims)

@@ -183,9 +183,12 @@ pub fn made_target(number: u64) -> String {
 
 /// Above the indexes of all links that are there before.
 const MADE: u64 = 10_000_000;
+/// From here on are those of links that are made many at once.
+pub const BULK: u64 = 50_000_000;
 
 /// The number of the creation that asked for this target.
 pub fn made_number(target: &str) -> Option<u64> {
     let digits = target.split_once("/item-")?.1.split_once('?')?.0;
-    digits.parse::<u64>().ok()?.checked_sub(MADE)
+    let index = digits.parse::<u64>().ok().filter(|index| *index < BULK)?;
+    index.checked_sub(MADE)
 }

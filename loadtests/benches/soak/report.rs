@@ -12,8 +12,9 @@ use loadtests::{
 
 use super::{
     Run,
+    beside::EDITED,
     claims::Claim,
-    course::{Course, Noticed, Resident},
+    course::{Course, Life, Noticed, Resident},
     mix::Rates,
     scene::{HOOKED, PLAIN, QUOTAS},
 };
@@ -56,7 +57,9 @@ fn traffic(run: &Run) -> String {
     format!(
         "## Traffic\n\nIn a closed loop over 64 connections the same mixture came to {:.0} requests a second; the run was paced at \
          half of it by a schedule that does not wait: {redirects:.0} a second for short ids and {api:.0} to the API and for QR \
-         codes. {PLAIN} links asked for by Zipf, {HOOKED} links with one webhook or two, {QUOTAS} keys with monthly quotas. \
+         codes. {PLAIN} links asked for by Zipf, {HOOKED} links with one webhook or two, {QUOTAS} keys with monthly quotas. Beside it \
+         ten edits of {EDITED} links a second, followed by two clients; a creation of 20 links at once each second, of which four \
+         are deleted; replays of one link's deliveries; two live streams. \
          Answered: {} and {}; 429: {}; 403: {}; 5xx: {}; cut before the answer: {}; due and not sent, for no connection was idle \
          within a second: {}.\n\nThe program is the release build with its embedded store, which has its data on a tmpfs of {} MiB: \
          a sync to that disk costs nothing, and the throughput is higher than on one that keeps its data. Its settings besides \
@@ -101,14 +104,14 @@ fn faults(course: &Course) -> String {
 }
 
 fn memory(course: &Course) -> String {
-    let mut text = "## Memory\n\nIn the middle third and in the last of each rotation of the faults, for each begins with a `kill -9`; \
+    let mut text = "## Memory\n\nOf each life of the process that lasted for ten faults or more, in its middle third and in its last; \
                     only in seconds that are not near a fault. What mapped files add is the hit journal's segments.\n\n\
-                    | rotation | third | without mapped files, MiB: min | median | max | all: min | median | max |\n\
+                    | life, s | third | without mapped files, MiB: min | median | max | all: min | median | max |\n\
                     |---|---|---|---|---|---|---|---|\n"
         .to_owned();
-    for (number, thirds) in course.rotations().iter().enumerate() {
-        for (third, Resident { anonymous, all }) in ["middle", "last"].iter().zip(thirds) {
-            writeln!(text, "| {} | {third} | {} | {} |", number + 1, anonymous.cells(0), all.cells(0)).unwrap();
+    for Life { from, to, thirds } in course.long_lives() {
+        for (third, Resident { anonymous, all }) in ["middle", "last"].iter().zip(&thirds) {
+            writeln!(text, "| {from:.0} to {to:.0} | {third} | {} | {} |", anonymous.cells(0), all.cells(0)).unwrap();
         }
     }
     text + "\n"

@@ -10,6 +10,7 @@ use loadtests::{
 };
 use serde_json::{Value, json};
 
+use super::beside::{EDITED, edited_target};
 use super::mix::Rates;
 
 /// Links without webhooks, of the root key.
@@ -24,6 +25,10 @@ pub const QUOTAS: usize = 8;
 pub const ROOT: usize = QUOTAS;
 /// A key of the tier Pro, which has a limit per minute and no quota.
 pub const LIMITED: usize = QUOTAS + 1;
+
+/// Indexes of the links of clients beside the traffic.
+pub const REPLAYED: usize = PLAIN + HOOKED + QUOTAS;
+pub const FIRST_EDITED: usize = REPLAYED + 1;
 
 /// A key as the client has it.
 #[derive(Clone, Debug)]
@@ -73,7 +78,8 @@ impl Quota {
     }
 }
 
-/// All links that are asked for: the plain ones, then those with webhooks, then those of the keys with quotas.
+/// All links that are asked for: the plain ones, those with webhooks, those of the keys with quotas, and of clients beside the
+/// traffic the one whose deliveries are replayed and those that are edited.
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub links: Vec<Link>,
@@ -104,7 +110,25 @@ impl Scene {
             let made = ask(address, &keys[owner].secret, "POST", "/shorten", Some(&body));
             links.push(Link { id: text(&made, "short_id"), owner, hooks: hooks as u64 });
         }
+        let replayed = json!({
+            "redirect_url": seed::target(REPLAYED as u64),
+            "webhooks": [format!("http://{receiver}/replay/{REPLAYED}/0")],
+            "data": {"link": REPLAYED},
+        });
+        let edited = (0..EDITED).map(|index| (json!({"redirect_url": edited_target(index, 0)}), 0));
+        for (body, hooks) in std::iter::once((replayed, 1)).chain(edited) {
+            let made = ask(address, ROOT_KEY, "POST", "/shorten", Some(&body));
+            links.push(Link { id: text(&made, "short_id"), owner: ROOT, hooks });
+        }
         Self { links, keys }
+    }
+
+    pub fn replayed(&self) -> &Link {
+        &self.links[REPLAYED]
+    }
+
+    pub fn edited(&self) -> &[Link] {
+        &self.links[FIRST_EDITED..]
     }
 }
 
@@ -119,7 +143,12 @@ fn text(document: &Value, field: &str) -> String {
 
 /// A request to the API, as it goes over the wire.
 pub fn request(key: &str, method: &str, path: &str, body: Option<&Value>) -> String {
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: go.example\r\nX-API-Key: {key}\r\n");
+    request_with(key, method, path, "", body)
+}
+
+/// The same with more header fields, each with the end of its line.
+pub fn request_with(key: &str, method: &str, path: &str, fields: &str, body: Option<&Value>) -> String {
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: go.example\r\nX-API-Key: {key}\r\n{fields}");
     match body.map(Value::to_string) {
         Some(body) => {
             format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())

@@ -41,6 +41,8 @@ pub struct Soak {
     /// Since the traffic began.
     pub clock_moved_at: Vec<Duration>,
     restarted_at: Vec<Duration>,
+    /// How often the process has ended.
+    pub ends: u64,
     begun: Instant,
     /// Where the sampler looks which process there is.
     shown: Arc<AtomicU32>,
@@ -70,6 +72,7 @@ impl Soak {
             shim,
             clock_moved_at: Vec::new(),
             restarted_at: Vec::new(),
+            ends: 0,
             begun: Instant::now(),
             shown: Arc::default(),
             disk,
@@ -112,6 +115,7 @@ impl Soak {
         thread::sleep(after);
         child.kill().unwrap();
         child.wait().unwrap();
+        self.ends += 1;
         self.hooks.end_of_a_life();
         self.start()
     }
@@ -121,6 +125,7 @@ impl Soak {
         if let Some(server) = self.server.take() {
             self.restarted_at.push(self.begun.elapsed());
             end(server);
+            self.ends += 1;
         }
         self.hooks.end_of_a_life();
     }

@@ -78,7 +78,7 @@ impl Exported {
             if let Some(link) = line.get("link") {
                 let (id, target, owner) = (text(&link["id"]), text(&link["target"]), text(&link["owner"]));
                 exported.links.push(ExportedLink { id, target, owner });
-            } else if let Some(day) = line.get("day") {
+            } else if let Some(day) = line.get("day").filter(|day| day.get("link").is_some()) {
                 let devices = day["devices"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
                 *exported.hits.entry(text(&day["link"])).or_default() += devices.sum::<u64>();
             } else if let Some(usage) = line.get("usage") {
@@ -87,6 +87,11 @@ impl Exported {
             }
         }
         exported
+    }
+
+    /// The target of a link, if it is there.
+    pub fn target(&self, id: &str) -> Option<&str> {
+        self.links.iter().find(|link| link.id == id).map(|link| &*link.target)
     }
 
     /// What a key has used of a metric.
