@@ -32,8 +32,8 @@ const API_CONNECTIONS: usize = 16;
 const SENT_WITHIN: Duration = Duration::from_secs(1);
 /// Longer than any time limit of the server's.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(40);
-/// A keyed request that is not answered yet is answered 503 then: `http.request_timeout` and 15 s.
-const TIME_IS_UP: Duration = Duration::from_secs(25);
+/// A keyed request that is not answered so long after its body has arrived is answered 503.
+const TIME_IS_UP: Duration = Duration::from_secs(15);
 const CONNECT_WITHIN: Duration = Duration::from_millis(200);
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(1);
