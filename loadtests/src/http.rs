@@ -14,6 +14,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The value of a header.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
     /// Names and values of the headers.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim()))

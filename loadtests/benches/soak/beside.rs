@@ -21,7 +21,7 @@ use loadtests::http::{self, Answer};
 use super::scene::Scene;
 
 pub use bulk::Bulk;
-pub use edits::{EDITED, Edits, edited_target};
+pub use edits::{Counts, EDITED, Edits, edited_target};
 pub use replays::{HITS, Replays};
 pub use streams::Stream;
 

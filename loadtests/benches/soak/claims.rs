@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    beside::{self, Bulk, Edits, Replays, Seen, Stream},
+    beside::{self, Bulk, Counts, Edits, Replays, Seen, Stream},
     faults::{Fault, Past},
     hooks::Deliveries,
     ledger::{Asked, Creation, Ledger},
@@ -303,7 +303,7 @@ impl Evidence<'_> {
     }
 
     fn edits(&self) -> Claim {
-        let Edits { links, answered, open, followed, odd } = &self.seen.edits;
+        let Edits { links, counts: Counts { answered, open, followed, odd } } = &self.seen.edits;
         let mut faults = odd.0.clone();
         for (index, link) in links.iter().enumerate() {
             let there = self.told.exported.target(&link.id);

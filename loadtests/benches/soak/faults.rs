@@ -45,9 +45,10 @@ const ROUND: [[Fault; 2]; 7] = [
     [Fault::SlowLoris, Fault::SlowLoris],
     [Fault::DiskFull, Fault::DiskFull],
 ];
-/// Rounds without the first and the last one, which end the process, follow each whole one: 20 faults in one life.
+/// Rounds without the first fault and the last one, which end the process, follow each whole one: 20 faults in one life.
 const ROUNDS_IN_A_LIFE: usize = 4;
-const IN_A_LIFE: usize = ROUNDS_IN_A_LIFE * (ROUND.len() - 2);
+const WITHOUT_ENDS: usize = ROUND.len() - 2;
+const IN_A_CYCLE: usize = ROUND.len() + ROUNDS_IN_A_LIFE * WITHOUT_ENDS;
 
 impl Fault {
     /// The `n`-th of a run, or of one that has `only` some.
@@ -55,10 +56,10 @@ impl Fault {
         if !only.is_empty() {
             return only[n % only.len()];
         }
-        let (cycle, at) = (n / (ROUND.len() + IN_A_LIFE), n % (ROUND.len() + IN_A_LIFE));
+        let (cycle, at) = (n / IN_A_CYCLE, n % IN_A_CYCLE);
         let (round, place) = match at.checked_sub(ROUND.len()) {
             None => (0, at),
-            Some(at) => (1 + at / (ROUND.len() - 2), 1 + at % (ROUND.len() - 2)),
+            Some(at) => (1 + at / WITHOUT_ENDS, 1 + at % WITHOUT_ENDS),
         };
         ROUND[place][(cycle * (1 + ROUNDS_IN_A_LIFE) + round) % 2]
     }

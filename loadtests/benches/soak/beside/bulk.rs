@@ -62,7 +62,7 @@ impl Bulk {
             let Some(repeated) = settle(address, &text, &[409], &mut tries) else {
                 return self.odd.note(|| format!("bulk creation {number} was not answered again"));
             };
-            let is_replayed = repeated.fields().any(|(name, _)| name.eq_ignore_ascii_case("idempotent-replayed"));
+            let is_replayed = repeated.field("idempotent-replayed").is_some();
             if !is_replayed || self.ids(&repeated).as_ref() != Some(&ids) {
                 self.odd.note_answer("a call that was answered, again", &repeated);
             }

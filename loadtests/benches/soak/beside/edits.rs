@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     thread::JoinHandle,
     time::Duration,
 };
@@ -43,12 +43,14 @@ struct Link {
     followed: Tally,
 }
 
+/// What was seen of all links.
 #[derive(Debug, Default)]
-struct Counts {
-    answered: u64,
-    open: u64,
-    followed: u64,
-    odd: Odd,
+pub struct Counts {
+    pub answered: u64,
+    /// Edits that were not answered, or 503: each may have been made.
+    pub open: u64,
+    pub followed: u64,
+    pub odd: Odd,
 }
 
 /// What the editor and the followers share.
@@ -69,11 +71,7 @@ pub struct Read {
 /// What was seen.
 pub struct Edits {
     pub links: Vec<Read>,
-    pub answered: u64,
-    /// Edits that were not answered, or 503: each may have been made.
-    pub open: u64,
-    pub followed: u64,
-    pub odd: Odd,
+    pub counts: Counts,
 }
 
 impl Shared {
@@ -83,11 +81,11 @@ impl Shared {
     }
 
     fn with<T>(&self, index: usize, act: impl FnOnce(&mut Link) -> T) -> T {
-        act(&mut self.links[index].lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.links[index].lock().unwrap())
     }
 
     fn count(&self, act: impl FnOnce(&mut Counts)) {
-        act(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        act(&mut self.counts.lock().unwrap());
     }
 
     fn edit(&self, address: SocketAddr, turn: u64) {
@@ -125,7 +123,7 @@ impl Shared {
     }
 
     fn see(&self, index: usize, known: u64, answer: &Answer) {
-        let target = answer.fields().find(|(name, _)| name.eq_ignore_ascii_case("location")).map_or("", |(_, to)| to);
+        let target = answer.field("location").unwrap_or_default();
         let seen = number_in(target).filter(|(link, _)| *link == index).map(|(_, number)| number);
         let sent = self.with(index, |link| {
             link.followed.answered += 1;
@@ -142,12 +140,10 @@ impl Shared {
 
     pub fn end(self) -> Edits {
         let links = self.links.into_iter().map(|link| {
-            let Link { id, sent, known, followed, .. } = link.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let Link { id, sent, known, followed } = link.into_inner().unwrap();
             Read { id, latest: known..=sent, followed }
         });
-        let links = links.collect();
-        let Counts { answered, open, followed, odd } = self.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Edits { links, answered, open, followed, odd }
+        Edits { links: links.collect(), counts: self.counts.into_inner().unwrap() }
     }
 }
 
