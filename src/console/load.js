@@ -1,10 +1,11 @@
-// What calls of the API have answered so far, for screens.
-import { useEffect, useRef, useState } from './html.js';
+// What calls of the API have answered so far, for screens. Effects run with the rendering that asks for them: a frame later, a person
+// would see the answer to the question before for that long.
+import { useLayoutEffect, useRef, useState } from './html.js';
 import { session } from './session.js';
 
 /** A reason to ask again: the time that the service named has come, or the browser is online again. @param {any} error @param {() => void} again */
 function useSecondChance(error, again) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!error) return undefined;
     const timer = error.retryAt ? setTimeout(again, Math.max(500, error.retryAt - Date.now() + 250)) : 0;
     if (error.isOffline) addEventListener('online', again);
@@ -25,7 +26,7 @@ export function useLoad(call, inputs) {
   const [round, setRound] = useState(0);
   const reload = () => setRound((n) => n + 1);
   const asked = useRef('');
-  useEffect(() => {
+  useLayoutEffect(() => {
     const abort = new AbortController();
     // The fault of an answer to something else is none of this one's.
     const isSame = asked.current === JSON.stringify(inputs);
@@ -66,7 +67,7 @@ export function useList(call, inputs) {
       if (!signal.aborted) setState((last) => (cursor === undefined ? { next: null, error, loading: false } : { ...last, error, loading: false }));
     }
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     read([], undefined);
     return () => abort.current.abort();
   }, [...inputs, round]);
@@ -85,7 +86,7 @@ export function useAction(call) {
   const [state, setState] = useState(/** @type {{busy: boolean, error?: any}} */ ({ busy: false }));
   const busy = useRef(false);
   const alive = useRef(true);
-  useEffect(() => {
+  useLayoutEffect(() => {
     alive.current = true;
     return () => {
       alive.current = false;
@@ -113,7 +114,7 @@ export function useAction(call) {
 export function useCountdown(at) {
   const left = () => (at === undefined ? 0 : Math.max(0, Math.ceil((at - Date.now()) / 1000)));
   const [seconds, setSeconds] = useState(left);
-  useEffect(() => {
+  useLayoutEffect(() => {
     setSeconds(left());
     if (at === undefined || left() === 0) return undefined;
     const timer = setInterval(() => {

@@ -1,4 +1,4 @@
-import { html, render, useEffect, useLayoutEffect, useRef, useState } from './html.js';
+import { html, render, useLayoutEffect, useRef, useState } from './html.js';
 import { api } from './api.js';
 import { drafts } from './drafts.js';
 import { session } from './session.js';
@@ -60,7 +60,7 @@ function screen({ path, query }) {
 
 function Offline() {
   const [online, setOnline] = useState(navigator.onLine);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => setOnline(navigator.onLine);
     addEventListener('online', changed);
     addEventListener('offline', changed);
@@ -72,7 +72,7 @@ function Offline() {
 /** The record of the key: known from the sign-in, and read again where it is old. */
 function useSelf() {
   const [, setRound] = useState(0);
-  useEffect(() => session.watch(() => setRound((n) => n + 1)), []);
+  useLayoutEffect(() => session.watch(() => setRound((n) => n + 1)), []);
   const { error, reload } = useLoad(async () => {
     if (!session.self) session.update(await api.self());
   }, []);
@@ -110,7 +110,7 @@ function Console() {
 
 function App() {
   const [, setRound] = useState(0);
-  useEffect(() => session.watch(() => setRound((n) => n + 1)), []);
+  useLayoutEffect(() => session.watch(() => setRound((n) => n + 1)), []);
   if (!session.key) return html`<${SignIn} />`;
   return html`<${Console} key=${session.self?.key_id ?? 'unknown'} />${session.ended && html`<${SignInAgain} />`}`;
 }

@@ -1,5 +1,5 @@
 // Addresses are in the fragment: the server has one page, and no proxy logs a link's id.
-import { useEffect, useState } from './html.js';
+import { useLayoutEffect, useState } from './html.js';
 
 /** @param {string} text */
 function decoded(text) {
@@ -41,7 +41,7 @@ export function refine(changes) {
 
 export function useRoute() {
   const [route, setRoute] = useState(parse);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => setRoute(parse());
     addEventListener('hashchange', changed);
     return () => removeEventListener('hashchange', changed);

@@ -102,7 +102,7 @@ export function Menu({ label, icon = 'more', face, children, wide }) {
   const [open, setOpen] = useState(false);
   const box = useRef(/** @type {any} */ (null));
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open) return undefined;
     const leave = (event) => {
       if (event.type === 'keydown' ? event.key !== 'Escape' : box.current?.contains(event.target)) return;

@@ -16,6 +16,8 @@ const AXE = readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
 export const PATIENCE = 10_000;
 /** The address of a program whose console is tested; without one, the files in `src/console` are. */
 export const PROGRAM = process.env.CONSOLE_API;
+/** How many times slower the scripts of pages run, to find tests that do not wait for what they look at. */
+const SLOWER = Number(process.env.CONSOLE_SLOWER ?? 0);
 
 let browser;
 let server;
@@ -47,6 +49,7 @@ export async function open({ base, key, hash = '#/links', width = 1280, theme = 
   });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
+  if (SLOWER) await (await context.newCDPSession(page)).send('Emulation.setCPUThrottlingRate', { rate: SLOWER });
   const bad = [];
   page.on('console', (message) => ['error', 'warning'].includes(message.type()) && !EXPECTED.test(message.text()) && bad.push(`${message.type()}: ${message.text()}`));
   page.on('pageerror', (error) => bad.push(`thrown: ${error.stack}`));
@@ -117,6 +120,19 @@ export async function until(holds, what) {
     const value = await holds();
     if (value) return value;
     if (Date.now() > end) assert.fail(`not within ${PATIENCE} ms: ${what}`);
+    await new Promise((done) => setTimeout(done, 30));
+  }
+}
+/** Checks what a page has, which it may have only with its next task: a string or a number, a pattern of a string, an object. */
+export async function is(read, wanted) {
+  const check = wanted instanceof RegExp ? assert.match : assert.deepStrictEqual;
+  for (const end = Date.now() + PATIENCE; ; ) {
+    const value = await read();
+    try {
+      return check(value, wanted);
+    } catch (error) {
+      if (Date.now() > end) throw error;
+    }
     await new Promise((done) => setTimeout(done, 30));
   }
 }

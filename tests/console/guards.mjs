@@ -2,7 +2,7 @@
 import { get as httpGet } from 'node:http';
 import { Script } from 'node:vm';
 import { gunzipSync } from 'node:zlib';
-import { PROGRAM, assert, assertOwnTime, axe, dialog, open, screen, test, until } from './common.mjs';
+import { PROGRAM, assert, assertOwnTime, axe, dialog, is, open, screen, test, until } from './common.mjs';
 import { ALL_HEADERS, PAGE_HEADERS, scripts, source } from './files.mjs';
 import { start } from './server.mjs';
 
@@ -109,7 +109,7 @@ test('the console works below a path of a proxy', { timeout: 60_000 }, async () 
     await page.getByLabel('Shorten a link').fill('https://example.com/');
     await page.keyboard.press('Enter');
     await page.getByText('Your link is ready').waitFor();
-    assert.equal(await page.getByRole('img', { name: /QR code of/ }).evaluate((image) => image.decode().then(() => true)), true);
+    await is(() => page.getByRole('img', { name: /QR code of/ }).evaluate((image) => image.decode().then(() => true)), true);
     assert.deepEqual(bad, []);
   } finally {
     await context.close();
@@ -132,7 +132,7 @@ screen('the keyboard alone signs in, makes a link, opens it, edits it and comes 
   await page.keyboard.press('Enter');
   await page.getByLabel('Shorten a link').waitFor();
   await page.keyboard.press('Tab');
-  assert.equal(await name(), 'Skip to content');
+  await is(name, 'Skip to content');
   await page.keyboard.press('Enter');
   await to(/^Shorten a link/);
   await page.keyboard.type('https://example.com/by-keyboard');
@@ -141,7 +141,7 @@ screen('the keyboard alone signs in, makes a link, opens it, edits it and comes 
   await to(/N000001$/);
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: /N000001$/ }).waitFor();
-  assert.equal(await page.evaluate(() => document.activeElement.tagName), 'MAIN');
+  await is(() => page.evaluate(() => document.activeElement.tagName), 'MAIN');
   await to(/^Edit$/);
   await page.keyboard.press('Enter');
   await dialog(page).getByLabel('Title').waitFor();
@@ -149,7 +149,7 @@ screen('the keyboard alone signs in, makes a link, opens it, edits it and comes 
   await page.keyboard.type('From the keyboard');
   await page.keyboard.press('Enter');
   await dialog(page).waitFor({ state: 'detached' });
-  assert.equal(await name(), 'Edit');
+  await is(name, 'Edit');
   await to(/^More actions$/);
   await page.keyboard.press('Enter');
   await to(/^Delete…$/);
@@ -157,7 +157,7 @@ screen('the keyboard alone signs in, makes a link, opens it, edits it and comes 
   await dialog(page).waitFor();
   await page.keyboard.press('Escape');
   await dialog(page).waitFor({ state: 'detached' });
-  assert.equal(await name(), 'More actions');
+  await is(name, 'More actions');
   await to(/^Links$/, 'Shift+Tab');
   await page.keyboard.press('Enter');
   await page.getByText('From the keyboard').waitFor();

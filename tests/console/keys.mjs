@@ -1,11 +1,11 @@
-import { assert, dialog, screen, until } from './common.mjs';
+import { assert, dialog, is, screen, until } from './common.mjs';
 import { problem } from './fake.mjs';
 
 const hash = '#/keys';
 
 screen('usage is shown against the quotas', { hash, before: (fake) => Object.assign(fake, { limit: 100, created: 100 }) }, async ({ page }) => {
   await page.getByRole('meter', { name: 'Links made' }).waitFor();
-  assert.equal(await page.getByRole('meter', { name: 'Links made' }).getAttribute('aria-valuetext'), '100 of 100');
+  await is(() => page.getByRole('meter', { name: 'Links made' }).getAttribute('aria-valuetext'), '100 of 100');
   await page.getByText('No more until then').waitFor();
   await page.getByText('38 left').waitFor();
 });
@@ -25,9 +25,9 @@ screen('a new key’s secret is shown once, and stays until it is confirmed', { 
   await page.getByRole('link', { name: 'Bulk' }).click();
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByText(secret).waitFor();
-  assert.equal(await page.evaluate((text) => JSON.stringify({ ...sessionStorage, ...localStorage }).includes(text), secret), false);
+  await is(() => page.evaluate((text) => JSON.stringify({ ...sessionStorage, ...localStorage }).includes(text), secret), false);
   await page.getByRole('button', { name: 'I have copied it' }).click();
-  assert.equal(await page.getByText(secret).count(), 0);
+  await is(() => page.getByText(secret).count(), 0);
 });
 
 screen('a key whose answer is lost is made once, and its secret is said to be lost', { hash }, async ({ page, fake }) => {
@@ -51,7 +51,7 @@ screen('a refusal of a new key stands in the dialog, with what was typed', { has
   await dialog(page).getByText('Must not be blank').waitFor();
   await dialog(page).getByRole('button', { name: 'Make key' }).click();
   await dialog(page).getByText('as many keys as its tier allows').waitFor();
-  assert.equal(await dialog(page).getByLabel('Name').inputValue(), 'partner');
+  await is(() => dialog(page).getByLabel('Name').inputValue(), 'partner');
 });
 
 screen('a key that rotates itself stays signed in with its new secret', { hash }, async ({ page, fake }) => {

@@ -1,4 +1,4 @@
-import { assert, dialog, screen, until } from './common.mjs';
+import { assert, dialog, is, screen, until } from './common.mjs';
 import { problem } from './fake.mjs';
 
 const hash = '#/links/autumn';
@@ -20,7 +20,7 @@ screen('a click is counted live in the figures and in the plot', { hash }, async
   const told = await bar();
   fake.hit('autumn');
   await until(async () => (await number()) === before + 1, 'one more click');
-  assert.notEqual(await bar(), told);
+  await until(async () => (await bar()) !== told, 'another bar');
   fake.hit('autumn');
   await until(async () => (await number()) === before + 2, 'two more clicks');
 });
@@ -43,9 +43,9 @@ screen('the plot is read by the keyboard and as a table', { hash }, async ({ pag
   await page.keyboard.press('Home');
   const first = await page.getByRole('slider').getAttribute('aria-valuetext');
   await page.keyboard.press('ArrowRight');
-  assert.notEqual(await page.getByRole('slider').getAttribute('aria-valuetext'), first);
+  await until(async () => (await page.getByRole('slider').getAttribute('aria-valuetext')) !== first, 'the next bar');
   await page.getByText('Show as a table').click();
-  assert.equal(await page.getByRole('region', { name: 'Clicks per day, table' }).locator('tbody tr').count(), 30);
+  await is(() => page.getByRole('region', { name: 'Clicks per day, table' }).locator('tbody tr').count(), 30);
 });
 
 screen('clicks are shown with bots, without them, or of them alone', { hash }, async ({ page, fake }) => {
@@ -76,7 +76,7 @@ screen('a service without series, breakdowns and streams is told apart from a fa
   await page.getByText('does not have other ranges').waitFor();
   await page.getByLabel('Devices by').selectOption('browser');
   await page.getByText('does not have this breakdown').waitFor();
-  assert.equal(await page.getByRole('alert').count(), 0);
+  await is(() => page.getByRole('alert').count(), 0);
 });
 
 screen('a link that is not tracked says so', { hash: '#/links/Hs9dPw5' }, async ({ page }) => {
@@ -109,7 +109,7 @@ screen('numbers in the data of a link are shown as they were sent', { hash }, as
 screen('colours of a QR code are part of its address, and a refusal is told', { hash }, async ({ page }) => {
   await page.getByLabel('Modules').fill('#112233');
   await until(async () => (await page.getByRole('img', { name: /QR code/ }).getAttribute('src')).includes('dark=%23112233'), 'the colour');
-  assert.match(await page.getByRole('link', { name: 'PNG' }).getAttribute('href'), /format=png&scale=10&dark=%23112233/);
+  await is(() => page.getByRole('link', { name: 'PNG' }).getAttribute('href'), /format=png&scale=10&dark=%23112233/);
   await page.getByLabel('Background').fill('#112233');
   await page.getByText('is too close to light to be read').waitFor();
   await page.getByLabel('Transparent').check();
@@ -121,7 +121,7 @@ screen('an edit sends only what was changed', { hash }, async ({ page, fake }) =
   await dialog(page).getByLabel('Title').fill('Winter sale');
   await dialog(page).getByText('Webhooks and data', { exact: true }).click();
   const data = dialog(page).getByLabel('Data', { exact: true });
-  assert.match(await data.inputValue(), /"price": 1\.0/);
+  await is(() => data.inputValue(), /"price": 1\.0/);
   await data.fill((await data.inputValue()).replace('"autumn-2026"', '"winter"'));
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await page.getByText('Winter sale').waitFor();
@@ -139,9 +139,9 @@ screen('an edit that was begun is there again after the dialog was closed, and a
   await page.reload();
   await page.getByRole('button', { name: 'Edit' }).click();
   await dialog(page).getByText('Your edits from before').waitFor();
-  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Half');
+  await is(() => dialog(page).getByLabel('Title').inputValue(), 'Half');
   await dialog(page).getByRole('button', { name: 'Discard them' }).click();
-  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Autumn sale');
+  await is(() => dialog(page).getByLabel('Title').inputValue(), 'Autumn sale');
 });
 
 screen('a conflict shows both versions, and the person chooses', { hash }, async ({ page, fake }) => {
@@ -154,8 +154,8 @@ screen('a conflict shows both versions, and the person chooses', { hash }, async
   for (const text of ['Theirs', 'Mine', 'their notes']) await dialog(page).getByText(text, { exact: true }).waitFor();
   await dialog(page).getByRole('group', { name: 'Which Tags to save' }).getByRole('button', { name: 'Keep theirs' }).click();
   await dialog(page).getByRole('button', { name: 'Edit further' }).click();
-  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Mine');
-  assert.equal(await dialog(page).getByLabel('Tags').inputValue(), 'theirs');
+  await is(() => dialog(page).getByLabel('Title').inputValue(), 'Mine');
+  await is(() => dialog(page).getByLabel('Tags').inputValue(), 'theirs');
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await dialog(page).waitFor({ state: 'detached' });
   const { title, tags, notes } = stored(fake);
@@ -168,7 +168,7 @@ screen('a link that is deleted while it is edited keeps what was typed', { hash 
   fake.links.splice(fake.links.indexOf(stored(fake)), 1);
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await dialog(page).getByText('Unknown link.').waitFor();
-  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Typed');
+  await is(() => dialog(page).getByLabel('Title').inputValue(), 'Typed');
 });
 
 screen('a fault of an edit stands at its field', { hash }, async ({ page, fake }) => {
@@ -194,7 +194,7 @@ screen('a link is archived and deleted from its own screen', { hash }, async ({ 
 
 screen('webhooks are listed with their deliveries, tested and replayed', { hash: '#/links/autumn/webhooks' }, async ({ page, fake }) => {
   await page.getByText('15 delivered').waitFor();
-  assert.equal(await page.locator('.deliveries tbody tr').count(), 25);
+  await is(() => page.locator('.deliveries tbody tr').count(), 25);
   await page.getByRole('button', { name: 'Show more' }).click();
   await until(async () => (await page.locator('.deliveries tbody tr').count()) === 30, 'all deliveries');
   await page.getByRole('button', { name: 'Test all' }).click();
@@ -235,8 +235,8 @@ screen('what is typed while an edit is saved stays, to be saved next', { hash },
   await dialog(page).getByLabel('Tags').fill('second');
   release();
   await dialog(page).getByRole('button', { name: 'Save' }).waitFor();
-  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'First');
-  assert.equal(await dialog(page).getByLabel('Tags').inputValue(), 'second');
+  await is(() => dialog(page).getByLabel('Title').inputValue(), 'First');
+  await is(() => dialog(page).getByLabel('Tags').inputValue(), 'second');
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await dialog(page).waitFor({ state: 'detached' });
   assert.deepEqual(fake.log.filter(({ method }) => method === 'PATCH').map(({ body, headers }) => [body, headers['if-match']]), [['{"title":"First"}', '"1"'], ['{"tags":["second"]}', '"2"']]);
@@ -248,7 +248,7 @@ screen('without a stream the figures are read from time to time', { hash, before
   const before = await number();
   fake.hit('autumn');
   await until(async () => (await number()) === before + 1, 'one more click');
-  assert.equal(await page.getByText('live', { exact: true }).count(), 0);
+  await is(() => page.getByText('live', { exact: true }).count(), 0);
 });
 
 screen('a stream that was cut goes on where it was', { hash }, async ({ page, fake }) => {
@@ -267,7 +267,7 @@ screen('a range that is asked for never shows the bars of the one before', { has
   const release = fake.hold('GET', /series/);
   await ranges.getByRole('link', { name: 'Year' }).click();
   await page.getByText('Clicks per week').first().waitFor();
-  assert.equal(await page.getByRole('slider').count(), 0);
+  await is(() => page.getByRole('slider').count(), 0);
   release();
   await page.getByRole('slider', { name: 'Clicks per week' }).waitFor();
 });

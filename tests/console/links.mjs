@@ -1,4 +1,4 @@
-import { assert, dialog, screen, until } from './common.mjs';
+import { assert, dialog, is, screen, until } from './common.mjs';
 import { limited, problem } from './fake.mjs';
 
 const row = (page, id) => page.getByRole('listitem').filter({ has: page.getByRole('link', { name: new RegExp(`${id}$`) }) });
@@ -6,11 +6,11 @@ const listed = (fake) => fake.log.filter(({ method, path }) => method === 'GET' 
 
 screen('a list of 25 links takes one request, and goes on when asked', { before: (fake) => { for (let i = 0; i < 40; i += 1) fake.link({}); } }, async ({ page, fake }) => {
   await page.getByRole('button', { name: 'Show more' }).waitFor();
-  assert.equal(await page.locator('.row').count(), 25);
+  await is(() => page.locator('.row').count(), 25);
   assert.deepEqual(fake.log.filter(({ path }) => path.startsWith('/links')).map(({ path, query }) => [path, query.include, query.limit]), [['/links', 'hits', '25']]);
   await page.getByRole('button', { name: 'Show more' }).click();
   await until(async () => (await page.locator('.row').count()) === 43, 'all links');
-  assert.equal(await page.getByRole('button', { name: 'Show more' }).count(), 0);
+  await is(() => page.getByRole('button', { name: 'Show more' }).count(), 0);
 });
 
 screen('search and filters narrow the list and are part of the address', {}, async ({ page, fake }) => {
@@ -37,7 +37,7 @@ screen('archived links are listed apart, and an archived link comes back by undo
   await row(page, 'autumn').getByRole('button', { name: 'Actions for autumn' }).click();
   await page.getByRole('button', { name: 'Archive', exact: true }).click();
   await page.getByText('autumn is archived. It redirects on.').waitFor();
-  assert.equal(await row(page, 'autumn').count(), 0);
+  await is(() => row(page, 'autumn').count(), 0);
   await page.getByRole('button', { name: 'Undo' }).click();
   await row(page, 'autumn').waitFor();
   assert.equal(fake.links.find(({ short_id }) => short_id === 'autumn').archived, false);
@@ -109,7 +109,7 @@ screen('a link is made with a name and options, with its QR code beside it', {},
   await page.getByLabel('Data', { exact: true }).fill('{"n": 1.0, "big": 12345678901234567890}');
   await page.getByRole('button', { name: 'Shorten' }).click();
   await page.getByText('Your link is ready').waitFor();
-  assert.equal(await page.getByRole('img', { name: /QR code of/ }).evaluate((image) => image.decode().then(() => image.naturalWidth > 0)), true);
+  await is(() => page.getByRole('img', { name: /QR code of/ }).evaluate((image) => image.decode().then(() => image.naturalWidth > 0)), true);
   const sent = fake.log.find(({ path }) => path === '/shorten');
   assert.match(sent.body, /"data":\{"n":1\.0,"big":12345678901234567890\}/);
   const { data: _, ...rest } = JSON.parse(sent.body);
@@ -117,10 +117,10 @@ screen('a link is made with a name and options, with its QR code beside it', {},
     redirect_url: 'https://example.com/a', slug: 'my-name', title: 'A title', tags: ['one', 'two'], expires_at: '2030-01-02T02:04:00.000Z', redirect_status: 301, cache_seconds: 60,
     webhooks: ['https://hooks.example.com/a', 'https://hooks.example.com/b'],
   });
-  assert.equal(await page.getByLabel('Shorten a link').inputValue(), '');
+  await is(() => page.getByLabel('Shorten a link').inputValue(), '');
   await row(page, 'my-name').first().waitFor();
   await page.getByRole('button', { name: 'Copy link' }).click();
-  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /\/my-name$/);
+  await is(() => page.evaluate(() => navigator.clipboard.readText()), /\/my-name$/);
 });
 
 screen('faults stand at their fields, and what was typed stays', {}, async ({ page, fake }) => {
@@ -142,7 +142,7 @@ screen('faults stand at their fields, and what was typed stays', {}, async ({ pa
   await page.getByLabel('Own name').fill('autumn');
   await page.getByRole('button', { name: 'Shorten' }).click();
   await page.getByText('This name is taken by another link').waitFor();
-  assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/');
+  await is(() => page.getByLabel('Shorten a link').inputValue(), 'https://example.com/');
   assert.equal(fake.created, 0);
 });
 
@@ -150,7 +150,7 @@ screen('a quota that is used up is told with its numbers', { before: (fake) => O
   await page.getByLabel('Shorten a link').fill('https://example.com/');
   await page.keyboard.press('Enter');
   await page.getByText('created 100 links of 100').waitFor();
-  assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/');
+  await is(() => page.getByLabel('Shorten a link').inputValue(), 'https://example.com/');
 });
 
 screen('a limited creation says when it can be sent again', { before: (fake) => fake.rule('POST', /shorten/, limited(2), 1) }, async ({ page }) => {
@@ -177,10 +177,10 @@ screen('what is typed outlives other screens and a reload', {}, async ({ page })
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByRole('heading', { name: 'Keys', exact: true }).waitFor();
   await page.getByRole('link', { name: 'Links', exact: true }).click();
-  assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/kept');
+  await is(() => page.getByLabel('Shorten a link').inputValue(), 'https://example.com/kept');
   await page.reload();
-  assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/kept');
-  assert.equal(await page.getByLabel('Title').inputValue(), 'kept too');
+  await is(() => page.getByLabel('Shorten a link').inputValue(), 'https://example.com/kept');
+  await is(() => page.getByLabel('Title').inputValue(), 'kept too');
 });
 
 screen('what is typed while a link is made stays', {}, async ({ page, fake }) => {
@@ -191,7 +191,7 @@ screen('what is typed while a link is made stays', {}, async ({ page, fake }) =>
   await page.getByLabel('Shorten a link').fill('https://example.com/second');
   release();
   await page.getByText('Your link is ready').waitFor();
-  assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/second');
+  await is(() => page.getByLabel('Shorten a link').inputValue(), 'https://example.com/second');
   assert.equal(fake.links[0].redirect_url, 'https://example.com/first');
 });
 
@@ -199,5 +199,5 @@ screen('the focus is not lost with the button at the end of a list', { before: (
   await page.getByRole('button', { name: 'Show more' }).focus();
   await page.keyboard.press('Enter');
   await page.getByRole('button', { name: 'Show more' }).waitFor({ state: 'detached' });
-  assert.equal(await page.evaluate(() => document.activeElement.id), 'list-title');
+  await is(() => page.evaluate(() => document.activeElement.id), 'list-title');
 });

@@ -1,7 +1,7 @@
 // A link, its webhooks, clicks, keys and lists of many links, as they look.
 import { dialog } from './common.mjs';
 import { limited, problem } from './fake.mjs';
-import { look } from './look.mjs';
+import { look, openGroups } from './look.mjs';
 
 const autumn = '#/links/autumn';
 
@@ -16,7 +16,7 @@ look({
   'link, colours refused': { hash: autumn, act: async (page) => { await page.getByLabel('Modules').fill('#ffffff'); }, ready: 'too close to light' },
   'link, blocked': { hash: '#/links/bad', before: (fake) => fake.link({ slug: 'bad', state: 'blocked', block_reason: 'phishing', archived: true, notes: 'x '.repeat(400), expires_at: '2030-01-01T00:00:00.000Z' }), ready: 'Blocked because' },
   'link, block': { hash: autumn, before: (fake) => Object.assign(fake.keys[0], { name: 'root', created_by: null }), act: async (page) => { await page.getByRole('button', { name: 'More actions' }).click(); await page.getByRole('button', { name: 'Block…' }).click(); }, ready: 'The owner of the link can read it' },
-  'link, edit': { hash: autumn, act: async (page) => { await page.getByRole('button', { name: 'Edit' }).click(); for (const group of await page.locator('.groups summary').all()) await group.click(); }, ready: 'For people. At most' },
+  'link, edit': { hash: autumn, act: async (page) => { await page.getByRole('button', { name: 'Edit' }).click(); await openGroups(page); }, ready: 'For people. At most' },
   'link, delete': { hash: autumn, act: async (page) => { await page.getByRole('button', { name: 'More actions' }).click(); await page.getByRole('button', { name: 'Delete…' }).click(); }, ready: 'This can’t be undone' },
   'link, conflict': {
     hash: autumn, ready: 'This link was changed meanwhile',

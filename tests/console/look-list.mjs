@@ -1,12 +1,12 @@
 // The sign-in, the list of links and what is there on every screen, as they look.
 import { limited, problem } from './fake.mjs';
-import { look } from './look.mjs';
+import { look, openGroups } from './look.mjs';
 
 look({
   'sign-in': { signedOut: true, ready: 'Sign in to Signpost' },
   'sign-in refused': { signedOut: true, act: (page) => page.keyboard.press('Enter'), ready: 'Paste a key first' },
   links: { ready: 'shop.example.com/summer' },
-  'links, options open': { act: async (page) => { await page.getByText('Own name, title').click(); for (const group of await page.locator('.groups summary').all()) await group.click(); }, ready: '0: each visit is counted' },
+  'links, options open': { act: async (page) => { await page.getByText('Own name, title').click(); await openGroups(page); }, ready: '0: each visit is counted' },
   'links, filters open': { act: (page) => page.getByRole('button', { name: 'Filters' }).click(), ready: 'Made from' },
   'links, made': { act: async (page) => { await page.getByLabel('Shorten a link').fill(`https://example.com/${'long'.repeat(40)}`); await page.keyboard.press('Enter'); }, ready: 'Your link is ready' },
   'links, menu': { act: (page) => page.getByRole('button', { name: 'Actions for autumn' }).click(), ready: 'Delete…' },

@@ -4,6 +4,12 @@ import { assert, axe, open, overflow, settled, test, theServer } from './common.
 const THEMES = ['light', 'dark'];
 const WIDTHS = [1280, 390, 320];
 
+/** Opens all groups of fields of a form. */
+export async function openGroups(page) {
+  await page.locator('.groups summary').first().waitFor();
+  for (const group of await page.locator('.groups summary').all()) await group.click();
+}
+
 /** Tests each of these views.
  * @param {Record<string, {hash?: string, signedOut?: boolean, before?: (fake: any) => void, act?: (page: any, more: any) => Promise<unknown>, ready: string | RegExp}>} views */
 export function look(views) {

@@ -1,4 +1,4 @@
-import { assert, screen, until } from './common.mjs';
+import { assert, is, screen, until } from './common.mjs';
 import { limited } from './fake.mjs';
 
 const hash = '#/bulk';
@@ -10,7 +10,7 @@ screen('a pasted list becomes links, with names and titles', { hash }, async ({ 
   await page.getByText('Finished. All links are made.').waitFor();
   assert.deepEqual(JSON.parse(sent(fake)[0].body).links, [{ redirect_url: 'https://example.com/a,b' }, { redirect_url: 'https://example.com/b', slug: 'sale-b', title: 'The B sale' }]);
   await page.getByRole('button', { name: 'New list' }).click();
-  assert.equal(await page.getByLabel('Addresses').inputValue(), '');
+  await is(() => page.getByLabel('Addresses').inputValue(), '');
 });
 
 screen('a CSV file becomes links, and refused rows are named and put back', { hash }, async ({ page, fake }) => {
@@ -29,7 +29,7 @@ screen('a CSV file becomes links, and refused rows are named and put back', { ha
   // What was made is not sent again after a reload.
   await until(() => page.evaluate(() => sessionStorage.getItem('signpost.drafts')?.includes('/a;one') === false), 'the draft is what was not made');
   await page.getByRole('button', { name: 'Put refused rows back' }).click();
-  assert.equal(await page.getByLabel('Addresses').inputValue(), 'Target;slug;title;tags;data;colour\nftp://b;two;;;;\nhttps://example.com/c;autumn;;;;\n;three;;;;');
+  await is(() => page.getByLabel('Addresses').inputValue(), 'Target;slug;title;tags;data;colour\nftp://b;two;;;;\nhttps://example.com/c;autumn;;;;\n;three;;;;');
 });
 
 const list = (count) => Array.from({ length: count }, (_, i) => `https://example.com/${i}`).join('\n');
@@ -68,10 +68,10 @@ screen('a list that was typed outlives other screens and a reload', { hash }, as
   await page.getByLabel('Addresses').fill('https://example.com/kept');
   await page.getByRole('link', { name: 'Links', exact: true }).click();
   await page.getByRole('link', { name: 'Many links at once' }).click();
-  assert.equal(await page.getByLabel('Addresses').inputValue(), 'https://example.com/kept');
+  await is(() => page.getByLabel('Addresses').inputValue(), 'https://example.com/kept');
   await until(() => page.evaluate(() => sessionStorage.getItem('signpost.drafts')?.includes('kept')), 'the draft is stored');
   await page.reload();
-  assert.equal(await page.getByLabel('Addresses').inputValue(), 'https://example.com/kept');
+  await is(() => page.getByLabel('Addresses').inputValue(), 'https://example.com/kept');
 });
 
 screen('a run is stopped after the call that is under way, and its rows are put back', { hash }, async ({ page, fake }) => {
@@ -100,7 +100,7 @@ screen('a file that takes the place of what was typed gives it back', { hash }, 
   await page.getByLabel('Addresses').fill('https://example.com/typed');
   await page.locator('input[type=file]').setInputFiles({ name: 'links.csv', mimeType: 'text/csv', buffer: Buffer.from('url\nhttps://example.com/a\n') });
   await page.getByRole('button', { name: 'Put that back' }).click();
-  assert.equal(await page.getByLabel('Addresses').inputValue(), 'https://example.com/typed');
+  await is(() => page.getByLabel('Addresses').inputValue(), 'https://example.com/typed');
 });
 
 screen('a new list begins empty, also after rows were refused', { hash }, async ({ page }) => {
@@ -108,5 +108,5 @@ screen('a new list begins empty, also after rows were refused', { hash }, async 
   await page.getByRole('button', { name: 'Make 2 links' }).click();
   await page.getByText('1 row refused').waitFor();
   await page.getByRole('button', { name: 'New list' }).click();
-  assert.equal(await page.getByLabel('Addresses').inputValue(), '');
+  await is(() => page.getByLabel('Addresses').inputValue(), '');
 });

@@ -1,6 +1,6 @@
 // The console with the program: what a new user does first, by mouse and by keyboard, and what the fake may have got wrong.
 import { createServer } from 'node:http';
-import { PROGRAM as base, acting, assert, axe, dialog, open, startProgram, test, until } from './common.mjs';
+import { PROGRAM as base, acting, assert, axe, dialog, is, open, startProgram, test, until } from './common.mjs';
 
 const root = process.env.CONSOLE_ROOT_KEY;
 const AGENT = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0' };
@@ -59,7 +59,7 @@ firstUse('from the first start to a click in the plot by mouse, within a minute'
   await page.getByText('Your link is ready').waitFor();
   assert.ok(await page.getByRole('img', { name: /QR code of/ }).evaluate((image) => image.decode().then(() => image.naturalWidth)));
   await page.getByRole('button', { name: 'Copy link' }).click();
-  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^http:\/\/127\.0\.0\.1:\d+\/\w{7}$/);
+  await is(() => page.evaluate(() => navigator.clipboard.readText()), /^http:\/\/127\.0\.0\.1:\d+\/\w{7}$/);
   await page.locator('.made').getByRole('link').first().click();
   await page.getByText('No clicks yet').waitFor();
   await page.getByRole('button', { name: 'More actions' }).click();
@@ -87,7 +87,7 @@ firstUse('the same by keyboard alone, within a minute', async (page, secret, tar
   await page.getByText('Copied').first().waitFor({ state: 'attached' });
   const short_url = await page.evaluate(() => navigator.clipboard.readText());
   await page.keyboard.press('Shift+Tab');
-  assert.ok(short_url.endsWith((await name()).split('/').at(-1)));
+  await until(async () => short_url.endsWith((await name()).split('/').at(-1)), 'the focus is at the short link');
   await page.keyboard.press('Enter');
   await page.getByText('No clicks yet').waitFor();
   await to(/^More actions$/);
@@ -97,7 +97,7 @@ firstUse('the same by keyboard alone, within a minute', async (page, secret, tar
   await clicked(page);
   await to(/^Clicks per day$/);
   await page.keyboard.press('ArrowLeft');
-  assert.match(await page.getByRole('slider').getAttribute('aria-valuetext'), /: 0 clicks$/);
+  await is(() => page.getByRole('slider').getAttribute('aria-valuetext'), /: 0 clicks$/);
 });
 
 /** All fields of a record. One that is not here has yet to come into the console: `fields.js`, `form.js` and `screens/link.js`. */

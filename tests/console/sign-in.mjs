@@ -1,4 +1,4 @@
-import { assert, dialog, screen, until } from './common.mjs';
+import { assert, dialog, is, screen, until } from './common.mjs';
 import { limited, problem } from './fake.mjs';
 
 const stored = (page) => page.evaluate(() => ({ session: Object.keys(sessionStorage).filter((name) => name.startsWith('signpost')).sort(), local: Object.keys(localStorage) }));
@@ -7,24 +7,24 @@ screen('a key that is refused stays typed, and the reason is told', { signedOut:
   await page.getByLabel('API key', { exact: true }).fill('sp_wrong');
   await page.keyboard.press('Enter');
   await page.getByText('This key is not accepted').waitFor();
-  assert.equal(await page.getByLabel('API key', { exact: true }).inputValue(), 'sp_wrong');
-  assert.deepEqual((await stored(page)).session, []);
+  await is(() => page.getByLabel('API key', { exact: true }).inputValue(), 'sp_wrong');
+  await is(async () => (await stored(page)).session, []);
 });
 
 screen('a key signs in, a reload does not ask again, and signing out forgets it', { signedOut: true }, async ({ page, fake }) => {
   await page.getByLabel('API key', { exact: true }).fill(` ${fake.secret} `);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('link', { name: /autumn$/ }).first().waitFor();
-  assert.deepEqual(await stored(page), { session: ['signpost.key', 'signpost.self'], local: [] });
+  await is(() => stored(page), { session: ['signpost.key', 'signpost.self'], local: [] });
   await page.reload();
   await page.getByRole('link', { name: /autumn$/ }).first().waitFor();
   await page.getByRole('button', { name: /Signed in with the key web shop/ }).click();
   await page.getByRole('button', { name: 'Dark' }).click();
-  assert.deepEqual((await stored(page)).local, ['signpost.theme']);
+  await is(async () => (await stored(page)).local, ['signpost.theme']);
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.getByRole('heading', { name: 'Sign in to Signpost' }).waitFor();
-  assert.deepEqual((await stored(page)).session, []);
-  assert.equal(await page.evaluate(() => document.body.innerHTML.includes('sp_F')), false);
+  await is(async () => (await stored(page)).session, []);
+  await is(() => page.evaluate(() => document.body.innerHTML.includes('sp_F')), false);
 });
 
 screen('an unreachable service and the limit of attempts are told at the sign-in', { signedOut: true }, async ({ page, fake }) => {
@@ -53,7 +53,7 @@ screen('a session that ends asks for a key above what was typed, and goes on', {
   await page.locator('dialog.again').getByLabel('API key', { exact: true }).fill(fake.secret);
   await page.keyboard.press('Enter');
   await page.locator('dialog.again').waitFor({ state: 'detached' });
-  assert.equal(await dialog(page).getByLabel('Leads to', { exact: true }).inputValue(), 'https://example.com/after');
+  await is(() => dialog(page).getByLabel('Leads to', { exact: true }).inputValue(), 'https://example.com/after');
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await until(() => fake.links.some(({ redirect_url }) => redirect_url === 'https://example.com/after'), 'the edit is saved');
 });
@@ -78,12 +78,12 @@ screen('what one key’s holder typed is not shown to the next', {}, async ({ pa
   await page.keyboard.press('Enter');
   await page.locator('dialog.again').waitFor({ state: 'detached' });
   await page.getByRole('button', { name: /Signed in with the key other/ }).waitFor();
-  assert.equal(await page.getByLabel('Shorten a link').inputValue(), '');
+  await is(() => page.getByLabel('Shorten a link').inputValue(), '');
 });
 
 screen('a screen shows what the scopes of the key allow', { before: (fake) => (fake.keys[0].scopes = ['usage:read']) }, async ({ page }) => {
   await page.getByText('This key can’t list links').waitFor();
-  assert.equal(await page.getByLabel('Shorten a link').count(), 0);
+  await is(() => page.getByLabel('Shorten a link').count(), 0);
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByText('This key can’t manage other keys').waitFor();
   await page.getByRole('link', { name: 'Bulk' }).click();
@@ -106,6 +106,6 @@ screen('another key makes none of the links of the one before, and sees none of 
   await page.getByText('No rows yet').waitFor();
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByRole('rowheader', { name: /partner/ }).waitFor();
-  assert.equal(await page.getByText('shown only once').count(), 0);
+  await is(() => page.getByText('shown only once').count(), 0);
   assert.equal(fake.log.filter(({ path }) => path === '/shorten/bulk').length, 1);
 });

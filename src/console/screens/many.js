@@ -14,7 +14,7 @@ const MOST_BYTES = 5_000_000;
 
 function useRun() {
   const [run, setRun] = useState(bulk.run);
-  useEffect(() => bulk.watch(() => setRun(bulk.run)), []);
+  useLayoutEffect(() => bulk.watch(() => setRun(bulk.run)), []);
   return run;
 }
 
