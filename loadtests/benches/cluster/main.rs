@@ -71,6 +71,8 @@ struct Options {
 #[derive(Default)]
 struct Rates {
     creations: Figures,
+    single_creations: Figures,
+    bulk_creations: Figures,
     bare_lwts: Figures,
     bare_inserts: Figures,
     redirects: Figures,
@@ -78,6 +80,30 @@ struct Rates {
     rows_anew: Figures,
     rows_again: Figures,
     bare_rows: Figures,
+}
+
+impl Rates {
+    fn rows(&self) -> [(&'static str, &Figures); 10] {
+        [
+            ("bare driver: inserts of a link, unconditional", &self.bare_inserts),
+            ("bare driver: inserts of a link, `IF NOT EXISTS`", &self.bare_lwts),
+            ("the store: creations of links (id settled, month counted)", &self.creations),
+            ("the store: creations of one client, one after another", &self.single_creations),
+            ("the store: creations of one client, 500 links at once", &self.bulk_creations),
+            ("bare driver: reads of a link", &self.bare_reads),
+            ("the program: redirects of links that are not in its cache, over HTTP", &self.redirects),
+            ("bare driver: inserts of counter rows", &self.bare_rows),
+            ("the store: counter rows at the flush, links it has not counted before", &self.rows_anew),
+            ("the store: counter rows at the flush, links it counted a moment ago", &self.rows_again),
+        ]
+    }
+
+    /// Reads that are each followed by the insert of a counter row.
+    fn bare_hits(&self) -> Figures {
+        let both =
+            self.bare_reads.0.iter().zip(&self.bare_rows.0).map(|(reads, rows)| 1.0 / (1.0 / reads + 1.0 / rows));
+        Figures(both.collect())
+    }
 }
 
 fn main() -> ExitCode {
@@ -105,15 +131,29 @@ async fn run(options: &Options) -> String {
             // What the engine compiles and caches on the way was part of the round before.
             rates = Rates::default();
         }
+        bare.idle().await;
         rates.bare_lwts.0.push(bare.insert_by_lwt(options.seconds).await);
+        bare.idle().await;
         rates.creations.0.push(through.create(options.seconds).await);
+        bare.idle().await;
+        rates.single_creations.0.push(through.create_one_by_one(options.seconds).await);
+        bare.idle().await;
+        rates.bulk_creations.0.push(through.create_in_bulk(options.seconds).await);
+        bare.idle().await;
         rates.bare_inserts.0.push(bare.insert(options.seconds).await);
+        bare.idle().await;
         rates.bare_reads.0.push(bare.read(options.seconds, through.links()).await);
+        bare.idle().await;
         rates.redirects.0.push(through.redirect(options.seconds));
+        bare.idle().await;
         rates.bare_rows.0.push(bare.write_rows(options.rows, round).await);
+        bare.idle().await;
         let (anew, again) = through.flush(options.rows, round).await;
         rates.rows_anew.0.push(anew);
         rates.rows_again.0.push(again);
+        for (name, figures) in rates.rows() {
+            eprintln!("  {:>8.0} {name}", figures.0.last().copied().unwrap_or_default());
+        }
     }
     through.close().await;
     let spread = [&rates.bare_lwts, &rates.bare_reads, &rates.bare_rows].map(Figures::spread);
@@ -127,7 +167,6 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
         let each = of.0.iter().zip(&to.0).map(|(of, to)| format!("{:.2}", of / to)).collect::<Vec<_>>().join(", ");
         format!("{:.2} | {each}", of.median() / to.median())
     };
-    let row = |name: &str, figures: &Figures| format!("| {name} | {} |\n", figures.cells(0));
     let (seconds, rows) = (options.seconds, options.rows);
     let mut text = format!(
         "# The store on a CQL cluster\n\n\
@@ -145,19 +184,17 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
         measure::load(),
         options.rounds,
     );
-    text += &row("bare driver: inserts of a link, unconditional", &rates.bare_inserts);
-    text += &row("bare driver: inserts of a link, `IF NOT EXISTS`", &rates.bare_lwts);
-    text += &row("the store: creations of links (id settled, month counted)", &rates.creations);
-    text += &row("bare driver: reads of a link", &rates.bare_reads);
-    text += &row("the program: redirects of links that are not in its cache, over HTTP", &rates.redirects);
-    text += &row("bare driver: inserts of counter rows", &rates.bare_rows);
-    text += &row("the store: counter rows at the flush, links it has not counted before", &rates.rows_anew);
-    text += &row("the store: counter rows at the flush, links it counted a moment ago", &rates.rows_again);
-    text += "\n| times the bare driver | of medians | of each round |\n|---|---|---|\n";
+    for (name, figures) in rates.rows() {
+        writeln!(text, "| {name} | {} |", figures.cells(0)).unwrap();
+    }
+    text += "\n| ratio | of medians | of each round |\n|---|---|---|\n";
     for (name, of, to) in [
         ("creations / inserts `IF NOT EXISTS`", &rates.creations, &rates.bare_lwts),
         ("creations / unconditional inserts", &rates.creations, &rates.bare_inserts),
+        ("bulk creations / creations one after another", &rates.bulk_creations, &rates.single_creations),
+        ("bulk creations / creations", &rates.bulk_creations, &rates.creations),
         ("uncached redirects / reads", &rates.redirects, &rates.bare_reads),
+        ("uncached redirects / a read and an insert of a counter row", &rates.redirects, &rates.bare_hits()),
         ("counter rows, new / inserts", &rates.rows_anew, &rates.bare_rows),
         ("counter rows, known / inserts", &rates.rows_again, &rates.bare_rows),
     ] {

@@ -20,7 +20,7 @@ use signpost::domain::quarters::QuarterHits;
 use signpost::domain::tally::Tally;
 use signpost::store::cql::session::{ScyllaSettings, connect};
 use signpost::store::cql::{ScyllaStore, migrate};
-use signpost::store::{CountStore, Lifecycle, LinkStore};
+use signpost::store::{CountStore, Lifecycle, LinkStore, NewLinks};
 use uuid::Uuid;
 
 use super::IN_FLIGHT;
@@ -28,6 +28,8 @@ use super::IN_FLIGHT;
 pub const KEYSPACE: &str = "loadtest";
 /// Keys that make links at once; a month is counted for each.
 const OWNERS: u64 = 8;
+/// Links of one bulk creation.
+const BULK: u32 = 500;
 /// Links that redirects ask for, far more than the program's cache holds in this test.
 const ASKED_FOR: u32 = 20_000;
 
@@ -83,7 +85,8 @@ impl Through {
     fn link(&self) -> Link {
         let base = BaseUrl::new(url::Url::parse("https://sign.example/").unwrap());
         let id = ShortId::generate(&self.random).unwrap();
-        let target = TargetUrl::parse("https://shop.example.com/autumn/sale?utm_source=mail", &base).unwrap();
+        let target = format!("https://shop.example.com/autumn/sale/{}?utm_source=mail", id.as_str());
+        let target = TargetUrl::parse(&target, &base).unwrap();
         let data = LinkData::from_json_object("{\"campaign\":\"autumn\"}").unwrap();
         let owner = self.owners[usize::from(id.0[0]) % self.owners.len()];
         NewLink { data, ..NewLink::to(target) }.made(id, owner, Timestamp(1_795_000_000_000))
@@ -101,6 +104,28 @@ impl Through {
         };
         join_all((0..IN_FLIGHT).map(|_| worker())).await;
         done.into_inner() as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    /// Creations a second of one client, which waits for each.
+    pub async fn create_one_by_one(&self, seconds: f64) -> f64 {
+        let (mut done, begun, end) = (0, Instant::now(), Duration::from_secs_f64(seconds));
+        while begun.elapsed() < end {
+            self.store.create_link(self.link(), None).await.unwrap();
+            done += 1;
+        }
+        f64::from(done) / begun.elapsed().as_secs_f64()
+    }
+
+    /// Links a second of one client that makes many at once, each time for one key.
+    pub async fn create_in_bulk(&self, seconds: f64) -> f64 {
+        let (mut done, begun, end) = (0, Instant::now(), Duration::from_secs_f64(seconds));
+        while begun.elapsed() < end {
+            let links = (0..BULK).map(|_| Link { owner: self.owners[0], ..self.link() }).collect();
+            let made = self.store.create_links(NewLinks { links, ..NewLinks::default() }, None).await.unwrap();
+            assert!(made.links.iter().all(Result::is_ok));
+            done += BULK;
+        }
+        f64::from(done) / begun.elapsed().as_secs_f64()
     }
 
     /// Redirects a second of links that are not in the program's cache, each over a connection that is kept.

@@ -66,6 +66,11 @@ pub(super) type Inserted = Vec<Result<InsertedLink, NotInserted>>;
 /// What became of a link; an error of the store: it is not known, and can be settled again.
 pub(super) type Settled = Result<Result<ShortId, CreateLinkError>, StoreError>;
 
+/// A link as its creation writes it.
+fn as_new(link: &Link) -> Link {
+    Link { revision: Revision::FIRST, ..link.clone() }
+}
+
 /// How many links are inserted.
 pub(super) fn count_of(inserted: &Inserted) -> u64 {
     inserted.iter().filter(|link| link.is_ok()).count() as u64
@@ -195,6 +200,12 @@ impl CqlLinks {
             if room.is_some_and(|room| count_of(&inserted) >= room) {
                 break;
             }
+            // A link with a slug may get another id or revision first.
+            let without_slug = group.iter().filter(|link| link.slug.is_none()).map(as_new).collect::<Vec<_>>();
+            if let Err(error) = self.lists.put(&without_slug).await {
+                inserted.extend(group.iter().map(|_| Err(error.clone().into())));
+                continue;
+            }
             let mut inserting = Vec::with_capacity(group.len());
             for (place, link) in (inserted.len()..).zip(group) {
                 // The first link with a slug has it, or is refused because of it.
@@ -217,9 +228,12 @@ impl CqlLinks {
             return Err(CreateLinkError::NameTaken.into());
         }
         let ours = repeated.map(|repeated| repeated.claim);
-        let link = Link { revision: Revision::FIRST, ..link.clone() };
+        let link = as_new(link);
         let Some(slug) = link.slug else {
-            let (link, claim) = self.insert_with_spare(link, spare_ids, ours).await?;
+            let (link, claim) = match self.insert_listed(&link, ours).await? {
+                Some(claim) => (link, claim),
+                None => self.insert_with_one_of(spare_ids, link, ours).await?,
+            };
             return Ok(InsertedLink { link, claim, name: None });
         };
         let mut kept = None;
@@ -243,7 +257,8 @@ impl CqlLinks {
             Err(error) => return Err(NotInserted::with_name(error)),
         };
         let link = Link { revision: taken.revision, ..link };
-        match self.insert_with_spare(link, spare_ids, ours).await {
+        let ids = [&[link.id], spare_ids].concat();
+        match self.insert_with_one_of(&ids, link, ours).await {
             Ok((link, claim)) => Ok(InsertedLink { link, claim, name: Some(taken) }),
             // Another attempt of the creation may go on with the name.
             Err(error) if repeated.is_some() => Err(NotInserted::with_name(error)),
@@ -254,14 +269,15 @@ impl CqlLinks {
         }
     }
 
-    async fn insert_with_spare(
+    /// Inserts a link with the first of these ids that was not used before.
+    async fn insert_with_one_of(
         &self,
+        ids: &[ShortId],
         link: Link,
-        spare_ids: &[ShortId],
         ours: Option<Uuid>,
     ) -> Result<(Link, Uuid), CreateLinkError> {
-        for id in std::iter::once(link.id).chain(spare_ids.iter().copied()) {
-            let link = Link { id, ..link.clone() };
+        for id in ids {
+            let link = Link { id: *id, ..link.clone() };
             if let Some(claim) = self.insert_new(&link, ours).await? {
                 return Ok((link, claim));
             }

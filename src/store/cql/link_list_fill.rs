@@ -178,7 +178,7 @@ impl LinkListFill {
         let (is_last, place) = (found.len() < STEP, found.last().map_or(from, |placed| placed.token));
         let adding = found.into_iter().map(|placed| async move {
             match placed.row.into_link() {
-                Ok(Some(link)) => self.links.lists.put(&link).await,
+                Ok(Some(link)) => self.links.lists.put(&[link]).await,
                 Ok(None) => Ok(()),
                 // The other links are to be listed all the same.
                 Err(error) => {

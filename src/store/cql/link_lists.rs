@@ -1,16 +1,17 @@
 //! Writes the indexes of lists. A row is written before its link says the same, and removed after the link does not say
 //! it any more; the link's revision is the timestamp, so a removal takes away nothing newer.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use scylla::value::CqlTimestamp;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlTimestamp, CqlValue};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
-use crate::domain::link::{Link, LinkName, Revision, ShortId};
+use crate::domain::link::{Link, LinkName, ShortId};
 use crate::store::StoreError;
 use crate::store::records::columns::{day as day_column, month as month_column, timestamp};
 use crate::store::records::link_lists::{EVERYONE, TimeList, TimeListKind};
@@ -19,6 +20,22 @@ use crate::store::records::link_lists::{EVERYONE, TimeList, TimeListKind};
 const PARTS_OF_EVERYONE: i8 = 16;
 /// Buckets that are known to be noted.
 const KNOWN_BUCKETS: usize = 10_000;
+
+/// Partitions in one request, and rows: nodes warn of more, or of more than 5 KiB.
+const PARTITIONS_AT_ONCE: usize = 10;
+const ROWS_AT_ONCE: usize = 30;
+
+/// A partition of the tables of lists.
+#[derive(PartialEq, Eq, Hash)]
+enum Partition {
+    Buckets(TimeList),
+    Times(TimeList, i32, i8),
+    Names(KeyId, String),
+}
+
+/// A statement and its values.
+type RowToWrite<'a> = (&'a PreparedStatement, Vec<Option<CqlValue>>);
+type ListRow<'a> = (Partition, RowToWrite<'a>);
 
 /// A list as the columns of its partition have it.
 pub(super) type ListColumns = (i8, Uuid, Vec<u8>);
@@ -42,18 +59,17 @@ impl LinkListTables {
         Self { cluster: Arc::clone(cluster), noted: Mutex::default() }
     }
 
-    /// Adds a link to its lists.
-    pub async fn put(&self, link: &Link) -> Result<(), StoreError> {
-        self.put_times(link, TimeList::all_of(link)).await?;
-        let Some(slug) = link.slug else { return Ok(()) };
-        self.cluster.all([link.owner, EVERYONE], |owner| self.put_slug(owner, slug, link)).await
+    /// Adds links to their lists.
+    pub async fn put(&self, links: &[Link]) -> Result<(), StoreError> {
+        let times = links.iter().map(|link| (link, TimeList::all_of(link)));
+        self.put_in(times.collect(), links.iter().flat_map(|link| self.slug_rows(link)).collect()).await
     }
 
     /// Adds a link to the lists that its change puts it in.
     pub async fn put_changed(&self, old: &Link, new: &Link) -> Result<(), StoreError> {
         let before: HashSet<TimeList> = TimeList::all_of(old).into_iter().collect();
         let added = TimeList::all_of(new).into_iter().filter(|list| !before.contains(list));
-        self.put_times(new, added.collect()).await
+        self.put_in(vec![(new, added.collect())], Vec::new()).await
     }
 
     /// Removes a link from the lists that it has left by a change.
@@ -71,27 +87,81 @@ impl LinkListTables {
         self.cluster.all([link.owner, EVERYONE], |owner| self.drop_slug(owner, slug, link.id, revision)).await
     }
 
-    async fn put_times(&self, link: &Link, lists: Vec<TimeList>) -> Result<(), StoreError> {
-        let row = |list| TimeRow { list, at: link.created_at, id: link.id };
-        self.cluster.all(lists.into_iter().map(row), |row| self.put_time(row, link.revision)).await
-    }
-
-    async fn put_time(&self, row: TimeRow, revision: Revision) -> Result<(), StoreError> {
-        let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
-        let (kind, owner, value) = columns_of(&row.list);
-        let bucket = bucket_of(row.list.kind, row.at);
-        if !self.noted().contains(&(row.list, bucket)) {
-            cql.write(&statements.put_link_list_bucket, (kind, owner, &value, bucket)).await?;
+    /// Adds links to lists by time, and writes these other rows. All in few requests: a request costs the coordinator more
+    /// than a row of it, and rows of one partition cost hardly more than one.
+    async fn put_in(&self, times: Vec<(&Link, Vec<TimeList>)>, others: Vec<ListRow<'_>>) -> Result<(), StoreError> {
+        let unnoted = self.unnoted(&times);
+        let mut partitions: HashMap<Partition, Vec<RowToWrite<'_>>> = HashMap::new();
+        let buckets = unnoted.iter().map(|bucket| self.bucket_row(bucket));
+        let times = times.iter().flat_map(|(link, lists)| lists.iter().map(|list| self.time_row(list, link)));
+        for (partition, row) in buckets.chain(times).chain(others) {
+            partitions.entry(partition).or_default().push(row);
+        }
+        let requests = requests_of(partitions.into_values());
+        self.cluster.all(requests, |rows| async { Ok(self.cluster.cql.write_together(rows).await?) }).await?;
+        if !unnoted.is_empty() {
             let mut noted = self.noted();
             if noted.len() >= KNOWN_BUCKETS {
                 noted.clear();
             }
-            noted.insert((row.list, bucket));
+            noted.extend(unnoted);
         }
-        let revision = i64::from(revision.0);
-        let part = part_of(&row.list, row.id);
-        let values = (kind, owner, &value, bucket, part, timestamp(row.at), row.id.as_str(), revision, revision);
-        Ok(cql.write(&statements.put_listed_link, values).await?)
+        Ok(())
+    }
+
+    /// The buckets of these rows that are not known to be noted.
+    fn unnoted(&self, times: &[(&Link, Vec<TimeList>)]) -> HashSet<(TimeList, i32)> {
+        let noted = self.noted();
+        let bucket = |list: &TimeList, link: &Link| (*list, bucket_of(list.kind, link.created_at));
+        let buckets = times.iter().flat_map(|(link, lists)| lists.iter().map(|list| bucket(list, link)));
+        buckets.filter(|bucket| !noted.contains(bucket)).collect()
+    }
+
+    fn bucket_row(&self, (list, bucket): &(TimeList, i32)) -> ListRow<'_> {
+        let (kind, owner, value) = columns_of(list);
+        let row = [CqlValue::TinyInt(kind), CqlValue::Uuid(owner), CqlValue::Blob(value), CqlValue::Int(*bucket)];
+        let row = (&self.cluster.statements.put_link_list_bucket, row.map(Some).to_vec());
+        (Partition::Buckets(*list), row)
+    }
+
+    fn time_row(&self, list: &TimeList, link: &Link) -> ListRow<'_> {
+        let (kind, owner, value) = columns_of(list);
+        let (bucket, part) = (bucket_of(list.kind, link.created_at), part_of(list, link.id));
+        let revision = CqlValue::BigInt(link.revision.0.into());
+        let row = [
+            CqlValue::TinyInt(kind),
+            CqlValue::Uuid(owner),
+            CqlValue::Blob(value),
+            CqlValue::Int(bucket),
+            CqlValue::TinyInt(part),
+            CqlValue::Timestamp(timestamp(link.created_at)),
+            CqlValue::Ascii(link.id.as_str().to_owned()),
+            revision.clone(),
+            revision,
+        ];
+        let row = (&self.cluster.statements.put_listed_link, row.map(Some).to_vec());
+        (Partition::Times(*list, bucket, part), row)
+    }
+
+    /// The rows of a link in lists by name.
+    fn slug_rows(&self, link: &Link) -> Vec<ListRow<'_>> {
+        let Some(slug) = link.slug else { return Vec::new() };
+        let beginning = first_two(slug.as_str());
+        let revision = CqlValue::BigInt(link.revision.0.into());
+        let row = |owner: KeyId| {
+            let row = [
+                CqlValue::Uuid(owner.0),
+                CqlValue::Ascii(beginning.to_owned()),
+                CqlValue::Ascii(slug.as_str().to_owned()),
+                CqlValue::Ascii(link.id.as_str().to_owned()),
+                CqlValue::Timestamp(timestamp(link.created_at)),
+                revision.clone(),
+                revision.clone(),
+            ];
+            let row = (&self.cluster.statements.put_slug, row.map(Some).to_vec());
+            (Partition::Names(owner, beginning.to_owned()), row)
+        };
+        [link.owner, EVERYONE].map(row).into()
     }
 
     async fn drop_times(&self, link: &Link, lists: Vec<TimeList>) -> Result<(), StoreError> {
@@ -105,13 +175,6 @@ impl LinkListTables {
         let (bucket, part) = (bucket_of(row.list.kind, row.at), part_of(&row.list, row.id));
         let values = (revision, kind, owner, value, bucket, part, timestamp(row.at), row.id.as_str());
         Ok(self.cluster.cql.write(&self.cluster.statements.drop_listed_link, values).await?)
-    }
-
-    async fn put_slug(&self, owner: KeyId, slug: LinkName, link: &Link) -> Result<(), StoreError> {
-        let revision = i64::from(link.revision.0);
-        let (name, id, at) = (slug.as_str(), link.id.as_str(), timestamp(link.created_at));
-        let values = (owner.0, first_two(name), name, id, at, revision, revision);
-        Ok(self.cluster.cql.write(&self.cluster.statements.put_slug, values).await?)
     }
 
     /// Removes a row that was written at this revision or an earlier one.
@@ -130,6 +193,23 @@ impl LinkListTables {
         // Nothing panics while this lock is held.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Rows by their partitions, in requests.
+fn requests_of<R>(partitions: impl Iterator<Item = Vec<R>>) -> Vec<Vec<R>> {
+    let (mut requests, mut rows, mut count) = (Vec::new(), Vec::new(), 0);
+    for partition in partitions {
+        if count == PARTITIONS_AT_ONCE || (count > 0 && rows.len() + partition.len() > ROWS_AT_ONCE) {
+            requests.push(std::mem::take(&mut rows));
+            count = 0;
+        }
+        rows.extend(partition);
+        count += 1;
+    }
+    if count > 0 {
+        requests.push(rows);
+    }
+    requests
 }
 
 pub(super) fn columns_of(list: &TimeList) -> ListColumns {
@@ -166,4 +246,23 @@ fn first_two(name: &str) -> &str {
 /// The end of a range of places of links: before all ids of that time.
 pub(super) fn before_ids_of(at: Timestamp) -> (CqlTimestamp, String) {
     (timestamp(at), String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_whole_partitions_and_no_more_of_them_than_nodes_take_without_a_warning() {
+        let sizes = |partitions: &[usize]| {
+            let rows = partitions.iter().enumerate().map(|(partition, rows)| vec![partition; *rows]);
+            let requests = requests_of(rows);
+            assert!(requests.concat().is_sorted(), "each partition is in one request");
+            requests.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&[]), [0; 0]);
+        assert_eq!(sizes(&[1; 10]), [10]);
+        assert_eq!(sizes(&[1; 25]), [10, 10, 5]);
+        assert_eq!(sizes(&[32, 1, 28, 2, 40]), [32, 29, 2, 40]);
+    }
 }

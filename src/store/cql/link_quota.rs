@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
@@ -18,6 +19,9 @@ use crate::store::records::columns::{bigint, month as month_column, number};
 
 /// Idle months are dropped once more than this many are in memory.
 const MAX_IDLE: usize = 10_000;
+
+/// How long a claim waits for creations that are about to be counted.
+const LONGEST_GATHERING: Duration = Duration::from_millis(50);
 
 /// Creations of one key at once: a key whose partition is unreachable does not use up the creations of all keys.
 const MOST_UNDER_WAY: u64 = 256;
@@ -36,6 +40,8 @@ pub struct LinkQuota {
     freed: Notify,
     /// Creations whose links are inserted and wait to be counted.
     waiting: Mutex<Vec<WaitingCreation>>,
+    /// Another one waits to be counted.
+    joined: Notify,
     /// Its holder counts for all that wait.
     pub(super) claiming: tokio::sync::Mutex<()>,
     /// Its holder counts a creation that is done once: until its own row says so, this process counts no other.
@@ -48,6 +54,8 @@ struct KnownUse {
     used: Option<u64>,
     /// Creations of this process that are under way.
     under_way: u64,
+    /// How long the last claim took.
+    claim_took: Duration,
 }
 
 struct WaitingCreation {
@@ -74,6 +82,7 @@ impl Drop for CreationPlace {
     fn drop(&mut self) {
         self.0.known().under_way -= 1;
         self.0.freed.notify_waiters();
+        self.0.joined.notify_one();
     }
 }
 
@@ -86,6 +95,24 @@ impl LinkQuota {
     fn known(&self) -> MutexGuard<'_, KnownUse> {
         // Nothing panics while this lock is held.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<WaitingCreation>> {
+        // Nor while this one is.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all creations under way wait to be counted, at most as long as the last claim took: a claim costs the
+    /// cluster as much as the link itself, and one is enough for all of them.
+    async fn all_waiting(&self) {
+        let longest = self.known().claim_took.min(LONGEST_GATHERING);
+        let all = async {
+            while (self.waiting().len() as u64) < self.known().under_way {
+                self.joined.notified().await;
+            }
+        };
+        // Those that are late are counted by the next claim.
+        let _ = tokio::time::timeout(longest, all).await;
     }
 
     pub(super) fn saw(&self, used: u64) {
@@ -107,6 +134,7 @@ impl LinkQuotas {
             known: Mutex::default(),
             freed: Notify::new(),
             waiting: Mutex::default(),
+            joined: Notify::new(),
             claiming: tokio::sync::Mutex::default(),
             claiming_once: tokio::sync::Mutex::default(),
         };
@@ -186,14 +214,18 @@ impl LinkQuotas {
     ) -> Result<CountedLinks, StoreError> {
         let (counted, mut answer) = oneshot::channel();
         let waiting = WaitingCreation { links, limit, is_awaited: Arc::clone(is_awaited), counted };
-        quota.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
+        quota.waiting().push(waiting);
+        quota.joined.notify_one();
         let _claiming = quota.claiming.lock().await;
         // A holder of the lock before may have counted this one.
         if let Ok(counted) = answer.try_recv() {
             return Ok(counted);
         }
-        let waiting = std::mem::take(&mut *quota.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        quota.all_waiting().await;
+        let waiting = std::mem::take(&mut *quota.waiting());
+        let begun = Instant::now();
         let answers = self.claim(quota, &waiting).await?;
+        quota.known().claim_took = begun.elapsed();
         for (waiting, answer) in waiting.into_iter().zip(answers) {
             // A cancelled creation is counted too: its link exists.
             let _ = waiting.counted.send(answer);

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::future::try_join;
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use uuid::Uuid;
 
@@ -180,9 +179,15 @@ impl CqlLinks {
     /// Inserts a new link that is not counted yet. Returns the claim in its row; `None` if its id was used before, unless
     /// with the claim `ours`.
     pub(super) async fn insert_new(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
+        self.lists.put(std::slice::from_ref(link)).await?;
+        self.insert_listed(link, ours).await
+    }
+
+    /// Inserts a new link that is in its lists.
+    pub(super) async fn insert_listed(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
         let claim = ours.unwrap_or_else(Uuid::new_v4);
         let row = NewLinkRow::new(link, claim)?;
-        try_join(self.times.put_expiry(link), self.lists.put(link)).await?;
+        self.times.put_expiry(link).await?;
         let inserted = self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await?;
         Ok(inserted.then_some(claim))
     }

@@ -283,7 +283,8 @@ impl Cql {
         written.map(drop).map_err(|error| CqlError::of(&error, false))
     }
 
-    /// Writes different rows of one partition atomically, like [`write_partition`](Self::write_partition).
+    /// Writes different rows in one request. Those of one partition are written atomically, like by
+    /// [`write_partition`](Self::write_partition).
     pub async fn write_together(
         &self,
         writes: Vec<(&PreparedStatement, Vec<Option<CqlValue>>)>,

@@ -32,7 +32,7 @@ impl ScyllaTransfer {
         let row = NewLinkRow::new(link, claim)?;
         let tables = &self.tables.links;
         tables.times.put_expiry(link).await?;
-        tables.lists.put(link).await?;
+        tables.lists.put(std::slice::from_ref(link)).await?;
         let is_ours = tables.insert_link(link, &row, claim).await.map_err(StoreError::from)?;
         if !is_ours && tables.read_by_id(link.id).await?.is_none_or(|there| there != *link) {
             return Err(SinkError::Taken(format!("link {}", link.id)));
