@@ -161,7 +161,7 @@ impl NodeCore {
         base_url: BaseUrl,
         metrics: Arc<Metrics>,
     ) -> Result<(Self, LockedDirectory), StartError> {
-        let OpenedNode { vault, node, journal, store, reach } = opening::open(config).await?;
+        let OpenedNode { vault, node, journal, store, reach } = opening::open(config, &seams.clock).await?;
         let store = match seams.wrap_store {
             Some(wrap) => wrap(store),
             None => store,

@@ -4,6 +4,7 @@ use scylla::client::session::Session;
 use scylla::frame::types::{Consistency, SerialConsistency};
 
 use super::StartError;
+use crate::clock::Clock;
 use crate::config::{self, Config};
 use crate::domain::hit::NodeId;
 use crate::store::cql::ScyllaStore;
@@ -36,8 +37,9 @@ impl ClusterConnection<'_> {
     }
 
     /// Opens the store for a node, once its schema is up to date.
-    pub async fn open(self, node: NodeId) -> Result<ScyllaStore, StartError> {
-        Ok(ScyllaStore::open(&self.prepared().await?, node).await?)
+    pub async fn open(self, node: NodeId, clock: &Clock) -> Result<ScyllaStore, StartError> {
+        let settings = ScyllaSettings { clock: clock.clone(), ..self.prepared().await? };
+        Ok(ScyllaStore::open(&settings, node).await?)
     }
 
     /// Opens the tables for an export or an import.
@@ -84,5 +86,6 @@ fn settings(config: &Config) -> ScyllaSettings {
         }),
         tls: cluster.tls.then(|| cluster.tls_ca.clone().map_or(Tls::SystemRoots, Tls::Authority)),
         sheet_days: config.analytics.sheet_days,
+        clock: Clock::system(),
     }
 }

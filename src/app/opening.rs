@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::master_key::StorePlace;
 use super::store_state::StoreState;
 use super::{StartError, cluster, files, keys_on_disk, master_key, refused, writable};
+use crate::clock::Clock;
 use crate::config::{Config, StoreKind};
 use crate::domain::hit::NodeId;
 use crate::domain::vault::Vault;
@@ -28,7 +29,7 @@ pub struct OpenedNode {
 }
 
 /// Opens the store and the node's files.
-pub async fn open(config: &Config) -> Result<OpenedNode, StartError> {
+pub async fn open(config: &Config, clock: &Clock) -> Result<OpenedNode, StartError> {
     match config.store.kind {
         StoreKind::Embedded => {
             create_data_directory(config)?;
@@ -46,7 +47,7 @@ pub async fn open(config: &Config) -> Result<OpenedNode, StartError> {
             // Before the store: the process that locks the node's journal is the node, and takes over the node's rows
             // in the store.
             let (vault, node, journal) = open_node(config, &state)?;
-            let store = cluster.open(node).await?;
+            let store = cluster.open(node, clock).await?;
             let reach = store.reach();
             Ok(OpenedNode { vault, node, journal, store: Arc::new(store), reach: Some(reach) })
         }

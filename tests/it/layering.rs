@@ -60,7 +60,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("journal", &["domain", "threads"]),
     ("cache", &["domain", "store"]),
     ("limits", &[]),
-    ("store", &["domain", "memory", "telemetry", "threads", "tls"]),
+    ("store", &["clock", "domain", "memory", "telemetry", "threads", "tls"]),
     ("clock", &["domain"]),
     ("domain", &[]),
     ("config", &[]),

@@ -101,7 +101,7 @@ impl Cluster {
 
     /// How long it is until `end`, in seconds: the time to live of what is kept until then. `None` if that has passed.
     pub fn seconds_until(&self, end: Timestamp) -> Option<i32> {
-        let seconds = end.since(self.now()).as_secs().min(LONGEST_LIFE);
+        let seconds = end.since(self.cql.settings.clock.now()).as_secs().min(LONGEST_LIFE);
         i32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
     }
 

@@ -30,6 +30,7 @@ use super::driver_counts::{counts_of, sum_of};
 use super::outcome::CqlError;
 use super::pause::Pause;
 use super::retries::Retries;
+use crate::clock::Clock;
 use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
 use crate::store::DriverCounts;
 use crate::store::reach::Reach;
@@ -53,6 +54,8 @@ pub struct ScyllaSettings {
     pub tls: Option<Tls>,
     /// How many days sheets of days are kept; 0: none are written.
     pub sheet_days: u32,
+    /// Tells how long rows are still kept.
+    pub clock: Clock,
 }
 
 /// The credentials of the service on the cluster.
@@ -84,6 +87,7 @@ impl ScyllaSettings {
             credentials: None,
             tls: None,
             sheet_days: DEFAULT_SHEET_DAYS,
+            clock: Clock::system(),
         }
     }
 }
