@@ -24,10 +24,16 @@ pub struct KeptRules {
 }
 
 impl KeptRules {
-    /// The file, and the rules that an earlier life has left in it. A file that can't be read has none.
+    /// The file, and the rules that an earlier life has left in it. A file that can't be read or is damaged has none.
     pub fn open(path: PathBuf) -> (Self, Option<BotRules>) {
         let rules = match fs::read(&path) {
-            Ok(bytes) => decode(&bytes),
+            Ok(bytes) => {
+                let rules = decode(&bytes);
+                if rules.is_none() {
+                    tracing::warn!("the rules for bots of the last batch are damaged, or of another version");
+                }
+                rules
+            }
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     tracing::warn!(%error, "can't read the rules for bots of the last batch");
