@@ -66,6 +66,14 @@ pub(super) type Inserted = Vec<Result<InsertedLink, NotInserted>>;
 /// What became of a link; an error of the store: it is not known, and can be settled again.
 pub(super) type Settled = Result<Result<ShortId, CreateLinkError>, StoreError>;
 
+/// What the other links of a call mean for one of them.
+struct PlaceInCall {
+    /// A link before it has the same slug.
+    has_name_of_another: bool,
+    /// It is in its lists with those around it, if it has no slug.
+    is_listed: bool,
+}
+
 /// A link as its creation writes it.
 fn as_new(link: &Link) -> Link {
     Link { revision: Revision::FIRST, ..link.clone() }
@@ -161,7 +169,7 @@ impl CqlLinks {
         let (counted, used) = if count == 0 {
             (0, self.quotas.used(first.owner, first.created_at.month()).await?)
         } else {
-            match self.quotas.count(&quota, count, limit, is_awaited).await? {
+            match self.quotas.count(&quota, count, limit, is_awaited, None).await? {
                 CountedLinks::First { counted, used } => (counted, used),
                 CountedLinks::Abandoned => {
                     self.settle_all(inserted, 0, QuotaEnd { limit: 0, used: 0 }).await;
@@ -200,17 +208,16 @@ impl CqlLinks {
             if room.is_some_and(|room| count_of(&inserted) >= room) {
                 break;
             }
-            // A link with a slug may get another id or revision first.
+            // A link with a slug may get another id or revision first. Where a partition is out of reach, each link is put
+            // into its own lists.
             let without_slug = group.iter().filter(|link| link.slug.is_none()).map(as_new).collect::<Vec<_>>();
-            if let Err(error) = self.lists.put(&without_slug).await {
-                inserted.extend(group.iter().map(|_| Err(error.clone().into())));
-                continue;
-            }
+            let are_listed = self.lists.put(&without_slug).await.is_ok();
             let mut inserting = Vec::with_capacity(group.len());
             for (place, link) in (inserted.len()..).zip(group) {
                 // The first link with a slug has it, or is refused because of it.
                 let is_repeated = link.slug.is_some_and(|slug| !slugs.insert(slug));
-                inserting.push(self.insert_one(link, is_repeated, new.spare_ids_of(place), repeated));
+                let place_in_call = PlaceInCall { has_name_of_another: is_repeated, is_listed: are_listed };
+                inserting.push(self.insert_one(link, place_in_call, new.spare_ids_of(place), repeated));
             }
             inserted.extend(join_all(inserting).await);
         }
@@ -220,7 +227,7 @@ impl CqlLinks {
     async fn insert_one(
         &self,
         link: &Link,
-        has_name_of_another: bool,
+        PlaceInCall { has_name_of_another, is_listed }: PlaceInCall,
         spare_ids: &[ShortId],
         repeated: Option<RepeatedClaim>,
     ) -> Result<InsertedLink, NotInserted> {
@@ -230,7 +237,13 @@ impl CqlLinks {
         let ours = repeated.map(|repeated| repeated.claim);
         let link = as_new(link);
         let Some(slug) = link.slug else {
-            let (link, claim) = match self.insert_listed(&link, ours).await? {
+            let inserted = if is_listed {
+                self.times.put_expiry(&link).await?;
+                self.insert_listed(&link, ours).await?
+            } else {
+                self.insert_new(&link, ours).await?
+            };
+            let (link, claim) = match inserted {
                 Some(claim) => (link, claim),
                 None => self.insert_with_one_of(spare_ids, link, ours).await?,
             };

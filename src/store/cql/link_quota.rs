@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
@@ -40,8 +41,8 @@ pub struct LinkQuota {
     freed: Notify,
     /// Creations whose links are inserted and wait to be counted.
     waiting: Mutex<Vec<WaitingCreation>>,
-    /// Another one waits to be counted.
-    joined: Notify,
+    /// One of those that are coming waits now, or has given up.
+    came: Notify,
     /// Its holder counts for all that wait.
     pub(super) claiming: tokio::sync::Mutex<()>,
     /// Its holder counts a creation that is done once: until its own row says so, this process counts no other.
@@ -54,6 +55,8 @@ struct KnownUse {
     used: Option<u64>,
     /// Creations of this process that are under way.
     under_way: u64,
+    /// Of these, single ones that insert their link and are counted then.
+    coming: u64,
     /// How long the last claim took.
     claim_took: Duration,
 }
@@ -82,11 +85,26 @@ impl Drop for CreationPlace {
     fn drop(&mut self) {
         self.0.known().under_way -= 1;
         self.0.freed.notify_waiters();
-        self.0.joined.notify_one();
+    }
+}
+
+/// A creation that is about to be counted: a claim waits for it.
+pub struct ComingCreation(Arc<LinkQuota>);
+
+impl Drop for ComingCreation {
+    fn drop(&mut self) {
+        self.0.known().coming -= 1;
+        self.0.came.notify_one();
     }
 }
 
 impl LinkQuota {
+    /// Notes a creation that is about to be counted.
+    pub fn coming(self: &Arc<Self>) -> ComingCreation {
+        self.known().coming += 1;
+        ComingCreation(Arc::clone(self))
+    }
+
     /// The count when this process last saw it.
     pub fn last_seen(&self) -> u64 {
         self.known().used.unwrap_or(0)
@@ -102,13 +120,13 @@ impl LinkQuota {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all creations under way wait to be counted, at most as long as the last claim took: a claim costs the
-    /// cluster as much as the link itself, and one is enough for all of them.
-    async fn all_waiting(&self) {
+    /// Waits for the creations that are coming, at most as long as the last claim took: a claim costs the cluster as much as
+    /// the link itself, and one is enough for all of them.
+    async fn all_have_come(&self) {
         let longest = self.known().claim_took.min(LONGEST_GATHERING);
         let all = async {
-            while (self.waiting().len() as u64) < self.known().under_way {
-                self.joined.notified().await;
+            while self.known().coming > 0 {
+                self.came.notified().await;
             }
         };
         // Those that are late are counted by the next claim.
@@ -134,7 +152,7 @@ impl LinkQuotas {
             known: Mutex::default(),
             freed: Notify::new(),
             waiting: Mutex::default(),
-            joined: Notify::new(),
+            came: Notify::new(),
             claiming: tokio::sync::Mutex::default(),
             claiming_once: tokio::sync::Mutex::default(),
         };
@@ -204,33 +222,38 @@ impl LinkQuotas {
         Ok(row.map_or(0, |(used,)| number(used)))
     }
 
-    /// Counts a creation that has inserted so many links.
+    /// Counts a creation that has inserted so many links, and was noted as coming if others should wait for it.
     pub async fn count(
         &self,
         quota: &LinkQuota,
         links: u64,
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
+        coming: Option<ComingCreation>,
     ) -> Result<CountedLinks, StoreError> {
         let (counted, mut answer) = oneshot::channel();
         let waiting = WaitingCreation { links, limit, is_awaited: Arc::clone(is_awaited), counted };
         quota.waiting().push(waiting);
-        quota.joined.notify_one();
+        drop(coming);
         let _claiming = quota.claiming.lock().await;
-        // A holder of the lock before may have counted this one.
-        if let Ok(counted) = answer.try_recv() {
-            return Ok(counted);
+        let not_counted = || StoreError::Unavailable("a link was not counted".into());
+        match answer.try_recv() {
+            Err(TryRecvError::Empty) => {}
+            // A holder of the lock before has counted this one, or has failed to.
+            done => return done.map_err(|_| not_counted()),
         }
-        quota.all_waiting().await;
+        quota.all_have_come().await;
         let waiting = std::mem::take(&mut *quota.waiting());
         let begun = Instant::now();
         let answers = self.claim(quota, &waiting).await?;
-        quota.known().claim_took = begun.elapsed();
+        if counted_in(&answers) > 0 {
+            quota.known().claim_took = begun.elapsed();
+        }
         for (waiting, answer) in waiting.into_iter().zip(answers) {
             // A cancelled creation is counted too: its link exists.
             let _ = waiting.counted.send(answer);
         }
-        answer.try_recv().map_err(|_| StoreError::Unavailable("a link was not counted".into()))
+        answer.try_recv().map_err(|_| not_counted())
     }
 
     /// Adds as many creations as the limit allows to the month's count. Retries until the store closes.

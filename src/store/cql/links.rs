@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::try_join;
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use uuid::Uuid;
 
@@ -162,8 +163,9 @@ impl CqlLinks {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
         let _place = self.quotas.enter(&quota, limit).await?.map_err(exceeded)?;
+        let coming = quota.coming();
         let claim = self.insert_new(link, None).await?.ok_or(CreateLinkError::NameTaken)?;
-        match self.quotas.count(&quota, 1, limit, is_awaited).await? {
+        match self.quotas.count(&quota, 1, limit, is_awaited, Some(coming)).await? {
             CountedLinks::First { counted: 0, used } => {
                 self.remove_link(link, claim).await?;
                 Err(exceeded(used))
@@ -179,15 +181,14 @@ impl CqlLinks {
     /// Inserts a new link that is not counted yet. Returns the claim in its row; `None` if its id was used before, unless
     /// with the claim `ours`.
     pub(super) async fn insert_new(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
-        self.lists.put(std::slice::from_ref(link)).await?;
+        try_join(self.times.put_expiry(link), self.lists.put(std::slice::from_ref(link))).await?;
         self.insert_listed(link, ours).await
     }
 
-    /// Inserts a new link that is in its lists.
+    /// Inserts a new link that is in its lists, and whose expiry is noted.
     pub(super) async fn insert_listed(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
         let claim = ours.unwrap_or_else(Uuid::new_v4);
         let row = NewLinkRow::new(link, claim)?;
-        self.times.put_expiry(link).await?;
         let inserted = self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await?;
         Ok(inserted.then_some(claim))
     }
