@@ -21,6 +21,7 @@ const INSERT: &str = "INSERT INTO links (id, claim, owner, created_at, target, d
 const PUT_DAY: &str = "INSERT INTO link_days (link, day, writer, desktop, mobile, tablet, upto) \
                        VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
 const READ: &str = "SELECT id, owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ?";
+const IDLE_WITHIN: Duration = Duration::from_mins(2);
 /// Each node answers some of so many requests.
 const IDLE_ANSWERS: u32 = 10;
 /// As many as the store has under way for one flush.
@@ -53,8 +54,9 @@ impl Bare {
 
     /// Waits until no node compacts what earlier parts have written. Cassandra alone has this table.
     pub async fn idle(&self) {
-        let mut idle_answers = 0;
+        let (mut idle_answers, begun) = (0, Instant::now());
         while idle_answers < IDLE_ANSWERS {
+            assert!(begun.elapsed() < IDLE_WITHIN, "the engine compacts for too long");
             let Ok(tasks) = self.session.query_unpaged("SELECT kind FROM system_views.sstable_tasks", ()).await else {
                 return;
             };

@@ -39,6 +39,8 @@ use through::Through;
 
 /// Requests under way at once, of the product and of the bare driver alike.
 const IN_FLIGHT: usize = 64;
+/// A link with a new target, in the lists of its key and of all keys, by time and by target; and the first of its target each.
+const OTHER_ROWS_OF_A_LINK: f64 = 6.0;
 /// Rounds of the bare driver that lie further apart are no measure.
 const WIDEST_SPREAD: f64 = 0.5;
 
@@ -100,10 +102,18 @@ impl Rates {
 
     /// Reads that are each followed by the insert of a counter row.
     fn bare_hits(&self) -> Figures {
-        let both =
-            self.bare_reads.0.iter().zip(&self.bare_rows.0).map(|(reads, rows)| 1.0 / (1.0 / reads + 1.0 / rows));
-        Figures(both.collect())
+        one_after_another(&self.bare_reads, 1.0, &self.bare_rows)
     }
+
+    /// LWTs that are each followed by the inserts of the other rows of a link.
+    fn bare_creations(&self) -> Figures {
+        one_after_another(&self.bare_lwts, OTHER_ROWS_OF_A_LINK, &self.bare_inserts)
+    }
+}
+
+/// What could be done a second of one thing and several of another.
+fn one_after_another(one: &Figures, times: f64, other: &Figures) -> Figures {
+    Figures(one.0.iter().zip(&other.0).map(|(one, other)| 1.0 / (1.0 / one + times / other)).collect())
 }
 
 fn main() -> ExitCode {
@@ -190,6 +200,7 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
     text += "\n| ratio | of medians | of each round |\n|---|---|---|\n";
     for (name, of, to) in [
         ("creations / inserts `IF NOT EXISTS`", &rates.creations, &rates.bare_lwts),
+        ("creations / an LWT and six inserts, for as many rows", &rates.creations, &rates.bare_creations()),
         ("creations / unconditional inserts", &rates.creations, &rates.bare_inserts),
         ("bulk creations / creations one after another", &rates.bulk_creations, &rates.single_creations),
         ("bulk creations / creations", &rates.bulk_creations, &rates.creations),
