@@ -127,9 +127,8 @@ export async function until(holds, what) {
 export async function is(read, wanted) {
   const check = wanted instanceof RegExp ? assert.match : assert.deepStrictEqual;
   for (const end = Date.now() + PATIENCE; ; ) {
-    const value = await read();
     try {
-      return check(value, wanted);
+      return check(await read(), wanted);
     } catch (error) {
       if (Date.now() > end) throw error;
     }

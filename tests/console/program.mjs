@@ -87,7 +87,7 @@ firstUse('the same by keyboard alone, within a minute', async (page, secret, tar
   await page.getByText('Copied').first().waitFor({ state: 'attached' });
   const short_url = await page.evaluate(() => navigator.clipboard.readText());
   await page.keyboard.press('Shift+Tab');
-  await until(async () => short_url.endsWith((await name()).split('/').at(-1)), 'the focus is at the short link');
+  await until(async () => short_url.endsWith(`/${(await name()).split('/').at(-1) || '-'}`), 'the focus is at the short link');
   await page.keyboard.press('Enter');
   await page.getByText('No clicks yet').waitFor();
   await to(/^More actions$/);

@@ -8,7 +8,7 @@ screen('a key that is refused stays typed, and the reason is told', { signedOut:
   await page.keyboard.press('Enter');
   await page.getByText('This key is not accepted').waitFor();
   await is(() => page.getByLabel('API key', { exact: true }).inputValue(), 'sp_wrong');
-  await is(async () => (await stored(page)).session, []);
+  assert.deepEqual((await stored(page)).session, []);
 });
 
 screen('a key signs in, a reload does not ask again, and signing out forgets it', { signedOut: true }, async ({ page, fake }) => {
@@ -23,8 +23,8 @@ screen('a key signs in, a reload does not ask again, and signing out forgets it'
   await is(async () => (await stored(page)).local, ['signpost.theme']);
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.getByRole('heading', { name: 'Sign in to Signpost' }).waitFor();
-  await is(async () => (await stored(page)).session, []);
-  await is(() => page.evaluate(() => document.body.innerHTML.includes('sp_F')), false);
+  assert.deepEqual((await stored(page)).session, []);
+  assert.equal(await page.evaluate(() => document.body.innerHTML.includes('sp_F')), false);
 });
 
 screen('an unreachable service and the limit of attempts are told at the sign-in', { signedOut: true }, async ({ page, fake }) => {
@@ -78,12 +78,12 @@ screen('what one key’s holder typed is not shown to the next', {}, async ({ pa
   await page.keyboard.press('Enter');
   await page.locator('dialog.again').waitFor({ state: 'detached' });
   await page.getByRole('button', { name: /Signed in with the key other/ }).waitFor();
-  await is(() => page.getByLabel('Shorten a link').inputValue(), '');
+  assert.equal(await page.getByLabel('Shorten a link').inputValue(), '');
 });
 
 screen('a screen shows what the scopes of the key allow', { before: (fake) => (fake.keys[0].scopes = ['usage:read']) }, async ({ page }) => {
   await page.getByText('This key can’t list links').waitFor();
-  await is(() => page.getByLabel('Shorten a link').count(), 0);
+  assert.equal(await page.getByLabel('Shorten a link').count(), 0);
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByText('This key can’t manage other keys').waitFor();
   await page.getByRole('link', { name: 'Bulk' }).click();
@@ -106,6 +106,6 @@ screen('another key makes none of the links of the one before, and sees none of 
   await page.getByText('No rows yet').waitFor();
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByRole('rowheader', { name: /partner/ }).waitFor();
-  await is(() => page.getByText('shown only once').count(), 0);
+  assert.equal(await page.getByText('shown only once').count(), 0);
   assert.equal(fake.log.filter(({ path }) => path === '/shorten/bulk').length, 1);
 });

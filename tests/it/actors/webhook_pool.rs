@@ -329,7 +329,7 @@ async fn a_start_under_a_wrong_master_key_spoils_no_delivery() {
             .set("SIGNPOST_MASTER_KEY", key)
             .set("SIGNPOST_WEBHOOKS__RETRY_DELAYS", "0s,0s,0s,0s,0s,0s")
             .set("SIGNPOST_WEBHOOKS__IN_FLIGHT_PER_HOST", "1")
-            .set("SIGNPOST_WEBHOOKS__TIMEOUT", "100ms")
+            .set("SIGNPOST_WEBHOOKS__TIMEOUT", "1s")
     };
     let server = builder(&right).start();
     let receiver = Receiver::start().await;

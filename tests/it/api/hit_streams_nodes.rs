@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::client::Client;
-use crate::support::events::Events;
+use crate::support::events::{Event, Events};
 use crate::support::keys::{Key, text};
 use crate::support::keyspaces::Keyspace;
 use crate::support::process::{Process, Program};
@@ -148,25 +148,21 @@ async fn a_node_that_is_killed_leaves_no_gap_once_it_runs_again() {
     // Some of these are told and counted, some told, some in the journal alone.
     click(&root, 200).await;
     process.kill();
-    let mut last = events.last_id.clone();
+    let (mut last, mut skipped) = (events.last_id.clone(), 0);
+    let note = |event: Event, hits: &mut Vec<Value>, skipped: &mut usize| match event.name.as_str() {
+        "hit" => hits.push(event.data),
+        _ => *skipped += usize::try_from(event.data["count"].as_u64().unwrap()).unwrap(),
+    };
     while let Some(event) = events.next().await {
         last.clone_from(&event.id);
-        if event.name == "hit" {
-            hits.push(event.data);
-        }
+        note(event, &mut hits, &mut skipped);
     }
     let process = tokio::task::block_in_place(start);
     let root = root_at(&process);
     click(&root, 2).await;
     let mut events = Events::after(&root, "/hits/stream", &last).await;
-    let mut skipped = 0;
     while hits.len() + skipped < 205 {
-        let event = events.next().await.unwrap();
-        if event.name == "hit" {
-            hits.push(event.data);
-        } else {
-            skipped += usize::try_from(event.data["count"].as_u64().unwrap()).unwrap();
-        }
+        note(events.next().await.unwrap(), &mut hits, &mut skipped);
     }
     assert_eq!(ids(&hits).len(), hits.len(), "each hit once");
     events.expect_none_for(Duration::from_millis(700)).await;

@@ -113,7 +113,9 @@ fn a_second_sigterm_after_a_second_ends_the_process_at_once() {
     let process = Program::under_load(directory.path()).serve();
     let _slow = half_a_request(&process);
     process.signal("TERM");
-    std::thread::sleep(Duration::from_millis(1_500));
+    // The second counts from when the first is heard.
+    soon("the drain has begun", || process.ready_status() == Some(503));
+    std::thread::sleep(Duration::from_millis(1_100));
     process.signal("TERM");
     assert_eq!(process.wait(AT_ONCE).code(), Some(130));
 }
