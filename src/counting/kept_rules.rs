@@ -26,14 +26,9 @@ pub struct KeptRules {
 impl KeptRules {
     /// The file, and the rules that an earlier life has left in it. A file that can't be read or is damaged has none.
     pub fn open(path: PathBuf) -> (Self, Option<BotRules>) {
-        let rules = match fs::read(&path) {
-            Ok(bytes) => {
-                let rules = decode(&bytes);
-                if rules.is_none() {
-                    tracing::warn!("the rules for bots of the last batch are damaged, or of another version");
-                }
-                rules
-            }
+        let damaged = || io::Error::other("damaged, or of another version");
+        let rules = match fs::read(&path).and_then(|bytes| decode(&bytes).ok_or_else(damaged)) {
+            Ok(rules) => Some(rules),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     tracing::warn!(%error, "can't read the rules for bots of the last batch");

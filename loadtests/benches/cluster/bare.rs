@@ -22,7 +22,7 @@ const PUT_DAY: &str = "INSERT INTO link_days (link, day, writer, desktop, mobile
                        VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
 const READ: &str = "SELECT id, owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ?";
 const IDLE_WITHIN: Duration = Duration::from_mins(2);
-/// Each node answers some of so many requests.
+/// Empty answers in a row: by then each node has answered some of the requests.
 const IDLE_ANSWERS: u32 = 10;
 /// As many as the store has under way for one flush.
 const ROWS_IN_FLIGHT: usize = 128;
@@ -52,7 +52,7 @@ impl Bare {
         Self { session: Arc::new(session), insert, insert_by_lwt, read, put_day, next: AtomicU64::new(0) }
     }
 
-    /// Waits until no node compacts what earlier parts have written. Cassandra alone has this table.
+    /// Waits until no node compacts what earlier parts have written. Only Cassandra has this table.
     pub async fn idle(&self) {
         let (mut idle_answers, begun) = (0, Instant::now());
         while idle_answers < IDLE_ANSWERS {

@@ -70,8 +70,8 @@ pub(super) type Settled = Result<Result<ShortId, CreateLinkError>, StoreError>;
 struct PlaceInCall {
     /// A link before it has the same slug.
     has_name_of_another: bool,
-    /// It is in its lists with those around it, if it has no slug.
-    is_listed: bool,
+    /// It was put into its indexes with the links around it, if it has no slug.
+    is_indexed: bool,
 }
 
 /// A link as its creation writes it.
@@ -209,14 +209,14 @@ impl CqlLinks {
                 break;
             }
             // A link with a slug may get another id or revision first. Where a partition is out of reach, each link is put
-            // into its own lists.
+            // into its indexes alone.
             let without_slug = group.iter().filter(|link| link.slug.is_none()).map(as_new).collect::<Vec<_>>();
-            let are_listed = self.lists.put(&without_slug).await.is_ok();
+            let is_indexed = self.put_in_indexes(&without_slug).await.is_ok();
             let mut inserting = Vec::with_capacity(group.len());
             for (place, link) in (inserted.len()..).zip(group) {
                 // The first link with a slug has it, or is refused because of it.
-                let is_repeated = link.slug.is_some_and(|slug| !slugs.insert(slug));
-                let place_in_call = PlaceInCall { has_name_of_another: is_repeated, is_listed: are_listed };
+                let has_name_of_another = link.slug.is_some_and(|slug| !slugs.insert(slug));
+                let place_in_call = PlaceInCall { has_name_of_another, is_indexed };
                 inserting.push(self.insert_one(link, place_in_call, new.spare_ids_of(place), repeated));
             }
             inserted.extend(join_all(inserting).await);
@@ -227,7 +227,7 @@ impl CqlLinks {
     async fn insert_one(
         &self,
         link: &Link,
-        PlaceInCall { has_name_of_another, is_listed }: PlaceInCall,
+        PlaceInCall { has_name_of_another, is_indexed }: PlaceInCall,
         spare_ids: &[ShortId],
         repeated: Option<RepeatedClaim>,
     ) -> Result<InsertedLink, NotInserted> {
@@ -237,13 +237,9 @@ impl CqlLinks {
         let ours = repeated.map(|repeated| repeated.claim);
         let link = as_new(link);
         let Some(slug) = link.slug else {
-            let inserted = if is_listed {
-                self.times.put_expiry(&link).await?;
-                self.insert_listed(&link, ours).await?
-            } else {
-                self.insert_new(&link, ours).await?
-            };
-            let (link, claim) = match inserted {
+            let inserted =
+                if is_indexed { self.insert_indexed(&link, ours).await } else { self.insert_new(&link, ours).await };
+            let (link, claim) = match inserted? {
                 Some(claim) => (link, claim),
                 None => self.insert_with_one_of(spare_ids, link, ours).await?,
             };

@@ -4,11 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlTimestamp, CqlValue};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::session::RowWrite;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, ShortId};
@@ -33,9 +33,8 @@ enum Partition {
     Names(KeyId, String),
 }
 
-/// A statement and its values.
-type RowToWrite<'a> = (&'a PreparedStatement, Vec<Option<CqlValue>>);
-type ListRow<'a> = (Partition, RowToWrite<'a>);
+/// The write of a row, and the row's partition.
+type ListRow<'a> = (Partition, RowWrite<'a>);
 
 /// A list as the columns of its partition have it.
 pub(super) type ListColumns = (i8, Uuid, Vec<u8>);
@@ -91,7 +90,7 @@ impl LinkListTables {
     /// than a row of it, and rows of one partition cost hardly more than one.
     async fn put_in(&self, times: Vec<(&Link, Vec<TimeList>)>, others: Vec<ListRow<'_>>) -> Result<(), StoreError> {
         let unnoted = self.unnoted(&times);
-        let mut partitions: HashMap<Partition, Vec<RowToWrite<'_>>> = HashMap::new();
+        let mut partitions: HashMap<Partition, Vec<RowWrite<'_>>> = HashMap::new();
         let buckets = unnoted.iter().map(|bucket| self.bucket_row(bucket));
         let times = times.iter().flat_map(|(link, lists)| lists.iter().map(|list| self.time_row(list, link)));
         for (partition, row) in buckets.chain(times).chain(others) {

@@ -21,8 +21,8 @@ use crate::store::records::columns::{bigint, month as month_column, number};
 /// Idle months are dropped once more than this many are in memory.
 const MAX_IDLE: usize = 10_000;
 
-/// How long a claim waits for creations that are about to be counted.
-const LONGEST_GATHERING: Duration = Duration::from_millis(50);
+/// How long a claim waits for creations that are inserting their link.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 /// Creations of one key at once: a key whose partition is unreachable does not use up the creations of all keys.
 const MOST_UNDER_WAY: u64 = 256;
@@ -41,8 +41,8 @@ pub struct LinkQuota {
     freed: Notify,
     /// Creations whose links are inserted and wait to be counted.
     waiting: Mutex<Vec<WaitingCreation>>,
-    /// One of those that are coming waits now, or has given up.
-    came: Notify,
+    /// A creation that was inserting its link waits to be counted now, or has failed.
+    inserted: Notify,
     /// Its holder counts for all that wait.
     pub(super) claiming: tokio::sync::Mutex<()>,
     /// Its holder counts a creation that is done once: until its own row says so, this process counts no other.
@@ -55,8 +55,8 @@ struct KnownUse {
     used: Option<u64>,
     /// Creations of this process that are under way.
     under_way: u64,
-    /// Of these, single ones that insert their link and are counted then.
-    coming: u64,
+    /// Of these, single creations that are inserting their link.
+    inserting: u64,
     /// How long the last claim took.
     claim_took: Duration,
 }
@@ -88,21 +88,21 @@ impl Drop for CreationPlace {
     }
 }
 
-/// A creation that is about to be counted: a claim waits for it.
-pub struct ComingCreation(Arc<LinkQuota>);
+/// A creation that is inserting its link: a claim waits for it.
+pub struct InsertingCreation(Arc<LinkQuota>);
 
-impl Drop for ComingCreation {
+impl Drop for InsertingCreation {
     fn drop(&mut self) {
-        self.0.known().coming -= 1;
-        self.0.came.notify_one();
+        self.0.known().inserting -= 1;
+        self.0.inserted.notify_one();
     }
 }
 
 impl LinkQuota {
-    /// Notes a creation that is about to be counted.
-    pub fn coming(self: &Arc<Self>) -> ComingCreation {
-        self.known().coming += 1;
-        ComingCreation(Arc::clone(self))
+    /// Notes a creation that is inserting its link.
+    pub fn inserting(self: &Arc<Self>) -> InsertingCreation {
+        self.known().inserting += 1;
+        InsertingCreation(Arc::clone(self))
     }
 
     /// The count when this process last saw it.
@@ -116,17 +116,17 @@ impl LinkQuota {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<WaitingCreation>> {
-        // Nor while this one is.
+        // Nothing panics while this lock is held.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the creations that are coming, at most as long as the last claim took: a claim costs the cluster as much as
+    /// Waits for the creations that are inserting their link, at most as long as the last claim took: a claim costs the cluster as much as
     /// the link itself, and one is enough for all of them.
-    async fn all_have_come(&self) {
-        let longest = self.known().claim_took.min(LONGEST_GATHERING);
+    async fn wait_for_inserting(&self) {
+        let longest = self.known().claim_took.min(LONGEST_WAIT);
         let all = async {
-            while self.known().coming > 0 {
-                self.came.notified().await;
+            while self.known().inserting > 0 {
+                self.inserted.notified().await;
             }
         };
         // Those that are late are counted by the next claim.
@@ -152,7 +152,7 @@ impl LinkQuotas {
             known: Mutex::default(),
             freed: Notify::new(),
             waiting: Mutex::default(),
-            came: Notify::new(),
+            inserted: Notify::new(),
             claiming: tokio::sync::Mutex::default(),
             claiming_once: tokio::sync::Mutex::default(),
         };
@@ -222,19 +222,19 @@ impl LinkQuotas {
         Ok(row.map_or(0, |(used,)| number(used)))
     }
 
-    /// Counts a creation that has inserted so many links, and was noted as coming if others should wait for it.
+    /// Counts a creation that has inserted so many links, and was noted as inserting if claims wait for it.
     pub async fn count(
         &self,
         quota: &LinkQuota,
         links: u64,
         limit: MonthlyLimit,
         is_awaited: &Arc<AtomicBool>,
-        coming: Option<ComingCreation>,
+        inserting: Option<InsertingCreation>,
     ) -> Result<CountedLinks, StoreError> {
         let (counted, mut answer) = oneshot::channel();
         let waiting = WaitingCreation { links, limit, is_awaited: Arc::clone(is_awaited), counted };
         quota.waiting().push(waiting);
-        drop(coming);
+        drop(inserting);
         let _claiming = quota.claiming.lock().await;
         let not_counted = || StoreError::Unavailable("a link was not counted".into());
         match answer.try_recv() {
@@ -242,7 +242,7 @@ impl LinkQuotas {
             // A holder of the lock before has counted this one, or has failed to.
             done => return done.map_err(|_| not_counted()),
         }
-        quota.all_have_come().await;
+        quota.wait_for_inserting().await;
         let waiting = std::mem::take(&mut *quota.waiting());
         let begun = Instant::now();
         let answers = self.claim(quota, &waiting).await?;
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn creations_share_what_the_limit_allows_in_the_order_of_their_coming() {
+    fn creations_share_what_the_limit_allows_in_the_order_of_their_inserting() {
         let waiting = |links, limit, is_awaited| {
             let (counted, _) = oneshot::channel();
             WaitingCreation { links, limit, is_awaited: Arc::new(AtomicBool::new(is_awaited)), counted }

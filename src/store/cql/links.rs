@@ -163,9 +163,9 @@ impl CqlLinks {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
         let _place = self.quotas.enter(&quota, limit).await?.map_err(exceeded)?;
-        let coming = quota.coming();
+        let inserting = quota.inserting();
         let claim = self.insert_new(link, None).await?.ok_or(CreateLinkError::NameTaken)?;
-        match self.quotas.count(&quota, 1, limit, is_awaited, Some(coming)).await? {
+        match self.quotas.count(&quota, 1, limit, is_awaited, Some(inserting)).await? {
             CountedLinks::First { counted: 0, used } => {
                 self.remove_link(link, claim).await?;
                 Err(exceeded(used))
@@ -181,12 +181,18 @@ impl CqlLinks {
     /// Inserts a new link that is not counted yet. Returns the claim in its row; `None` if its id was used before, unless
     /// with the claim `ours`.
     pub(super) async fn insert_new(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
-        try_join(self.times.put_expiry(link), self.lists.put(std::slice::from_ref(link))).await?;
-        self.insert_listed(link, ours).await
+        self.put_in_indexes(std::slice::from_ref(link)).await?;
+        self.insert_indexed(link, ours).await
     }
 
-    /// Inserts a new link that is in its lists, and whose expiry is noted.
-    pub(super) async fn insert_listed(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
+    /// Puts links into the indexes that must have them before they are inserted: their lists, and those of expiries.
+    pub(super) async fn put_in_indexes(&self, links: &[Link]) -> Result<(), StoreError> {
+        let expiries = self.cluster.all(links, |link| self.times.put_expiry(link));
+        try_join(expiries, self.lists.put(links)).await.map(drop)
+    }
+
+    /// Inserts a new link that is in its indexes.
+    pub(super) async fn insert_indexed(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
         let claim = ours.unwrap_or_else(Uuid::new_v4);
         let row = NewLinkRow::new(link, claim)?;
         let inserted = self.cluster.until_closed(|| async { self.insert_link(link, &row, claim).await }).await?;

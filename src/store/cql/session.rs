@@ -186,6 +186,9 @@ pub async fn in_keyspace(
     Ok(session)
 }
 
+/// A statement that writes a row, and its values.
+pub type RowWrite<'a> = (&'a PreparedStatement, Vec<Option<CqlValue>>);
+
 /// A session in the service's keyspace.
 pub struct Cql {
     /// Replaced after the cluster was unreachable.
@@ -289,10 +292,7 @@ impl Cql {
 
     /// Writes different rows in one request. Those of one partition are written atomically, like by
     /// [`write_partition`](Self::write_partition).
-    pub async fn write_together(
-        &self,
-        writes: Vec<(&PreparedStatement, Vec<Option<CqlValue>>)>,
-    ) -> Result<(), CqlError> {
+    pub async fn write_together(&self, writes: Vec<RowWrite<'_>>) -> Result<(), CqlError> {
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_is_idempotent(true);
         let mut rows = Vec::with_capacity(writes.len());

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use moka::sync::Cache;
-use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlValue;
 
 use super::cluster::Cluster;
 use super::label_rows::{self, LabelRow};
 use super::own_rows::Column;
+use super::session::RowWrite;
 use super::sheet_rows::{SheetRows, SheetSpan, WHOLE, part_of, subject_column};
 use crate::domain::breakdown::{Dimension, Sheet, sheet_kept_until};
 use crate::domain::hit::{DayHits, HitSubject, NodeId, Position};
@@ -31,8 +31,6 @@ type OwnKey = (NodeId, HitSubject, SheetSpan);
 type WholeColumns = (Option<Vec<u8>>, Option<i32>, Column);
 /// A row of a sheet in parts: which part, its bytes, how many parts there are, and the end of what it counts.
 type PartColumns = (i8, Option<Vec<u8>>, Option<i32>, Column);
-/// A row to be written.
-pub type SheetWrite<'a> = (&'a PreparedStatement, Vec<Option<CqlValue>>);
 
 /// A sheet of this node.
 #[derive(Clone, Debug, Default)]
@@ -195,7 +193,7 @@ impl SheetPlace {
         before: &SheetRows,
         time_to_live: i32,
         upto: i64,
-    ) -> Vec<SheetWrite<'a>> {
+    ) -> Vec<RowWrite<'a>> {
         let ((span, at), split) = (self.span.columns(), rows.split());
         let write = |(part, bytes): (i8, &[u8])| {
             let values = [

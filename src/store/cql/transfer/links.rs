@@ -31,8 +31,7 @@ impl ScyllaTransfer {
         let claim = uuid::Builder::from_custom_bytes(claim).into_uuid();
         let row = NewLinkRow::new(link, claim)?;
         let tables = &self.tables.links;
-        tables.times.put_expiry(link).await?;
-        tables.lists.put(std::slice::from_ref(link)).await?;
+        tables.put_in_indexes(std::slice::from_ref(link)).await?;
         let is_ours = tables.insert_link(link, &row, claim).await.map_err(StoreError::from)?;
         if !is_ours && tables.read_by_id(link.id).await?.is_none_or(|there| there != *link) {
             return Err(SinkError::Taken(format!("link {}", link.id)));
