@@ -114,26 +114,29 @@ export async function axe(page, rule) {
 export const settled = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))));
 export const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 export const dialog = (page) => page.locator('dialog[open]').last();
-/** Waits until a condition holds. */
+/** Waits until a condition holds. `what` is the condition in words, or tells at the end what was there instead. */
 export async function until(holds, what) {
   for (const end = Date.now() + PATIENCE; ; ) {
     const value = await holds();
     if (value) return value;
-    if (Date.now() > end) assert.fail(`not within ${PATIENCE} ms: ${what}`);
+    if (Date.now() > end) assert.fail(`not within ${PATIENCE} ms: ${typeof what === 'function' ? what() : what}`);
     await new Promise((done) => setTimeout(done, 30));
   }
 }
 /** Checks what a page has, which it may have only with its next task: a string or a number, a pattern of a string, an object. */
 export async function is(read, wanted) {
   const check = wanted instanceof RegExp ? assert.match : assert.deepStrictEqual;
-  for (const end = Date.now() + PATIENCE; ; ) {
+  let fault;
+  const holds = async () => {
     try {
-      return check(await read(), wanted);
+      check(await read(), wanted);
+      return true;
     } catch (error) {
-      if (Date.now() > end) throw error;
+      fault = error;
+      return false;
     }
-    await new Promise((done) => setTimeout(done, 30));
-  }
+  };
+  await until(holds, () => fault.message);
 }
 const OWN_MS = 200;
 /** Checks that screens take less than 200 ms of their own: a first view, and a step on it. Of each: its address, what says that it is

@@ -23,10 +23,10 @@ screen('a new key’s secret is shown once, and stays until it is confirmed', { 
   assert.equal(scopes.includes('links:write'), false);
   assert.ok(Date.parse(expires_at) > Date.now() + 29 * 86_400_000);
   await page.getByRole('link', { name: 'Bulk' }).click();
+  await page.getByLabel('Addresses').fill('https://example.com/a-draft');
+  await until(() => page.evaluate(() => sessionStorage.getItem('signpost.drafts')?.includes('a-draft')), 'drafts are stored');
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByText(secret).waitFor();
-  // Drafts are stored 200 ms after they are typed.
-  await page.waitForTimeout(400);
   assert.equal(await page.evaluate((text) => JSON.stringify({ ...sessionStorage, ...localStorage }).includes(text), secret), false);
   await page.getByRole('button', { name: 'I have copied it' }).click();
   assert.equal(await page.getByText(secret).count(), 0);
@@ -53,7 +53,7 @@ screen('a refusal of a new key stands in the dialog, with what was typed', { has
   await dialog(page).getByText('Must not be blank').waitFor();
   await dialog(page).getByRole('button', { name: 'Make key' }).click();
   await dialog(page).getByText('as many keys as its tier allows').waitFor();
-  await is(() => dialog(page).getByLabel('Name').inputValue(), 'partner');
+  assert.equal(await dialog(page).getByLabel('Name').inputValue(), 'partner');
 });
 
 screen('a key that rotates itself stays signed in with its new secret', { hash }, async ({ page, fake }) => {

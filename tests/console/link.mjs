@@ -168,7 +168,7 @@ screen('a link that is deleted while it is edited keeps what was typed', { hash 
   fake.links.splice(fake.links.indexOf(stored(fake)), 1);
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await dialog(page).getByText('Unknown link.').waitFor();
-  await is(() => dialog(page).getByLabel('Title').inputValue(), 'Typed');
+  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'Typed');
 });
 
 screen('a fault of an edit stands at its field', { hash }, async ({ page, fake }) => {
@@ -235,8 +235,8 @@ screen('what is typed while an edit is saved stays, to be saved next', { hash },
   await dialog(page).getByLabel('Tags').fill('second');
   release();
   await dialog(page).getByRole('button', { name: 'Save' }).waitFor();
-  await is(() => dialog(page).getByLabel('Title').inputValue(), 'First');
-  await is(() => dialog(page).getByLabel('Tags').inputValue(), 'second');
+  assert.equal(await dialog(page).getByLabel('Title').inputValue(), 'First');
+  assert.equal(await dialog(page).getByLabel('Tags').inputValue(), 'second');
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await dialog(page).waitFor({ state: 'detached' });
   assert.deepEqual(fake.log.filter(({ method }) => method === 'PATCH').map(({ body, headers }) => [body, headers['if-match']]), [['{"title":"First"}', '"1"'], ['{"tags":["second"]}', '"2"']]);

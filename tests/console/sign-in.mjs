@@ -7,7 +7,7 @@ screen('a key that is refused stays typed, and the reason is told', { signedOut:
   await page.getByLabel('API key', { exact: true }).fill('sp_wrong');
   await page.keyboard.press('Enter');
   await page.getByText('This key is not accepted').waitFor();
-  await is(() => page.getByLabel('API key', { exact: true }).inputValue(), 'sp_wrong');
+  assert.equal(await page.getByLabel('API key', { exact: true }).inputValue(), 'sp_wrong');
   assert.deepEqual((await stored(page)).session, []);
 });
 
@@ -53,7 +53,7 @@ screen('a session that ends asks for a key above what was typed, and goes on', {
   await page.locator('dialog.again').getByLabel('API key', { exact: true }).fill(fake.secret);
   await page.keyboard.press('Enter');
   await page.locator('dialog.again').waitFor({ state: 'detached' });
-  await is(() => dialog(page).getByLabel('Leads to', { exact: true }).inputValue(), 'https://example.com/after');
+  assert.equal(await dialog(page).getByLabel('Leads to', { exact: true }).inputValue(), 'https://example.com/after');
   await dialog(page).getByRole('button', { name: 'Save' }).click();
   await until(() => fake.links.some(({ redirect_url }) => redirect_url === 'https://example.com/after'), 'the edit is saved');
 });
