@@ -3,6 +3,8 @@
 //! An allocator with a heap for each thread keeps what a thread has freed until that thread allocates again. A thread that becomes
 //! idle after much work calls [`release_free`].
 
+pub mod words;
+
 use std::sync::OnceLock;
 
 static RELEASE: OnceLock<fn()> = OnceLock::new();

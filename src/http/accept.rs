@@ -2,7 +2,7 @@
 
 use actix_web::http::header::ACCEPT;
 
-use super::fields::HeaderFields;
+use super::fields::{Field, HeaderFields};
 
 /// Whether `Accept` prefers `text/html` to JSON. Without a preference, or without the field, the answer is JSON.
 pub fn prefers_html(fields: &(impl HeaderFields + ?Sized)) -> bool {
@@ -39,10 +39,10 @@ impl PreferenceMemo {
     const MAX_BYTES: usize = 512;
 
     /// As [`prefers_html`].
-    pub fn prefers_html(&mut self, fields: &[httparse::Header<'_>]) -> bool {
+    pub fn prefers_html(&mut self, fields: &[Field<'_>]) -> bool {
         // By length first: nearly all names have another.
         let mut lines =
-            fields.iter().filter(|field| field.name.len() == 6 && field.name.eq_ignore_ascii_case("accept"));
+            fields.iter().filter(|field| field.name.len() == 6 && field.name.eq_ignore_ascii_case(b"accept"));
         let Some(accept) = lines.next() else { return false };
         if lines.next().is_some() || accept.value.len() > Self::MAX_BYTES {
             return prefers_html(fields);
@@ -140,13 +140,10 @@ fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use httparse::Header;
-
     use super::*;
 
     fn both(lines: &[&str]) -> bool {
-        let fields: Vec<Header<'_>> =
-            lines.iter().map(|line| Header { name: "accept", value: line.as_bytes() }).collect();
+        let fields: Vec<_> = lines.iter().map(|line| Field { name: b"accept", value: line.as_bytes() }).collect();
         let mut memo = PreferenceMemo::default();
         let expected = prefers_html(&fields[..]);
         assert_eq!([memo.prefers_html(&fields), memo.prefers_html(&fields)], [expected; 2], "{lines:?}");
@@ -182,7 +179,7 @@ mod tests {
 
     #[test]
     fn csv_is_for_those_that_prefer_it() {
-        let prefers = |line: &str| prefers_csv(&[Header { name: "accept", value: line.as_bytes() }][..]);
+        let prefers = |line: &str| prefers_csv(&[Field { name: b"accept", value: line.as_bytes() }][..]);
         for line in [
             "text/csv",
             "TEXT/CSV; header=present",

@@ -14,9 +14,18 @@ impl HeaderFields for HeaderMap {
     }
 }
 
-impl HeaderFields for [httparse::Header<'_>] {
+/// A field as the fast path reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'b> {
+    /// As it was sent; ASCII.
+    pub name: &'b [u8],
+    pub value: &'b [u8],
+}
+
+impl HeaderFields for [Field<'_>] {
     fn lines(&self, name: HeaderName) -> impl DoubleEndedIterator<Item = &[u8]> {
-        self.iter().filter(move |line| line.name.eq_ignore_ascii_case(name.as_str())).map(|line| line.value)
+        let is_it = move |field: &&Field<'_>| field.name.eq_ignore_ascii_case(name.as_str().as_bytes());
+        self.iter().filter(is_it).map(|field| field.value)
     }
 }
 

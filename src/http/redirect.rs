@@ -10,7 +10,7 @@ use super::Api;
 use super::accept::prefers_html;
 use super::answer_fields::AnswerFields;
 use super::problem::Problem;
-use super::resolve::{AdmittedRequest, Answer, RedirectAnswer, admit, look_up};
+use super::resolve::{AdmittedRequest, Answer, Client, RedirectAnswer, look_up};
 use crate::cache::redirect_head::RedirectHead;
 use crate::domain::link::LinkName;
 
@@ -35,7 +35,7 @@ pub enum Resolved {
 
 /// Answers from what is in memory.
 pub fn resolve(api: &Api, head: &RequestHead, name: LinkName) -> Resolved {
-    let client = api.client_address(head);
+    let client = Client::new(api, api.client_address(head));
     let request = match AdmittedRequest::admit(api, name, head.method == Method::GET, client) {
         Ok(request) => request,
         Err(retry_after) => {
@@ -88,7 +88,7 @@ pub async fn by_route(api: web::Data<Api>, request: HttpRequest, path: web::Path
             Resolved::NotCached(request) => load(&api, head, request).await,
         }
     } else {
-        match admit(&api, api.client_address(head)) {
+        match Client::new(&api, api.client_address(head)).admit(&api) {
             Ok(_) => return HttpResponse::from(no_such_name(&api, head)),
             Err(retry_after) => error(&api, head, &retry_after.into()),
         }

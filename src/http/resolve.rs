@@ -15,10 +15,31 @@ use crate::cache::redirect_head::RedirectHead;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::Position;
 use crate::domain::link::LinkName;
-use crate::limits::client::RetryAfter;
+use crate::limits::client::{ClientPlace, RetryAfter};
 use crate::service::redirects::Visit;
 use crate::store::StoreError;
 use crate::telemetry::metrics::requests::{LookUp, RefusedLink};
+
+/// A client, and where its limit counts it.
+#[derive(Clone, Copy)]
+pub struct Client<'a> {
+    address: IpAddr,
+    place: ClientPlace<'a>,
+}
+
+impl<'a> Client<'a> {
+    pub fn new(api: &'a Api, address: IpAddr) -> Self {
+        Self { address, place: api.redirects.place_of(address) }
+    }
+
+    /// Takes a look-up from the client's limit, whatever is looked up. Answers the time of it.
+    ///
+    /// # Errors
+    /// When the client is over its limit.
+    pub fn admit(self, api: &Api) -> Result<Timestamp, RetryAfter> {
+        api.redirects.admit(self.place).inspect_err(|_| api.metrics.redirects.limited())
+    }
+}
 
 /// A `GET` or `HEAD` for a short link that its client's limit has admitted.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +57,9 @@ impl AdmittedRequest {
     ///
     /// # Errors
     /// When the client is over its limit.
-    pub fn admit(api: &Api, name: LinkName, is_get: bool, client: IpAddr) -> Result<Self, RetryAfter> {
-        let at = admit(api, client)?;
-        Ok(Self { name, is_get, client, at })
+    pub fn admit(api: &Api, name: LinkName, is_get: bool, client: Client<'_>) -> Result<Self, RetryAfter> {
+        let at = client.admit(api)?;
+        Ok(Self { name, is_get, client: client.address, at })
     }
 
     /// Counts what was found, records the hit, and returns the answer. Where the answer does not go out after all, the hit counts
@@ -135,14 +156,6 @@ pub enum Refusal<'a> {
     Blocked,
     Limited(RetryAfter),
     NotLoaded(&'a StoreError),
-}
-
-/// Takes a look-up from the client's limit, whatever is looked up. Answers the time of it.
-///
-/// # Errors
-/// When the client is over its limit.
-pub fn admit(api: &Api, client: IpAddr) -> Result<Timestamp, RetryAfter> {
-    api.redirects.admit(client).inspect_err(|_| api.metrics.redirects.limited())
 }
 
 /// Looks a link up without waiting: in memory, and in what the store has at hand. `None`: the store has to be asked.

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 // A separate module, so that a model checker can replace the standard library's type.
-use super::atomics::{AtomicU64, zeros};
+use super::atomics::{AtomicU64, Table, prefetch, zeros};
 
 /// The length of the window, in milliseconds.
 const WINDOW_MS: u64 = 60_000;
@@ -70,7 +70,7 @@ pub struct ClientLimiter {
     /// `None` without a limit.
     windows: Option<WindowRule>,
     /// The lines, from the first word that is aligned to a cache line.
-    words: Box<[AtomicU64]>,
+    words: Table,
     first: usize,
     lines: usize,
     hash_keys: [u64; 4],
@@ -98,24 +98,48 @@ impl ClientLimiter {
     /// `now_ms` is a time in milliseconds since any fixed moment. Threads may read slightly different times, and the
     /// clock may be set back: by up to a minute the windows stay, by more they start again.
     pub fn admit(&self, client: ClientKey, now_ms: u64) -> Result<(), RetryAfter> {
-        let Some(rule) = self.windows else {
-            return Ok(());
-        };
-        let (line, tag) = self.place(client);
-        line.admit(tag, rule, now_ms)
+        self.place(client).admit(now_ms)
     }
 
-    /// The line of the client's window, and the tag that identifies the client in it.
-    fn place(&self, client: ClientKey) -> (CellLine<'_>, u16) {
-        let [mask_1, factor_1, mask_2, factor_2] = self.hash_keys;
-        let hash = folded_product(client.0 ^ mask_1, factor_1);
-        let hash = folded_product(hash ^ mask_2, factor_2);
-        #[expect(clippy::cast_possible_truncation, reason = "a fraction of lines")]
-        let line = ((u128::from(hash) * self.lines as u128) >> 64) as usize;
-        #[expect(clippy::cast_possible_truncation, reason = "the hash's low bits are meant")]
-        let tag = hash as u16 & TAG;
-        let (lines, _) = self.words[self.first..].as_chunks();
-        (CellLine::of(&lines[line]), tag.max(1))
+    /// Where the client is counted. From this call on its line is on the way to the processor's cache, while the caller does
+    /// something else: with 4,096 clients, [`admit`](Self::admit) waited 0.2 µs for it, 3.4 % of a redirect's CPU (by `perf`,
+    /// 2026-11-27; 2.8 % with this, 1.1 % in huge pages).
+    pub fn prefetched(&self, client: ClientKey) -> ClientPlace<'_> {
+        let place = self.place(client);
+        if let Some(([word, ..], _)) = place.of_line {
+            prefetch(word);
+        }
+        place
+    }
+
+    fn place(&self, client: ClientKey) -> ClientPlace<'_> {
+        let of_line = self.windows.map(|rule| {
+            let [mask_1, factor_1, mask_2, factor_2] = self.hash_keys;
+            let hash = folded_product(client.0 ^ mask_1, factor_1);
+            let hash = folded_product(hash ^ mask_2, factor_2);
+            #[expect(clippy::cast_possible_truncation, reason = "a fraction of lines")]
+            let line = ((u128::from(hash) * self.lines as u128) >> 64) as usize;
+            #[expect(clippy::cast_possible_truncation, reason = "the hash's low bits are meant")]
+            let tag = hash as u16 & TAG;
+            let (lines, _) = self.words[self.first..].as_chunks();
+            (&lines[line], (tag.max(1), rule))
+        });
+        ClientPlace { of_line }
+    }
+}
+
+/// Where a client is counted.
+#[derive(Clone, Copy)]
+pub struct ClientPlace<'a> {
+    /// The line of its window, the tag that identifies the client in it, and the rule; `None` without a limit.
+    of_line: Option<(&'a [AtomicU64; WORDS_PER_LINE], (u16, WindowRule))>,
+}
+
+impl ClientPlace<'_> {
+    /// As [`ClientLimiter::admit`].
+    pub fn admit(self, now_ms: u64) -> Result<(), RetryAfter> {
+        let Some((line, (tag, rule))) = self.of_line else { return Ok(()) };
+        CellLine::of(line).admit(tag, rule, now_ms)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::journal::JournalWriter;
 use crate::journal::notifier::Notifier;
 use crate::journal::record::HitRecord;
 pub use crate::journal::record::MAX_HEADER_BYTES;
-use crate::limits::client::{ClientKey, ClientLimiter, RetryAfter};
+use crate::limits::client::{ClientKey, ClientLimiter, ClientPlace, RetryAfter};
 use crate::store::StoreError;
 
 /// The visitor of a link, as far as the request says.
@@ -62,13 +62,18 @@ impl RedirectService {
         Self { cache, limiter, recording, clock }
     }
 
+    /// Where a client is counted, which [`admit`](Self::admit) needs soon.
+    pub fn place_of(&self, client: IpAddr) -> ClientPlace<'_> {
+        self.limiter.prefetched(ClientKey::from(client))
+    }
+
     /// Admits a request of a client and returns the time of the request.
     ///
     /// # Errors
     /// If the client has reached its limit. The refused request does not count.
-    pub fn admit(&self, client: IpAddr) -> Result<Timestamp, RetryAfter> {
+    pub fn admit(&self, client: ClientPlace<'_>) -> Result<Timestamp, RetryAfter> {
         let now = self.clock.now();
-        self.limiter.admit(ClientKey::from(client), now.0)?;
+        client.admit(now.0)?;
         Ok(now)
     }
 

@@ -1,5 +1,5 @@
-//! What is fuzzed: parsers of bytes from outside, and what must hold of their answers besides that there is one. Heads of
-//! requests, and bodies, are `httparse`'s and `serde_json`'s to parse.
+//! What is fuzzed: parsers of bytes from outside, and what must hold of their answers besides that there is one. Bodies are
+//! `serde_json`'s to parse.
 //!
 //! Shared by the fuzzer (`tests/fuzz/run`) and by `cargo test`, which feeds it the seeds and changes of them.
 
@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use httparse::{EMPTY_HEADER, Request, Status};
 use signpost::counting::places::PlaceDatabase;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::guard::AddressGuard;
@@ -19,6 +20,8 @@ use signpost::domain::webhook::DeliveryId;
 use signpost::domain::webhook_url::WebhookUrl;
 use signpost::http::auth::presented_secret;
 use signpost::http::client::{TrustedProxies, client_address};
+use signpost::http::fast_path::encode::AfterAnswer;
+use signpost::http::fast_path::{Head, Room};
 use signpost::http::list_cursor::{self, ListFingerprint};
 use signpost::journal::format::RecordLayout;
 use signpost::journal::record::HitRecord;
@@ -33,7 +36,8 @@ use uuid::Uuid;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their seeds.
-pub const ALL: [(&str, Target); 9] = [
+pub const ALL: [(&str, Target); 10] = [
+    ("heads", heads),
     ("target_url", target_url),
     ("forwarding", forwarding),
     ("key_header", key_header),
@@ -44,6 +48,26 @@ pub const ALL: [(&str, Target); 9] = [
     ("places", places),
     ("import", import),
 ];
+
+/// Heads of requests: what the fast path takes, `httparse` reads the same way.
+pub fn heads(bytes: &[u8]) {
+    let mut room = Room::new();
+    let Some(head) = Head::parse(bytes, &mut room) else { return };
+    let mut others = [EMPTY_HEADER; 64];
+    let mut request = Request::new(&mut others);
+    assert_eq!(request.parse(bytes), Ok(Status::Complete(head.length)));
+    assert_eq!(request.method, Some(if head.is_get { "GET" } else { "HEAD" }));
+    let path = request.path.unwrap();
+    let (name, query) = path.split_once('?').unwrap_or((path, ""));
+    assert_eq!((name, query), (&*format!("/{}", head.name), head.answer_fields.query));
+    assert_eq!(request.version, Some(u8::from(head.then != AfterAnswer::ClosesAsExpected)));
+    assert!(
+        head.fields
+            .iter()
+            .map(|field| (field.name, field.value))
+            .eq(request.headers.iter().map(|field| { (field.name.as_bytes(), field.value) }))
+    );
+}
 
 /// What a client sends in a new link: target, webhook and data.
 pub fn target_url(bytes: &[u8]) {

@@ -94,7 +94,7 @@ async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<String>)
 
 async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpResponse, Problem> {
     let head = request.head();
-    if let Err(retry_after) = api.redirects.admit(api.client_address(head)) {
+    if let Err(retry_after) = api.redirects.admit(api.redirects.place_of(api.client_address(head))) {
         api.metrics.redirects.preview_limited();
         api.notices.see_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
         return Err(retry_after.into());

@@ -1,25 +1,45 @@
 //! The heads that the fast path answers.
 
-use std::mem::MaybeUninit;
-
-use httparse::{Header, Request, Status};
-
 use super::encode::AfterAnswer;
+use super::lines::{RequestLine, Room, read_lines};
 use crate::domain::bots::PurposeHeader;
 use crate::domain::link::LinkName;
 use crate::domain::privacy::PrivacySignals;
 use crate::http::answer_fields::AnswerFields;
-use crate::http::fields::is_host;
+use crate::http::fields::{Field, is_host};
 
-/// Fields that a head may have to stay on the fast path. Browsers send some 15.
-const MAX_FIELDS: usize = 32;
+/// The lines of a head that asks for a short link. What its fields say is not looked at.
+pub struct HeadLines<'r, 'b> {
+    name: LinkName,
+    is_get: bool,
+    is_http_1_1: bool,
+    query: &'b str,
+    /// All of them.
+    pub fields: &'r [Field<'b>],
+    /// How many bytes the head has.
+    pub length: usize,
+}
 
-/// Where a head's fields are put: not written to before they are parsed.
-pub type Room<'b> = [MaybeUninit<Header<'b>>; MAX_FIELDS];
-
-/// A place for [`Head::parse`] to put fields.
-pub fn room<'b>() -> Room<'b> {
-    [const { MaybeUninit::uninit() }; MAX_FIELDS]
+impl<'r, 'b> HeadLines<'r, 'b> {
+    /// The lines of the head that `bytes` begin with, if it is whole and plain.
+    pub fn read(bytes: &'b [u8], room: &'r mut Room<'b>) -> Option<Self> {
+        let (name, is_get, name_end) = name_in(bytes)?;
+        let RequestLine { line, head_length } = read_lines(bytes, room)?;
+        let (rest, is_http_1_1) = match line.get(name_end..)?.split_last_chunk()? {
+            (rest, b" HTTP/1.1") => (rest, true),
+            (rest, b" HTTP/1.0") => (rest, false),
+            _ => return None,
+        };
+        // A redirect is the same whatever its query is made of. A fragment is never sent.
+        let query = match rest {
+            [] => "",
+            [b'?', query @ ..] if !query.iter().any(|byte| matches!(byte, b' ' | b'#')) => {
+                str::from_utf8(query).ok()?
+            }
+            _ => return None,
+        };
+        Some(Self { name, is_get, is_http_1_1, query, fields: room, length: head_length })
+    }
 }
 
 /// The head of a `GET` or `HEAD` for a short link, without a body.
@@ -32,7 +52,7 @@ pub struct Head<'r, 'b> {
     pub request_id: &'b [u8],
     pub answer_fields: AnswerFields<'b>,
     /// All of them.
-    pub fields: &'r [Header<'b>],
+    pub fields: &'r [Field<'b>],
     /// How many bytes it has.
     pub length: usize,
 }
@@ -41,30 +61,21 @@ impl<'r, 'b> Head<'r, 'b> {
     /// The head that `bytes` begin with, if it is whole, and plain in every respect.
     ///
     /// Whatever is odd, or merely rare, is left to the dispatcher, so that there is one judge of what is malformed, of
-    /// bodies, `Expect`, upgrades and connections of HTTP/1.0 that are kept. The parser is the dispatcher's own.
+    /// bodies, `Expect`, upgrades and connections of HTTP/1.0 that are kept.
     pub fn parse(bytes: &'b [u8], room: &'r mut Room<'b>) -> Option<Self> {
-        let name = name_in(bytes)?;
-        let mut request = Request::new(&mut []);
-        let Ok(Status::Complete(length)) = request.parse_with_uninit_headers(bytes, room) else { return None };
-        let is_get = match request.method? {
-            "GET" => true,
-            "HEAD" => false,
-            _ => return None,
-        };
-        let path = request.path?.strip_prefix('/')?;
-        // A redirect is the same whatever its query is made of. A fragment is never sent.
-        let query = match path.get(name.as_bytes().len()..)? {
-            "" => "",
-            query => query.strip_prefix('?').filter(|query| !query.as_bytes().contains(&b'#'))?,
-        };
-        let fields: &'r [Header<'b>] = request.headers;
+        Self::of(&HeadLines::read(bytes, room)?)
+    }
+
+    /// The head of these lines, if its fields ask for no more than an answer.
+    pub fn of(lines: &HeadLines<'r, 'b>) -> Option<Self> {
+        let HeadLines { name, is_get, is_http_1_1, query, fields, length } = *lines;
         let PlainFields { closes, keeps, request_id, answer_fields } = PlainFields::of(fields)?;
         let answer_fields = AnswerFields { query, ..answer_fields };
-        let then = match request.version? {
-            0 if keeps => return None,
-            0 => AfterAnswer::ClosesAsExpected,
-            _ if closes => AfterAnswer::Closes,
-            _ => AfterAnswer::GoesOn,
+        let then = match is_http_1_1 {
+            false if keeps => return None,
+            false => AfterAnswer::ClosesAsExpected,
+            true if closes => AfterAnswer::Closes,
+            true => AfterAnswer::GoesOn,
         };
         Some(Self { name, is_get, then, request_id, answer_fields, fields, length })
     }
@@ -72,15 +83,20 @@ impl<'r, 'b> Head<'r, 'b> {
 
 /// Whether `bytes` begin with a head that the fast path answers.
 pub fn is_fast(bytes: &[u8]) -> bool {
-    Head::parse(bytes, &mut room()).is_some()
+    Head::parse(bytes, &mut Room::new()).is_some()
 }
 
-/// The name of the link that such a head asks for. Most heads that are the dispatcher's have none, and are left to it
-/// unread.
-fn name_in(bytes: &[u8]) -> Option<LinkName> {
-    let path = bytes.strip_prefix(b"GET /").or_else(|| bytes.strip_prefix(b"HEAD /"))?;
+/// The name of the link that such a head asks for, whether by `GET`, and where the name ends. Most heads that are the
+/// dispatcher's have none, and are left to it unread.
+fn name_in(bytes: &[u8]) -> Option<(LinkName, bool, usize)> {
+    let (path, is_get) = match bytes {
+        [b'G', b'E', b'T', b' ', b'/', path @ ..] => (path, true),
+        [b'H', b'E', b'A', b'D', b' ', b'/', path @ ..] => (path, false),
+        _ => return None,
+    };
     let name = LinkName::at_start_of(path)?;
-    matches!(path.get(name.as_bytes().len()), Some(b' ' | b'?')).then_some(name)
+    let length = name.as_bytes().len();
+    matches!(path.get(length), Some(b' ' | b'?')).then_some((name, is_get, bytes.len() - path.len() + length))
 }
 
 /// What the fields of a plain head say.
@@ -95,16 +111,15 @@ struct PlainFields<'b> {
 
 impl<'b> PlainFields<'b> {
     /// `None` where the fields ask for more than an answer.
-    fn of(fields: &[Header<'b>]) -> Option<Self> {
+    fn of(fields: &[Field<'b>]) -> Option<Self> {
         let (mut hosts, mut host, mut closes, mut keeps, mut request_id) = (0, &[][..], false, false, None);
         let (mut user_agent, mut referer, mut sec_ch_ua_mobile, mut accept_language) = (None, None, None, None);
         let (mut is_prefetch, mut privacy) = (false, PrivacySignals::default());
-        for Header { name, value } in fields {
-            let value = *value;
+        for &Field { name, value } in fields {
             // As browsers write it: that is a comparison of two words. The other one goes letter by letter.
-            let is = |usual: &str| *name == usual || name.eq_ignore_ascii_case(usual);
+            let is = |usual: &str| name == usual.as_bytes() || name.eq_ignore_ascii_case(usual.as_bytes());
             // By length and first letter: nearly all names are none of these. `|` makes the letter a small one.
-            match (name.len(), name.as_bytes().first().map_or(0, |letter| letter | 0x20)) {
+            match (name.len(), name.first().map_or(0, |letter| letter | 0x20)) {
                 (3, b'd') if is("DNT") => privacy.dnt |= PrivacySignals::in_dnt(value),
                 (4, b'h') if is("Host") => {
                     hosts += 1;
@@ -156,9 +171,10 @@ impl<'b> PlainFields<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::fast_path::lines::MAX_FIELDS;
 
     fn parse(bytes: &[u8]) -> Option<(String, bool, AfterAnswer, usize)> {
-        let mut room = room();
+        let mut room = Room::new();
         let head = Head::parse(bytes, &mut room)?;
         Some((head.name.to_string(), head.is_get, head.then, head.length))
     }
@@ -197,7 +213,7 @@ mod tests {
             b"GET /Abc1234?utm_source=x HTTP/1.1\r\nuser-agent: a\r\nREFERER: \r\nReferer: b\r\nX-Request-ID: c\r\nHost: a\r\n\
                      sec-ch-ua-mobile: ?1\r\nx-request-id: d\r\nUser-Agent: e\r\naccept-language: de\r\n\
                      Accept-Language: fr\r\n\r\n";
-        let mut room = room();
+        let mut room = Room::new();
         let head = Head::parse(head, &mut room).unwrap();
         let expected = AnswerFields {
             user_agent: b"a",
@@ -209,7 +225,7 @@ mod tests {
             privacy: PrivacySignals::default(),
         };
         assert_eq!((head.request_id, head.answer_fields), (&b"c"[..], expected));
-        let mut room = super::room();
+        let mut room = Room::new();
         let head = Head::parse(b"GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n", &mut room).unwrap();
         assert_eq!((head.request_id, head.answer_fields), (&b""[..], AnswerFields::default()));
     }
@@ -218,7 +234,7 @@ mod tests {
     fn any_line_says_that_a_request_is_a_prefetch_or_wants_no_tracking() {
         let said = |fields: &str| {
             let head = format!("GET /Abc1234? HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-            let mut room = super::room();
+            let mut room = Room::new();
             let AnswerFields { is_prefetch, privacy, query, .. } =
                 Head::parse(head.as_bytes(), &mut room).unwrap().answer_fields;
             assert_eq!(query, "");

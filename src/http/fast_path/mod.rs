@@ -12,6 +12,7 @@
 pub mod encode;
 mod head;
 mod idle;
+mod lines;
 mod responder;
 
 use std::cell::RefCell;
@@ -35,8 +36,9 @@ use tokio::net::TcpStream;
 use tracing::Instrument;
 
 use self::encode::{last_answer, too_slow};
-pub use self::head::is_fast;
+pub use self::head::{Head, is_fast};
 use self::idle::{IdleConnections, IdleEntry};
+pub use self::lines::Room;
 use self::responder::PendingRequest;
 pub use self::responder::{Next, Responder};
 use super::Api;

@@ -8,7 +8,8 @@ use actix_web::http::header::HeaderValue;
 use tracing::Span;
 
 use super::encode::{AfterAnswer, Asked, Encoder};
-use super::head::{Head, room};
+use super::head::{Head, HeadLines};
+use super::lines::Room;
 use crate::cache::link::Entry;
 use crate::cache::near::NearLinks;
 use crate::domain::link::LinkName;
@@ -18,7 +19,7 @@ use crate::http::answer_fields::OwnedAnswerFields;
 use crate::http::client::client_address;
 use crate::http::report::span_of;
 use crate::http::request_id::{is_request_id, new_id, new_request_id, request_id_of, value_of};
-use crate::http::resolve::{AdmittedRequest, Answer, Refusal, look_up};
+use crate::http::resolve::{AdmittedRequest, Answer, Client, Refusal, look_up};
 use crate::store::StoreError;
 use crate::telemetry::metrics::requests::LookUp;
 
@@ -62,6 +63,16 @@ impl PendingRequest {
     pub fn span(&self) -> Span {
         span_of(&self.request_id)
     }
+}
+
+/// What became of one request.
+enum Outcome {
+    /// How the connection goes on.
+    Answered(AfterAnswer),
+    /// Its fields ask for more than an answer.
+    NotAnswered,
+    /// Its link is not in memory.
+    AwaitsLoad(Box<PendingRequest>),
 }
 
 /// Answers requests from what is in memory. One for each worker.
@@ -118,13 +129,15 @@ impl Responder {
             if self.encoder.bytes().len() > MAX_ANSWERS_BYTES {
                 return Next::Continue(rest.to_vec());
             }
-            let mut room = room();
-            let Some(head) = Head::parse(rest, &mut room) else { return Next::HandOver(rest.to_vec()) };
-            rest = &rest[head.length..];
-            let then = self.then(head.then);
-            if let Err(pending) = self.answer_one(peer, &head, then) {
-                return Next::Load { pending, rest: rest.to_vec() };
-            }
+            let mut room = Room::new();
+            let Some(lines) = HeadLines::read(rest, &mut room) else { return Next::HandOver(rest.to_vec()) };
+            let behind = &rest[lines.length..];
+            let then = match self.answer_one(peer, &lines) {
+                Outcome::Answered(then) => then,
+                Outcome::NotAnswered => return Next::HandOver(rest.to_vec()),
+                Outcome::AwaitsLoad(pending) => return Next::Load { pending, rest: behind.to_vec() },
+            };
+            rest = behind;
             self.api.metrics.redirects.answered(self.began.elapsed());
             if then != AfterAnswer::GoesOn {
                 return Next::Close;
@@ -160,7 +173,7 @@ impl Responder {
     pub fn answer_after_panic(&mut self, bytes: &[u8]) -> Next {
         let (answers, requests) = self.done;
         self.encoder.truncate(answers);
-        let mut room = room();
+        let mut room = Room::new();
         let head = Head::parse(&bytes[requests..], &mut room);
         let request_id = head.as_ref().map_or_else(new_request_id, |head| request_id_of(head.request_id));
         let prefers_html = head.as_ref().is_some_and(|head| self.accept.prefers_html(head.fields));
@@ -188,14 +201,14 @@ impl Responder {
         if wanted == AfterAnswer::GoesOn && !goes_on { AfterAnswer::Closes } else { wanted }
     }
 
-    /// Answers one request; or tells what its answer needs, where its link is not in memory.
-    fn answer_one(
-        &mut self,
-        peer: Option<SocketAddr>,
-        head: &Head<'_, '_>,
-        then: AfterAnswer,
-    ) -> Result<(), Box<PendingRequest>> {
-        let Self { api, near, accept, encoder, began, .. } = self;
+    /// Answers one request, if it can.
+    fn answer_one(&mut self, peer: Option<SocketAddr>, lines: &HeadLines<'_, '_>) -> Outcome {
+        let api = &self.api;
+        // Its place is on its way to the processor's cache while the fields are looked at.
+        let client = Client::new(api, client_address(peer, lines.fields, &api.trusted_proxies));
+        let Some(head) = Head::of(lines) else { return Outcome::NotAnswered };
+        let then = self.then(head.then);
+        let Self { near, accept, encoder, began, .. } = self;
         let asked = |prefers_html| Asked { name: head.name, with_body: head.is_get, prefers_html };
         let made;
         let request_id = if is_request_id(head.request_id) {
@@ -204,7 +217,6 @@ impl Responder {
             made = new_id();
             &made
         };
-        let client = client_address(peer, head.fields, &api.trusted_proxies);
         let request = match AdmittedRequest::admit(api, head.name, head.is_get, client) {
             Ok(request) => request,
             Err(retry_after) => {
@@ -212,7 +224,7 @@ impl Responder {
                 let answer = Answer::Refused(Refusal::Limited(retry_after));
                 let asked = asked(accept.prefers_html(head.fields));
                 encoder.write(&answer, asked, api.clock.now(), request_id, then);
-                return Ok(());
+                return Outcome::Answered(then);
             }
         };
         let entry;
@@ -220,7 +232,7 @@ impl Responder {
             (Some(link), LookUp::Memory)
         } else {
             let Some((told, by)) = look_up(api, &request.name) else {
-                return Err(Box::new(PendingRequest {
+                return Outcome::AwaitsLoad(Box::new(PendingRequest {
                     request,
                     fields: head.answer_fields.into(),
                     request_id: value_of(request_id),
@@ -239,6 +251,6 @@ impl Responder {
         // Of a redirect, `Accept` is not looked at.
         let prefers_html = matches!(answer, Answer::Refused(_)) && accept.prefers_html(head.fields);
         encoder.write(&answer, asked(prefers_html), request.at, request_id, then);
-        Ok(())
+        Outcome::Answered(then)
     }
 }

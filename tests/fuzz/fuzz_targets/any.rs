@@ -1,4 +1,4 @@
-//! The target that `FUZZ_TARGET` names: one program in the place of nine, for it takes long to link one.
+//! The target that `FUZZ_TARGET` names: one program in the place of ten, for it takes long to link one.
 #![no_main]
 
 #[path = "../targets.rs"]

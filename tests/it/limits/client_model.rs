@@ -11,9 +11,14 @@ use client::{ClientKey, ClientLimiter};
 mod atomics {
     pub use loom::sync::atomic::AtomicU64;
 
-    pub fn zeros(count: usize) -> Box<[AtomicU64]> {
+    pub type Table = Box<[AtomicU64]>;
+
+    pub fn zeros(count: usize) -> Table {
         (0..count).map(|_| AtomicU64::new(0)).collect()
     }
+
+    /// The model has no caches.
+    pub fn prefetch(_: &AtomicU64) {}
 }
 
 // The source of the service, with the atomics of the model.

@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::slots::Slots;
+use crate::memory::words::Words;
 
 /// The lower bits of a slot: the position of the record. The bits above are of the hash and never all zero. So a slot
 /// that is zero is empty.
@@ -17,7 +17,7 @@ pub const LOOK_UP: u64 = 1;
 /// Of an id's hash it keeps 24 bits beside the slot: about one unknown id in a million is taken for a known one. As
 /// rarely, two known ids share a slot, and the record of one of them is not found.
 pub struct Index {
-    slots: Slots,
+    slots: Words,
     capacity: u64,
     ids: AtomicU64,
 }
@@ -25,7 +25,12 @@ pub struct Index {
 impl Index {
     pub fn new(capacity: u64) -> Self {
         let slots = usize::try_from(slots_for(capacity)).expect("memory cannot hold more slots");
-        Self { slots: Slots::new(slots), capacity, ids: AtomicU64::new(0) }
+        Self { slots: Words::zeros(slots), capacity, ids: AtomicU64::new(0) }
+    }
+
+    /// For so many ids that come soon. If each small page of the slots has several of them, huge pages take no more memory.
+    pub fn expecting(self, ids: u64) -> Self {
+        if ids >= self.capacity / 64 { Self { slots: self.slots.in_huge_pages(), ..self } } else { self }
     }
 
     pub fn capacity(&self) -> u64 {
@@ -89,15 +94,15 @@ impl Index {
     /// All slots, in the order in which those with this hash are tried.
     fn slots_from(&self, hash: u64) -> impl Iterator<Item = &AtomicU64> {
         #[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
-        let first = ((u128::from(hash) * self.slots.get().len() as u128) >> u64::BITS) as usize;
-        let (before, from) = self.slots.get().split_at(first);
+        let first = ((u128::from(hash) * self.slots.len() as u128) >> u64::BITS) as usize;
+        let (before, from) = self.slots.split_at(first);
         from.iter().chain(before)
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.capacity.to_le_bytes())?;
         out.write_all(&self.len().to_le_bytes())?;
-        self.slots.get().iter().try_for_each(|slot| out.write_all(&slot.load(Ordering::Acquire).to_le_bytes()))
+        self.slots.iter().try_for_each(|slot| out.write_all(&slot.load(Ordering::Acquire).to_le_bytes()))
     }
 
     /// Reads an index that was written, at most this long.
@@ -107,8 +112,9 @@ impl Index {
         if capacity > most_bytes || slots_for(capacity) * size_of::<u64>() as u64 > most_bytes {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let index = Self { ids: AtomicU64::new(read_u64(from)?), ..Self::new(capacity) };
-        for slot in index.slots.get() {
+        let ids = read_u64(from)?;
+        let index = Self { ids: AtomicU64::new(ids), ..Self::new(capacity).expecting(ids) };
+        for slot in index.slots.iter() {
             let kept = read_u64(from)?;
             if kept != 0 {
                 slot.store(kept, Ordering::Relaxed);
