@@ -1,5 +1,5 @@
 //! How many instructions the dearest and the most frequent work takes: the redirect, alone and with its connection, the admission of a key's request, a QR
-//! code, the counting of a hit, the analytics record, a signed webhook.
+//! code, the counting of a hit, the analytics record, a signed webhook, and what the embedded store does for links and deliveries.
 //!
 //! Instructions, not seconds: they are the same on a busy machine, so CI can hold them to a line. `loadtests/guard/run check`
 //! compares them with the stored baseline and fails where one has grown by 5 %; `loadtests/guard/baseline-*.md` says how to move it.
@@ -36,8 +36,10 @@ use signpost::journal::record::HitRecord;
 use uuid::Uuid;
 
 use self::redirect::{KeptConnections, NewConnections, Outcome, Redirects};
+use self::store::{BulkCreation, Deliveries, Edits};
 
 mod redirect;
+mod store;
 
 /// As the program's, whose cost is a part of what is counted.
 #[global_allocator]
@@ -282,4 +284,29 @@ fn signed_body(event: Event) -> Event {
 
 library_benchmark_group!(name = webhooks, benchmarks = [signed_body]);
 
-main!(library_benchmark_groups = [redirects, connections, admission, images, hits, webhooks]);
+// What the embedded store does, for each link and each delivery.
+
+#[library_benchmark]
+#[bench::of_500(args = (500), setup = BulkCreation::ready)]
+fn bulk_creation(mut creation: BulkCreation) -> BulkCreation {
+    creation.create();
+    creation
+}
+
+#[library_benchmark]
+#[bench::of_100(args = (100), setup = Edits::ready)]
+fn edit(mut edits: Edits) -> Edits {
+    edits.write();
+    edits
+}
+
+#[library_benchmark]
+#[bench::of_640(args = (640), setup = Deliveries::ready)]
+fn delivery(mut deliveries: Deliveries) -> Deliveries {
+    deliveries.deliver(640);
+    deliveries
+}
+
+library_benchmark_group!(name = writes, benchmarks = [bulk_creation, edit, delivery]);
+
+main!(library_benchmark_groups = [redirects, connections, admission, images, hits, webhooks, writes]);

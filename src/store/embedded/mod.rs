@@ -65,6 +65,7 @@ use self::readers::Readers;
 use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
 use self::writer::Writer;
+pub use self::writer::WriterByHand;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     CreateKeyError, CreateLinkError, ExpiredLink, ExtendKeyError, KeyStore, LinkListPage, LinkListQuery, LinkStore,
@@ -106,6 +107,19 @@ impl EmbeddedStore {
     /// # Errors
     /// [`StoreError::Unavailable`] if the database can't be used.
     pub fn of(opened: Opened) -> Result<Self, StoreError> {
+        Ok(Self::with_writer(opened, |tables| Ok((Writer::start(tables)?, ())))?.0)
+    }
+
+    /// The same with a writer by hand.
+    #[doc(hidden)]
+    pub fn writing_by_hand(opened: Opened) -> Result<(Self, WriterByHand), StoreError> {
+        Self::with_writer(opened, |tables| Ok(Writer::by_hand(tables)))
+    }
+
+    fn with_writer<B>(
+        opened: Opened,
+        writer: impl FnOnce(Arc<EmbeddedTables>) -> std::io::Result<(Writer, B)>,
+    ) -> Result<(Self, B), StoreError> {
         let (engine, gone) = opened.into_engine()?;
         let tables = Arc::new(EmbeddedTables::new(engine));
         tables.deliveries.queue_left(&tables.engine)?;
@@ -114,16 +128,17 @@ impl EmbeddedStore {
         let known_links = Arc::clone(&tables.engine.known_links);
         let no_thread = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         let readers = Readers::start().map_err(no_thread)?;
-        let writer = Writer::start(Arc::clone(&tables)).map_err(no_thread)?;
+        let (writer, beside) = writer(Arc::clone(&tables)).map_err(no_thread)?;
         let look_ups = LookUps::new(readers.look_ups().clone());
-        Ok(Self {
+        let store = Self {
             open: Mutex::new(Some(OpenStore { tables, writer, gone })),
             look_ups,
             readers,
             known_links,
             once_under_way: Arc::default(),
             listed,
-        })
+        };
+        Ok((store, beside))
     }
 
     /// The files beside the store's directory.
