@@ -33,20 +33,8 @@ fn release_memory() {
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
-/// The allocator turns huge pages off for the whole process, for they keep more memory than they save time. Tables that ask for
-/// them (`memory::words`) get them nevertheless, from Linux 6.18 on. An earlier one refuses this, and nothing changes.
-#[expect(unsafe_code, reason = "no library has this call with its flags")]
-fn allow_huge_pages_on_request() {
-    /// `PR_THP_DISABLE_EXCEPT_ADVISED`.
-    const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
-    let (on, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
-    // SAFETY: it takes no pointer.
-    let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, EXCEPT_ADVISED, none, none) };
-}
-
 fn main() -> ExitCode {
     signpost::memory::set_release(release_memory);
-    allow_huge_pages_on_request();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return answer_command_line(&error),

@@ -7,12 +7,11 @@ mod atomics {
 
     pub use crate::memory::words::Words as Table;
 
-    /// A table of zeros. It is in huge pages: with some hundred clients, each small one has a client.
     pub fn zeros(count: usize) -> Table {
-        Table::zeros(count).in_huge_pages()
+        Table::zeros(count)
     }
 
-    /// Has the processor bring a word into its cache, without waiting for it.
+    /// Has the processor bring a word into its cache, without waiting for it. On other architectures the first look at it waits.
     #[cfg(target_arch = "x86_64")]
     pub fn prefetch(word: &AtomicU64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -24,7 +23,6 @@ mod atomics {
         }
     }
 
-    /// On other architectures the first look at the word waits.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn prefetch(_: &AtomicU64) {}
 }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
-use memmap2::{Advice, MmapMut, MmapRaw};
+use memmap2::{MmapMut, MmapRaw};
 
 /// Numbers, all of them 0 at first, in pages of their own from the operating system. Pages that are never written to take no
 /// memory. An allocator may give memory that was used before, all of which it has to clear.
@@ -14,16 +14,6 @@ impl Words {
     /// If there is no memory of this size.
     pub fn zeros(count: usize) -> Self {
         Self(MmapMut::map_anon(count * size_of::<AtomicU64>()).expect("memory cannot hold the table").into())
-    }
-
-    /// Asks for huge pages, where the system has them (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`): for tables of
-    /// some MiB that are read in no order. In small pages nearly each read first waits for the address of its page. A huge page
-    /// takes 2 MiB as soon as one of its numbers is written to.
-    #[must_use]
-    pub fn in_huge_pages(self) -> Self {
-        // A system without huge pages refuses it.
-        let _ = self.0.advise(Advice::HugePage);
-        self
     }
 }
 

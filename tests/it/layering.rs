@@ -89,7 +89,7 @@ const ONLY_IN: [(&str, &[&str]); 18] = [
     (
         "unsafe",
         &[
-            "http/fast_path/lines.rs",
+            "http/fast_path/plain_lines.rs",
             "http/server/listener.rs",
             "journal/segment.rs",
             "limits/mod.rs",

@@ -48,7 +48,7 @@ impl Writes {
         runtime.block_on(async {
             let mut write = pin!(write);
             assert!(poll!(&mut write).is_pending());
-            writer.commit();
+            assert_eq!(writer.commit(), 1);
             write.await
         })
     }

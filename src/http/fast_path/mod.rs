@@ -13,6 +13,8 @@ pub mod encode;
 mod head;
 mod idle;
 mod lines;
+#[cfg(target_arch = "x86_64")]
+mod plain_lines;
 mod responder;
 
 use std::cell::RefCell;

@@ -97,17 +97,16 @@ impl KnownLinks {
         }
         // A quarter more than the estimated number of links.
         let links = links.approximate_len() as u64;
-        let first = || Index::new(MIN_CAPACITY.max(links + links / 4)).expecting(links);
-        saved.map_or_else(|| Self::new(directory, first()), Ok)
+        saved.map_or_else(|| Self::new(directory, MIN_CAPACITY.max(links + links / 4)), Ok)
     }
 
-    /// No links yet, of the store in this directory.
+    /// An empty index for the store in this directory.
     ///
     /// # Errors
     /// When the operating system's random generator fails.
-    fn new(directory: &Path, first: Index) -> Result<Self, StoreError> {
+    fn new(directory: &Path, capacity: u64) -> Result<Self, StoreError> {
         let indices = [const { OnceLock::new() }; INDICES];
-        let _ = indices[0].set(first);
+        let _ = indices[0].set(Index::new(capacity));
         let seed = u64::from_le_bytes(random()?);
         let records = DestinationFile::create(&records_path(directory), random()?);
         Ok(Self {
@@ -237,10 +236,7 @@ impl KnownLinks {
         let mut indices = self.indices.iter().skip_while(|index| index.get().is_some_and(Index::is_full));
         // They are never all full: there are fewer ids.
         let Some(slot) = indices.next() else { return };
-        let index = slot.get_or_init(|| {
-            let full = self.indices().last().map_or(MIN_CAPACITY, Index::capacity);
-            Index::new(2 * full).expecting(full)
-        });
+        let index = slot.get_or_init(|| Index::new(2 * self.indices().last().map_or(MIN_CAPACITY, Index::capacity)));
         index.insert(hash);
     }
 
@@ -337,7 +333,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn known(directory: &Path, capacity: u64, links: u64) -> KnownLinks {
-        let known = KnownLinks::new(directory, Index::new(capacity)).unwrap();
+        let known = KnownLinks::new(directory, capacity).unwrap();
         let new: Vec<NewDestination> = (0..links).filter_map(|number| known.insert(&destination(number))).collect();
         known.place(&new);
         known.set_complete();
@@ -426,7 +422,7 @@ pub(super) mod tests {
     #[test]
     fn no_id_is_lacking_before_the_index_is_complete() {
         let directory = tempfile::tempdir().unwrap();
-        let known = KnownLinks::new(directory.path(), Index::new(10)).unwrap();
+        let known = KnownLinks::new(directory.path(), 10).unwrap();
         assert!(!known.lacks(&name(1)));
         known.set_complete();
         assert!(known.lacks(&name(1)));

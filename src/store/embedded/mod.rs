@@ -65,6 +65,7 @@ use self::readers::Readers;
 use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
 use self::writer::Writer;
+#[doc(hidden)]
 pub use self::writer::WriterByHand;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{

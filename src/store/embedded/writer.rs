@@ -108,7 +108,7 @@ impl Writer {
     /// A writer without a thread: its writes wait until they are committed by hand. For measurements on one thread.
     pub fn by_hand(tables: Arc<EmbeddedTables>) -> (Self, WriterByHand) {
         let (jobs, waiting) = mpsc::channel(QUEUE);
-        (Self { jobs }, WriterByHand { tables, waiting })
+        (Self { jobs }, WriterByHand { tables, waiting, health: EngineHealth::Sound })
     }
 
     /// Runs `write` in a transaction and returns once it is durable.
@@ -142,18 +142,25 @@ impl Writer {
     }
 }
 
-/// What the writing thread does, one group of writes a call.
+/// Commits in the place of the writing thread. The store can't be closed while it is there.
 pub struct WriterByHand {
     tables: Arc<EmbeddedTables>,
     waiting: mpsc::Receiver<Box<dyn WriteJob>>,
+    health: EngineHealth,
 }
 
 impl WriterByHand {
-    /// Commits the writes that wait, in one transaction.
-    pub fn commit(&mut self) {
+    /// Commits the writes that wait, as one group; returns how many there were.
+    pub fn commit(&mut self) -> usize {
         let waiting = std::iter::from_fn(|| self.waiting.try_recv().ok());
         let group: Vec<_> = waiting.filter(|job| job.begin()).collect();
-        WriterThread { tables: &self.tables, health: EngineHealth::Sound }.commit_group(group);
+        let count = group.len();
+        if count > 0 {
+            let mut thread = WriterThread { tables: &self.tables, health: self.health };
+            thread.commit_group(group);
+            self.health = thread.health;
+        }
+        count
     }
 }
 

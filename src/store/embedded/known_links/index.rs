@@ -28,11 +28,6 @@ impl Index {
         Self { slots: Words::zeros(slots), capacity, ids: AtomicU64::new(0) }
     }
 
-    /// For so many ids that come soon. If each small page of the slots has several of them, huge pages take no more memory.
-    pub fn expecting(self, ids: u64) -> Self {
-        if ids >= self.capacity / 64 { Self { slots: self.slots.in_huge_pages(), ..self } } else { self }
-    }
-
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -112,8 +107,7 @@ impl Index {
         if capacity > most_bytes || slots_for(capacity) * size_of::<u64>() as u64 > most_bytes {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let ids = read_u64(from)?;
-        let index = Self { ids: AtomicU64::new(ids), ..Self::new(capacity).expecting(ids) };
+        let index = Self { ids: AtomicU64::new(read_u64(from)?), ..Self::new(capacity) };
         for slot in index.slots.iter() {
             let kept = read_u64(from)?;
             if kept != 0 {
