@@ -101,8 +101,8 @@ impl ClientLimiter {
         self.place(client).admit(now_ms)
     }
 
-    /// Where the client is counted. On x86-64, its line is on the way to the processor's cache from this call on, while the caller does
-    /// something else: with thousands of clients, [`admit`](Self::admit) waits for it longer than for all else.
+    /// The client's place in the table. On x86-64 its cache line is prefetched, while the caller does something else: with
+    /// thousands of clients, most of the time of [`admit`](Self::admit) is the wait for that line.
     pub fn prefetched(&self, client: ClientKey) -> ClientPlace<'_> {
         let place = self.place(client);
         if let Some(([word, ..], _)) = place.of_line {

@@ -11,7 +11,7 @@ mod atomics {
         Table::zeros(count)
     }
 
-    /// Has the processor bring a word into its cache, without waiting for it. On other architectures the first look at it waits.
+    /// Prefetches a word into the CPU cache. Does nothing on other architectures.
     #[cfg(target_arch = "x86_64")]
     pub fn prefetch(word: &AtomicU64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -62,7 +62,7 @@ impl RedirectService {
         Self { cache, limiter, recording, clock }
     }
 
-    /// Where a client is counted, which [`admit`](Self::admit) needs soon.
+    /// The place of a client in the limit's table, prefetched for [`admit`](Self::admit).
     pub fn place_of(&self, client: IpAddr) -> ClientPlace<'_> {
         self.limiter.prefetched(ClientKey::from(client))
     }

@@ -11,7 +11,7 @@ use signpost::domain::hit::{HitBatch, HitId, HitStamp, NodeId, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{BaseUrl, Link, NewLink, Revision, ShortId, TargetUrl};
 use signpost::domain::webhook::{AttemptOutcome, DeliveryId, NewDelivery};
-use signpost::store::embedded::{EmbeddedStore, Opened, WriterByHand};
+use signpost::store::embedded::{EmbeddedStore, ManualWriter, Opened};
 use signpost::store::{CountStore, DeliveryStore, LinkStore, NewLinks, QuotaClaim, Settlement};
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
@@ -26,7 +26,7 @@ const TOGETHER: u64 = 64;
 /// A store that commits when it is told to.
 pub struct Writes {
     store: EmbeddedStore,
-    writer: WriterByHand,
+    writer: ManualWriter,
     runtime: Runtime,
     _directory: tempfile::TempDir,
 }
@@ -35,7 +35,7 @@ impl Writes {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let opened = Opened::in_directory(&directory.path().join("store"), CACHE_BYTES).unwrap();
-        let (store, writer) = EmbeddedStore::writing_by_hand(opened).unwrap();
+        let (store, writer) = EmbeddedStore::with_manual_writer(opened).unwrap();
         store.keep_first_tries(20_000);
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         Self { store, writer, runtime, _directory: directory }

@@ -8,7 +8,7 @@ use crate::domain::privacy::PrivacySignals;
 use crate::http::answer_fields::AnswerFields;
 use crate::http::fields::{Field, is_host};
 
-/// The lines of a head that asks for a short link. What its fields say is not looked at.
+/// The lines of a head that asks for a short link. Its fields are not interpreted yet.
 pub struct HeadLines<'r, 'b> {
     name: LinkName,
     is_get: bool,
@@ -86,7 +86,7 @@ pub fn is_fast(bytes: &[u8]) -> bool {
     Head::parse(bytes, &mut Room::new()).is_some()
 }
 
-/// The name of the link that such a head asks for, whether by `GET`, and where the name ends. Most heads that are the
+/// The name of the link that such a head asks for, whether the method is `GET`, and where the name ends. Most heads that are the
 /// dispatcher's have none, and are left to it unread.
 fn name_in(bytes: &[u8]) -> Option<(LinkName, bool, usize)> {
     let (path, is_get) = match bytes {

@@ -1,9 +1,9 @@
-//! Reads the lines of plain heads, by vectors of the processor (x86-64).
+//! Parses the lines of plain heads with SSE2 (x86-64).
 //!
-//! httparse reads a head in half of the instructions of a redirect (`loadtests/guard`). This finds the ends of names and lines for 64
-//! bytes at once. It is no second judge of what is malformed: it takes only lines without control characters that end with CR LF,
-//! names of letters, digits, `-` and `_`, and values with at most one space before them and none behind. httparse reads such a head the
-//! same way, which tests compare; all others are left to the dispatcher.
+//! With httparse, parsing the head took half of the instructions of a redirect (`loadtests/guard`). This parser finds the ends of names
+//! and lines 64 bytes at a time. It does not decide what is malformed: it accepts only lines without control characters that end with
+//! CR LF, names of letters, digits, `-` and `_`, and values with at most one space before them and none behind. httparse parses such a
+//! head the same way, which tests compare. All other heads are left to the dispatcher.
 
 use super::lines::{RequestLine, Room};
 use crate::http::fields::Field;

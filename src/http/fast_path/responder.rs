@@ -204,7 +204,7 @@ impl Responder {
     /// Answers one request, if it can.
     fn answer_one(&mut self, peer: Option<SocketAddr>, lines: &HeadLines<'_, '_>) -> Outcome {
         let api = &self.api;
-        // Its place is on its way to the processor's cache while the fields are looked at.
+        // This prefetches the client's entry in the limit's table, while the fields are interpreted.
         let client = Client::new(api, client_address(peer, lines.fields, &api.trusted_proxies));
         let Some(head) = Head::of(lines) else { return Outcome::NotAnswered };
         let then = self.then(head.then);

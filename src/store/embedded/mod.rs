@@ -64,9 +64,9 @@ use self::once::OnceUnderWay;
 use self::readers::Readers;
 use self::tables::EmbeddedTables;
 use self::transaction::Transaction;
-use self::writer::Writer;
 #[doc(hidden)]
-pub use self::writer::WriterByHand;
+pub use self::writer::ManualWriter;
+use self::writer::Writer;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::{
     CreateKeyError, CreateLinkError, ExpiredLink, ExtendKeyError, KeyStore, LinkListPage, LinkListQuery, LinkStore,
@@ -111,10 +111,10 @@ impl EmbeddedStore {
         Ok(Self::with_writer(opened, |tables| Ok((Writer::start(tables)?, ())))?.0)
     }
 
-    /// The same with a writer by hand.
+    /// The same, with writes that are committed by [`ManualWriter::commit`].
     #[doc(hidden)]
-    pub fn writing_by_hand(opened: Opened) -> Result<(Self, WriterByHand), StoreError> {
-        Self::with_writer(opened, |tables| Ok(Writer::by_hand(tables)))
+    pub fn with_manual_writer(opened: Opened) -> Result<(Self, ManualWriter), StoreError> {
+        Self::with_writer(opened, |tables| Ok(Writer::manual(tables)))
     }
 
     fn with_writer<B>(

@@ -105,10 +105,10 @@ impl Writer {
         Ok(Self { jobs })
     }
 
-    /// A writer without a thread: its writes wait until they are committed by hand. For measurements on one thread.
-    pub fn by_hand(tables: Arc<EmbeddedTables>) -> (Self, WriterByHand) {
+    /// A writer without a thread, for measurements on one thread: its writes wait for [`ManualWriter::commit`].
+    pub fn manual(tables: Arc<EmbeddedTables>) -> (Self, ManualWriter) {
         let (jobs, waiting) = mpsc::channel(QUEUE);
-        (Self { jobs }, WriterByHand { tables, waiting, health: EngineHealth::Sound })
+        (Self { jobs }, ManualWriter { tables, waiting, health: EngineHealth::Sound })
     }
 
     /// Runs `write` in a transaction and returns once it is durable.
@@ -142,14 +142,14 @@ impl Writer {
     }
 }
 
-/// Commits in the place of the writing thread. The store can't be closed while it is there.
-pub struct WriterByHand {
+/// Commits queued writes when its owner calls it, instead of the writing thread. The store cannot be closed while it exists.
+pub struct ManualWriter {
     tables: Arc<EmbeddedTables>,
     waiting: mpsc::Receiver<Box<dyn WriteJob>>,
     health: EngineHealth,
 }
 
-impl WriterByHand {
+impl ManualWriter {
     /// Commits the writes that wait, as one group; returns how many there were.
     pub fn commit(&mut self) -> usize {
         let waiting = std::iter::from_fn(|| self.waiting.try_recv().ok());
