@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(faults(fields), expected);
     }
 
-    #[actix_web::test]
+    #[tokio::test]
     async fn other_media_types_are_refused_with_those_that_are_taken() {
         let sent = async |media_type: &str| {
             let request = TestRequest::patch().insert_header(("Content-Type", media_type)).set_payload("{}");

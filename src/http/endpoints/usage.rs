@@ -23,6 +23,7 @@ pub static USAGE_RATE: RateLimit = RateLimit { id: RateLimitId::new(4), name: "u
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageRecord {
     /// The `key_id` of the key that sent the request.
+    #[schema(value_type = String, format = "uuid")]
     pub api_key_id: Uuid,
     /// The current month, `YYYY-MM`, UTC.
     #[schema(pattern = "^[0-9]{4}-[0-9]{2}$")]

@@ -91,6 +91,7 @@ pub struct WebhookSummary {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DeliveryRecord {
     /// The hit that is delivered.
+    #[schema(value_type = String, format = "uuid")]
     pub hit_id: Uuid,
     /// The webhook's URL, as sent.
     pub url: String,

@@ -31,7 +31,7 @@ pub struct ShortIdPath {
 #[expect(dead_code, reason = "it describes a path that is taken apart by hand")]
 pub struct KeyIdPath {
     /// Id of the key.
-    #[param(value_type = String, format = Uuid, example = "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57")]
+    #[param(value_type = String, format = "uuid", example = "019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57")]
     key_id: uuid::Uuid,
 }
 
@@ -188,6 +188,7 @@ pub struct HitEvent {
     #[schema(format = "uri")]
     redirect_url: String,
     /// Id of the hit: the same for all attempts, so that receivers can ignore repeated deliveries.
+    #[schema(value_type = String, format = "uuid")]
     hit_id: uuid::Uuid,
     /// Time of the hit, UTC.
     #[schema(value_type = String, format = DateTime)]

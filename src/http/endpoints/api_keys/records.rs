@@ -14,6 +14,7 @@ use crate::service::keys::IssuedKey;
 #[derive(Debug, Serialize, ToSchema)]
 pub struct KeyRecord {
     /// Id of the key. Rotation does not change it.
+    #[schema(value_type = String, format = "uuid")]
     pub key_id: Uuid,
     /// The name for people.
     pub name: String,
@@ -42,7 +43,7 @@ pub struct KeyRecord {
     #[serde(serialize_with = "times::option::serialize")]
     pub rotated_at: Option<Timestamp>,
     /// The `key_id` of the key that created this one, which may be a key that you can't see; `null` for the root key.
-    #[schema(required = true)]
+    #[schema(value_type = Option<String>, format = "uuid", required = true)]
     pub created_by: Option<Uuid>,
 }
 

@@ -102,7 +102,7 @@ pub struct LinkFilterParameters {
     has_webhooks: Option<bool>,
     /// The key whose links are listed. Default: the caller's own; for the root key, all keys. The root key may name any
     /// key, a key with `keys:manage` those that it sees.
-    #[param(value_type = Option<String>, format = Uuid, nullable = false)]
+    #[param(value_type = Option<String>, format = "uuid", nullable = false)]
     key_id: Option<Uuid>,
     /// `hits`: also the hits of each link.
     include: Option<ListInclude>,

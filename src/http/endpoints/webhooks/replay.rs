@@ -45,6 +45,7 @@ pub struct WebhookReplay {
     /// Only deliveries to this URL, which the link has or had. Default: to all webhooks that the link has now.
     url: Option<String>,
     /// Only deliveries of this hit.
+    #[schema(value_type = Option<String>, format = "uuid")]
     hit_id: Option<Uuid>,
     /// `next_cursor` of the request before, with the same other fields.
     cursor: Option<String>,
