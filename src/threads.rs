@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle, yield_now};
 use std::time::{Duration, Instant};
 
@@ -86,20 +87,26 @@ impl SchedulingAttributes {
 
 const _: () = assert!(size_of::<SchedulingAttributes>() == SchedulingAttributes::BYTES as usize);
 
-/// How long background work runs before it yields: a thread that answers redirects on the same core waits at most
+/// How much CPU time background work takes before it yields: a thread that answers redirects on the same core waits at most
 /// this long.
-const SHORTEST_RUN: Duration = Duration::from_micros(100);
+const SHORTEST_RUN: Duration = Duration::from_micros(40);
 /// The same, if other threads always need the core.
-const LONGEST_RUN: Duration = Duration::from_micros(150);
-/// How long a thread that answers requests runs before it yields, while background threads wait for a core: more than twice
-/// as long as they do, so that they get a quarter of a core that is always needed. Counting needs less than that.
-const FOREGROUND_RUN: Duration = Duration::from_micros(400);
+const LONGEST_RUN: Duration = Duration::from_micros(60);
+/// A run that has less left than this is over.
+const SHORTEST_REST: Duration = Duration::from_micros(10);
+/// How long a thread that answers requests runs before it yields, while there is background work: more than twice
+/// as long as that, so that background threads get a quarter of a core that is always needed. Counting needs less than that.
+const FOREGROUND_RUN: Duration = Duration::from_micros(160);
+/// There is background work for so long after it was last seen. Longer than a background thread may wait for a core.
+const SEEN_FOR: Duration = Duration::from_millis(5);
 
-/// Background threads that have yielded and have not got a core again.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// When a background thread last ran, as [`micros`].
+static BACKGROUND_SEEN_AT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static NEXT_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The thread's CPU time at the end of its run.
+    static RUN_ENDS: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 /// Yields the core to other threads from time to time. Long background work calls it between small steps.
@@ -112,24 +119,49 @@ pub fn yield_periodically() {
     if NEXT_YIELD.get().is_some_and(|then| now < then) {
         return;
     }
-    WAITING.fetch_add(1, Ordering::Relaxed);
+    BACKGROUND_SEEN_AT.store(micros(now), Ordering::Relaxed);
+    let used = own_cpu_time();
+    let left = RUN_ENDS.get().saturating_sub(used);
+    if left > SHORTEST_REST {
+        // The thread slept, or the scheduler gave the core to another thread. To yield now would give up the rest of the run.
+        NEXT_YIELD.set(Some(now + left));
+        return;
+    }
     yield_now();
-    WAITING.fetch_sub(1, Ordering::Relaxed);
     let back = Instant::now();
-    NEXT_YIELD.set(Some(back + run_time_after(back - now)));
+    let run = run_time_after(back - now);
+    RUN_ENDS.set(used + run);
+    NEXT_YIELD.set(Some(back + run));
 }
 
-/// Yields the core to background threads from time to time, if any waits for one. Threads that answer requests call it
+/// Yields the core to background threads from time to time, if there are any at work. Threads that answer requests call it
 /// between answers; `now` is the time of the last one.
 ///
 /// Without it, such a thread keeps a busy core until the scheduler's next tick, and background threads have to run
 /// for as long, so that counting keeps up: then requests wait for milliseconds.
 pub fn yield_to_background(now: Instant) {
-    if WAITING.load(Ordering::Relaxed) == 0 || NEXT_YIELD.get().is_some_and(|then| now < then) {
+    if NEXT_YIELD.get().is_some_and(|then| now < then) {
         return;
     }
-    yield_now();
+    let seen_at = Duration::from_micros(BACKGROUND_SEEN_AT.load(Ordering::Relaxed));
+    // Also one that waits for the core without having yielded it: the scheduler has given its core to this thread.
+    if Duration::from_micros(micros(now)) <= seen_at + SEEN_FOR {
+        yield_now();
+    }
     NEXT_YIELD.set(Some(Instant::now() + FOREGROUND_RUN));
+}
+
+/// Microseconds since this was first asked for.
+fn micros(now: Instant) -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let since = now.saturating_duration_since(*BEGAN.get_or_init(|| now));
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The CPU time of the current thread.
+fn own_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// How long to run after other threads had the core for `away`: half of that time, as far as requests may wait for it.
@@ -209,6 +241,6 @@ mod tests {
     #[test]
     fn background_work_runs_longer_after_others_took_more() {
         let after = |away| run_time_after(Duration::from_micros(away)).as_micros();
-        assert_eq!([0, 150, 250, 2_000, 1_000_000].map(after), [100, 100, 125, 150, 150]);
+        assert_eq!([0, 60, 100, 2_000, 1_000_000].map(after), [40, 40, 50, 60, 60]);
     }
 }

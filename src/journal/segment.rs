@@ -24,8 +24,8 @@ const PAGE_BYTES: usize = 4096;
 /// Bytes of a new file that are written at once, which takes some microseconds. With more, the kernel moves pages of
 /// other memory to make larger ones.
 const CHUNK_BYTES: usize = 8 * PAGE_BYTES;
-/// Pages are released in steps of this length, which take some 0.03 ms each.
-const RELEASE_BYTES: usize = 1 << 20;
+/// Pages are released in steps of this length, which take some microseconds each, and more where the kernel has much to release.
+const RELEASE_BYTES: usize = 128 << 10;
 /// Pages are written to the disk in steps of this length, which take about 0.05 ms each.
 const WRITE_BYTES: usize = 256 << 10;
 /// The longest page that systems commonly have.
