@@ -15,6 +15,7 @@
     reason = "for measuring programs: they stop at the first fault, and their numbers are small"
 )]
 
+pub mod closed_loop;
 pub mod engine;
 pub mod head;
 pub mod home;

@@ -21,7 +21,11 @@ pub const MIXED_EVERY: u64 = 20;
 const NO_LINK: u64 = 1 << 40;
 
 /// Stands in a request for an id that is different each time.
-const FRESH: &str = "\u{1}";
+pub const FRESH: char = '\u{1}';
+/// Bytes of such an id.
+pub const FRESH_ID_LENGTH: usize = 7;
+/// Begins a request that goes over a connection which only such requests use.
+pub const APART: char = '\u{2}';
 
 const USER_AGENTS: [&str; 20] = [
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36",
@@ -158,17 +162,23 @@ impl Requests {
 
     /// Hot redirects, and one request in [`MIXED_EVERY`] to the API.
     pub fn mixed(&self) -> Load {
-        self.mixed_with("mixed", "")
+        self.mixed_with("mixed", "", "")
+    }
+
+    /// The same with the requests to the API on connections of their own.
+    pub fn mixed_apart(&self) -> Load {
+        self.mixed_with("mixed-apart", "", &APART.to_string())
     }
 
     /// The same with the field of [`dispatched`](Self::dispatched) in each redirect.
     pub fn mixed_dispatched(&self) -> Load {
-        self.mixed_with("mixed-dispatched", DISPATCHED)
+        self.mixed_with("mixed-dispatched", DISPATCHED, "")
     }
 
-    fn mixed_with(&self, name: &str, more: &str) -> Load {
+    fn mixed_with(&self, name: &str, more: &str, before_api: &str) -> Load {
         let redirect = |n| browser(&format!("/{}", id(zipf(n))), n, mix(n) % CLIENTS, more);
-        self.write(name, (0..TEXTS).map(|n| if n.is_multiple_of(MIXED_EVERY) { api(n) } else { redirect(n) }))
+        let to_api = |n| before_api.to_owned() + &api(n);
+        self.write(name, (0..TEXTS).map(|n| if n.is_multiple_of(MIXED_EVERY) { to_api(n) } else { redirect(n) }))
     }
 
     /// The same, each over a connection of its own.

@@ -3,29 +3,11 @@
 use std::{net::SocketAddr, path::Path, process::Stdio};
 
 use crate::{
+    closed_loop::{Answered, CONNECTIONS},
     measure,
     requests::Load,
     way::{Side, Way},
 };
-
-/// Requests under way at once.
-pub const CONNECTIONS: u64 = 64;
-
-/// What a run came to.
-#[derive(Clone, Copy, Debug)]
-pub struct Answered {
-    pub requests: u64,
-    pub micros: u64,
-    /// CPU time of `wrk` itself, in microseconds.
-    pub own_cpu: u64,
-    /// Connections that failed and answers that did not come.
-    pub socket_errors: u64,
-    /// Answers with a status of 400 and above.
-    pub refused: u64,
-    /// p50, p99 and p99.9 in microseconds. In a closed loop a slow answer holds up the requests that would have met the
-    /// same, so these flatter.
-    pub percentiles: [f64; 3],
-}
 
 /// Loads `address` for `seconds`; `first` is the first of the load's fresh ids to be sent.
 pub fn run(way: Way, address: SocketAddr, load: &Load, seconds: u32, first: u64) -> Answered {

@@ -116,7 +116,7 @@ pub fn tables<'a>(series: &(impl Iterator<Item = &'a Series> + Clone), peer: &Se
             "|---".repeat(1 + 2 * columns.len()),
         ];
         if has_busy {
-            rows[0] += " | busy cores: server, wrk";
+            rows[0] += " | busy cores: server, generator";
             rows[1] += "|---";
         }
         for series in series.clone() {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use loadtests::{
+    closed_loop::{self, CONNECTIONS},
     operator,
     requests::{Load, MIXED_EVERY, Requests},
     server::Server,
     way::Way,
-    wrk::{self, CONNECTIONS},
+    wrk,
 };
 
 use super::files::Files;
@@ -28,12 +29,20 @@ pub enum Outcome {
     Created,
 }
 
+/// Who sends the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generator {
+    Own,
+    Wrk,
+}
+
 /// What is measured.
 pub struct Cell<'a> {
     pub title: String,
     pub way: Way,
     pub server: &'a Server,
     pub load: Load,
+    pub generator: Generator,
     pub outcome: Outcome,
     /// Each request comes over a connection of its own.
     pub closing: bool,
@@ -69,7 +78,11 @@ impl Cell<'_> {
         let counts = operator.map(operator::Operator::counts);
         let (connected, cpu) = (connections_accepted(), server.cpu());
         // Ids go on where the round before can't have come.
-        let answered = wrk::run(self.way, server.address, &self.load, seconds, u64::from(round) * 382_000);
+        let (address, first) = (server.address, u64::from(round) * 382_000);
+        let answered = match self.generator {
+            Generator::Own => closed_loop::run(self.way, address, &self.load, seconds, first, self.closing),
+            Generator::Wrk => wrk::run(self.way, address, &self.load, seconds, first),
+        };
         let accepted = connections_accepted() - connected;
         server.rest()?;
         let cpu = server.cpu() - cpu;
@@ -90,7 +103,7 @@ impl Cell<'_> {
         }
         if let (Some(operator), Some(before)) = (operator, counts) {
             let counts = operator.counts().since(before);
-            // wrk leaves at most one request of each connection unanswered, or its answer unread.
+            // A generator leaves at most one request of each connection unanswered, or its answer unread.
             let as_answered = |count: u64| (answered.requests..=answered.requests + CONNECTIONS).contains(&count);
             let redirects = counts.found + counts.not_found + counts.limited;
             let most = answered.requests + CONNECTIONS;

@@ -15,7 +15,7 @@ use super::{
     Contest,
     bare_engine::Engine,
     block::three,
-    cell::{Cell, Outcome},
+    cell::{Cell, Generator, Outcome},
     report::{Report, row},
 };
 
@@ -57,6 +57,7 @@ pub fn measure(contest: &Contest, report: &mut Report) -> Result<(), String> {
         way: Way::Unpinned,
         server: &server,
         load: contest.requests().creations(),
+        generator: Generator::Own,
         outcome: Outcome::Created,
         closing: false,
         files: None,

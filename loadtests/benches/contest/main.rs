@@ -40,6 +40,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, ValueEnum};
 use loadtests::{
+    closed_loop,
     home::Home,
     listeners, open_loop,
     program::Program,
@@ -187,6 +188,7 @@ impl Contest {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let role: Option<fn(&[String])> = match arguments.first().map(String::as_str) {
+        Some(closed_loop::ROLE) => Some(closed_loop::serve),
         Some(open_loop::ROLE) => Some(open_loop::serve),
         Some(creation::ROLE) => Some(creation::serve),
         Some(listeners::ROLE) => Some(listeners::serve),

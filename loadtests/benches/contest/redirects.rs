@@ -15,7 +15,7 @@ use loadtests::{
 use super::{
     Contest, Scenario,
     block::{Block, CPU, P99, RATE, RESIDENT, Series, check_spread, tables, three},
-    cell::{Cell, Outcome, Run},
+    cell::{Cell, Generator, Outcome, Run},
     files::Files,
     nginx::{self, Duty},
     report::{Report, answers},
@@ -68,7 +68,8 @@ impl Field {
 }
 
 fn redirect<'a>(title: &str, way: Way, server: &'a Server, load: Load) -> Cell<'a> {
-    Cell { title: title.to_owned(), way, server, load, outcome: Outcome::Redirect, closing: false, files: None }
+    let (generator, outcome) = (Generator::Own, Outcome::Redirect);
+    Cell { title: title.to_owned(), way, server, load, generator, outcome, closing: false, files: None }
 }
 
 /// Measures the pinned way, and answers its block.
@@ -84,9 +85,13 @@ pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<B
         (contest.program.start("signpost, wide", way, &home, &[HIGH_LIMIT]), home)
     });
     let of = |title, server, load, outcome| Cell { outcome, ..redirect(title, way, server, load) };
+    for (title, server) in BY_WRK.into_iter().zip([&field.peers[1], signpost]) {
+        cells.push(Cell { generator: Generator::Wrk, ..redirect(title, way, server, hot.clone()) });
+    }
     cells.push(redirect(DISPATCHED, way, signpost, requests.dispatched()));
     if contest.wants(Scenario::Mixed) {
         cells.push(of(MIXED, signpost, requests.mixed(), Outcome::Mixed));
+        cells.push(of(MIXED_APART, signpost, requests.mixed_apart(), Outcome::Mixed));
         cells.push(of(MIXED_DISPATCHED, signpost, requests.mixed_dispatched(), Outcome::Mixed));
         cells.push(of(API, signpost, requests.api(), Outcome::Document));
     }
@@ -142,8 +147,10 @@ fn tell_memory(field: &Field, block: &Block, report: &mut Report) {
     report.at_most("Memory at rest after the load, MiB", 64.0, &own(&after));
 }
 
+const BY_WRK: [&str; 2] = ["nginx, log: by wrk", "signpost: by wrk"];
 const DISPATCHED: &str = "signpost: by the dispatcher";
 const MIXED: &str = "signpost: 5 % API requests";
+const MIXED_APART: &str = "signpost: 5 % API requests, on connections of their own";
 const MIXED_DISPATCHED: &str = "signpost: 5 % API requests, by the dispatcher";
 const API: &str = "signpost: API requests";
 const NOT_FOUND: &str = "signpost: unknown ids";
@@ -163,11 +170,10 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
     let (record, own) = (block.of(RECORD), block.of(HOT));
     report.add(
         "## Hot redirect, pinned\n\nA thousand links, drawn by Zipf's law, asked for by 4,096 clients through a trusted \
-         proxy; `wrk -t1 -c64` in a closed loop. The server with one worker and all of its threads has one core, `wrk` \
-         another. CPU is user and system time of all of a server's processes, read again when it has nothing left to do: \
-         the hits are in the store then, each 302 once, and nginx has written its log. Where `wrk` has no rest and the server \
-         has, the throughput is what `wrk` can take, which has more to read of nginx's answers. There is no database of places, as \
-         by default.\n\n",
+         proxy, over 64 connections in a closed loop. The server with one worker and all of its threads has one core, the load \
+         generator another. CPU is user and system time of all of a server's processes, read again when it has nothing left to do: \
+         the hits are in the store then, each 302 once, and nginx has written its log. Where the generator has no rest and the server \
+         has, the throughput is what the generator can take. There is no database of places, as by default.\n\n",
     );
     report.add(&tables(&block.some(&names), record));
     for (name, what, unit, of) in [
@@ -190,6 +196,12 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
          (tried with one request a second: all were let in). *Limit and log* looks at a limit for each client and answers \
          with the same `return` from a named location.\n\n",
     );
+    let by_wrk = block.of(BY_WRK[0]);
+    report.add(
+        "The same requests from `wrk -t1 -c64`. It takes as much CPU for a request as the contestants do: where it has no rest, a \
+         server that answers faster finds fewer requests at a time, and asks the kernel more often.\n\n",
+    );
+    report.add(&tables(&block.some(&BY_WRK), by_wrk));
     let limit_and_log = block.of(LIMIT_AND_LOG);
     report.add(&format!(
         "signpost beside \"{LIMIT_AND_LOG}\": CPU × {}, throughput × {}.\n\n",
@@ -205,7 +217,7 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
     report.add(
         "## Other requests, pinned\n\nIn the same rounds: hot redirects that are answered behind actix's dispatcher, to \
          which they are left for an `Upgrade` field; both with one request in twenty for a link's record, on the same connections, \
-         and these alone; 16,384 unknown ids in turns; one client over the default limit; of the wide store, in which each link was hit before, unknown ids, and \
+         or with these on others, and these alone; 16,384 unknown ids in turns; one client over the default limit; of the wide store, in which each link was hit before, unknown ids, and \
          redirects, a fifth of the look-ups for the hot links and the others for any, each other; QR codes of the hot links at \
          their defaults, never a 304. Before each turn of a wide redirect the kernel is brought to have all of the store's files \
          in memory, or none.",
@@ -215,7 +227,8 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
         report.add(&format!(" In memory they were locked until its end in {locked} of {} rounds.", wide.runs.len()));
     }
     report.add("\n\n");
-    let redirects = [HOT, DISPATCHED, MIXED, MIXED_DISPATCHED, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, WIDE_ON_DISK];
+    let redirects =
+        [HOT, DISPATCHED, MIXED, MIXED_APART, MIXED_DISPATCHED, NOT_FOUND, WIDE_NOT_FOUND, LIMITED, WIDE, WIDE_ON_DISK];
     report.add(&tables(&block.some(&[&redirects[..], &[API, PNG, SVG]].concat()), own));
     for (name, what, titles) in [("others", "redirects", &redirects[..]), ("qr", "QR codes", &[PNG, SVG])] {
         if block.some(titles).next().is_some() {
@@ -273,8 +286,8 @@ fn tell_connections(block: &Block, report: &mut Report) {
 fn tell_fast_path(block: &Block, report: &mut Report) {
     let (own, dispatched) = (block.of(HOT), block.of(DISPATCHED));
     report.at_most("Hot redirect: CPU, × by the dispatcher", MOST_OF_DISPATCHED, &own.times(dispatched, CPU));
-    let (Some(mixed), Some(mixed_dispatched), Some(api)) =
-        (block.get(MIXED), block.get(MIXED_DISPATCHED), block.get(API))
+    let (Some(mixed), Some(mixed_apart), Some(mixed_dispatched), Some(api)) =
+        (block.get(MIXED), block.get(MIXED_APART), block.get(MIXED_DISPATCHED), block.get(API))
     else {
         return;
     };
@@ -284,17 +297,21 @@ fn tell_fast_path(block: &Block, report: &mut Report) {
         let of = |(run, api): (&Run, &Run)| (run.cpu - share * api.cpu) / (1.0 - share);
         series.runs.iter().zip(&api.runs).map(of).collect::<Vec<_>>()
     };
-    let (fast, slow) = (Figures(redirects(mixed)), Figures(redirects(mixed_dispatched)));
-    let ratios = Figures(fast.0.iter().zip(&slow.0).map(|(fast, slow)| fast / slow).collect());
+    let [fast, apart, slow] = [mixed, mixed_apart, mixed_dispatched].map(|series| Figures(redirects(series)));
+    let times = |of: &Figures, to: &Figures| Figures(of.0.iter().zip(&to.0).map(|(of, to)| of / to).collect());
     report.add(&format!(
         "With 5 % API requests on the same connections, less what these cost by themselves, a redirect takes {} µs of CPU on the \
-         fast path, to which connections come back after each API request, and {} µs by the dispatcher.\n\n",
+         fast path, to which connections come back after each API request, and {} µs by the dispatcher. With as many API requests \
+         on connections of their own it takes {} µs. What an API request costs more beside redirects than by itself, because fewer \
+         are at work at a time, counts as the redirects'.\n\n",
         three(&fast, 2),
         three(&slow, 2),
+        three(&apart, 2),
     ));
-    report.at_most("Redirect beside 5 % API requests: CPU, × by the dispatcher", MOST_OF_DISPATCHED, &ratios);
-    let alone = Figures(fast.0.iter().zip(&own.runs).map(|(fast, own)| fast / own.cpu).collect());
-    report.at_most("Redirect beside 5 % API requests: CPU, × without them", 1.03, &alone);
+    let fast_path = times(&fast, &slow);
+    report.at_most("Redirect beside 5 % API requests: CPU, × by the dispatcher", MOST_OF_DISPATCHED, &fast_path);
+    let what = "Redirect beside 5 % API requests: CPU, × with these on connections of their own";
+    report.at_most(what, 1.03, &times(&fast, &apart));
 }
 
 /// Measures hot redirects as people run servers.
@@ -313,7 +330,7 @@ pub fn unpinned(contest: &Contest, report: &mut Report) -> Result<(), String> {
         return Ok(());
     }
     report.add(
-        "## Hot redirect, unpinned\n\nThe same with as many workers as each takes by itself, and `wrk -t2 -c64` on the same \
+        "## Hot redirect, unpinned\n\nThe same with as many workers as each takes by itself, and a load generator of two threads on the same \
          cores: they take them from each other.\n\n",
     );
     let names: Vec<&str> = field.servers().map(|server| server.name).collect();
