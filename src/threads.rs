@@ -87,21 +87,21 @@ impl SchedulingAttributes {
 
 const _: () = assert!(size_of::<SchedulingAttributes>() == SchedulingAttributes::BYTES as usize);
 
-/// How much CPU time background work takes before it yields: a thread that answers redirects on the same core waits at most
-/// this long.
+/// How much CPU time background work takes before it yields. A thread that answers redirects on the same core waits for so long, and
+/// until the step under way ends.
 const SHORTEST_RUN: Duration = Duration::from_micros(40);
 /// The same, if other threads always need the core.
 const LONGEST_RUN: Duration = Duration::from_micros(60);
 /// A run that has less left than this is over.
 const SHORTEST_REST: Duration = Duration::from_micros(10);
-/// How long a thread that answers requests runs before it yields, while there is background work: more than twice
+/// How long a thread that answers requests runs before it yields, while there is background work on its core: more than twice
 /// as long as that, so that background threads get a quarter of a core that is always needed. Counting needs less than that.
 const FOREGROUND_RUN: Duration = Duration::from_micros(160);
-/// There is background work for so long after it was last seen. Longer than a background thread may wait for a core.
-const SEEN_FOR: Duration = Duration::from_millis(5);
+/// There is background work on a core for so long after it was last seen there. A background thread waits for less than this.
+const SEEN_FOR: Duration = Duration::from_millis(20);
 
-/// When a background thread last ran, as [`micros`].
-static BACKGROUND_SEEN_AT: AtomicU64 = AtomicU64::new(0);
+/// When a background thread last ran on a core, as [`micros`]. Cores beyond `SLOTS` share.
+static BACKGROUND_SEEN_AT: [CacheLines<AtomicU64>; SLOTS] = [const { CacheLines(AtomicU64::new(0)) }; SLOTS];
 
 thread_local! {
     static NEXT_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -112,29 +112,30 @@ thread_local! {
 /// Yields the core to other threads from time to time. Long background work calls it between small steps.
 ///
 /// Without it, the scheduler may switch to a waiting thread only at its next tick, milliseconds later: redirects' p99
-/// at half of nginx's throughput was 2.0 times nginx's, with it 0.9 to 1.6 times in runs beside that one
+/// at half of nginx's throughput was 2.0 times nginx's, and with runs of 0.1 to 0.15 ms 0.9 to 1.6 times in measurements beside that one
 /// (`loadtests/run latency`, server and all its threads on one core, 2026-11-22).
 pub fn yield_periodically() {
     let now = Instant::now();
     if NEXT_YIELD.get().is_some_and(|then| now < then) {
         return;
     }
-    BACKGROUND_SEEN_AT.store(micros(now), Ordering::Relaxed);
+    see_background(now);
     let used = own_cpu_time();
     let left = RUN_ENDS.get().saturating_sub(used);
     if left > SHORTEST_REST {
-        // The thread slept, or the scheduler gave the core to another thread. To yield now would give up the rest of the run.
+        // The thread slept, or the scheduler gave the core to another thread: the run is not used up.
         NEXT_YIELD.set(Some(now + left));
         return;
     }
     yield_now();
     let back = Instant::now();
+    see_background(back);
     let run = run_time_after(back - now);
-    RUN_ENDS.set(used + run);
+    RUN_ENDS.set(used.saturating_add(run));
     NEXT_YIELD.set(Some(back + run));
 }
 
-/// Yields the core to background threads from time to time, if there are any at work. Threads that answer requests call it
+/// Yields the core to background threads from time to time, if any is at work on it. Threads that answer requests call it
 /// between answers; `now` is the time of the last one.
 ///
 /// Without it, such a thread keeps a busy core until the scheduler's next tick, and background threads have to run
@@ -143,12 +144,21 @@ pub fn yield_to_background(now: Instant) {
     if NEXT_YIELD.get().is_some_and(|then| now < then) {
         return;
     }
-    let seen_at = Duration::from_micros(BACKGROUND_SEEN_AT.load(Ordering::Relaxed));
-    // Also one that waits for the core without having yielded it: the scheduler has given its core to this thread.
+    let now = Instant::now();
+    let seen_at = Duration::from_micros(seen_on_this_core().load(Ordering::Relaxed));
+    // This includes threads that wait because the scheduler took the core from them.
     if Duration::from_micros(micros(now)) <= seen_at + SEEN_FOR {
         yield_now();
     }
     NEXT_YIELD.set(Some(Instant::now() + FOREGROUND_RUN));
+}
+
+fn see_background(now: Instant) {
+    seen_on_this_core().store(micros(now), Ordering::Relaxed);
+}
+
+fn seen_on_this_core() -> &'static AtomicU64 {
+    &BACKGROUND_SEEN_AT[rustix::thread::sched_getcpu() % SLOTS].0
 }
 
 /// Microseconds since this was first asked for.
@@ -161,7 +171,8 @@ fn micros(now: Instant) -> u64 {
 /// The CPU time of the current thread.
 fn own_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
+    // Without it, each run counts as used up.
+    Duration::try_from(time).unwrap_or(Duration::MAX)
 }
 
 /// How long to run after other threads had the core for `away`: half of that time, as far as requests may wait for it.

@@ -1,13 +1,14 @@
-//! A load generator in a closed loop: a connection sends its next request when it has the answer, so requests come as fast as
-//! answers do. It does one `read` and one `write` for a request and looks for the end of the answer, and nothing else, so that the
-//! server is the one of the two that has no rest.
+//! A load generator in a closed loop: the next request is sent when the answer to the one before is there, so requests come as fast as
+//! answers do. For each request it makes one `read` and one `write`, reads the clock twice and looks for the end of the answer. So
+//! the server, and not the generator, is meant to limit the throughput.
 //!
-//! A process of its own: its CPU time is known, and it stays on a core of its own.
+//! A process of its own: its CPU time is known, and where it is pinned it has a core of its own.
 
 use std::{
     fs,
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -24,10 +25,10 @@ use crate::{
 pub const ROLE: &str = "role-closed-loop";
 /// Requests under way at once.
 pub const CONNECTIONS: u64 = 64;
-/// An answer that takes longer is one that did not come.
+/// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered {
     pub requests: u64,
@@ -38,7 +39,7 @@ pub struct Answered {
     pub socket_errors: u64,
     /// Answers with a status of 400 and above.
     pub refused: u64,
-    /// p50, p99 and p99.9 in microseconds. In a closed loop a slow answer holds up the requests that would have met the
+    /// p50, p99 and p99.9 in microseconds, of these requests and of those that were under way at the end. In a closed loop a slow answer holds up the requests that would have met the
     /// same, so these flatter.
     pub percentiles: [f64; 3],
 }
@@ -73,7 +74,6 @@ pub fn run(way: Way, address: SocketAddr, load: &Load, seconds: u32, first: u64,
 // ------------------------------------------------------------------ in the process itself
 
 /// A request made in advance.
-#[derive(Clone)]
 struct Text {
     bytes: Vec<u8>,
     /// Where [`FRESH`] stands.
@@ -93,10 +93,10 @@ impl Text {
 /// Requests, in turns.
 #[derive(Clone)]
 struct Texts {
-    requests: Vec<Text>,
+    requests: Arc<[Text]>,
     next: usize,
     /// In the place of [`FRESH`], one after the other.
-    ids: Vec<u8>,
+    ids: Arc<[u8]>,
     next_id: usize,
 }
 
@@ -109,7 +109,7 @@ impl Texts {
         Self { next, next_id, ..self.clone() }
     }
 
-    /// Puts the next one into `out`, and answers whether it goes over a connection of another kind.
+    /// Puts the next one into `out`, and returns whether it goes apart.
     fn next(&mut self, out: &mut Vec<u8>) -> bool {
         let Text { bytes, fresh, is_apart } = &self.requests[self.next];
         self.next = (self.next + 1) % self.requests.len();
@@ -129,12 +129,13 @@ impl Texts {
 
 struct Connection {
     stream: TcpStream,
-    sent_at: Instant,
+    /// When the request under way was sent.
+    sent_at: Option<Instant>,
     /// What is there of an answer that came in pieces.
     answer: Vec<u8>,
 }
 
-/// What a thread came to.
+/// Results of a thread.
 struct Tally {
     answered: u64,
     refused: u64,
@@ -154,6 +155,8 @@ struct Generator {
     /// Connections that wait for nothing: the usual ones, and those for requests that go apart.
     idle: [Vec<usize>; 2],
     request: Vec<u8>,
+    /// Whether nothing is sent any more.
+    is_over: bool,
     tally: Tally,
 }
 
@@ -168,7 +171,7 @@ pub fn serve(arguments: &[String]) {
         [ids, first] => (fs::read(ids).unwrap(), first.parse().unwrap()),
         _ => (Vec::new(), 0),
     };
-    let texts = Texts { requests, next: 0, next_id: first, ids };
+    let texts = Texts { requests, next: 0, next_id: first, ids: ids.into() };
     let begun = Instant::now();
     let until = begun + Duration::from_secs(seconds);
     let tallies: Vec<Tally> = thread::scope(|scope| {
@@ -179,7 +182,7 @@ pub fn serve(arguments: &[String]) {
         let threads: Vec<_> = (0..threads).map(run).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let micros = begun.elapsed().as_micros();
+    let micros = seconds * 1_000_000;
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
     let mut latency = nanoseconds();
     for tally in &tallies {
@@ -207,34 +210,46 @@ impl Generator {
         let kinds = if texts.requests.iter().any(|text| text.is_apart) { 2 } else { 1 };
         let connection = |token| {
             let stream = connect(&poll, address, token);
-            Connection { stream, sent_at: Instant::now(), answer: Vec::new() }
+            Connection { stream, sent_at: None, answer: Vec::new() }
         };
         let connections: Vec<_> = (0..kinds * under_way).map(connection).collect();
         let idle = [(0..under_way).collect(), (under_way..connections.len()).collect()];
         let tally = Tally { answered: 0, refused: 0, socket_errors: 0, latency: nanoseconds() };
-        Self { address, closing, texts, poll, under_way, connections, idle, request: Vec::new(), tally }
+        Self { address, closing, texts, poll, under_way, connections, idle, request: Vec::new(), is_over: false, tally }
     }
 
     fn run(mut self, until: Instant) -> Tally {
         for _ in 0..self.under_way {
             self.send();
         }
-        let mut events = Events::with_capacity(self.connections.len());
         let mut piece = vec![0; 64 * 1024];
-        loop {
+        self.receive_until(until, &mut piece);
+        self.is_over = true;
+        self.receive_until(until + PATIENCE, &mut piece);
+        self.tally.socket_errors += self.waiting() as u64;
+        self.tally
+    }
+
+    fn waiting(&self) -> usize {
+        self.connections.len() - self.idle.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Goes on until then, or until no answer is due.
+    fn receive_until(&mut self, until: Instant, piece: &mut [u8]) {
+        let mut events = Events::with_capacity(self.connections.len());
+        while self.waiting() > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                break;
+                return;
             }
-            self.poll.poll(&mut events, Some(left)).unwrap();
+            match self.poll.poll(&mut events, Some(left)) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                polled => polled.unwrap(),
+            }
             for event in &events {
-                self.receive(event.token().0, &mut piece);
+                self.receive(event.token().0, piece);
             }
         }
-        let waits = |token: &usize| !self.idle.iter().flatten().any(|idle| idle == token);
-        let is_late = |token: &usize| waits(token) && self.connections[*token].sent_at.elapsed() > PATIENCE;
-        self.tally.socket_errors += (0..self.connections.len()).filter(is_late).count() as u64;
-        self.tally
     }
 
     /// Sends the next request over a connection that waits for nothing: there are as many of each kind as requests under way. On this
@@ -243,12 +258,10 @@ impl Generator {
         let is_apart = self.texts.next(&mut self.request);
         let token = self.idle[usize::from(is_apart)].pop().expect("a connection waits for nothing");
         let connection = &mut self.connections[token];
-        connection.sent_at = Instant::now();
+        connection.sent_at = Some(Instant::now());
         // A request is far smaller than the socket's buffer, which is empty.
-        match connection.stream.write(&self.request) {
-            Ok(sent) => assert_eq!(sent, self.request.len(), "a request is sent at once"),
-            Err(_) => self.tally.socket_errors += 1,
-        }
+        let sent = connection.stream.write(&self.request);
+        assert_eq!(sent.unwrap(), self.request.len(), "a request is sent at once");
     }
 
     /// Reads what is there. A read that does not fill the buffer has taken all: what comes later is told as a new event.
@@ -258,26 +271,36 @@ impl Generator {
             let read = match stream.read(piece) {
                 Ok(read) if read > 0 => read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Ok(_) | Err(_) => {
-                    self.tally.socket_errors += 1;
-                    self.connect_anew(token);
-                    return self.send_after(token);
-                }
+                _ => return self.lose(token),
             };
+            let Some(sent) = *sent_at else { return self.lose(token) };
             let mut whole = &piece[..read];
             if !answer.is_empty() {
                 answer.extend_from_slice(whole);
                 whole = answer;
             }
-            if http::lengths(whole).is_some_and(|(head, body)| whole.len() == head + body) {
-                self.tally.answered += 1;
-                self.tally.refused += u64::from(http::status(whole) >= 400);
-                self.tally.latency.saturating_record(sent_at.elapsed().as_nanos() as u64);
+            if let Some((head, body)) = http::lengths(whole)
+                && whole.len() >= head + body
+            {
+                assert_eq!(whole.len(), head + body, "an answer that was not asked for");
+                assert!(!self.closing || closes(&whole[..head]), "the server keeps the connection");
+                let took = sent.elapsed();
+                self.tally.latency.saturating_record(took.as_nanos() as u64);
+                self.tally.socket_errors += u64::from(took > PATIENCE);
+                if !self.is_over {
+                    self.tally.answered += 1;
+                    self.tally.refused += u64::from(http::status(whole) >= 400);
+                }
                 answer.clear();
+                *sent_at = None;
                 if self.closing {
                     self.connect_anew(token);
                 }
-                return self.send_after(token);
+                self.idle[token / self.under_way].push(token);
+                if !self.is_over {
+                    self.send();
+                }
+                return;
             }
             if answer.is_empty() {
                 answer.extend_from_slice(&piece[..read]);
@@ -288,10 +311,16 @@ impl Generator {
         }
     }
 
-    /// Sends the next request when that over `token` has ended.
-    fn send_after(&mut self, token: usize) {
-        self.idle[token / self.under_way].push(token);
-        self.send();
+    /// A connection has ended that was to be kept. Where it was idle, the server may do that.
+    fn lose(&mut self, token: usize) {
+        self.connect_anew(token);
+        if self.connections[token].sent_at.take().is_some() {
+            self.tally.socket_errors += 1;
+            self.idle[token / self.under_way].push(token);
+            if !self.is_over {
+                self.send();
+            }
+        }
     }
 
     fn connect_anew(&mut self, token: usize) {
@@ -299,4 +328,9 @@ impl Generator {
         connection.stream = connect(&self.poll, self.address, token);
         connection.answer.clear();
     }
+}
+
+/// Whether the server says that it closes the connection.
+fn closes(head: &[u8]) -> bool {
+    head.split(|&byte| byte == b'\n').any(|line| line.trim_ascii().eq_ignore_ascii_case(b"connection: close"))
 }

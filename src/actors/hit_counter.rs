@@ -48,7 +48,7 @@ const LONG_PAUSE: Duration = Duration::from_millis(1_250);
 const VISIBLE_WITHIN: Duration = Duration::from_millis(1_900);
 const MANY_ROWS: usize = 500;
 /// How often records are read during a [`LONG_PAUSE`]: while they are in a cache of the CPU, and so that reading them holds a core
-/// that redirects need for some 0.1 ms at a time, not for the tens of milliseconds that all of them together take.
+/// that redirects need for some 0.05 ms at a time, not for the tens of milliseconds that all of them together take.
 const READ_PAUSE: Duration = Duration::from_millis(10);
 /// The shortest wait after a hit with webhooks, so that the hits shortly after it share its write. The wait grows with
 /// the duration of a batch, up to [`PAUSE`]. Otherwise a constant load of hits would rewrite the same rows a hundred

@@ -10,9 +10,9 @@ use super::{SharedJournal, lock_of};
 use crate::threads::yield_periodically;
 
 /// Bytes ahead of the writers whose pages are ready. The writer that reaches the second half wakes the thread that
-/// creates more. 4 MiB are about 25,000 hits, or 80 ms at 300,000 hits per second. The thread needs 3 ms for that, and
+/// creates more. 3 MiB are about 19,000 hits, or 60 ms at 300,000 hits per second. The thread needs 2 ms for that, and
 /// waits at most 10 ms for a core. A writer that overtakes it creates the pages of its own record, 32 KiB at once.
-pub const WINDOW: usize = 8 << 20;
+pub const WINDOW: usize = 6 << 20;
 
 /// How often pages that were read are released if no writer wakes the thread.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);

@@ -24,7 +24,7 @@ const PAGE_BYTES: usize = 4096;
 /// Bytes of a new file that are written at once, which takes some microseconds. With more, the kernel moves pages of
 /// other memory to make larger ones.
 const CHUNK_BYTES: usize = 8 * PAGE_BYTES;
-/// Pages are released in steps of this length, which take some microseconds each, and more where the kernel has much to release.
+/// Pages are released in steps of this length. A step of 1 MiB took 0.03 ms, and up to 0.7 ms under load.
 const RELEASE_BYTES: usize = 128 << 10;
 /// Pages are written to the disk in steps of this length, which take about 0.05 ms each.
 const WRITE_BYTES: usize = 256 << 10;
@@ -205,8 +205,8 @@ fn allocate_blocks(file: &File, len: u64) -> io::Result<bool> {
 /// Frees the blocks and the page cache of a deleted file in small steps. If the kernel frees them all at once when the
 /// file is closed, redirects on that core wait for 6 ms.
 pub fn free_blocks(file: &File, len: u64) {
-    /// Takes about 0.1 ms.
-    const HOLE_BYTES: u64 = 512 << 10;
+    /// Takes about 0.05 ms.
+    const HOLE_BYTES: u64 = 256 << 10;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let mut start = 0;
     while start < len {

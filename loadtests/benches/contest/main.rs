@@ -58,7 +58,9 @@ enum Scenario {
     Hot,
     /// The hot redirect as people run servers.
     Unpinned,
-    /// Redirects and, on the same connections, one API request in twenty.
+    /// The hot redirect by `wrk`, too.
+    Wrk,
+    /// Redirects and one API request in twenty, on the same connections or on connections of their own.
     Mixed,
     /// Unknown ids.
     NotFound,

@@ -85,8 +85,10 @@ pub fn pinned(contest: &Contest, field: &Field, report: &mut Report) -> Result<B
         (contest.program.start("signpost, wide", way, &home, &[HIGH_LIMIT]), home)
     });
     let of = |title, server, load, outcome| Cell { outcome, ..redirect(title, way, server, load) };
-    for (title, server) in BY_WRK.into_iter().zip([&field.peers[1], signpost]) {
-        cells.push(Cell { generator: Generator::Wrk, ..redirect(title, way, server, hot.clone()) });
+    if contest.wants(Scenario::Wrk) {
+        for (title, server) in BY_WRK.into_iter().zip([&field.peers[1], signpost]) {
+            cells.push(Cell { generator: Generator::Wrk, ..redirect(title, way, server, hot.clone()) });
+        }
     }
     cells.push(redirect(DISPATCHED, way, signpost, requests.dispatched()));
     if contest.wants(Scenario::Mixed) {
@@ -173,7 +175,7 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
          proxy, over 64 connections in a closed loop. The server with one worker and all of its threads has one core, the load \
          generator another. CPU is user and system time of all of a server's processes, read again when it has nothing left to do: \
          the hits are in the store then, each 302 once, and nginx has written its log. Where the generator has no rest and the server \
-         has, the throughput is what the generator can take. There is no database of places, as by default.\n\n",
+         has, the throughput is what the generator can take, which has more to read of nginx's answers. There is no database of places, as by default.\n\n",
     );
     report.add(&tables(&block.some(&names), record));
     for (name, what, unit, of) in [
@@ -196,18 +198,19 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
          (tried with one request a second: all were let in). *Limit and log* looks at a limit for each client and answers \
          with the same `return` from a named location.\n\n",
     );
-    let by_wrk = block.of(BY_WRK[0]);
-    report.add(
-        "The same requests from `wrk -t1 -c64`. It takes as much CPU for a request as the contestants do: where it has no rest, a \
-         server that answers faster finds fewer requests at a time, and asks the kernel more often.\n\n",
-    );
-    report.add(&tables(&block.some(&BY_WRK), by_wrk));
     let limit_and_log = block.of(LIMIT_AND_LOG);
     report.add(&format!(
         "signpost beside \"{LIMIT_AND_LOG}\": CPU × {}, throughput × {}.\n\n",
         three(&own.times(limit_and_log, CPU), 2),
         three(&own.times(limit_and_log, RATE), 2)
     ));
+    if let Some(peer) = block.get(BY_WRK[0]) {
+        report.add(
+            "The same requests from `wrk -t1 -c64`, which takes more CPU for a request than the generator above. When `wrk` is the \
+             limit, a faster server gets fewer requests at a time, and asks the kernel more often.\n\n",
+        );
+        report.add(&tables(&block.some(&BY_WRK), peer));
+    }
     report.add(&answers(&field.servers().collect::<Vec<_>>(), hot));
     report.at_most("Hot redirect, pinned: CPU, × nginx, log", 0.85, &own.times(record, CPU));
     report.at_most("Hot redirect, pinned: CPU, × nginx, limit and log", 0.80, &own.times(limit_and_log, CPU));
@@ -302,11 +305,12 @@ fn tell_fast_path(block: &Block, report: &mut Report) {
     report.add(&format!(
         "With 5 % API requests on the same connections, less what these cost by themselves, a redirect takes {} µs of CPU on the \
          fast path, to which connections come back after each API request, and {} µs by the dispatcher. With as many API requests \
-         on connections of their own it takes {} µs. What an API request costs more beside redirects than by itself, because fewer \
-         are at work at a time, counts as the redirects'.\n\n",
+         on connections of their own it takes {} µs. The extra cost of API requests beside redirects is included in the redirects' \
+         figure, and so a redirect takes {} times as much CPU as without API requests.\n\n",
         three(&fast, 2),
         three(&slow, 2),
         three(&apart, 2),
+        three(&times(&fast, &own.figures(CPU)), 2),
     ));
     let fast_path = times(&fast, &slow);
     report.at_most("Redirect beside 5 % API requests: CPU, × by the dispatcher", MOST_OF_DISPATCHED, &fast_path);
@@ -331,7 +335,7 @@ pub fn unpinned(contest: &Contest, report: &mut Report) -> Result<(), String> {
     }
     report.add(
         "## Hot redirect, unpinned\n\nThe same with as many workers as each takes by itself, and a load generator of two threads on the same \
-         cores: they take them from each other.\n\n",
+         cores, for which they compete.\n\n",
     );
     let names: Vec<&str> = field.servers().map(|server| server.name).collect();
     report.add(&tables(&block.some(&names), record));
