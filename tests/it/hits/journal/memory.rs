@@ -53,8 +53,11 @@ fn a_journal_makes_its_pages_shortly_ahead_of_the_writers_and_gives_them_back_be
     // Some, for what the kernel has just written to the disk is watched anew.
     let pages = half_windows * (window / 2) / PAGE;
     assert!(faults < pages / 10, "{faults} for {pages} pages");
+    // A quarter of a window from the segment's end, at least as much of the next one is ready.
+    let hits_of_segment = (settings.segment_bytes - window / 4) / frame_bytes() as u64;
+    append_all(&writer, 0..hits_of_segment - half_windows * hits_of_half_a_window);
     assert_eq!(segments_in(directory.path()).len(), 2, "the test means to stay in the first segment");
-    soon("pages of the next segment are ready", || resident(&segments[1..]) + SLACK > window / 2);
+    soon("pages of the next segment are ready", || resident(&segments[1..]) + SLACK > window / 4);
 
     assert!(resident(&segments) > settings.segment_bytes / 2);
     let seen = read_all(&mut reader);
