@@ -136,12 +136,12 @@ pub fn yield_periodically() {
 }
 
 /// Yields the core to background threads from time to time, if any is at work on it. Threads that answer requests call it
-/// between answers; `now` is the time of the last one.
+/// between answers; `last` is the time of the last one.
 ///
 /// Without it, such a thread keeps a busy core until the scheduler's next tick, and background threads have to run
 /// for as long, so that counting keeps up: then requests wait for milliseconds.
-pub fn yield_to_background(now: Instant) {
-    if NEXT_YIELD.get().is_some_and(|then| now < then) {
+pub fn yield_to_background(last: Instant) {
+    if NEXT_YIELD.get().is_some_and(|then| last < then) {
         return;
     }
     let now = Instant::now();

@@ -8,6 +8,7 @@ use std::{
     fs,
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
+    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -18,7 +19,7 @@ use mio::{Events, Interest, Poll, Token, net::TcpStream};
 
 use crate::{
     http, measure,
-    requests::{APART, FRESH, FRESH_ID_LENGTH, Load},
+    requests::{APART, FRESH, FRESH_ID_LENGTH, Load, read_texts},
     way::{Side, Way},
 };
 
@@ -55,12 +56,8 @@ pub fn run(way: Way, address: SocketAddr, load: &Load, seconds: u32, first: u64,
         command.arg(ids).arg(first.to_string());
     }
     let before = measure::cpu_of_ended_children();
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let [requests, micros, socket_errors, refused, p50, p99, p999] = numbers[..] else {
-        panic!("the load generator failed: {text}{}", String::from_utf8_lossy(&output.stderr));
-    };
+    let [requests, micros, socket_errors, refused, p50, p99, p999] =
+        measure::numbers_of(&mut command).unwrap_or_else(|said| panic!("the load generator failed: {said}"));
     Answered {
         own_cpu: measure::cpu_of_ended_children() - before,
         requests: requests as u64,
@@ -165,8 +162,7 @@ pub fn serve(arguments: &[String]) {
     let [address, seconds, threads, closing, texts, ids @ ..] = arguments else { panic!("{arguments:?}") };
     let (address, seconds): (SocketAddr, u64) = (address.parse().unwrap(), seconds.parse().unwrap());
     let (threads, closing): (usize, bool) = (threads.parse().unwrap(), closing.parse().unwrap());
-    let texts = fs::read(texts).unwrap();
-    let requests = texts.split(|&byte| byte == 0).filter(|text| !text.is_empty()).map(Text::of).collect();
+    let requests = read_texts(Path::new(texts)).iter().map(|text| Text::of(text)).collect();
     let (ids, first) = match ids {
         [ids, first] => (fs::read(ids).unwrap(), first.parse().unwrap()),
         _ => (Vec::new(), 0),
@@ -184,17 +180,13 @@ pub fn serve(arguments: &[String]) {
     });
     let micros = seconds * 1_000_000;
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
-    let mut latency = nanoseconds();
+    let mut latency = measure::nanoseconds();
     for tally in &tallies {
         latency.add(&tally.latency).unwrap();
     }
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|q| latency.value_at_quantile(q) as f64 / 1e3);
     let [answered, errors, refused] = [sum(|of| of.answered), sum(|of| of.socket_errors), sum(|of| of.refused)];
     println!("{answered} {micros} {errors} {refused} {p50} {p99} {p999}");
-}
-
-fn nanoseconds() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 120_000_000_000, 3).unwrap()
 }
 
 fn connect(poll: &Poll, address: SocketAddr, token: usize) -> TcpStream {
@@ -214,7 +206,7 @@ impl Generator {
         };
         let connections: Vec<_> = (0..kinds * under_way).map(connection).collect();
         let idle = [(0..under_way).collect(), (under_way..connections.len()).collect()];
-        let tally = Tally { answered: 0, refused: 0, socket_errors: 0, latency: nanoseconds() };
+        let tally = Tally { answered: 0, refused: 0, socket_errors: 0, latency: measure::nanoseconds() };
         Self { address, closing, texts, poll, under_way, connections, idle, request: Vec::new(), is_over: false, tally }
     }
 

@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 
+use hdrhistogram::Histogram;
+
 /// `USER_HZ`: the unit of the times in `/proc/<pid>/stat`. Linux shows programs 100 on every usual architecture,
 /// whatever the kernel's own tick.
 const TICKS_PER_SECOND: u64 = 100;
@@ -64,6 +66,19 @@ pub fn output_of(program: &str, arguments: &[&str]) -> String {
     output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// The numbers that a command prints. `Err` has all that it printed, where they are not so many.
+pub fn numbers_of<const N: usize>(command: &mut Command) -> Result<[f64; N], String> {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    numbers.try_into().map_err(|_| format!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// A histogram of times in nanoseconds, up to two minutes.
+pub fn nanoseconds() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 120_000_000_000, 3).unwrap()
+}
+
 /// The machine, as a list for the report's head.
 pub fn machine(data: &Path) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -104,6 +119,12 @@ impl Figures {
         let sorted = self.sorted();
         let middle = sorted.len() / 2;
         if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+    }
+
+    /// Ratios to `peer`, round by round.
+    #[must_use]
+    pub fn times(&self, peer: &Self) -> Self {
+        Self(self.0.iter().zip(&peer.0).map(|(own, peers)| own / peers).collect())
     }
 
     /// How far the rounds lie apart: 0.25 when the highest is a quarter above the lowest.

@@ -7,7 +7,6 @@
 
 use std::{
     collections::VecDeque,
-    fs,
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
     path::Path,
@@ -18,7 +17,8 @@ use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token, net::TcpStream};
 
 use crate::{
-    http,
+    http, measure,
+    requests::read_texts,
     way::{Side, Way},
 };
 
@@ -46,12 +46,9 @@ pub struct Kept {
 pub fn run(address: SocketAddr, texts: &Path, per_second: f64, seconds: f64, status: u16) -> Result<Kept, String> {
     let mut command = Way::Pinned.command(Side::Generator, std::env::current_exe().unwrap());
     command.arg(ROLE).arg(address.to_string()).arg(texts);
-    let output = command.args([per_second.to_string(), seconds.to_string(), status.to_string()]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let [answered, p50, p99, p999, longest, late] = numbers[..] else {
-        return Err(format!("the load generator failed: {text}{}", String::from_utf8_lossy(&output.stderr)));
-    };
+    command.args([per_second.to_string(), seconds.to_string(), status.to_string()]);
+    let [answered, p50, p99, p999, longest, late] =
+        measure::numbers_of(&mut command).map_err(|said| format!("the load generator failed: {said}"))?;
     Ok(Kept { answered: answered as u64, percentiles: [p50, p99, p999, longest], late })
 }
 
@@ -94,9 +91,7 @@ pub fn serve(arguments: &[String]) {
     let [address, texts, per_second, seconds, status] = arguments else { panic!("{arguments:?}") };
     let (per_second, seconds): (f64, f64) = (per_second.parse().unwrap(), seconds.parse().unwrap());
     let address: SocketAddr = address.parse().unwrap();
-    let texts = fs::read(texts).unwrap();
-    let texts = texts.split(|&byte| byte == 0).filter(|text| !text.is_empty()).map(<[u8]>::to_vec).collect();
-    let histogram = || Histogram::new_with_bounds(1, 120_000_000_000, 3).unwrap();
+    let texts = read_texts(Path::new(texts));
     let mut poll = Poll::new().unwrap();
     let connections: Vec<_> = (0..CONNECTIONS).map(|token| connect(&poll, address, token)).collect();
     let mut generator = Generator {
@@ -108,8 +103,8 @@ pub fn serve(arguments: &[String]) {
         idle_since: Duration::ZERO,
         record_from: Duration::from_secs_f64(WARM_UP_SECONDS),
         answered: 0,
-        latency: histogram(),
-        late: histogram(),
+        latency: measure::nanoseconds(),
+        late: measure::nanoseconds(),
     };
     let requests = (per_second * (WARM_UP_SECONDS + seconds)) as u64;
     generator.run(&mut poll, per_second, requests);

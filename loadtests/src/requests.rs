@@ -1,6 +1,10 @@
 //! What the load generators send: the very same bytes to every contestant.
 
-use std::{fs, io::Write, path::PathBuf};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     operator::ROOT_KEY,
@@ -113,6 +117,12 @@ pub struct Load {
     pub ids: Option<PathBuf>,
     /// One of the requests.
     pub sample: String,
+}
+
+/// The requests of a load's file.
+pub fn read_texts(path: &Path) -> Vec<Vec<u8>> {
+    let texts = fs::read(path).unwrap();
+    texts.split(|&byte| byte == 0).filter(|text| !text.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
 /// Writes loads into a directory.

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, process::Stdio};
 use crate::{
     closed_loop::{Answered, CONNECTIONS},
     measure,
-    requests::{APART, Load},
+    requests::Load,
     way::{Side, Way},
 };
 
@@ -19,7 +19,6 @@ pub fn run(way: Way, address: SocketAddr, load: &Load, seconds: u32, first: u64)
     if let Some(ids) = &load.ids {
         command.arg(ids).arg(first.to_string());
     }
-    assert!(!load.sample.starts_with(APART), "wrk does not know connections apart");
     let before = measure::cpu_of_ended_children();
     let output = command.stderr(Stdio::inherit()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -32,7 +32,7 @@ impl Series {
 
     /// How many times `peer`'s figure this one's is, round by round.
     pub fn times(&self, peer: &Self, of: impl Fn(&Run) -> f64) -> Figures {
-        Figures(self.runs.iter().zip(&peer.runs).map(|(own, peers)| of(own) / of(peers)).collect())
+        self.figures(&of).times(&peer.figures(&of))
     }
 }
 

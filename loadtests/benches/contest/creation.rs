@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use loadtests::{measure::Figures, way::Way};
+use loadtests::{
+    measure::{self, Figures},
+    way::Way,
+};
 
 use super::{
     Contest,
@@ -43,10 +46,8 @@ pub fn serve(arguments: &[String]) {
 fn bare(directory: &Path, seconds: u32, round: u32) -> [f64; 3] {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let first = u64::from(round) << 32;
-    let output = command.arg(ROLE).arg(directory).args([seconds.to_string(), first.to_string()]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    numbers.try_into().unwrap_or_else(|_| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+    command.arg(ROLE).arg(directory).args([seconds.to_string(), first.to_string()]);
+    measure::numbers_of(&mut command).unwrap_or_else(|said| panic!("{said}"))
 }
 
 pub fn measure(contest: &Contest, report: &mut Report) -> Result<(), String> {

@@ -301,7 +301,6 @@ fn tell_fast_path(block: &Block, report: &mut Report) {
         series.runs.iter().zip(&api.runs).map(of).collect::<Vec<_>>()
     };
     let [fast, apart, slow] = [mixed, mixed_apart, mixed_dispatched].map(|series| Figures(redirects(series)));
-    let times = |of: &Figures, to: &Figures| Figures(of.0.iter().zip(&to.0).map(|(of, to)| of / to).collect());
     report.add(&format!(
         "With 5 % API requests on the same connections, less what these cost by themselves, a redirect takes {} µs of CPU on the \
          fast path, to which connections come back after each API request, and {} µs by the dispatcher. With as many API requests \
@@ -310,12 +309,15 @@ fn tell_fast_path(block: &Block, report: &mut Report) {
         three(&fast, 2),
         three(&slow, 2),
         three(&apart, 2),
-        three(&times(&fast, &own.figures(CPU)), 2),
+        three(&fast.times(&own.figures(CPU)), 2),
     ));
-    let fast_path = times(&fast, &slow);
-    report.at_most("Redirect beside 5 % API requests: CPU, × by the dispatcher", MOST_OF_DISPATCHED, &fast_path);
+    report.at_most(
+        "Redirect beside 5 % API requests: CPU, × by the dispatcher",
+        MOST_OF_DISPATCHED,
+        &fast.times(&slow),
+    );
     let what = "Redirect beside 5 % API requests: CPU, × with these on connections of their own";
-    report.at_most(what, 1.03, &times(&fast, &apart));
+    report.at_most(what, 1.03, &fast.times(&apart));
 }
 
 /// Measures hot redirects as people run servers.

@@ -82,8 +82,7 @@ pub fn measure(stores: &Stores, options: &Options, bounds: &mut Vec<Bound>) -> S
             assert_eq!(answer["created"], LINKS);
         });
     }
-    let ratios = |of: &Figures, to: &Figures| Figures(of.0.iter().zip(&to.0).map(|(of, to)| of / to).collect());
-    let (faster, cheaper) = (ratios(&bulk.per_second, &single.per_second), ratios(&bulk.cpu, &single.cpu));
+    let (faster, cheaper) = (bulk.per_second.times(&single.per_second), bulk.cpu.times(&single.cpu));
     bounds.push(Bound::at_least("bulk creation: × the links a second of single ones", 10.0, faster.median()));
     bounds.push(Bound::at_most("bulk creation: × the CPU a link of single ones", 1.0 / 3.0, cheaper.median()));
     let mut text = format!(

@@ -141,7 +141,7 @@ fn report(options: &Options, few: &Seen, many: &Seen, bounds: &mut Vec<Bound>) -
         many.links
     );
     for (kind, (name, _)) in KINDS.into_iter().enumerate() {
-        let ratios = Figures(many.most[kind].0.iter().zip(&few.most[kind].0).map(|(many, few)| many / few).collect());
+        let ratios = many.most[kind].times(&few.most[kind]);
         let medians = [&few.half[kind], &few.most[kind], &many.half[kind], &many.most[kind]];
         let medians = medians.map(|figures| format!("{:.2}", figures.median())).join(" | ");
         let each = ratios.0.iter().map(|ratio| format!("{ratio:.2}")).collect::<Vec<_>>().join(", ");
