@@ -1,4 +1,7 @@
 //! The composition root: builds every part, binds, runs and drains. The only module that uses all parts.
+//!
+//! Its public futures are boxed. The code of a plain future is compiled in each program that awaits it, and with it all that it
+//! calls which is generic: the whole service again for the program, for the tests and for each load test.
 
 mod around_store;
 mod blocked_hosts;
@@ -26,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Arbiter;
+use futures_util::future::LocalBoxFuture;
 use thiserror::Error;
 
 use crate::actors::hit_counter::{CountAll, HitCounter};
@@ -194,11 +198,13 @@ pub fn check(config: &Config) -> Result<(), StartError> {
 }
 
 /// Migrates the store's schema and returns the names of the applied files. The embedded store has no schema.
-pub async fn migrate(config: &Config) -> Result<Vec<&'static str>, StartError> {
-    match config.store.kind {
-        StoreKind::Embedded => Ok(Vec::new()),
-        StoreKind::Scylla => Ok(opening::migrate_cluster(config).await?.iter().map(|file| file.name).collect()),
-    }
+pub fn migrate(config: &Config) -> LocalBoxFuture<'_, Result<Vec<&'static str>, StartError>> {
+    Box::pin(async {
+        match config.store.kind {
+            StoreKind::Embedded => Ok(Vec::new()),
+            StoreKind::Scylla => Ok(opening::migrate_cluster(config).await?.iter().map(|file| file.name).collect()),
+        }
+    })
 }
 
 impl App {
@@ -208,15 +214,19 @@ impl App {
     ///
     /// # Errors
     /// See [`StartError`]; its text is one line for the operator.
-    pub async fn build(config: &Config, show: ShowSecrets<'_>) -> Result<Self, StartError> {
-        build::build(config, show, TestSeams::default(), DRAIN_IDLE_TIMEOUT).await
+    pub fn build<'a>(config: &'a Config, show: ShowSecrets<'a>) -> LocalBoxFuture<'a, Result<Self, StartError>> {
+        Box::pin(build::build(config, show, TestSeams::default(), DRAIN_IDLE_TIMEOUT))
     }
 
     /// As [`build`](Self::build), with a clock and a store from a test. At the end, idle connections are closed at
     /// once.
     #[doc(hidden)]
-    pub async fn build_with(config: &Config, show: ShowSecrets<'_>, seams: TestSeams) -> Result<Self, StartError> {
-        build::build(config, show, seams, Duration::ZERO).await
+    pub fn build_with<'a>(
+        config: &'a Config,
+        show: ShowSecrets<'a>,
+        seams: TestSeams,
+    ) -> LocalBoxFuture<'a, Result<Self, StartError>> {
+        Box::pin(build::build(config, show, seams, Duration::ZERO))
     }
 
     /// The handlers' state, for measurements without a network.
@@ -236,7 +246,11 @@ impl App {
     ///
     /// # Errors
     /// If a listener fails.
-    pub async fn run(self, end: impl Future<Output = ()>) -> io::Result<()> {
+    pub fn run(self, end: LocalBoxFuture<'_, ()>) -> LocalBoxFuture<'_, io::Result<()>> {
+        Box::pin(self.run_until(end))
+    }
+
+    async fn run_until(self, end: LocalBoxFuture<'_, ()>) -> io::Result<()> {
         let Parts {
             readiness,
             store,

@@ -192,7 +192,7 @@ fn serve(config: &Config, console: Console) -> ExitCode {
             return fail(console, &error);
         }
         warn_about_base_url(config, &app);
-        match app.run(signals.first_while_serving()).await {
+        match app.run(Box::pin(signals.first_while_serving())).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(console, &error),
         }

@@ -321,7 +321,7 @@ fn serve(directory: &Path) -> Served {
         actix_web::rt::System::new().block_on(async {
             let app = App::build(&config, &|_, _| Ok(())).await.unwrap();
             started.send((app.api(), app.address)).unwrap();
-            app.run(async { drop(stopped.await) }).await.unwrap();
+            app.run(Box::pin(async { drop(stopped.await) })).await.unwrap();
         });
     });
     let (api, address) = starting.recv().unwrap();

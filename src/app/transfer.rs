@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use futures_util::future::LocalBoxFuture;
+
 use super::{StartError, master_key, opening};
 use crate::clock::Clock;
 use crate::config::{Config, StoreKind};
@@ -18,7 +20,11 @@ pub struct Exported {
 }
 
 /// Exports everything except deliveries to a file.
-pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError> {
+pub fn export<'a>(config: &'a Config, path: &'a Path) -> LocalBoxFuture<'a, Result<Exported, StartError>> {
+    Box::pin(export_into(config, path))
+}
+
+async fn export_into(config: &Config, path: &Path) -> Result<Exported, StartError> {
     use crate::store::transfer::ExportSource;
 
     let now = Clock::system().now();
@@ -40,7 +46,11 @@ pub async fn export(config: &Config, path: &Path) -> Result<Exported, StartError
 
 /// Imports a file into the store, which must be empty. The file and its master key are checked before anything is
 /// changed.
-pub async fn import(config: &Config, path: &Path) -> Result<Imported, StartError> {
+pub fn import<'a>(config: &'a Config, path: &'a Path) -> LocalBoxFuture<'a, Result<Imported, StartError>> {
+    Box::pin(import_from(config, path))
+}
+
+async fn import_from(config: &Config, path: &Path) -> Result<Imported, StartError> {
     let file = transfer::check(path)?;
     if let Some(check) = &file.master_key_check {
         master_key::check_for_import(config, path, check)?;

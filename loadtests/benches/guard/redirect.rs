@@ -332,7 +332,7 @@ fn serve(directory: &Path, outcome: Outcome) -> Served {
             let seams = TestSeams { clock: Clock::standing_at(START), ..TestSeams::default() };
             let app = App::build_with(&config, &|_, _| Ok(()), seams).await.unwrap();
             started.send((app.api(), app.address)).unwrap();
-            app.run(async { drop(stopped.await) }).await.unwrap();
+            app.run(Box::pin(async { drop(stopped.await) })).await.unwrap();
         });
     });
     let (api, address) = starting.recv().unwrap();

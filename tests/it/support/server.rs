@@ -135,7 +135,7 @@ impl ServerBuilder {
                     started.send(Ok(answer)).unwrap();
                     drop(stopped.await);
                 };
-                app.run(end).await.unwrap();
+                app.run(Box::pin(end)).await.unwrap();
             });
         });
         let answer = starting.recv().unwrap_or_else(|_| Err("the server's thread panicked".into()));
