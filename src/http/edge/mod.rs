@@ -36,7 +36,7 @@ impl<D> Dispatcher for D where
 /// How a connection left the dispatcher.
 pub enum DispatcherExit {
     Closed,
-    /// It asks for a short link again; `unread` is to be answered before what the socket still has.
+    /// It has answered all that it was given; `unread` is to be answered before what the socket still has.
     ForFastPath {
         socket: TcpStream,
         unread: Vec<u8>,
@@ -62,22 +62,15 @@ impl<F: Future<Output = Result<(), DispatchError>>> DispatchedConnection<F> {
         Self { stream, dispatcher, parked_at: Instant::now() }
     }
 
-    /// Has the dispatcher serve the connection, until it is closed or asks for something that the fast path answers.
+    /// Has the dispatcher serve the connection, until it is closed or the fast path can go on with it.
     ///
     /// # Errors
     /// When the dispatcher ended without closing the connection as it should.
     pub async fn serve(&mut self) -> Result<DispatcherExit, DispatchError> {
         let Self { stream, dispatcher, parked_at } = self;
-        let ended = poll_fn(|context| {
-            stream.poll_ahead(context);
-            if stream.wants_fast_path() {
-                return Poll::Ready(None);
-            }
-            match dispatcher.as_mut().poll(context) {
-                // It has answered all that it was given, and waits.
-                Poll::Pending if stream.wants_fast_path() => Poll::Ready(None),
-                served => served.map(Some),
-            }
+        let ended = poll_fn(|context| match dispatcher.as_mut().poll(context) {
+            Poll::Pending if stream.may_return() => Poll::Ready(None),
+            served => served.map(Some),
         });
         if let Some(ended) = ended.await {
             poll_fn(|context| stream.poll_last_word(context)).await;

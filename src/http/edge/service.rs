@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use actix_http::body::{BoxBody, EitherBody};
+use actix_http::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_http::{ConnectionType, HttpMessage, Request, RequestHead, Response};
 use actix_service::{IntoServiceFactory, Service, ServiceFactory};
 use actix_web::Error;
 use actix_web::dev::{AppConfig, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Ready, ready};
 use tracing::Instrument;
@@ -57,7 +58,7 @@ where
     F::Service: 'static,
     B: 'static,
 {
-    type Response = EdgeResponse<B>;
+    type Response = EdgeAnswer<B>;
     type Error = Error;
     type Config = ();
     type Service = EdgeService<F::Service>;
@@ -83,7 +84,7 @@ where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: 'static,
 {
-    type Response = EdgeResponse<B>;
+    type Response = EdgeAnswer<B>;
     type Error = Error;
     type Future = EdgeFuture<B>;
 
@@ -100,7 +101,7 @@ where
             Answered::Now(answer) => PendingAnswer::Now(ready(Ok(answer.into_last()))),
             Answered::Later(answer) => PendingAnswer::Later(answer, self.api.readiness.clone()),
         };
-        EdgeFuture { answer, _at_work: at_work }
+        EdgeFuture { answer, at_work }
     }
 }
 
@@ -281,12 +282,39 @@ impl<B> EdgeResponse<B> {
     }
 }
 
-impl<B> From<EdgeResponse<B>> for Response<EitherBody<BoxBody, B>> {
-    fn from(response: EdgeResponse<B>) -> Self {
+/// An answer on its way to the dispatcher, with the note that its request is at work.
+pub struct EdgeAnswer<B> {
+    response: EdgeResponse<B>,
+    at_work: Option<HandlerGuard>,
+}
+
+impl<B> From<EdgeAnswer<B>> for Response<AnswerBody<EitherBody<BoxBody, B>>> {
+    fn from(EdgeAnswer { response, at_work }: EdgeAnswer<B>) -> Self {
+        let body = |body| AnswerBody { body, _at_work: at_work };
         match response {
-            EdgeResponse::Bare(response) => response.map_body(|_, body| EitherBody::left(body)),
-            EdgeResponse::Routed(response) => Response::from(response).map_body(|_, body| EitherBody::right(body)),
+            EdgeResponse::Bare(response) => response.map_body(|_, bare| body(EitherBody::left(bare))),
+            EdgeResponse::Routed(response) => {
+                Response::from(response).map_body(|_, routed| body(EitherBody::right(routed)))
+            }
         }
+    }
+}
+
+/// The body of an answer. Its request is at work until the dispatcher has the last of it: the next one has to wait for that.
+pub struct AnswerBody<T> {
+    body: T,
+    _at_work: Option<HandlerGuard>,
+}
+
+impl<T: MessageBody + Unpin> MessageBody for AnswerBody<T> {
+    type Error = T::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, T::Error>>> {
+        Pin::new(&mut self.body).poll_next(context)
     }
 }
 
@@ -296,10 +324,10 @@ enum Answered<B> {
     Later(LocalBoxFuture<'static, Result<EdgeResponse<B>, Error>>),
 }
 
-/// An answer, and the note that a request is at work until it is there.
+/// An answer, and the note that a request is at work.
 pub struct EdgeFuture<B> {
     answer: PendingAnswer<B>,
-    _at_work: Option<HandlerGuard>,
+    at_work: Option<HandlerGuard>,
 }
 
 /// Ready at once for redirects from cache, without a box.
@@ -310,16 +338,17 @@ enum PendingAnswer<B> {
 }
 
 impl<B> Future for EdgeFuture<B> {
-    type Output = Result<EdgeResponse<B>, Error>;
+    type Output = Result<EdgeAnswer<B>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.answer {
+        let answer = match &mut self.answer {
             PendingAnswer::Now(answer) => answer.poll_unpin(context),
             PendingAnswer::Later(answer, readiness) => {
                 let answer = answer.as_mut().poll(context);
                 if readiness.is_serving() { answer } else { answer.map_ok(EdgeResponse::into_last) }
             }
-        }
+        };
+        answer.map_ok(|response| EdgeAnswer { response, at_work: self.at_work.take() })
     }
 }
 

@@ -26,14 +26,9 @@ impl SharedStream {
         self.0.borrow().handlers()
     }
 
-    /// As [`ErrorRewritingStream::wants_fast_path`].
-    pub fn wants_fast_path(&self) -> bool {
-        self.0.borrow().wants_fast_path()
-    }
-
-    /// As [`ErrorRewritingStream::poll_ahead`].
-    pub fn poll_ahead(&self, context: &mut Context<'_>) {
-        self.0.borrow_mut().poll_ahead(context);
+    /// As [`ErrorRewritingStream::may_return`].
+    pub fn may_return(&self) -> bool {
+        self.0.borrow().may_return()
     }
 
     /// As [`ErrorRewritingStream::poll_last_word`].

@@ -9,7 +9,7 @@
 //! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
 //! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
 //! - hands over one request at a time, the next when the one before is answered (see `framing.rs`);
-//! - keeps back what the fast path answers, and tells that it is wanted.
+//! - tells when the fast path can go on with the connection.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -29,7 +29,6 @@ use super::ending::Ending;
 use super::framing::Framing;
 use super::handlers::Handlers;
 use crate::http::fast_path::encode::{last_answer, too_slow};
-use crate::http::fast_path::is_fast;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::stall::Stall;
 use crate::readiness::Readiness;
@@ -73,7 +72,6 @@ pub struct ErrorRewritingStream {
     is_over: bool,
     /// Whether the answer to the request at work tells the client that the connection goes on; `None` until it comes.
     goes_on: Option<bool>,
-    wants_fast_path: bool,
 }
 
 /// Bytes read at once. Requests of the API have some 500.
@@ -112,7 +110,6 @@ impl ErrorRewritingStream {
             ending: None,
             is_over: false,
             goes_on: None,
-            wants_fast_path: false,
         }
     }
 
@@ -121,31 +118,34 @@ impl ErrorRewritingStream {
         self.handlers.clone()
     }
 
-    /// Whether the fast path is to go on with the connection.
-    pub fn wants_fast_path(&self) -> bool {
-        self.wants_fast_path
+    /// Whether the fast path can go on with the connection: the dispatcher has answered all that it was given, and its last
+    /// answer did not close the connection.
+    pub fn may_return(&self) -> bool {
+        self.goes_on == Some(true)
+            && self.framing.is_at_head()
+            && self.handed_over.is_empty()
+            && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving)
     }
 
     /// Lends the fast path the socket, and gives it what was read and not handed over.
     pub fn take_socket(&mut self) -> Option<(TcpStream, Vec<u8>)> {
-        self.wants_fast_path = false;
         let socket = self.socket.take()?;
         Some((socket, std::mem::take(&mut self.inbox).into()))
     }
 
-    /// Takes the socket back, with bytes that come before what it still has.
+    /// Takes the socket back, with bytes that come before what it still has. The dispatcher answers them, whatever they are.
     pub fn put_socket(&mut self, socket: TcpStream, unread: &[u8]) {
         self.socket = Some(socket);
         self.unanswered |= !unread.is_empty();
         self.inbox.extend_from_slice(unread);
+        self.goes_on = None;
     }
 
     /// Reads until there is something that the dispatcher may have.
     fn poll_request(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Read>> {
         loop {
-            if self.wants_fast_path || self.is_for_fast_path() {
-                // The dispatcher is left alone before anything wakes it.
-                self.wants_fast_path = true;
+            if self.may_return() {
+                // Whatever comes next is read by the fast path.
                 return Poll::Pending;
             }
             if self.framing.advance(&mut self.inbox, &mut self.handed_over) {
@@ -156,14 +156,21 @@ impl ErrorRewritingStream {
                 self.unanswered = true;
                 return Poll::Ready(Ok(Read::Some));
             }
-            if self.framing.is_whole() {
+            let is_whole = self.framing.is_whole();
+            if is_whole {
                 self.reader = Some(context.waker().clone());
-                return Poll::Pending;
+                // What comes behind the request waits. An answer that goes on for long has to know when its client leaves.
+                if self.goes_on.is_none() || self.inbox.len() >= READ_AT_ONCE {
+                    return Poll::Pending;
+                }
             }
             if ready!(self.poll_receive(context))? == 0 {
                 self.handlers.client_left();
                 if self.inbox.is_empty() {
                     return Poll::Ready(Ok(Read::End));
+                }
+                if is_whole {
+                    return Poll::Pending;
                 }
                 // A request that ends early is the dispatcher's to refuse.
                 self.unanswered = true;
@@ -183,34 +190,14 @@ impl ErrorRewritingStream {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Looks at what comes next before the dispatcher is asked, where that has nothing to do. A head for the fast path then
-    /// costs nothing of it.
-    pub fn poll_ahead(&mut self, context: &mut Context<'_>) {
-        if self.inbox.is_empty() && self.may_return() && self.socket.is_some() {
-            // The dispatcher meets an error or the end itself.
-            let received = self.poll_receive(context);
-            self.wants_fast_path = matches!(received, Poll::Ready(Ok(1..))) && is_fast(&self.inbox);
-        }
-    }
-
-    /// Whether what has come behind the last answer is a head that the fast path answers.
-    fn is_for_fast_path(&self) -> bool {
-        self.may_return() && is_fast(&self.inbox)
-    }
-
-    /// Whether the dispatcher has answered all that it was given, and its last answer did not close the connection.
-    fn may_return(&self) -> bool {
-        self.goes_on == Some(true)
-            && self.framing.is_at_head()
-            && self.handed_over.is_empty()
-            && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving)
-    }
-
     /// The request that was handed over is answered, and the answer written: the next one may come.
     fn answered(&mut self) {
         if self.framing.is_whole() && self.handed_over.is_empty() && self.handlers.are_done_with(self.requests) {
             self.framing.answered();
-            if let Some(reader) = self.reader.take() {
+            let reader = self.reader.take();
+            if let Some(reader) = reader
+                && !self.may_return()
+            {
                 reader.wake();
             }
         }
@@ -304,7 +291,7 @@ impl AsyncRead for ErrorRewritingStream {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(read) => Poll::Ready(read.map(|_| ())),
-            Poll::Pending if self.unanswered && !self.wants_fast_path && self.is_overdue(context) => {
+            Poll::Pending if self.unanswered && !self.may_return() && self.is_overdue(context) => {
                 self.end_with(&too_slow());
                 // To the dispatcher, the client has closed; `poll_shutdown` has the last word.
                 Poll::Ready(Ok(()))
@@ -330,8 +317,15 @@ impl AsyncWrite for ErrorRewritingStream {
             ready!(self.poll_end(context));
             return Poll::Ready(Ok(bytes.len()));
         }
-        if self.settings.fast_path.is_some() && self.goes_on.is_none() {
+        if self.goes_on.is_none() {
             self.goes_on = lets_go_on(now);
+            if self.goes_on.is_some()
+                && self.handlers.are_at_work()
+                && let Some(reader) = self.reader.take()
+            {
+                // The answer goes on: from now on the client is watched.
+                reader.wake();
+            }
         }
         let Self { socket, stall, settings, handlers, .. } = &mut *self;
         if handlers.takes_long_answer() {
@@ -379,10 +373,10 @@ mod tests {
     use super::*;
 
     const FIRST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    const FAST: &str = "GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n";
+    const NEXT: &str = "GET /Abc1234 HTTP/1.1\r\nHost: a\r\n\r\n";
 
-    /// What the dispatcher reads after it has answered `FIRST` with `answer`; `None` where `next` is kept for the fast path.
-    async fn read_after(answer: &str, next: &str, fast_path: Option<bool>) -> Option<String> {
+    /// What the dispatcher reads after it has answered `FIRST` with `answer`; `None` where the fast path goes on with `NEXT`.
+    async fn read_after(answer: &str, fast_path: Option<bool>) -> Option<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let fast_path = fast_path.map(|serves| {
@@ -394,45 +388,42 @@ mod tests {
         let settings = StreamSettings { head_timeout: second, send_timeout: second, noindex: true, fast_path };
         let (socket, _) = listener.accept().await.unwrap();
         let stream =
-            SharedStream::new(ErrorRewritingStream::new(socket, format!("{FIRST}{next}").as_bytes(), settings));
+            SharedStream::new(ErrorRewritingStream::new(socket, (FIRST.to_owned() + NEXT).as_bytes(), settings));
         let (mut dispatcher, mut bytes) = (stream.clone(), [0; 1024]);
         let count = dispatcher.read(&mut bytes).await.unwrap();
         assert_eq!(&bytes[..count], FIRST.as_bytes());
         assert!(dispatcher.read(&mut bytes).now_or_never().is_none(), "before it is answered");
         drop(stream.handlers().enter());
         dispatcher.write_all(answer.as_bytes()).await.unwrap();
+        assert!(!stream.may_return(), "before it is flushed");
         dispatcher.flush().await.unwrap();
-        let read = dispatcher.read(&mut bytes).now_or_never();
-        assert_eq!(read.is_none(), stream.wants_fast_path());
-        let (socket, kept) = stream.take_socket().unwrap();
-        let kept = String::from_utf8(kept).unwrap();
-        assert_eq!(kept, if read.is_none() { next } else { "" });
-        // It comes back with what the fast path does not answer.
-        stream.put_socket(socket, b"POST / HTTP/1.1\r\nHost: a\r\n\r\n");
-        if read.is_none() {
-            let count = dispatcher.read(&mut bytes).await.unwrap();
-            assert!(bytes[..count].starts_with(b"POST / "), "{:?}", String::from_utf8_lossy(&bytes[..count]));
+        if !stream.may_return() {
+            let count = dispatcher.read(&mut bytes).now_or_never().unwrap().unwrap();
+            return Some(String::from_utf8_lossy(&bytes[..count]).into_owned());
         }
-        read.map(|count| String::from_utf8_lossy(&bytes[..count.unwrap()]).into_owned())
+        assert!(dispatcher.read(&mut bytes).now_or_never().is_none());
+        let (socket, kept) = stream.take_socket().unwrap();
+        assert_eq!(kept, NEXT.as_bytes());
+        // It comes back with what the fast path does not answer.
+        stream.put_socket(socket, NEXT.as_bytes());
+        assert!(!stream.may_return());
+        let count = dispatcher.read(&mut bytes).await.unwrap();
+        assert_eq!(&bytes[..count], NEXT.as_bytes());
+        None
     }
 
     #[tokio::test]
-    async fn a_head_for_the_fast_path_is_kept_for_it_once_an_answer_lets_the_connection_go_on() {
+    async fn the_fast_path_goes_on_with_a_connection_once_an_answer_lets_it_go_on() {
         let goes_on = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
         let closes = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nx-request-id: x\r\n\r\n{}";
-        assert_eq!(read_after(goes_on, FAST, Some(true)).await, None);
-        for (answer, next, fast_path) in [
-            (closes, FAST, Some(true)),
-            (goes_on, FIRST, Some(true)),
+        assert_eq!(read_after(goes_on, Some(true)).await, None);
+        for (answer, fast_path) in [
+            (closes, Some(true)),
             // The process drains; there is no fast path.
-            (goes_on, FAST, Some(false)),
-            (goes_on, FAST, None),
+            (goes_on, Some(false)),
+            (goes_on, None),
         ] {
-            assert_eq!(
-                read_after(answer, next, fast_path).await.as_deref(),
-                Some(next),
-                "{answer} {next} {fast_path:?}"
-            );
+            assert_eq!(read_after(answer, fast_path).await.as_deref(), Some(NEXT), "{answer} {fast_path:?}");
         }
     }
 }

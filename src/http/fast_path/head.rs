@@ -81,11 +81,6 @@ impl<'r, 'b> Head<'r, 'b> {
     }
 }
 
-/// Whether `bytes` begin with a head that the fast path answers.
-pub fn is_fast(bytes: &[u8]) -> bool {
-    Head::parse(bytes, &mut Room::new()).is_some()
-}
-
 /// The name of the link that such a head asks for, whether the method is `GET`, and where the name ends. Most heads that are the
 /// dispatcher's have none, and are left to it unread.
 fn name_in(bytes: &[u8]) -> Option<(LinkName, bool, usize)> {

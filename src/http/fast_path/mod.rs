@@ -5,8 +5,8 @@
 //! the worker's one buffer, parsed where it lies, answered into the worker's other one, and nothing of it is kept.
 //!
 //! Whatever else comes (another path, a body, half a head, something malformed) goes to the dispatcher with the connection,
-//! which comes back with the next head that is whole, plain and of a short link ([`super::edge`]). So the fast path knows only
-//! such heads, and one judge decides on all others. While the process drains, everything goes to the dispatcher: it closes
+//! which comes back when that is answered ([`super::edge`]). So the fast path knows only heads that are whole, plain and of a
+//! short link, and one judge decides on all others. While the process drains, everything goes to the dispatcher: it closes
 //! connections as a drain needs it.
 
 pub mod encode;
@@ -38,7 +38,7 @@ use tokio::net::TcpStream;
 use tracing::Instrument;
 
 use self::encode::{last_answer, too_slow};
-pub use self::head::{Head, is_fast};
+pub use self::head::Head;
 use self::idle::{IdleConnections, IdleEntry};
 pub use self::lines::Room;
 use self::responder::PendingRequest;

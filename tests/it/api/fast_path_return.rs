@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 
 use crate::support::client::Answer;
+use crate::support::keys::{Key, text};
 use crate::support::raw::Raw;
 use crate::support::server::{ROOT_KEY, Server, count, metric};
 use crate::support::{SOON, eventually};
@@ -170,6 +173,54 @@ async fn redirects_wait_for_the_answer_before_them_however_long_it_takes() {
         raw.answer().await.unwrap().expect(302);
     }
     assert_eq!(dispatched_of_found(&server).await, (0, 7));
+}
+
+/// Reads until `end` has come.
+async fn read_until(raw: &mut Raw, end: &str) -> String {
+    let mut text = String::new();
+    let reading = async {
+        while !text.contains(end) {
+            let mut piece = [0; 4096];
+            let read = raw.stream.read(&mut piece).await.unwrap();
+            assert!(read > 0, "the connection has ended: {text}");
+            text.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+    };
+    timeout(SOON, reading).await.unwrap_or_else(|_| panic!("no {end}"));
+    text
+}
+
+#[tokio::test]
+async fn what_comes_while_an_answer_goes_on_waits_for_its_end_and_does_not_hold_it_up() {
+    let server = Server::start();
+    let key = Key::new(&server, &server.root(), json!({"name": "owner", "tier": "Pro"})).await;
+    let link = key.client.shorten(json!({"redirect_url": "https://example.com/"})).await;
+    let stream = format!("GET /hits/stream HTTP/1.1\r\nHost: a\r\nX-API-Key: {}\r\n\r\n", text(&key.record["key"]));
+    for behind_at_once in [true, false] {
+        let mut raw = Raw::connect(server.address).await;
+        raw.send(stream.as_bytes()).await;
+        if !behind_at_once {
+            read_until(&mut raw, "retry: ").await;
+        }
+        raw.send(redirect(&link).repeat(2).as_bytes()).await;
+        if behind_at_once {
+            read_until(&mut raw, "retry: ").await;
+        }
+        for _ in 0..3 {
+            server.anonymous().get(&format!("/{link}")).await.expect(302);
+            let told = read_until(&mut raw, "event: hit").await;
+            assert!(!told.contains("302 Found"), "{told}");
+        }
+    }
+    let mut raw = Raw::connect(server.address).await;
+    raw.send((stream + &redirect(&link)).as_bytes()).await;
+    read_until(&mut raw, "retry: ").await;
+    server.root().delete(&key.path()).await.expect(204);
+    let rest = read_until(&mut raw, "302 Found").await;
+    assert!(
+        rest.contains("\r\n0\r\n\r\nHTTP/1.1 302 Found") || rest.starts_with("0\r\n\r\nHTTP/1.1 302 Found"),
+        "{rest}"
+    );
 }
 
 #[tokio::test]
