@@ -5,6 +5,7 @@
 //! A process of its own: its CPU time is known, and where it is pinned it has a core of its own.
 
 use std::{
+    collections::VecDeque,
     fs,
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
@@ -149,8 +150,9 @@ struct Generator {
     under_way: usize,
     /// Those for requests that go apart are in the second half.
     connections: Vec<Connection>,
-    /// Connections that wait for nothing: the usual ones, and those for requests that go apart.
-    idle: [Vec<usize>; 2],
+    /// Connections that wait for nothing: the usual ones, and those for requests that go apart. The one that has waited longest comes
+    /// first: all are used alike, and none only because what the server keeps of it is still in its caches.
+    idle: [VecDeque<usize>; 2],
     request: Vec<u8>,
     /// Whether nothing is sent any more.
     is_over: bool,
@@ -223,7 +225,7 @@ impl Generator {
     }
 
     fn waiting(&self) -> usize {
-        self.connections.len() - self.idle.iter().map(Vec::len).sum::<usize>()
+        self.connections.len() - self.idle.iter().map(VecDeque::len).sum::<usize>()
     }
 
     /// Goes on until then, or until no answer is due.
@@ -248,7 +250,7 @@ impl Generator {
     /// machine a connection is there when `connect` has returned.
     fn send(&mut self) {
         let is_apart = self.texts.next(&mut self.request);
-        let token = self.idle[usize::from(is_apart)].pop().expect("a connection waits for nothing");
+        let token = self.idle[usize::from(is_apart)].pop_front().expect("a connection waits for nothing");
         let connection = &mut self.connections[token];
         connection.sent_at = Some(Instant::now());
         // A request is far smaller than the socket's buffer, which is empty.
@@ -288,7 +290,7 @@ impl Generator {
                 if self.closing {
                     self.connect_anew(token);
                 }
-                self.idle[token / self.under_way].push(token);
+                self.idle[token / self.under_way].push_back(token);
                 if !self.is_over {
                     self.send();
                 }
@@ -308,7 +310,7 @@ impl Generator {
         self.connect_anew(token);
         if self.connections[token].sent_at.take().is_some() {
             self.tally.socket_errors += 1;
-            self.idle[token / self.under_way].push(token);
+            self.idle[token / self.under_way].push_back(token);
             if !self.is_over {
                 self.send();
             }
