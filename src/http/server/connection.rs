@@ -58,30 +58,17 @@ impl<D: Dispatcher> Connections<D> {
 
     /// Serves a connection that was accepted here.
     pub fn serve(self: &Rc<Self>, accepted: Accepted) {
-        let Ok(begun) = self.begin(&accepted) else { return };
+        // Before the client has an answer: other workers then see that the place is taken, before its next connection comes.
         self.balance.opened();
-        self.go_on(accepted, begun);
+        self.serve_counted(accepted);
     }
 
     /// Serves a connection that is counted already.
     pub fn serve_counted(self: &Rc<Self>, accepted: Accepted) {
-        match self.begin(&accepted) {
-            Ok(begun) => self.go_on(accepted, begun),
-            Err(Closed) => self.balance.closed(),
-        }
-    }
-
-    /// Answers what the client has sent by now. Most connections have one request, and are over then: nothing was made for
-    /// them. `None` where there is no fast path.
-    fn begin(&self, accepted: &Accepted) -> Result<Option<Begun>, Closed> {
-        if self.stream.fast_path.is_none() {
-            return Ok(None);
-        }
-        self.fast_path.begin(&accepted.socket, accepted.peer).map(Some).ok_or(Closed)
-    }
-
-    fn go_on(self: &Rc<Self>, Accepted { socket, peer }: Accepted, begun: Option<Begun>) {
+        // Its place is free again also after a panic.
         let open = OpenConnection(Rc::clone(self));
+        let Ok(begun) = self.begin(&accepted) else { return };
+        let Accepted { socket, peer } = accepted;
         // An error: there is no memory for it. It is closed.
         let Ok(stream) = TcpStream::from_std(socket.into()) else { return };
         match begun {
@@ -91,6 +78,15 @@ impl<D: Dispatcher> Connections<D> {
             }
             None => spawn_local(open.serve_by_dispatcher(stream, peer)),
         };
+    }
+
+    /// Answers what the client has sent by now. Most connections have one request, and are over then: nothing was made for
+    /// them. `None` where there is no fast path.
+    fn begin(&self, accepted: &Accepted) -> Result<Option<Begun>, Closed> {
+        if self.stream.fast_path.is_none() {
+            return Ok(None);
+        }
+        self.fast_path.begin(&accepted.socket, accepted.peer).map(Some).ok_or(Closed)
     }
 
     /// Whether a dispatcher goes on with its connection. While the process drains, it would close it at once.

@@ -34,6 +34,7 @@ async fn all_places_of_all_workers_are_used_and_further_connections_wait_for_one
     for _ in 0..15 {
         open.push(kept(&server, &link).await);
     }
+    // A place is taken before its client is answered, so none of the fifteen is still free here.
     let mut waiting = Raw::connect(server.address).await;
     waiting.send(redirect(&link, "").as_bytes()).await;
     assert!(timeout(Duration::from_millis(300), waiting.stream.readable()).await.is_err(), "there is no place for it");
