@@ -313,7 +313,7 @@ async fn run(operations: Vec<Operation>) {
                 model.deliveries.retain(|_, (id, _)| id.hit.at.day() >= on(day).day());
                 // Those that were kept together with one of them are in the queue.
                 let is_before = |id: &DeliveryId| id.hit.at.day() < on(day).day();
-                for ids in model.kept_together.iter().filter(|ids| ids.iter().any(is_before)) {
+                for ids in model.kept_together.extract_if(.., |ids| ids.iter().any(is_before)) {
                     model.first_tries.retain(|kept| !ids.iter().any(|id| id.to_bytes() == *kept));
                 }
             }
@@ -326,6 +326,7 @@ async fn run(operations: Vec<Operation>) {
                 store.keep_first_tries(FIRST_TRIES);
                 // They are in the queue of whoever opens the store.
                 model.first_tries.clear();
+                model.kept_together.clear();
             }
         }
         check(&store, &mut model).await;
