@@ -17,7 +17,8 @@ use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token, net::TcpStream};
 
 use crate::{
-    http, measure,
+    http,
+    measure::{self, Figures},
     requests::read_texts,
     way::{Side, Way},
 };
@@ -25,7 +26,7 @@ use crate::{
 pub const ROLE: &str = "role-open-loop";
 const CONNECTIONS: usize = 64;
 /// Before what is measured, for connections and caches.
-const WARM_UP_SECONDS: f64 = 1.0;
+const WARM_UP_SECONDS: f64 = 0.5;
 /// How long the last answers may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Later than this, in more than one request of a hundred, the schedule was not kept.
@@ -53,6 +54,19 @@ pub fn run(address: SocketAddr, texts: &Path, per_second: f64, seconds: f64, sta
 }
 
 impl Kept {
+    /// What runs of the same length come to: the middle of their percentiles, and the longest of all.
+    #[must_use]
+    pub fn of(pieces: &[Self]) -> Self {
+        let figures = |of: &dyn Fn(&Self) -> f64| Figures(pieces.iter().map(of).collect());
+        let most = |of: &dyn Fn(&Self) -> f64| pieces.iter().map(of).fold(0.0, f64::max);
+        let [p50, p99, p999] = [0, 1, 2].map(|at| figures(&|kept| kept.percentiles[at]).median());
+        Self {
+            answered: pieces.iter().map(|kept| kept.answered).sum(),
+            percentiles: [p50, p99, p999, most(&|kept| kept.percentiles[3])],
+            late: most(&|kept| kept.late),
+        }
+    }
+
     /// `Err` where the figures say more of the generator than of the server.
     pub fn check(&self, title: &str) -> Result<(), String> {
         if self.late > MOST_LATE_MILLIS {

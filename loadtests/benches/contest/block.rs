@@ -10,6 +10,9 @@ use super::cell::{Cell, Run};
 const MOST_SPREAD: f64 = 0.25;
 /// Not measured: connections, caches, the clock of the CPU.
 const WARM_UP_SECONDS: u32 = 1;
+/// A round of a cell is measured in pieces of so many seconds, by turns with those of the other cells: what else the machine
+/// does for some seconds then meets all of them.
+pub const PIECE_SECONDS: u32 = 1;
 
 /// The runs of one cell, a round each.
 pub struct Series {
@@ -40,17 +43,31 @@ impl Series {
 pub struct Block(Vec<Series>);
 
 impl Block {
-    /// Runs all cells in turn, again and again.
+    /// Runs all cells in turn, again and again; each for `seconds` in a round.
     pub fn run(cells: &[Cell], rounds: u32, seconds: u32) -> Result<Self, String> {
         for cell in cells {
-            cell.run(WARM_UP_SECONDS, rounds)?;
+            cell.run(WARM_UP_SECONDS, rounds * seconds)?;
         }
         let mut block: Vec<_> =
             cells.iter().map(|cell| Series { title: cell.title.clone(), runs: Vec::new() }).collect();
         for round in 0..rounds {
             eprintln!("round {} of {rounds}", round + 1);
-            for (cell, series) in cells.iter().zip(&mut block) {
-                series.runs.push(cell.run(seconds, round)?);
+            let mut pieces = vec![Vec::new(); cells.len()];
+            for piece in 0..seconds / PIECE_SECONDS {
+                for (cell, runs) in cells.iter().zip(&mut pieces) {
+                    // Files are brought to their place once a round: that takes far longer than a piece.
+                    let length = match (&cell.files, piece) {
+                        (None, _) => PIECE_SECONDS,
+                        (Some(_), 0) => seconds,
+                        (Some(_), _) => continue,
+                    };
+                    runs.push(cell.run(length, round * seconds + piece)?);
+                }
+            }
+            for ((cell, runs), series) in cells.iter().zip(&pieces).zip(&mut block) {
+                let run = Run::of(runs);
+                eprintln!("{}: {run}", cell.title);
+                series.runs.push(run);
             }
         }
         Ok(Self(block))
@@ -106,7 +123,8 @@ pub fn tables<'a>(series: &(impl Iterator<Item = &'a Series> + Clone), peer: &Se
         ("resident at most, MiB", |run| run.peak, 0),
     ];
     let mut text = format!(
-        "Each as min / median / max over the rounds; × is the ratio to \"{}\" within the round.\n\n",
+        "Each as min / median / max over the rounds, which were measured in pieces of {PIECE_SECONDS} s by turns: CPU and throughput \
+         of a round are those of all its pieces, percentiles the middle of theirs. × is the ratio to \"{}\" within the round.\n\n",
         peer.title
     );
     // Those that limit each other beside each other.

@@ -1,9 +1,10 @@
-//! One contestant under one closed-loop load: a column of the contest, measured once a round.
+//! One contestant under one closed-loop load: a column of the contest.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use loadtests::{
     closed_loop::{self, CONNECTIONS},
+    measure::Figures,
     operator,
     requests::{Load, MIXED_EVERY, Requests},
     server::Server,
@@ -50,7 +51,7 @@ pub struct Cell<'a> {
     pub files: Option<(PathBuf, Files)>,
 }
 
-/// One run of a cell.
+/// One run of a cell, or all of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Microseconds of CPU of all the server did for a request, until it was at rest again.
@@ -69,16 +70,40 @@ pub struct Run {
     pub locked: bool,
 }
 
+impl Run {
+    /// What runs of the same length come to. Of the percentiles it has the middle.
+    pub fn of(pieces: &[Self]) -> Self {
+        let figures = |of: &dyn Fn(&Self) -> f64| Figures(pieces.iter().map(of).collect());
+        let sum = |of: &dyn Fn(&Self) -> f64| pieces.iter().map(of).sum::<f64>();
+        let mean = |of: &dyn Fn(&Self) -> f64| sum(of) / pieces.len() as f64;
+        Self {
+            cpu: sum(&|run| run.cpu * run.per_second) / sum(&|run| run.per_second),
+            per_second: mean(&|run| run.per_second),
+            percentiles: std::array::from_fn(|at| figures(&|run| run.percentiles[at]).median()),
+            resident: pieces.last().map_or(0.0, |run| run.resident),
+            peak: pieces.last().map_or(0.0, |run| run.peak),
+            busy: mean(&|run| run.busy),
+            generator_busy: mean(&|run| run.generator_busy),
+            locked: pieces.iter().all(|run| run.locked),
+        }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} µs, {:.0}/s, p99 {:.2} ms", self.cpu, self.per_second, self.percentiles[1])
+    }
+}
+
 impl Cell<'_> {
-    /// Measures; `Err` where what was counted can't be right.
-    pub fn run(&self, seconds: u32, round: u32) -> Result<Run, String> {
+    /// Measures; `Err` where what was counted can't be right. The server has nothing left to do at the end.
+    pub fn run(&self, seconds: u32, number: u32) -> Result<Run, String> {
         let (server, operator) = (self.server, self.server.operator.as_ref());
-        server.rest()?;
         let locked = self.files.as_ref().and_then(|(store, files)| files.bring(store));
         let counts = operator.map(operator::Operator::counts);
         let (connected, cpu) = (connections_accepted(), server.cpu());
-        // Ids go on where the round before can't have come.
-        let (address, first) = (server.address, u64::from(round) * 382_000);
+        // Ids go on where the run before can't have come.
+        let (address, first) = (server.address, u64::from(number) * 382_000);
         let answered = match self.generator {
             Generator::Own => closed_loop::run(self.way, address, &self.load, seconds, first, self.closing),
             Generator::Wrk => wrk::run(self.way, address, &self.load, seconds, first),
@@ -122,7 +147,7 @@ impl Cell<'_> {
                 return failed(&format!("counts that do not add up: {counts:?}"));
             }
         }
-        let run = Run {
+        Ok(Run {
             cpu: cpu as f64 / answered.requests as f64,
             per_second: answered.requests as f64 / answered.micros as f64 * 1e6,
             percentiles: answered.percentiles.map(|micros| micros / 1e3),
@@ -131,9 +156,7 @@ impl Cell<'_> {
             busy: cpu as f64 / answered.micros as f64,
             generator_busy: answered.own_cpu as f64 / answered.micros as f64,
             locked: locked.is_some(),
-        };
-        eprintln!("{}: {:.2} µs, {:.0}/s, p99 {:.2} ms", self.title, run.cpu, run.per_second, run.percentiles[1]);
-        Ok(run)
+        })
     }
 }
 

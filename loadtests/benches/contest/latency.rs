@@ -10,7 +10,7 @@ use loadtests::{
 
 use super::{
     Contest,
-    block::{Block, RATE, three},
+    block::{Block, PIECE_SECONDS, RATE, three},
     redirects::{Field, HOT, RECORD},
     report::Report,
 };
@@ -67,26 +67,35 @@ pub fn measure(contest: &Contest, field: &Field, block: &Block, report: &mut Rep
     let hot = contest.requests().hot();
     let mut all: Vec<Latencies> = field.servers().map(|server| Latencies::new(server.name)).collect();
     for _ in 0..contest.options.rounds * MORE {
-        for (server, latencies) in field.servers().zip(&mut all) {
-            server.rest()?;
-            let before = server.operator.as_ref().map(operator::Operator::counts);
-            let kept = open_loop::run(server.address, &hot.texts, per_second, contest.options.seconds.into(), 302)?;
-            server.rest()?;
-            eprintln!("{} at {per_second:.0}/s: {kept:?}", server.name);
-            if let (Some(operator), Some(before)) = (&server.operator, before) {
-                let counts = operator.counts().since(before);
-                if (counts.found, counts.hits) != (kept.answered, kept.answered) {
-                    return Err(format!("{} redirects were answered, and counted are {counts:?}", kept.answered));
+        let mut pieces = vec![Vec::new(); all.len()];
+        for _ in 0..contest.options.seconds / PIECE_SECONDS {
+            for ((server, latencies), pieces) in field.servers().zip(&all).zip(&mut pieces) {
+                let before = server.operator.as_ref().map(operator::Operator::counts);
+                let seconds = f64::from(PIECE_SECONDS);
+                let kept = open_loop::run(server.address, &hot.texts, per_second, seconds, 302)?;
+                server.rest()?;
+                if let (Some(operator), Some(before)) = (&server.operator, before) {
+                    let counts = operator.counts().since(before);
+                    if (counts.found, counts.hits) != (kept.answered, kept.answered) {
+                        return Err(format!("{} redirects were answered, and counted are {counts:?}", kept.answered));
+                    }
                 }
+                contest.doubt(report, kept.check(&latencies.title))?;
+                pieces.push(kept);
             }
-            contest.doubt(report, kept.check(&latencies.title))?;
+        }
+        for (pieces, latencies) in pieces.iter().zip(&mut all) {
+            let kept = Kept::of(pieces);
+            eprintln!("{} at {per_second:.0}/s: {kept:?}", latencies.title);
             latencies.rounds.push(kept);
         }
     }
+    let pieces = contest.options.seconds / PIECE_SECONDS;
     let of = |title: &str| all.iter().find(|series| series.title == title).expect("every contestant was measured");
     report.add(&format!(
         "## Latency at {per_second:.0} requests a second, pinned\n\nHalf of what \"{RECORD}\" has reached above, the same for \
-         all, on a schedule that is fixed in advance. A request's time counts from when it was due.\n\n"
+         all, on a schedule that is fixed in advance. A request's time counts from when it was due. A round has {pieces} pieces of \
+         {PIECE_SECONDS} s of each, by turns; its percentiles are the middle of theirs, and its longest is the longest of all.\n\n"
     ));
     report.add(&table(&all, of(RECORD)));
     report.plot(
