@@ -109,6 +109,11 @@ pub fn unix_micros() -> u64 {
 pub struct Figures(pub Vec<f64>);
 
 impl Figures {
+    /// One figure of each round.
+    pub fn of<R>(rounds: &[R], of: impl Fn(&R) -> f64) -> Self {
+        Self(rounds.iter().map(of).collect())
+    }
+
     fn sorted(&self) -> Vec<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);

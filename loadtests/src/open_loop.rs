@@ -54,16 +54,15 @@ pub fn run(address: SocketAddr, texts: &Path, per_second: f64, seconds: f64, sta
 }
 
 impl Kept {
-    /// What runs of the same length come to: the middle of their percentiles, and the longest of all.
+    /// Combines runs of the same length: the median of each percentile, and the longest of all.
     #[must_use]
     pub fn of(pieces: &[Self]) -> Self {
-        let figures = |of: &dyn Fn(&Self) -> f64| Figures(pieces.iter().map(of).collect());
-        let most = |of: &dyn Fn(&Self) -> f64| pieces.iter().map(of).fold(0.0, f64::max);
-        let [p50, p99, p999] = [0, 1, 2].map(|at| figures(&|kept| kept.percentiles[at]).median());
+        let most = |of: fn(&Self) -> f64| pieces.iter().map(of).fold(0.0, f64::max);
+        let [p50, p99, p999] = [0, 1, 2].map(|at| Figures::of(pieces, |kept| kept.percentiles[at]).median());
         Self {
             answered: pieces.iter().map(|kept| kept.answered).sum(),
-            percentiles: [p50, p99, p999, most(&|kept| kept.percentiles[3])],
-            late: most(&|kept| kept.late),
+            percentiles: [p50, p99, p999, most(|kept| kept.percentiles[3])],
+            late: most(|kept| kept.late),
         }
     }
 

@@ -2,7 +2,7 @@
 # To be sourced by `up` and `down`.
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# Where all that `up` makes is kept.
+# Where `up` keeps what it makes; with --foreground the nodes are below TMPDIR, if that is set.
 # shellcheck disable=SC2034
 base=$(cd "$here/../.." && pwd)/target/cluster
 

@@ -10,8 +10,8 @@ use super::cell::{Cell, Run};
 const MOST_SPREAD: f64 = 0.25;
 /// Not measured: connections, caches, the clock of the CPU.
 const WARM_UP_SECONDS: u32 = 1;
-/// A round of a cell is measured in pieces of so many seconds, by turns with those of the other cells: what else the machine
-/// does for some seconds then meets all of them.
+/// A round of a cell is measured in pieces of this length, by turns with those of the other cells. A disturbance of the machine
+/// that lasts some seconds then affects all cells.
 pub const PIECE_SECONDS: u32 = 1;
 
 /// The runs of one cell, a round each.
@@ -30,7 +30,7 @@ pub const P99: Figure = |run| run.percentiles[1];
 
 impl Series {
     pub fn figures(&self, of: impl Fn(&Run) -> f64) -> Figures {
-        Figures(self.runs.iter().map(of).collect())
+        Figures::of(&self.runs, of)
     }
 
     /// How many times `peer`'s figure this one's is, round by round.
@@ -55,7 +55,7 @@ impl Block {
             let mut pieces = vec![Vec::new(); cells.len()];
             for piece in 0..seconds / PIECE_SECONDS {
                 for (cell, runs) in cells.iter().zip(&mut pieces) {
-                    // Files are brought to their place once a round: that takes far longer than a piece.
+                    // A cell with files runs once a round: to load or to drop its files takes far longer than a piece.
                     let length = match (&cell.files, piece) {
                         (None, _) => PIECE_SECONDS,
                         (Some(_), 0) => seconds,
@@ -123,8 +123,7 @@ pub fn tables<'a>(series: &(impl Iterator<Item = &'a Series> + Clone), peer: &Se
         ("resident at most, MiB", |run| run.peak, 0),
     ];
     let mut text = format!(
-        "Each as min / median / max over the rounds, which were measured in pieces of {PIECE_SECONDS} s by turns: CPU and throughput \
-         of a round are those of all its pieces, percentiles the middle of theirs. × is the ratio to \"{}\" within the round.\n\n",
+        "Each as min / median / max over the rounds; × is the ratio to \"{}\" within the round.\n\n",
         peer.title
     );
     // Those that limit each other beside each other.

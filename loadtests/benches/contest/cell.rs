@@ -51,7 +51,7 @@ pub struct Cell<'a> {
     pub files: Option<(PathBuf, Files)>,
 }
 
-/// One run of a cell, or all of a round.
+/// One run of a cell, or the runs of a round combined.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Microseconds of CPU of all the server did for a request, until it was at rest again.
@@ -71,20 +71,17 @@ pub struct Run {
 }
 
 impl Run {
-    /// What runs of the same length come to. Of the percentiles it has the middle.
+    /// Combines runs of the same length: CPU and rates of all, the median of each percentile, the memory of the last.
     pub fn of(pieces: &[Self]) -> Self {
-        let figures = |of: &dyn Fn(&Self) -> f64| Figures(pieces.iter().map(of).collect());
-        let sum = |of: &dyn Fn(&Self) -> f64| pieces.iter().map(of).sum::<f64>();
-        let mean = |of: &dyn Fn(&Self) -> f64| sum(of) / pieces.len() as f64;
+        let mean = |of: fn(&Self) -> f64| pieces.iter().map(of).sum::<f64>() / pieces.len() as f64;
         Self {
-            cpu: sum(&|run| run.cpu * run.per_second) / sum(&|run| run.per_second),
-            per_second: mean(&|run| run.per_second),
-            percentiles: std::array::from_fn(|at| figures(&|run| run.percentiles[at]).median()),
-            resident: pieces.last().map_or(0.0, |run| run.resident),
-            peak: pieces.last().map_or(0.0, |run| run.peak),
-            busy: mean(&|run| run.busy),
-            generator_busy: mean(&|run| run.generator_busy),
+            cpu: mean(|run| run.cpu * run.per_second) / mean(|run| run.per_second),
+            per_second: mean(|run| run.per_second),
+            percentiles: std::array::from_fn(|at| Figures::of(pieces, |run| run.percentiles[at]).median()),
+            busy: mean(|run| run.busy),
+            generator_busy: mean(|run| run.generator_busy),
             locked: pieces.iter().all(|run| run.locked),
+            ..*pieces.last().unwrap()
         }
     }
 }

@@ -71,8 +71,8 @@ pub fn measure(contest: &Contest, report: &mut Report) -> Result<(), String> {
         own.push(cell.run(seconds, round)?);
     }
     let _ = fs::remove_dir_all(engine);
-    let of_engine = |at: usize| Figures(alone.iter().map(|figures| figures[at]).collect());
-    let of_own = |of: fn(&super::cell::Run) -> f64| Figures(own.iter().map(of).collect());
+    let of_engine = |at: usize| Figures::of(&alone, |figures| figures[at]);
+    let of_own = |of: fn(&super::cell::Run) -> f64| Figures::of(&own, of);
     let rate = of_own(|run| run.per_second);
     let times = Figures(own.iter().zip(&alone).map(|(own, alone)| own.per_second / alone[0]).collect());
     report.add(

@@ -33,11 +33,11 @@ impl Latencies {
     }
 
     pub fn figures(&self, of: impl Fn(&Kept) -> f64) -> Figures {
-        Figures(self.rounds.iter().map(of).collect())
+        Figures::of(&self.rounds, of)
     }
 
     pub fn times(&self, peer: &Self, of: impl Fn(&Kept) -> f64) -> Figures {
-        Figures(self.rounds.iter().zip(&peer.rounds).map(|(own, peers)| of(own) / of(peers)).collect())
+        self.figures(&of).times(&peer.figures(&of))
     }
 }
 
@@ -95,7 +95,7 @@ pub fn measure(contest: &Contest, field: &Field, block: &Block, report: &mut Rep
     report.add(&format!(
         "## Latency at {per_second:.0} requests a second, pinned\n\nHalf of what \"{RECORD}\" has reached above, the same for \
          all, on a schedule that is fixed in advance. A request's time counts from when it was due. A round has {pieces} pieces of \
-         {PIECE_SECONDS} s of each, by turns; its percentiles are the middle of theirs, and its longest is the longest of all.\n\n"
+         {PIECE_SECONDS} s of each, by turns; its percentiles are the medians of theirs, and its longest is the longest of all.\n\n"
     ));
     report.add(&table(&all, of(RECORD)));
     report.plot(

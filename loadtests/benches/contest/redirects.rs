@@ -174,7 +174,8 @@ fn tell(block: &Block, field: &Field, hot: &Load, report: &mut Report) {
         "## Hot redirect, pinned\n\nA thousand links, drawn by Zipf's law, asked for by 4,096 clients through a trusted \
          proxy, over 64 connections in a closed loop. The server with one worker and all of its threads has one core, the load \
          generator another. CPU is user and system time of all of a server's processes, read again when it has nothing left to do: \
-         the hits are in the store then, each 302 once, and nginx has written its log. Where the generator has no rest and the server \
+         the hits are in the store then, each 302 once, and nginx has written its log. A round is measured in pieces of a second, by turns: \
+         its CPU and throughput are those of all pieces, its percentiles the medians of theirs. Where the generator has no rest and the server \
          has, the throughput is what the generator can take, which has more to read of nginx's answers. There is no database of places, as by default.\n\n",
     );
     report.add(&tables(&block.some(&names), record));

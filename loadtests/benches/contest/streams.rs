@@ -84,7 +84,7 @@ fn turn(server: &Server, hot: &Load, seconds: u32, first: Option<u64>) -> Result
 }
 
 fn add(report: &mut Report, latencies: &[Latencies; 3], turns: &[Vec<Turn>; 3]) {
-    let figures = |turns: &[Turn], of: fn(&Turn) -> f64| Figures(turns.iter().map(of).collect());
+    let figures = |turns: &[Turn], of: fn(&Turn) -> f64| Figures::of(turns, of);
     report.add(&format!(
         "## Live streams\n\n{PER_SECOND:.0} redirects a second by schedule, pinned; {LISTENERS} clients, which share the load \
          generator's core. Each hit of a link that has a listener was told or told as skipped, once. CPU is all of the \

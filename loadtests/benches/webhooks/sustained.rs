@@ -198,7 +198,7 @@ pub fn measure(options: &Options, program: &Program) -> Result<(String, Rates), 
 }
 
 fn report(options: &Options, rounds: &[Round], per_round: u64, per_host: usize) -> Result<(String, Rates), String> {
-    let figures = |of: &dyn Fn(&Round) -> f64| Figures(rounds.iter().map(of).collect());
+    let figures = |of: &dyn Fn(&Round) -> f64| Figures::of(rounds, of);
     let pairs = || rounds.iter().flat_map(|round| [&round.ten, &round.one]);
     let bare = |pair: &Pair| pair.bare.cpu as f64 / per_round as f64;
     let ten = |round: &Round| round.ten.delivered.micros_each();

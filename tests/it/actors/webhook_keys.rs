@@ -14,7 +14,7 @@ use crate::support::wire::Connection;
 use crate::support::{SOON, eventually};
 
 /// How much longer a delivery of another key may take than one of a server without hanging receivers.
-const ANOTHER_KEY_WITHIN: Duration = Duration::from_secs(3);
+const MOST_DELAY: Duration = Duration::from_secs(3);
 
 /// Receivers that accept every connection and never answer.
 struct Hanging(Vec<TcpListener>);
@@ -82,8 +82,8 @@ async fn first_delivery(server: &Server, key: &Client) -> Duration {
     began.elapsed()
 }
 
-/// A server of which no receiver hangs. What it takes for a delivery at the same time is due to the machine: a disk that
-/// stalls, or processes that take its cores.
+/// A server of which no receiver hangs. The time that it takes for a delivery is caused by the machine: a disk that stalls, or
+/// other processes.
 struct Control {
     server: Server,
     key: Client,
@@ -107,7 +107,7 @@ impl Control {
 async fn compare(deliveries: impl Future<Output = Duration>, without: impl Future<Output = Duration>) {
     let (took, without) = tokio::join!(deliveries, without);
     eprintln!("deliveries of another key: {took:?}, and where no receiver hangs: {without:?}");
-    assert!(took < ANOTHER_KEY_WITHIN + without, "{took:?}, and {without:?} where no receiver hangs");
+    assert!(took < MOST_DELAY + without, "{took:?}, and {without:?} where no receiver hangs");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,7 +176,7 @@ async fn receivers_that_hang_do_not_keep_out_the_next_one_of_their_own_key() {
 }
 
 /// How long twenty deliveries to `/quick` take.
-async fn quick_ones(server: &Server, link: &str, receiver: &Receiver) -> Duration {
+async fn twenty_deliveries(server: &Server, link: &str, receiver: &Receiver) -> Duration {
     let began = Instant::now();
     click_all(server, &[link.to_owned()], 20).await;
     eventually("twenty deliveries", 3 * SOON, async || {
@@ -206,7 +206,8 @@ async fn a_host_that_hangs_for_one_key_is_called_for_another() {
     in_flight(&server, 7.0).await;
     let (control, bare) = (Control::start().await, Receiver::start().await);
     let to_bare = control.key.link_with_webhooks(&[bare.url("/quick")]).await;
-    compare(quick_ones(&server, &to_quick, &receiver), quick_ones(&control.server, &to_bare, &bare)).await;
+    compare(twenty_deliveries(&server, &to_quick, &receiver), twenty_deliveries(&control.server, &to_bare, &bare))
+        .await;
     receiver.wait_for(50 + 7 + 20, SOON).await;
     let slow = receiver.received().iter().filter(|request| request.path == "/slow").count();
     assert_eq!(slow, 50 + 7, "one of eight is left for others");
