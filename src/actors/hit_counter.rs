@@ -51,8 +51,9 @@ const MANY_ROWS: usize = 500;
 /// that redirects need for some 0.05 ms at a time, not for the tens of milliseconds that all of them together take.
 const READ_PAUSE: Duration = Duration::from_millis(10);
 /// The shortest wait after a hit with webhooks, so that the hits shortly after it share its write. The wait grows with
-/// the duration of a batch, up to [`PAUSE`]. Otherwise a constant load of hits would rewrite the same rows a hundred
-/// times a second.
+/// the duration of batches, up to [`PAUSE`]. Otherwise a constant load of hits would rewrite the same rows a hundred
+/// times a second. The shorter one of the last two counts: after one batch that a busy disk delayed, deliveries must not
+/// wait three times as long again.
 const WEBHOOK_PAUSE: Duration = Duration::from_millis(10);
 /// How long to wait before a batch is sent again after the store failed.
 const RETRY: Duration = Duration::from_millis(500);
@@ -76,6 +77,8 @@ pub struct CountingState {
     wakes: CounterWakes,
     /// The number of rows of the last batch, and its duration.
     last_batch: (usize, Duration),
+    /// The duration of the batch before it.
+    batch_before: Duration,
     meters: CountingMeters,
     clock: Clock,
     recovery: Option<Recovery>,
@@ -130,6 +133,7 @@ impl CountingState {
             begun_rules: None,
             wakes,
             last_batch: (0, Duration::ZERO),
+            batch_before: Duration::ZERO,
             meters: CountingMeters::noop(),
             clock: Clock::system(),
         }
@@ -195,6 +199,7 @@ impl CountingState {
             }
             let queued_from = self.store.apply_hits(Arc::clone(batch)).await?;
             self.cursor = batch.upto.into();
+            self.batch_before = self.last_batch.1;
             self.last_batch = (batch.days.len() + batch.served.len(), began.elapsed());
             if let Some(earliest) = queued_from {
                 self.wakes.dispatcher.wake(earliest);
@@ -241,7 +246,7 @@ impl CountingState {
 
     fn pauses(&self) -> Pauses {
         let (rows, took) = self.last_batch;
-        let webhook = (3 * took).clamp(WEBHOOK_PAUSE, PAUSE);
+        let webhook = (3 * took.min(self.batch_before)).clamp(WEBHOOK_PAUSE, PAUSE);
         if rows < MANY_ROWS {
             return Pauses { pause: PAUSE, read: PAUSE, webhook };
         }

@@ -28,7 +28,7 @@ impl ReceiverHealth {
     /// How many times its window a receiver may have in memory, so that a free worker finds a delivery. A healthy
     /// receiver may have more, so that its deliveries are taken from the queue and counted in batches.
     pub fn windows_in_memory(self) -> usize {
-        if self == Self::Healthy { 4 } else { 2 }
+        if self == Self::Healthy { 8 } else { 2 }
     }
 
     /// The receivers whose slots count towards this share.

@@ -1,5 +1,7 @@
 //! Delivery of hits to the webhooks of links: scheduling, attempts and outcomes.
 
+pub mod client;
+pub mod connector;
 pub mod dispatcher;
 mod failures;
 mod first_tries;

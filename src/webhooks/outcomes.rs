@@ -16,7 +16,7 @@ use crate::telemetry::outage_log::OutageLog;
 
 /// How long to wait after an attempt ends, so that several outcomes share one write. Nothing waits for the write; a
 /// crash within this time repeats the attempts.
-const GATHER: Duration = Duration::from_millis(3);
+pub const GATHER: Duration = Duration::from_millis(3);
 /// How long to wait after a failed call of the store.
 const STORE_RETRY_DELAY: Duration = Duration::from_millis(250);
 

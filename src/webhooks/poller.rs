@@ -23,8 +23,9 @@ use crate::telemetry::outage_log::OutageLog;
 
 /// How long to wait if nothing wakes the poller; an earlier retry ends the wait in time.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait after a slot becomes free, so that several deliveries share one read of the queue.
-const GATHER: Duration = Duration::from_millis(2);
+/// How long to wait after a slot becomes free, so that several deliveries share one read of the queue. As long as the
+/// outcome writer waits, so that the writes of both are in one transaction.
+const GATHER: Duration = super::outcomes::GATHER;
 /// How long to wait after a failed call of the store.
 const STORE_RETRY_DELAY: Duration = Duration::from_millis(250);
 /// How often to update the metric of the most overdue delivery.

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
+use hyper::header::InvalidHeaderValue;
 use moka::future::Cache;
-use reqwest::header::InvalidHeaderValue;
 use thiserror::Error;
 
+use super::client::Destination;
 use super::flow::{Flow, Host};
 use super::sender::{SignedBody, SignedRequest};
 use crate::clock::Clock;
@@ -45,7 +46,7 @@ pub enum PrepareError {
 struct CachedWebhookLink {
     link: Link,
     /// By the place of the webhook; `None` for a URL that this release can't parse.
-    urls: Vec<Option<(Arc<WebhookUrl>, Host)>>,
+    urls: Vec<Option<(Arc<Destination>, Host)>>,
 }
 
 impl CachedWebhookLink {
@@ -86,7 +87,7 @@ pub struct Draft {
     owner_id: KeyId,
     bot: Option<BotKind>,
     link: Arc<CachedWebhookLink>,
-    url: Arc<WebhookUrl>,
+    destination: Arc<Destination>,
     flow: Flow,
     owner: Arc<Owner>,
 }
@@ -167,7 +168,7 @@ impl Preparation {
         let owner = owners.0.get(&state.owner).and_then(Option::as_ref).map(Arc::clone);
         let owner = owner.ok_or(PrepareError::Unsendable("webhook secret unreadable"))?;
         let url = link.urls.get(usize::from(id.url_index)).and_then(Option::as_ref);
-        let (url, host) = url.cloned().ok_or(PrepareError::Unsendable("malformed url"))?;
+        let (destination, host) = url.cloned().ok_or(PrepareError::Unsendable("malformed url"))?;
         let flow = Flow { owner: link.link.owner, host };
         Ok(Draft {
             id,
@@ -177,7 +178,7 @@ impl Preparation {
             owner_id: state.owner,
             bot: state.bot,
             link,
-            url,
+            destination,
             flow,
             owner,
         })
@@ -198,8 +199,8 @@ impl Preparation {
         let body = self.body(draft, &owner)?;
         let seconds = i64::try_from(now.seconds()).unwrap_or(i64::MAX);
         let retiring = owner.retiring.as_ref().filter(|(_, until)| now < *until).map(|(secret, _)| secret);
-        let (url, id) = (Arc::clone(&draft.url), draft.id.to_string());
-        let signed = SignedRequest::sign(url, body, &id, seconds, &owner.secret, retiring)?;
+        let (destination, id) = (Arc::clone(&draft.destination), draft.id.to_string());
+        let signed = SignedRequest::sign(destination, body, &id, seconds, &owner.secret, retiring)?;
         Ok(signed.of_bot(draft.bot))
     }
 
@@ -253,7 +254,7 @@ impl Preparation {
         let parse = |url: &String| {
             let url = WebhookUrl::parse_stored(url).ok()?;
             let host = host_of(&url);
-            Some((Arc::new(url), host))
+            Some((Arc::new(Destination::of(&url).ok()?), host))
         };
         let link = Arc::new(CachedWebhookLink { urls: link.webhooks.all().iter().map(parse).collect(), link });
         self.links.insert(key, Arc::clone(&link)).await;

@@ -4,33 +4,19 @@
 
 use std::error::Error;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
-use reqwest::{Client, Method, Request, Response, redirect, retry};
-use rustls::ClientConfig;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, USER_AGENT};
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
-use crate::dns::Resolver;
+use super::client::{Answer, Destination, ExchangeError, HttpClient};
+use super::connector::{Lookup, ResolveError, connector};
 use crate::domain::bots::BotKind;
 use crate::domain::guard::AddressGuard;
 use crate::domain::signature::{WebhookSecret, sign_hex, standard_signature};
-use crate::domain::webhook_url::WebhookUrl;
-use crate::tls;
-
-/// How many bytes of a response body are read and dropped so that the connection can be used again. A longer body
-/// closes the connection.
-const DRAINED_BODY_LIMIT: usize = 64 * 1024;
-
-/// Shorter than the 5 s after which Node.js, Apache and actix close an idle connection, so that a request is seldom
-/// sent on a connection that the receiver is closing.
-const IDLE_CONNECTION_LIFETIME: Duration = Duration::from_secs(4);
 
 const X_WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("x-webhook-signature");
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -77,8 +63,8 @@ impl SenderSettings {
 pub enum SenderError {
     #[error("can't load the certificate authorities, or can't set TLS up")]
     Tls(#[from] rustls::Error),
-    #[error("can't create the HTTP client")]
-    Client(#[from] reqwest::Error),
+    #[error("the user agent is no valid header value")]
+    UserAgent(#[from] InvalidHeaderValue),
 }
 
 /// The body of webhook requests, and its own signature: all deliveries of a hit have the same.
@@ -100,7 +86,7 @@ impl SignedBody {
 /// A webhook request, ready to send. Each attempt needs a new one, because the timestamp is signed.
 #[derive(Debug, Clone)]
 pub struct SignedRequest {
-    url: Arc<WebhookUrl>,
+    destination: Arc<Destination>,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -114,7 +100,7 @@ impl SignedRequest {
     /// # Errors
     /// If a header can't carry `webhook_id`.
     pub fn sign(
-        url: impl Into<Arc<WebhookUrl>>,
+        destination: impl Into<Arc<Destination>>,
         body: SignedBody,
         webhook_id: &str,
         timestamp: i64,
@@ -131,7 +117,7 @@ impl SignedRequest {
             (WEBHOOK_TIMESTAMP, HeaderValue::from(timestamp)),
             (WEBHOOK_SIGNATURE, HeaderValue::try_from(standard)?),
         ]);
-        Ok(Self { url: url.into(), headers, body })
+        Ok(Self { destination: destination.into(), headers, body })
     }
 
     /// Tells what made the hit, if no person did.
@@ -206,30 +192,20 @@ pub struct Sent {
 /// needs its own sender.
 #[derive(Clone)]
 pub struct WebhookSender {
-    client: Client,
+    client: HttpClient,
     guard: Arc<AddressGuard>,
+    user_agent: HeaderValue,
     timeout: Duration,
     drain_timeout: Duration,
 }
 
 impl WebhookSender {
     pub fn new(settings: SenderSettings) -> Result<Self, SenderError> {
-        let guard = Arc::new(settings.guard);
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls_config(settings.extra_roots)?)
-            .dns_resolver(GuardedResolver { lookup: settings.lookup, guard: Arc::clone(&guard) })
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            // Attempts are counted and shown to the owner, so the client must not retry on its own.
-            .retry(retry::never())
-            .http1_only()
-            .user_agent(settings.user_agent)
-            // Bounds the connection attempt that a timed-out request leaves behind.
-            .connect_timeout(settings.timeout)
-            .pool_idle_timeout(IDLE_CONNECTION_LIFETIME)
-            .pool_max_idle_per_host(settings.max_idle_per_host)
-            .build()?;
-        Ok(Self { client, guard, timeout: settings.timeout, drain_timeout: settings.drain_timeout })
+        let SenderSettings { guard, lookup, timeout, drain_timeout, user_agent, max_idle_per_host, extra_roots } =
+            settings;
+        let guard = Arc::new(guard);
+        let client = HttpClient::new(connector(lookup, Arc::clone(&guard), extra_roots)?, max_idle_per_host);
+        Ok(Self { client, guard, user_agent: user_agent.try_into()?, timeout, drain_timeout })
     }
 
     /// Sends the request once; returns the receiver's status if that is 2xx.
@@ -240,17 +216,16 @@ impl WebhookSender {
     /// Sends the request like [`send`](Self::send), but waits no longer than `limit` in all.
     pub async fn send_within(&self, request: SignedRequest, limit: Duration) -> Sent {
         let began = Instant::now();
-        let exchanged = self.exchange(request, limit).await;
+        let SignedRequest { destination, headers, body } = request;
+        let exchanged = self.exchange(&destination, headers, body, limit).await;
         let took = began.elapsed();
         let outcome = match exchanged {
-            Ok(response) => {
-                let status = response.status();
+            Ok(answer) => {
+                let status = answer.status();
                 // The head has decided the outcome, so an error of the body does not matter.
-                if response.content_length() != Some(0) {
-                    let drain_timeout = self.drain_timeout.min(limit.saturating_sub(took));
-                    let _ = tokio::time::timeout(drain_timeout, drain(response)).await;
-                }
-                if status.is_success() { Ok(status.as_u16()) } else { Err(SendFailure::Status(status.as_u16())) }
+                let patience = self.drain_timeout.min(limit.saturating_sub(took));
+                self.client.finish(answer, &destination, patience).await;
+                if (200..300).contains(&status) { Ok(status) } else { Err(SendFailure::Status(status)) }
             }
             Err(failure) => Err(failure),
         };
@@ -258,112 +233,32 @@ impl WebhookSender {
     }
 
     /// Sends the request and waits for the head of the response.
-    async fn exchange(&self, request: SignedRequest, limit: Duration) -> Result<Response, SendFailure> {
+    async fn exchange(
+        &self,
+        destination: &Destination,
+        mut headers: HeaderMap,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Answer, SendFailure> {
         // A literal address never reaches the resolver. A name reaches it at every new connection, so the checked
         // addresses are the ones that are connected to.
-        if let Some(address) = request.url.literal_address()
+        if let Some(address) = destination.literal_address()
             && !self.guard.permits(address)
         {
             return Err(SendFailure::BlockedAddress);
         }
-        let SignedRequest { url, headers, body } = request;
-        let is_https = url.target().scheme() == "https";
-        let mut post = Request::new(Method::POST, url.target().clone());
-        *post.headers_mut() = headers;
-        *post.body_mut() = Some(body.into());
-        let exchanged = tokio::time::timeout(self.timeout.min(limit), self.client.execute(post)).await;
-        exchanged.map_err(|_| SendFailure::TimedOut)?.map_err(|error| classify(&error, is_https))
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        headers.insert(USER_AGENT, self.user_agent.clone());
+        let posted = tokio::time::timeout(self.timeout.min(limit), self.client.post(destination, headers, body)).await;
+        posted.map_err(|_| SendFailure::TimedOut)?.map_err(|error| classify(&error, destination.is_https()))
     }
-}
-
-/// Reads the body to its end, so that the connection can be used again. A body longer than [`DRAINED_BODY_LIMIT`]
-/// closes the connection.
-async fn drain(mut response: Response) {
-    if response.content_length().is_some_and(|announced| announced > DRAINED_BODY_LIMIT as u64) {
-        return;
-    }
-    let mut left = DRAINED_BODY_LIMIT;
-    while let Ok(Some(chunk)) = response.chunk().await {
-        match left.checked_sub(chunk.len()) {
-            Some(rest) => left = rest,
-            None => return,
-        }
-    }
-}
-
-/// TLS 1.2 and 1.3 with ring. It trusts the system's certificate authorities, or Mozilla's if the system has none (as
-/// in a bare container).
-fn tls_config(extra_roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
-    let mut roots = tls::web_roots();
-    for root in extra_roots {
-        roots.add(root)?;
-    }
-    tls::client_config(roots)
-}
-
-/// The addresses of a host.
-pub type LookupFuture = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
-
-/// Finds the addresses of a host name. An abandoned attempt drops the future, which must end the look-up.
-pub trait Lookup: Send + Sync {
-    fn lookup(&self, host: &str) -> LookupFuture;
-}
-
-impl Lookup for Resolver {
-    fn lookup(&self, host: &str) -> LookupFuture {
-        let (resolver, host) = (self.clone(), host.to_owned());
-        Box::pin(async move { resolver.look_up(&host).await.map_err(io::Error::other) })
-    }
-}
-
-/// Returns only the addresses that the guard permits. The connector calls it at every connection and has no other
-/// source, so a response that changes in between (DNS rebinding) is checked again.
-struct GuardedResolver {
-    lookup: Arc<dyn Lookup>,
-    guard: Arc<AddressGuard>,
-}
-
-#[derive(Debug, Error)]
-enum ResolveError {
-    #[error("can't look the host name up")]
-    Lookup(#[from] io::Error),
-    #[error("the host name has no address")]
-    NoAddress,
-    #[error("the host name has no permitted address")]
-    Blocked,
-}
-
-impl Resolve for GuardedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let lookup = self.lookup.lookup(name.as_str());
-        let guard = Arc::clone(&self.guard);
-        Box::pin(async move {
-            let permitted = permitted(lookup.await, &guard)?;
-            // The connector replaces port 0 by the port of the URL.
-            Ok(Box::new(permitted.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs)
-        })
-    }
-}
-
-fn permitted(found: io::Result<Vec<IpAddr>>, guard: &AddressGuard) -> Result<Vec<IpAddr>, ResolveError> {
-    let mut addresses = found?;
-    if addresses.is_empty() {
-        return Err(ResolveError::NoAddress);
-    }
-    addresses.retain(|&address| guard.permits(address));
-    if addresses.is_empty() {
-        return Err(ResolveError::Blocked);
-    }
-    Ok(addresses)
 }
 
 /// The first cause that can be classified, from the outermost error inwards.
-fn classify(error: &reqwest::Error, is_https: bool) -> SendFailure {
-    if error.is_timeout() {
-        return SendFailure::TimedOut;
-    }
+fn classify(error: &ExchangeError, is_https: bool) -> SendFailure {
     // A TCP connection that is being made is refused, never closed: if it is closed, that was in the handshake.
-    let cut = if is_https && error.is_connect() { SendFailure::Tls } else { SendFailure::ConnectionReset };
+    let is_handshake = is_https && matches!(error, ExchangeError::Connect(_));
+    let cut = if is_handshake { SendFailure::Tls } else { SendFailure::ConnectionReset };
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(cause) = next {
         if let Some(failure) = recognise(cause, cut) {

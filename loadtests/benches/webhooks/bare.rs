@@ -1,7 +1,8 @@
 //! The bare loop: the same POSTs from a program that does nothing else, as the limit to compare with.
 //!
-//! One thread, the HTTP client that the product uses with the settings it uses, the headers and the body of a real
-//! delivery. Nothing is signed, stored or chosen.
+//! One thread, the headers and the body of a real delivery. Nothing is signed, stored or chosen. The peer of record sends them
+//! with `reqwest`, as a program would that is written around it; the same loop over the product's own client tells what
+//! that one saves.
 
 use std::{
     cell::Cell,
@@ -18,8 +19,87 @@ use reqwest::{
     Client, Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
+use signpost::{
+    dns::{Resolver, ResolverSettings},
+    domain::webhook_url::WebhookUrl,
+    webhooks::{
+        client::{Destination, HttpClient},
+        connector::connector,
+    },
+};
 
 pub const ROLE: &str = "role-bare";
+
+/// With what the loop sends.
+#[derive(Clone)]
+enum Sender {
+    Reqwest(Client),
+    Product(HttpClient),
+}
+
+/// Which sender a loop has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    Reqwest,
+    ProductClient,
+}
+
+impl Peer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Reqwest => "reqwest",
+            Self::ProductClient => "product-client",
+        }
+    }
+
+    pub fn parse(name: &str) -> Self {
+        [Self::Reqwest, Self::ProductClient].into_iter().find(|peer| peer.name() == name).unwrap()
+    }
+
+    fn sender(self, in_flight: usize) -> Sender {
+        match self {
+            Self::Reqwest => Sender::Reqwest(client(in_flight)),
+            Self::ProductClient => {
+                let resolver = Arc::new(Resolver::new(ResolverSettings::new("/etc/resolv.conf")));
+                // The sender checks literal addresses, not the connector.
+                let connector = connector(resolver, Arc::default(), Vec::new()).unwrap();
+                Sender::Product(HttpClient::new(connector, in_flight))
+            }
+        }
+    }
+}
+
+impl Sender {
+    async fn post(&self, target: &Target, headers: HeaderMap, body: Bytes) {
+        match self {
+            Self::Reqwest(client) => {
+                let sent = client.post(target.url.clone()).headers(headers).body(body).send();
+                let answer = sent.await.unwrap();
+                assert!(answer.status().is_success());
+                answer.bytes().await.unwrap();
+            }
+            Self::Product(client) => {
+                let destination = &target.destination;
+                let answer = client.post(destination, headers, body).await.unwrap();
+                assert!((200..300).contains(&answer.status()));
+                client.finish(answer, destination, Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+/// A receiver's URL, as each of the senders wants it.
+struct Target {
+    url: Url,
+    destination: Destination,
+}
+
+impl Target {
+    fn parse(url: &str) -> Self {
+        let destination = Destination::of(&WebhookUrl::parse_stored(url).unwrap()).unwrap();
+        Self { url: Url::parse(url).unwrap(), destination }
+    }
+}
 
 /// What the client adds by itself.
 const OWN_HEADERS: [&str; 3] = ["host", "content-length", "accept"];
@@ -56,26 +136,24 @@ fn split(sample: &str) -> (HeaderMap, Bytes) {
 }
 
 /// In the child: reads a sample and the URLs, says `ready`, waits for `go`, says `done`, waits for the end.
-pub fn run(requests: u64, in_flight: usize) {
+pub fn run(peer: Peer, requests: u64, in_flight: usize) {
     let mut lines = std::io::stdin().lines().map(Result::unwrap);
     let (headers, body) = split(&lines.next().unwrap());
-    let urls: Rc<[Url]> = lines.next().unwrap().split(' ').map(|url| Url::parse(url).unwrap()).collect();
-    let client = client(in_flight);
+    let targets: Rc<[Target]> = lines.next().unwrap().split(' ').map(Target::parse).collect();
+    let sender = peer.sender(in_flight);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let next = Rc::new(Cell::new(0));
     println!("ready");
     lines.next().unwrap();
     let local = tokio::task::LocalSet::new();
     for _ in 0..in_flight {
-        let (client, urls, headers, body, next) =
-            (client.clone(), Rc::clone(&urls), headers.clone(), body.clone(), Rc::clone(&next));
+        let (sender, targets, headers, body, next) =
+            (sender.clone(), Rc::clone(&targets), headers.clone(), body.clone(), Rc::clone(&next));
         local.spawn_local(async move {
             while next.get() < requests {
-                let url = urls[next.get() as usize % urls.len()].clone();
+                let target = &targets[next.get() as usize % targets.len()];
                 next.set(next.get() + 1);
-                let answer = client.post(url).headers(headers.clone()).body(body.clone()).send().await.unwrap();
-                assert!(answer.status().is_success());
-                answer.bytes().await.unwrap();
+                sender.post(target, headers.clone(), body.clone()).await;
             }
         });
     }
@@ -91,9 +169,9 @@ pub struct BareRound {
     pub cpu: u64,
 }
 
-pub fn measure(sample: &str, urls: &[String], requests: u64, in_flight: usize) -> BareRound {
+pub fn measure(peer: Peer, sample: &str, urls: &[String], requests: u64, in_flight: usize) -> BareRound {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([ROLE, &requests.to_string(), &in_flight.to_string()])
+        .args([ROLE, peer.name(), &requests.to_string(), &in_flight.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

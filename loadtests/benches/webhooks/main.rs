@@ -122,7 +122,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(bare::ROLE) => {
-            bare::run(number(2), number(3) as usize);
+            bare::run(bare::Peer::parse(&arguments[2]), number(3), number(4) as usize);
             return ExitCode::SUCCESS;
         }
         _ => {}

@@ -12,7 +12,7 @@ use loadtests::{
 
 use super::{
     Options,
-    bare::{self, BareRound},
+    bare::{self, BareRound, Peer},
 };
 
 /// Deliveries that hits are ahead of the receiver, so that the queue is never empty.
@@ -141,6 +141,8 @@ fn redirects(product: &Product, link: &str, hits: u64, per_second: f64) -> f64 {
 /// Deliveries, and as many requests of the bare loop just before them.
 struct Pair {
     bare: BareRound,
+    /// The same loop over the product's own HTTP client.
+    lean: BareRound,
     delivered: Delivered,
 }
 
@@ -175,18 +177,21 @@ pub fn measure(options: &Options, program: &Program) -> Result<(String, Rates), 
         let hooks = receiver.hooks(webhooks as usize);
         let hosts = hooks.len().min(usize::from(options.hosts));
         receiver.ask("reset");
-        let bare = bare::measure(&sample, &hooks, per_round, (per_host * hosts).min(configured("workers")));
+        let in_flight = (per_host * hosts).min(configured("workers"));
+        let bare = bare::measure(Peer::Reqwest, &sample, &hooks, per_round, in_flight);
         assert_eq!(receiver.count().requests, per_round, "requests of the bare loop");
+        let lean = bare::measure(Peer::ProductClient, &sample, &hooks, per_round, in_flight);
         let delivered = deliver(&product, &mut receiver, links.with(webhooks), webhooks, per_round / webhooks);
         let each = |cpu: u64| cpu as f64 / per_round as f64;
         eprintln!(
-            "{webhooks} webhooks: {:.1} µs each in {:.1?}; bare loop: {:.1} µs in {:.1?}",
+            "{webhooks} webhooks: {:.1} µs each in {:.1?}; bare loop: {:.1} µs in {:.1?}, with the product's client {:.1} µs",
             each(delivered.cpu),
             delivered.took,
             each(bare.cpu),
-            bare.took
+            bare.took,
+            each(lean.cpu)
         );
-        Pair { bare, delivered }
+        Pair { bare, lean, delivered }
     };
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
@@ -208,6 +213,7 @@ fn report(options: &Options, rounds: &[Round], per_round: u64, per_host: usize) 
 
     let bare_rate = Figures(pairs().map(|pair| per_round as f64 / pair.bare.took.as_secs_f64()).collect());
     let bare_cpu = Figures(pairs().map(bare).collect());
+    let lean_cpu = Figures(pairs().map(|pair| pair.lean.cpu as f64 / per_round as f64).collect());
     let ten_rate = figures(&|round| round.ten.delivered.per_second());
     let one_rate = figures(&|round| round.one.delivered.per_second());
     for (what, spread) in [("requests a second", bare_rate.spread()), ("CPU a request", bare_cpu.spread())] {
@@ -227,8 +233,8 @@ fn report(options: &Options, rounds: &[Round], per_round: u64, per_host: usize) 
     let (ten_ratio, one_ratio) =
         (|of| ratio(of, &|round: &Round| &round.ten), |of| ratio(of, &|round: &Round| &round.one));
     let mut text = format!(
-        "## Sustained\n\n{} rounds, each: the bare loop, hits of a link with 10 webhooks, the bare loop, hits of a link \
-         with 1, hits of a link with none. {per_round} requests or deliveries each time to one receiver ({} host(s), \
+        "## Sustained\n\n{} rounds, each: the bare loop over `reqwest`, the same over the product's HTTP client, hits of a \
+         link with 10 webhooks, both loops again, hits of a link with 1, hits of a link with none. {per_round} requests or deliveries each time to one receiver ({} host(s), \
          {per_host} in flight to each at the most, for both); hits keep up to {AHEAD} deliveries ahead. Every round's \
          deliveries came exactly once, by `webhook-id`, and the status endpoint's sums are the same.\n\n\
          | per second | min | median | max |\n|---|---|---|---|\n",
@@ -241,6 +247,7 @@ fn report(options: &Options, rounds: &[Round], per_round: u64, per_host: usize) 
     row(&mut text, "1 webhook: deliveries", one_rate.cells(0));
     text += "\n| µs of CPU | min | median | max |\n|---|---|---|---|\n";
     row(&mut text, "bare loop: a request", bare_cpu.cells(1));
+    row(&mut text, "bare loop over the product's HTTP client: a request", lean_cpu.cells(1));
     row(&mut text, "10 webhooks: a delivery and a tenth of its redirect", figures(&ten).cells(1));
     row(&mut text, "1 webhook: a delivery and its redirect", figures(&one).cells(1));
     row(

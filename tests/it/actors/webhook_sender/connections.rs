@@ -1,5 +1,6 @@
 //! Pooled connections, and connections that fail.
 
+use futures_util::future::join_all;
 use tokio::net::TcpSocket;
 
 use super::*;
@@ -13,6 +14,59 @@ async fn a_connection_is_used_again() {
     }
     assert_eq!(receiver.requests().len(), 20);
     assert_eq!(receiver.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_receiver_has_closed_costs_no_attempt() {
+    let receiver = Receiver::start(Behaviour::AnswerAndClose(OK.into())).await;
+    let sender = sender(settings());
+    for sent in 1..=3 {
+        assert_eq!(sender.send(request(&receiver.url())).await, Ok(200));
+        receiver.connections_ended(sent).await;
+    }
+    assert_eq!(receiver.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn as_many_connections_as_configured_stay_open_without_a_request() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let mut settings = settings();
+    settings.max_idle_per_host = 2;
+    let sender = sender(settings);
+    for connections in [5, 8] {
+        let sent = join_all((0..5).map(|_| sender.send(request(&receiver.url())))).await;
+        assert_eq!(sent, [Ok(200); 5]);
+        assert_eq!(receiver.connections(), connections, "two of them are used again");
+        receiver.connections_ended(connections - 2).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed_after_some_seconds() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let sender = sender(settings());
+    assert_eq!(sender.send(request(&receiver.url())).await, Ok(200));
+    assert_eq!(receiver.connections(), 1);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    tokio::time::resume();
+    receiver.connections_ended(1).await;
+    assert_eq!(sender.send(request(&receiver.url())).await, Ok(200));
+    assert_eq!(receiver.connections(), 2);
+}
+
+#[tokio::test]
+async fn origins_share_no_connection() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    let mut settings = settings();
+    settings.lookup = ScriptedLookup::new([&[OPEN]]);
+    let sender = sender(settings);
+    for url in [receiver.url(), receiver.url_of("a.example"), receiver.url_of("b.example")] {
+        for _ in 0..2 {
+            assert_eq!(sender.send(request(&url)).await, Ok(200));
+        }
+    }
+    assert_eq!(receiver.connections(), 3);
 }
 
 #[tokio::test]

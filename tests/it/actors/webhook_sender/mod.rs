@@ -16,9 +16,9 @@ use signpost::dns::{Resolver, ResolverSettings};
 use signpost::domain::guard::AddressGuard;
 use signpost::domain::signature::{WebhookSecret, sign_hex};
 use signpost::domain::webhook_url::WebhookUrl;
-use signpost::webhooks::sender::{
-    Lookup, LookupFuture, SendFailure, SenderSettings, SignedBody, SignedRequest, WebhookSender,
-};
+use signpost::webhooks::client::Destination;
+use signpost::webhooks::connector::{Lookup, LookupFuture};
+use signpost::webhooks::sender::{SendFailure, SenderSettings, SignedBody, SignedRequest, WebhookSender};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -56,6 +56,7 @@ enum Behaviour {
 struct Receiver {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
     serving: JoinHandle<()>,
 }
@@ -79,25 +80,29 @@ impl Receiver {
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
+        let ended = Arc::new(AtomicUsize::new(0));
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (counted, seen) = (Arc::clone(&accepted), Arc::clone(&requests));
+        let (counted, ends, seen) = (Arc::clone(&accepted), Arc::clone(&ended), Arc::clone(&requests));
         let serving = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                let (tls, behaviour, seen) = (tls.clone(), behaviour.clone(), Arc::clone(&seen));
+                let (tls, behaviour) = (tls.clone(), behaviour.clone());
+                let (ends, seen) = (Arc::clone(&ends), Arc::clone(&seen));
                 connections.spawn(async move {
                     if matches!(behaviour, Behaviour::Reset) {
                         stream.set_zero_linger().unwrap();
                     }
-                    match tls {
+                    let served = match tls {
                         None => serve(stream, behaviour, &seen).await,
                         Some(tls) => serve(tls.accept(stream).await?, behaviour, &seen).await,
-                    }
+                    };
+                    ends.fetch_add(1, Ordering::SeqCst);
+                    served
                 });
             }
         });
-        Self { address, accepted, requests, serving }
+        Self { address, accepted, ended, requests, serving }
     }
 
     fn url(&self) -> String {
@@ -110,6 +115,13 @@ impl Receiver {
 
     fn connections(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many connections have ended.
+    async fn connections_ended(&self, count: usize) {
+        while self.ended.load(Ordering::SeqCst) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn requests(&self) -> Vec<String> {
@@ -233,11 +245,14 @@ fn secret() -> WebhookSecret {
     WebhookSecret::parse(SECRET).unwrap()
 }
 
+fn destination(url: &str) -> Destination {
+    Destination::of(&WebhookUrl::parse_stored(url).unwrap()).unwrap()
+}
+
 fn request(url: &str) -> SignedRequest {
-    let url = WebhookUrl::parse_stored(url).unwrap();
     let body = Bytes::from_static(BODY.as_bytes());
     let body = SignedBody::sign(body, &secret()).unwrap();
-    SignedRequest::sign(url, body, WEBHOOK_ID, TIMESTAMP, &secret(), None).unwrap()
+    SignedRequest::sign(destination(url), body, WEBHOOK_ID, TIMESTAMP, &secret(), None).unwrap()
 }
 
 async fn outcome(behaviour: Behaviour) -> Result<u16, SendFailure> {

@@ -1,0 +1,275 @@
+//! An HTTP/1.1 client for webhooks: it keeps idle connections for a while, and makes one request at a time on each.
+//!
+//! A connection has no task of its own. Whoever waits for an answer polls it, so that a request costs no switch between
+//! tasks. An idle connection is polled by nobody: whether the receiver has closed it is seen when it is used again,
+//! before the request is sent.
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{HOST, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, Uri};
+use thiserror::Error;
+use tokio::time::Instant;
+use tower_service::Service;
+use url::Position;
+
+use super::connector::{Connector, Stream};
+use super::maps::Map;
+use crate::domain::webhook_url::WebhookUrl;
+
+/// Shorter than the 5 s after which Node.js, Apache and actix close an idle connection, so that a request is seldom
+/// sent on a connection that the receiver is closing.
+const IDLE_CONNECTION_LIFETIME: Duration = Duration::from_secs(4);
+/// How often to close connections that were idle for so long.
+const CLOSE_IDLE_EVERY: Duration = Duration::from_secs(1);
+
+/// How many bytes of a response body are read and dropped so that the connection can be used again. A longer body
+/// closes the connection.
+const DRAINED_BODY_LIMIT: u64 = 64 * 1024;
+
+/// Where the requests of a webhook go.
+#[derive(Debug)]
+pub struct Destination {
+    /// Scheme, host and port: requests to the same origin share connections.
+    origin: Arc<str>,
+    /// The same as a URI, for the connector.
+    connect_to: Uri,
+    path_and_query: Uri,
+    host: HeaderValue,
+    literal_address: Option<IpAddr>,
+    is_https: bool,
+}
+
+/// A URL to which no request can be sent.
+#[derive(Debug, Error)]
+#[error("malformed url")]
+pub struct MalformedUrl;
+
+impl Destination {
+    /// # Errors
+    /// If a request can't carry the URL.
+    pub fn of(url: &WebhookUrl) -> Result<Self, MalformedUrl> {
+        let target = url.target();
+        let origin = &target[..Position::BeforePath];
+        let host = &target[Position::BeforeHost..Position::BeforePath];
+        Ok(Self {
+            origin: origin.into(),
+            connect_to: origin.parse().map_err(|_| MalformedUrl)?,
+            path_and_query: target[Position::BeforePath..].parse().map_err(|_| MalformedUrl)?,
+            host: HeaderValue::try_from(host).map_err(|_| MalformedUrl)?,
+            literal_address: url.literal_address(),
+            is_https: target.scheme() == "https",
+        })
+    }
+
+    /// The address that the URL has instead of a host name. It never reaches the resolver.
+    pub fn literal_address(&self) -> Option<IpAddr> {
+        self.literal_address
+    }
+
+    pub fn is_https(&self) -> bool {
+        self.is_https
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum ExchangeError {
+    #[error("can't connect")]
+    Connect(#[source] Box<dyn Error + Send + Sync>),
+    #[error("the connection failed")]
+    Connection(#[source] hyper::Error),
+}
+
+/// Sends requests. Clones share their idle connections.
+#[derive(Clone)]
+pub struct HttpClient {
+    connector: Connector,
+    idle: Arc<IdleConnections>,
+}
+
+/// A response whose body is not read yet.
+pub struct Answer {
+    response: Response<Incoming>,
+    connection: OpenConnection,
+}
+
+impl HttpClient {
+    /// A client that keeps up to `max_idle` idle connections to an origin.
+    pub fn new(connector: Connector, max_idle: usize) -> Self {
+        let idle = IdleConnections { max_of_origin: max_idle, by_origin: Mutex::default() };
+        Self { connector, idle: Arc::new(idle) }
+    }
+
+    /// Sends a `POST` request once, and waits for the head of the response. Dropping the future closes the connection.
+    pub async fn post(
+        &self,
+        destination: &Destination,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, ExchangeError> {
+        headers.insert(HOST, destination.host.clone());
+        let mut post = Request::new(Full::new(body));
+        *post.method_mut() = Method::POST;
+        *post.uri_mut() = destination.path_and_query.clone();
+        *post.headers_mut() = headers;
+        loop {
+            let idle = self.idle.take(&destination.origin);
+            let is_new = idle.is_none();
+            let mut connection = match idle {
+                Some(connection) => connection,
+                None => self.connect(destination).await?,
+            };
+            match connection.send(post).await {
+                Ok(response) => return Ok(Answer { response, connection }),
+                // The receiver had closed an idle connection: nothing was sent.
+                Err((_, Some(unsent))) if !is_new => post = unsent,
+                Err((error, _)) => return Err(ExchangeError::Connection(error)),
+            }
+        }
+    }
+
+    async fn connect(&self, destination: &Destination) -> Result<OpenConnection, ExchangeError> {
+        let mut connector = self.connector.clone();
+        std::future::poll_fn(|context| connector.poll_ready(context)).await.map_err(ExchangeError::Connect)?;
+        let stream = connector.call(destination.connect_to.clone()).await.map_err(ExchangeError::Connect)?;
+        let (requests, driver) = http1::handshake(stream).await.map_err(ExchangeError::Connection)?;
+        Ok(OpenConnection { requests, driver: Some(driver) })
+    }
+
+    /// Reads the body to its end for at most `patience`, so that the connection can be used again. A body longer than
+    /// [`DRAINED_BODY_LIMIT`] closes the connection.
+    pub async fn finish(&self, answer: Answer, destination: &Destination, patience: Duration) {
+        let Answer { response, mut connection } = answer;
+        let body = response.into_body();
+        let is_empty = body.is_end_stream();
+        if !(is_empty && connection.requests.is_ready()) {
+            match tokio::time::timeout(patience, connection.drain(body)).await {
+                Ok(Some(())) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+        self.idle.keep(&destination.origin, connection);
+    }
+}
+
+impl Answer {
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+}
+
+/// A connection, and the side of it that takes requests.
+struct OpenConnection {
+    requests: SendRequest<Full<Bytes>>,
+    /// `None` once it has ended.
+    driver: Option<http1::Connection<Stream, Full<Bytes>>>,
+}
+
+impl OpenConnection {
+    /// Sends a request; returns it with the error if nothing of it was sent.
+    async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<Full<Bytes>>>)> {
+        let Self { requests, driver } = self;
+        let sent = driven(driver, requests.try_send_request(request)).await;
+        sent.map_err(|mut error| {
+            let unsent = error.take_message();
+            (error.into_error(), unsent)
+        })
+    }
+
+    /// Reads a body to its end; `None` if the connection can't be used again.
+    async fn drain(&mut self, mut body: Incoming) -> Option<()> {
+        let Self { requests, driver } = self;
+        if body.size_hint().lower() > DRAINED_BODY_LIMIT {
+            return None;
+        }
+        let mut left = DRAINED_BODY_LIMIT;
+        while let Some(frame) = driven(driver, body.frame()).await {
+            let length = frame.ok()?.data_ref().map_or(0, Bytes::len);
+            left = left.checked_sub(length as u64)?;
+        }
+        driven(driver, requests.ready()).await.ok()
+    }
+}
+
+/// Waits for something of a connection, and polls the connection meanwhile.
+async fn driven<F: Future>(driver: &mut Option<impl Future + Unpin>, of_it: F) -> F::Output {
+    let mut of_it = pin!(of_it);
+    let both = |context: &mut Context<'_>| -> Poll<F::Output> {
+        if let Some(connection) = driver
+            && Pin::new(connection).poll(context).is_ready()
+        {
+            // Its error, if any, goes to who waits for the response.
+            *driver = None;
+        }
+        of_it.as_mut().poll(context)
+    };
+    std::future::poll_fn(both).await
+}
+
+/// Connections without a request, and since when; by origin, the one that was used last at the end.
+type ByOrigin = Map<Arc<str>, Vec<(Instant, OpenConnection)>>;
+
+struct IdleConnections {
+    max_of_origin: usize,
+    by_origin: Mutex<ByOrigin>,
+}
+
+impl IdleConnections {
+    /// The connection that was used last.
+    fn take(&self, origin: &str) -> Option<OpenConnection> {
+        let mut idle = self.by_origin();
+        let (since, connection) = idle.get_mut(origin)?.pop()?;
+        (since.elapsed() < IDLE_CONNECTION_LIFETIME).then_some(connection)
+    }
+
+    fn keep(self: &Arc<Self>, origin: &Arc<str>, connection: OpenConnection) {
+        if connection.driver.is_none() {
+            return;
+        }
+        let mut idle = self.by_origin();
+        if idle.is_empty() {
+            tokio::spawn(close_idle(Arc::downgrade(self)));
+        }
+        let of_origin = match idle.get_mut(origin) {
+            Some(of_origin) => of_origin,
+            None => idle.entry(Arc::clone(origin)).or_default(),
+        };
+        if of_origin.len() < self.max_of_origin {
+            of_origin.push((Instant::now(), connection));
+        }
+    }
+
+    fn by_origin(&self) -> MutexGuard<'_, ByOrigin> {
+        // A panic leaves no half-done change here.
+        self.by_origin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes connections that were idle for too long, until there are none.
+async fn close_idle(connections: Weak<IdleConnections>) {
+    loop {
+        tokio::time::sleep(CLOSE_IDLE_EVERY).await;
+        let Some(connections) = connections.upgrade() else { return };
+        let mut idle = connections.by_origin();
+        idle.retain(|_, of_origin| {
+            of_origin.retain(|(since, _)| since.elapsed() < IDLE_CONNECTION_LIFETIME);
+            !of_origin.is_empty()
+        });
+        if idle.is_empty() {
+            return;
+        }
+    }
+}
