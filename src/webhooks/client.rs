@@ -273,3 +273,47 @@ async fn close_idle(connections: Weak<IdleConnections>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destination(url: &str) -> Destination {
+        Destination::of(&WebhookUrl::parse_stored(url).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_destination_has_what_a_request_needs_of_its_url() {
+        let of = |url| {
+            let Destination { origin, connect_to, path_and_query, host, is_https, .. } = destination(url);
+            assert_eq!(connect_to.path(), "/");
+            (origin.to_string(), host.to_str().unwrap().to_owned(), path_and_query.to_string(), is_https)
+        };
+        let owned = |(origin, host, path, is_https): (&str, &str, &str, bool)| {
+            (origin.to_owned(), host.to_owned(), path.to_owned(), is_https)
+        };
+        for (url, expected) in [
+            ("HTTP://Example.com:80", ("http://example.com", "example.com", "/", false)),
+            ("https://example.com:8443/a?b=c#d", ("https://example.com:8443", "example.com:8443", "/a?b=c", true)),
+            ("http://[::1]:81//x", ("http://[::1]:81", "[::1]:81", "//x", false)),
+            (
+                "https://b\u{fc}cher.example/\u{fc}",
+                ("https://xn--bcher-kva.example", "xn--bcher-kva.example", "/%C3%BC", true),
+            ),
+        ] {
+            assert_eq!(of(url), owned(expected), "{url}");
+        }
+        assert_eq!(destination("http://0x7f.1/").literal_address(), Some(IpAddr::from([127, 0, 0, 1])));
+    }
+
+    #[test]
+    fn every_character_that_a_url_may_have_can_be_sent() {
+        for character in '!'..='~' {
+            for url in [format!("http://example.com/a{character}b"), format!("http://example.com/?a{character}b")] {
+                let url = WebhookUrl::parse_stored(&url).unwrap();
+                let sent = Destination::of(&url).unwrap().path_and_query.to_string();
+                assert_eq!(sent, url.target()[Position::BeforePath..]);
+            }
+        }
+    }
+}

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tracing::Instrument;
@@ -117,9 +117,14 @@ impl FastPathWorker {
         };
         let next = self.answer(responder, peer, &inbox[..read]);
         let answers = responder.answers();
-        let sent = if answers.is_empty() { 0 } else { send_now(socket, answers).ok()? };
+        let is_last = matches!(next, Next::Close);
+        // The kernel holds the last answer back until the connection is shut down, so that one packet has both.
+        let more = if is_last { SendFlags::MORE } else { SendFlags::empty() };
+        let sent = if answers.is_empty() { 0 } else { send_now(socket, answers, more).ok()? };
         let unsent = answers[sent..].to_vec();
-        if unsent.is_empty() && matches!(next, Next::Close) {
+        if is_last && unsent.is_empty() {
+            // A close alone would drop the answer where the client has sent more than its request.
+            let _ = shutdown(socket, Shutdown::Write);
             return None;
         }
         Some(Begun { unsent, next, is_new: false, waits_since: responder.began() })
@@ -139,8 +144,8 @@ impl FastPathWorker {
 }
 
 /// Sends what the socket takes of `bytes`.
-fn send_now(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
-    match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+fn send_now(socket: impl AsFd, bytes: &[u8], more: SendFlags) -> Result<usize, Errno> {
+    match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more) {
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
         sent => sent,
     }
@@ -278,7 +283,7 @@ impl FastPathConnection {
         if answers.is_empty() {
             return Poll::Ready(next);
         }
-        let Ok(sent) = send_now(&self.stream, answers) else { return Poll::Ready(Next::Close) };
+        let Ok(sent) = send_now(&self.stream, answers, SendFlags::empty()) else { return Poll::Ready(Next::Close) };
         if sent == answers.len() {
             return Poll::Ready(next);
         }

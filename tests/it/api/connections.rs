@@ -1,5 +1,6 @@
 //! Connections: how many there are, who serves them, and what comes first on them.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +103,30 @@ fn statuses(answers: &[Answer]) -> Vec<u16> {
 }
 
 /// The store has to be asked for the link of a connection's first request; meanwhile the worker goes on.
+/// A connection that is closed while there is something to read is reset, and a reset drops what was not sent yet.
+#[tokio::test]
+async fn a_client_that_goes_on_sending_behind_its_last_request_is_answered() {
+    let server = Server::start();
+    let link = server.root().any_link().await;
+    let (address, close) = (server.address, redirect(&link, "Connection: close\r\n"));
+    let answered = tokio::task::spawn_blocking(move || {
+        let exchange = || {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.write_all(close.as_bytes()).unwrap();
+            // Some of it comes after the request was read, and before the connection is closed.
+            while stream.write_all(b"x").is_ok() {}
+            let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+            while let Ok(read @ 1..) = stream.read(&mut part) {
+                answer.extend_from_slice(&part[..read]);
+            }
+            answer.starts_with(b"HTTP/1.1 302 ") && answer.ends_with(b"\r\n\r\n")
+        };
+        (0..200).filter(|_| exchange()).count()
+    });
+    assert_eq!(answered.await.unwrap(), 200);
+}
+
 #[tokio::test]
 async fn a_first_request_that_waits_for_the_store_holds_up_nobody() {
     let switch = FaultSwitch::default();
