@@ -147,7 +147,7 @@ impl HttpClient {
     }
 
     /// Reads the body to its end for at most `patience`, so that the connection can be used again. A body longer than
-    /// [`DRAINED_BODY_LIMIT`] closes the connection.
+    /// `DRAINED_BODY_LIMIT` closes the connection.
     pub async fn finish(&self, answer: Answer, destination: &Destination, patience: Duration) {
         let Answer { response, mut connection } = answer;
         let body = response.into_body();
