@@ -1,8 +1,7 @@
 //! The bare loop: the same POSTs from a program that does nothing else, as the limit to compare with.
 //!
-//! One thread, the headers and the body of a real delivery. Nothing is signed, stored or chosen. The peer of record sends them
-//! with `reqwest`, as a program would that is written around it; the same loop over the product's own client tells what
-//! that one saves.
+//! One thread, the headers and the body of a real delivery. Nothing is signed, stored or chosen. The peer of record uses
+//! `reqwest`. A second loop uses the product's own HTTP client, and shows what that one saves.
 
 use std::{
     cell::Cell,
@@ -30,14 +29,14 @@ use signpost::{
 
 pub const ROLE: &str = "role-bare";
 
-/// With what the loop sends.
+/// The HTTP client of a loop.
 #[derive(Clone)]
 enum Sender {
     Reqwest(Client),
     Product(HttpClient),
 }
 
-/// Which sender a loop has.
+/// Which HTTP client a loop uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     Reqwest,
@@ -88,7 +87,7 @@ impl Sender {
     }
 }
 
-/// A receiver's URL, as each of the senders wants it.
+/// A receiver's URL, in the form that each HTTP client takes.
 struct Target {
     url: Url,
     destination: Destination,

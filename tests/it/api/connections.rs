@@ -102,7 +102,6 @@ fn statuses(answers: &[Answer]) -> Vec<u16> {
     answers.iter().map(|answer| answer.status).collect()
 }
 
-/// The store has to be asked for the link of a connection's first request; meanwhile the worker goes on.
 /// A connection that is closed while there is something to read is reset, and a reset drops what was not sent yet.
 #[tokio::test]
 async fn a_client_that_goes_on_sending_behind_its_last_request_is_answered() {
@@ -127,6 +126,7 @@ async fn a_client_that_goes_on_sending_behind_its_last_request_is_answered() {
     assert_eq!(answered.await.unwrap(), 200);
 }
 
+/// The store has to be asked for the link of a connection's first request; meanwhile the worker goes on.
 #[tokio::test]
 async fn a_first_request_that_waits_for_the_store_holds_up_nobody() {
     let switch = FaultSwitch::default();
