@@ -49,23 +49,17 @@ pub struct Destination {
     is_https: bool,
 }
 
-/// A URL to which no request can be sent.
-#[derive(Debug, Error)]
-#[error("malformed url")]
-pub struct MalformedUrl;
-
 impl Destination {
-    /// # Errors
-    /// If a request can't carry the URL.
-    pub fn of(url: &WebhookUrl) -> Result<Self, MalformedUrl> {
+    /// `None` if no request can be sent to the URL.
+    pub fn of(url: &WebhookUrl) -> Option<Self> {
         let target = url.target();
         let origin = &target[..Position::BeforePath];
         let host = &target[Position::BeforeHost..Position::BeforePath];
-        Ok(Self {
+        Some(Self {
             origin: origin.into(),
-            connect_to: origin.parse().map_err(|_| MalformedUrl)?,
-            path_and_query: target[Position::BeforePath..].parse().map_err(|_| MalformedUrl)?,
-            host: HeaderValue::try_from(host).map_err(|_| MalformedUrl)?,
+            connect_to: origin.parse().ok()?,
+            path_and_query: target[Position::BeforePath..].parse().ok()?,
+            host: HeaderValue::try_from(host).ok()?,
             literal_address: url.literal_address(),
             is_https: target.scheme() == "https",
         })
@@ -151,14 +145,11 @@ impl HttpClient {
     pub async fn finish(&self, answer: Answer, destination: &Destination, patience: Duration) {
         let Answer { response, mut connection } = answer;
         let body = response.into_body();
-        let is_empty = body.is_end_stream();
-        if !(is_empty && connection.requests.is_ready()) {
-            match tokio::time::timeout(patience, connection.drain(body)).await {
-                Ok(Some(())) => {}
-                Ok(None) | Err(_) => return,
-            }
+        // Most answers have no body, and need no timer.
+        let is_over = body.is_end_stream() && connection.requests.is_ready();
+        if is_over || matches!(tokio::time::timeout(patience, connection.drain(body)).await, Ok(Some(()))) {
+            self.idle.keep(&destination.origin, connection);
         }
-        self.idle.keep(&destination.origin, connection);
     }
 }
 
@@ -219,9 +210,10 @@ async fn driven<F: Future>(driver: &mut Option<impl Future + Unpin>, of_it: F) -
     std::future::poll_fn(both).await
 }
 
-/// Connections without a request, and since when; by origin, the one that was used last at the end.
+/// Idle connections with the time of their last use, by origin. The last one was used last.
 type ByOrigin = Map<Arc<str>, Vec<(Instant, OpenConnection)>>;
 
+/// Connections that wait for their next request.
 struct IdleConnections {
     max_of_origin: usize,
     by_origin: Mutex<ByOrigin>,
@@ -243,10 +235,7 @@ impl IdleConnections {
         if idle.is_empty() {
             tokio::spawn(close_idle(Arc::downgrade(self)));
         }
-        let of_origin = match idle.get_mut(origin) {
-            Some(of_origin) => of_origin,
-            None => idle.entry(Arc::clone(origin)).or_default(),
-        };
+        let of_origin = idle.entry(Arc::clone(origin)).or_default();
         if of_origin.len() < self.max_of_origin {
             of_origin.push((Instant::now(), connection));
         }

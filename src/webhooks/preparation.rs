@@ -254,7 +254,7 @@ impl Preparation {
         let parse = |url: &String| {
             let url = WebhookUrl::parse_stored(url).ok()?;
             let host = host_of(&url);
-            Some((Arc::new(Destination::of(&url).ok()?), host))
+            Some((Arc::new(Destination::of(&url)?), host))
         };
         let link = Arc::new(CachedWebhookLink { urls: link.webhooks.all().iter().map(parse).collect(), link });
         self.links.insert(key, Arc::clone(&link)).await;

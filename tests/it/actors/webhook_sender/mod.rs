@@ -21,8 +21,11 @@ use signpost::webhooks::connector::{Lookup, LookupFuture};
 use signpost::webhooks::sender::{SendFailure, SenderSettings, SignedBody, SignedRequest, WebhookSender};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+
+use crate::support::SOON;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -56,7 +59,7 @@ enum Behaviour {
 struct Receiver {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    ended: Arc<AtomicUsize>,
+    ended: watch::Sender<usize>,
     requests: Arc<Mutex<Vec<String>>>,
     serving: JoinHandle<()>,
 }
@@ -80,15 +83,15 @@ impl Receiver {
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let ended = Arc::new(AtomicUsize::new(0));
+        let ended = watch::Sender::new(0);
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let (counted, ends, seen) = (Arc::clone(&accepted), Arc::clone(&ended), Arc::clone(&requests));
+        let (counted, ends, seen) = (Arc::clone(&accepted), ended.clone(), Arc::clone(&requests));
         let serving = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
                 let (tls, behaviour) = (tls.clone(), behaviour.clone());
-                let (ends, seen) = (Arc::clone(&ends), Arc::clone(&seen));
+                let (ends, seen) = (ends.clone(), Arc::clone(&seen));
                 connections.spawn(async move {
                     if matches!(behaviour, Behaviour::Reset) {
                         stream.set_zero_linger().unwrap();
@@ -97,7 +100,7 @@ impl Receiver {
                         None => serve(stream, behaviour, &seen).await,
                         Some(tls) => serve(tls.accept(stream).await?, behaviour, &seen).await,
                     };
-                    ends.fetch_add(1, Ordering::SeqCst);
+                    ends.send_modify(|ended| *ended += 1);
                     served
                 });
             }
@@ -119,9 +122,9 @@ impl Receiver {
 
     /// Waits until so many connections have ended.
     async fn connections_ended(&self, count: usize) {
-        while self.ended.load(Ordering::SeqCst) < count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut ended = self.ended.subscribe();
+        let enough = ended.wait_for(|ended| *ended >= count);
+        tokio::time::timeout(SOON, enough).await.unwrap().unwrap();
     }
 
     fn requests(&self) -> Vec<String> {
