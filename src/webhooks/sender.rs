@@ -35,8 +35,7 @@ pub struct SenderSettings {
     pub timeout: Duration,
     /// For reading the response body, after the head has decided the outcome.
     pub drain_timeout: Duration,
-    /// The value of `User-Agent`.
-    pub user_agent: String,
+    pub user_agent: HeaderValue,
     /// How many idle connections to one host are kept.
     pub max_idle_per_host: usize,
     /// Certificate authorities to trust besides the system's.
@@ -51,7 +50,7 @@ impl SenderSettings {
             lookup,
             timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(1),
-            user_agent: concat!("signpost/", env!("CARGO_PKG_VERSION")).to_owned(),
+            user_agent: HeaderValue::from_static(concat!("signpost/", env!("CARGO_PKG_VERSION"))),
             max_idle_per_host: 16,
             extra_roots: Vec::new(),
         }
@@ -60,12 +59,8 @@ impl SenderSettings {
 
 /// Why the sender could not be created: an error of the settings or of the system.
 #[derive(Debug, Error)]
-pub enum SenderError {
-    #[error("can't load the certificate authorities, or can't set TLS up")]
-    Tls(#[from] rustls::Error),
-    #[error("the user agent is no valid header value")]
-    UserAgent(#[from] InvalidHeaderValue),
-}
+#[error("can't load the certificate authorities, or can't set TLS up")]
+pub struct SenderError(#[from] rustls::Error);
 
 /// The body of webhook requests, and its own signature: all deliveries of a hit have the same.
 #[derive(Debug, Clone)]
@@ -205,7 +200,7 @@ impl WebhookSender {
             settings;
         let guard = Arc::new(guard);
         let client = HttpClient::new(connector(lookup, Arc::clone(&guard), extra_roots)?, max_idle_per_host);
-        Ok(Self { client, guard, user_agent: user_agent.try_into()?, timeout, drain_timeout })
+        Ok(Self { client, guard, user_agent, timeout, drain_timeout })
     }
 
     /// Sends the request once; returns the receiver's status if that is 2xx.

@@ -142,7 +142,7 @@ fn redirects(product: &Product, link: &str, hits: u64, per_second: f64) -> f64 {
 struct Pair {
     bare: BareRound,
     /// The same loop over the product's own HTTP client.
-    lean: BareRound,
+    by_client: BareRound,
     delivered: Delivered,
 }
 
@@ -180,7 +180,7 @@ pub fn measure(options: &Options, program: &Program) -> Result<(String, Rates), 
         let in_flight = (per_host * hosts).min(configured("workers"));
         let bare = bare::measure(Peer::Reqwest, &sample, &hooks, per_round, in_flight);
         assert_eq!(receiver.count().requests, per_round, "requests of the bare loop");
-        let lean = bare::measure(Peer::ProductClient, &sample, &hooks, per_round, in_flight);
+        let by_client = bare::measure(Peer::ProductClient, &sample, &hooks, per_round, in_flight);
         let delivered = deliver(&product, &mut receiver, links.with(webhooks), webhooks, per_round / webhooks);
         let each = |cpu: u64| cpu as f64 / per_round as f64;
         eprintln!(
@@ -189,9 +189,9 @@ pub fn measure(options: &Options, program: &Program) -> Result<(String, Rates), 
             delivered.took,
             each(bare.cpu),
             bare.took,
-            each(lean.cpu)
+            each(by_client.cpu)
         );
-        Pair { bare, lean, delivered }
+        Pair { bare, by_client, delivered }
     };
     let mut rounds = Vec::new();
     for _ in 0..options.rounds {
@@ -213,7 +213,7 @@ fn report(options: &Options, rounds: &[Round], per_round: u64, per_host: usize) 
 
     let bare_rate = Figures(pairs().map(|pair| per_round as f64 / pair.bare.took.as_secs_f64()).collect());
     let bare_cpu = Figures(pairs().map(bare).collect());
-    let lean_cpu = Figures(pairs().map(|pair| pair.lean.cpu as f64 / per_round as f64).collect());
+    let client_cpu = Figures(pairs().map(|pair| pair.by_client.cpu as f64 / per_round as f64).collect());
     let ten_rate = figures(&|round| round.ten.delivered.per_second());
     let one_rate = figures(&|round| round.one.delivered.per_second());
     for (what, spread) in [("requests a second", bare_rate.spread()), ("CPU a request", bare_cpu.spread())] {
@@ -247,7 +247,7 @@ fn report(options: &Options, rounds: &[Round], per_round: u64, per_host: usize) 
     row(&mut text, "1 webhook: deliveries", one_rate.cells(0));
     text += "\n| µs of CPU | min | median | max |\n|---|---|---|---|\n";
     row(&mut text, "bare loop: a request", bare_cpu.cells(1));
-    row(&mut text, "bare loop over the product's HTTP client: a request", lean_cpu.cells(1));
+    row(&mut text, "bare loop over the product's HTTP client: a request", client_cpu.cells(1));
     row(&mut text, "10 webhooks: a delivery and a tenth of its redirect", figures(&ten).cells(1));
     row(&mut text, "1 webhook: a delivery and its redirect", figures(&one).cells(1));
     row(

@@ -25,7 +25,7 @@ fn sharing(keyspace: &Keyspace) -> ServerBuilder {
 
 async fn two_nodes() -> TwoNodes {
     let started = tokio::task::spawn_blocking(|| {
-        let keyspace = Keyspace::empty(1);
+        let keyspace = Keyspace::empty();
         let nodes = [(); 2].map(|()| sharing(&keyspace).start());
         TwoNodes { nodes, _keyspace: keyspace }
     });

@@ -13,12 +13,11 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::changes_seen::{
-    AT_LAST, ChangeLog, LINKS_TTL, Nodes, SEEN_WITHIN, State, check, edit_unanswered, follow, migrated, state,
-    stored_target,
+    AT_LAST, ChangeLog, LINKS_TTL, Nodes, SEEN_WITHIN, State, check, edit_unanswered, follow, state, stored_target,
 };
 use super::load::{Over, Random};
 use crate::support::cluster::cluster_blocking;
-use crate::support::keyspaces::Place;
+use crate::support::keyspaces::{Keyspace, Place};
 use crate::support::process::Process;
 use crate::support::until;
 
@@ -113,7 +112,7 @@ fn an_edit_that_is_made_late_by_a_node_that_dies_is_seen_by_the_others() {
 
 /// Three nodes, of which the third reaches the cluster through proxies.
 fn third_behind_proxies(runtime: &Runtime, links_ttl: Duration) -> (Nodes, Proxies) {
-    let keyspace = migrated(runtime);
+    let keyspace = Keyspace::shared();
     let proxies = runtime.block_on(Proxies::before(&keyspace));
     (Nodes::start_on(keyspace, &proxies.place, links_ttl), proxies)
 }

@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -44,7 +44,7 @@ on_a_cluster! {
         let edits = amount("SIGNPOST_TEST_EDITS", 90);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let mut faults = runtime.block_on(cluster.faults());
-        let nodes = Nodes::start(&runtime);
+        let nodes = Nodes::start();
         let link = nodes.new_link();
         let mut random = Random::seeded();
         let (log, over) = (ChangeLog::default(), AtomicBool::new(false));
@@ -88,7 +88,7 @@ on_a_cluster! {
         const KILLS: usize = 4;
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
-        let mut nodes = Nodes::start(&runtime);
+        let mut nodes = Nodes::start();
         let link = nodes.new_link();
         let mut random = Random::seeded();
         for round in 0..KILLS {
@@ -127,7 +127,7 @@ on_a_cluster! {
     fn a_node_that_was_stopped_for_long_gives_no_old_answer() {
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
-        let nodes = Nodes::start(&runtime);
+        let nodes = Nodes::start();
         let link = nodes.new_link();
         let stopped = &nodes.processes[1];
         let mut connection = stopped.connect().unwrap();
@@ -149,7 +149,7 @@ on_a_cluster! {
         let names = amount("SIGNPOST_TEST_NAMES", 5);
         let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
-        let nodes = Nodes::start(&runtime);
+        let nodes = Nodes::start();
         let answers: Mutex<Vec<(usize, usize, u16)>> = Mutex::default();
         std::thread::scope(|scope| {
             for creator in 0..CREATORS {
@@ -277,18 +277,18 @@ pub fn check(changes: &[Change], seen: &[Seen], within: Duration) {
 pub struct Nodes {
     pub processes: Vec<Process>,
     directories: Vec<tempfile::TempDir>,
-    keyspace: Keyspace,
+    keyspace: Arc<Keyspace>,
 }
 
 impl Nodes {
-    pub fn start(runtime: &tokio::runtime::Runtime) -> Self {
-        let keyspace = migrated(runtime);
-        let third = keyspace.clone();
+    pub fn start() -> Self {
+        let keyspace = Keyspace::shared();
+        let third = (*keyspace).clone();
         Self::start_on(keyspace, &third, LINKS_TTL)
     }
 
     /// The third reaches the cluster by contact points of its own.
-    pub fn start_on(keyspace: Keyspace, third: &Place, links_ttl: Duration) -> Self {
+    pub fn start_on(keyspace: Arc<Keyspace>, third: &Place, links_ttl: Duration) -> Self {
         let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         let places: [&Place; 3] = [&keyspace, &keyspace, third];
         let start =
@@ -311,13 +311,6 @@ impl Nodes {
         let body = json!({"redirect_url": target(number)}).to_string();
         act(node, "PATCH", &format!("/links/{link}"), &body);
     }
-}
-
-/// A keyspace on the three database nodes, with all tables.
-pub fn migrated(runtime: &tokio::runtime::Runtime) -> Keyspace {
-    let keyspace = Keyspace::empty(3);
-    runtime.block_on(keyspace.migrate());
-    keyspace
 }
 
 /// Sends an edit to a node that is killed or stopped meanwhile: it may be answered or not.
@@ -345,5 +338,8 @@ pub fn stored_target(node: &Process, link: &str) -> State {
 
 fn program(directory: &std::path::Path, place: &Place, links_ttl: Duration) -> Program {
     let ttl = format!("{}s", links_ttl.as_secs());
-    Program::under_load(directory).sharing(place).set("SIGNPOST_CACHE__LINKS_TTL", &ttl)
+    Program::under_load(directory)
+        .sharing(place)
+        .set("SIGNPOST_CACHE__LINKS_TTL", &ttl)
+        .set("SIGNPOST_TIERS__FREE__BULK_PER_MINUTE", "0")
 }

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -46,7 +46,7 @@ on_a_cluster! {
     fn a_thousand_creations_over_two_processes_make_exactly_the_quota() {
         let (runtime, cluster) = (runtime(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
-        let two = Two::start(&runtime);
+        let two = Two::start();
         let key = two.new_key();
 
         let answers = two.create(&key, CREATIONS);
@@ -61,7 +61,7 @@ on_a_cluster! {
     fn a_quota_is_exact_though_a_node_of_the_cluster_dies_meanwhile() {
         let (runtime, cluster) = (runtime(), cluster_blocking(3));
         let mut faults = runtime.block_on(cluster.faults());
-        let two = Two::start(&runtime);
+        let two = Two::start();
         let key = two.new_key();
 
         let mut answers = two.create_while(&key, 300, |begun| {
@@ -88,7 +88,7 @@ on_a_cluster! {
     fn a_key_that_is_revoked_at_one_process_is_refused_by_the_other() {
         let (runtime, cluster) = (runtime(), cluster_blocking(3));
         let _turn = runtime.block_on(cluster.turn());
-        let two = Two::start(&runtime);
+        let two = Two::start();
         let [here, there] = &two.processes;
         let refused_within = [(); 3].map(|()| {
             let record = post(here, ROOT_KEY, "/api-keys", r#"{"name":"short-lived"}"#).expect(201).json();
@@ -114,7 +114,7 @@ on_a_cluster! {
     fn redirects_are_counted_exactly_though_a_node_and_a_process_die_and_come_back() {
         let (runtime, cluster) = (runtime(), cluster_blocking(3));
         let mut faults = runtime.block_on(cluster.faults());
-        let mut two = Two::start(&runtime);
+        let mut two = Two::start();
         let links: Vec<String> = (0..LINKS).map(|_| two.new_link("")).collect();
         let mut random = Random::seeded();
         let (answered, over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -224,13 +224,12 @@ on_a_cluster! {
 struct Two {
     processes: [Process; 2],
     directories: [tempfile::TempDir; 2],
-    keyspace: Keyspace,
+    keyspace: Arc<Keyspace>,
 }
 
 impl Two {
-    fn start(runtime: &tokio::runtime::Runtime) -> Self {
-        let keyspace = Keyspace::empty(3);
-        runtime.block_on(keyspace.migrate());
+    fn start() -> Self {
+        let keyspace = Keyspace::shared();
         let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let processes = directories.each_ref().map(|directory| program(directory.path(), &keyspace).serve());
         Self { processes, directories, keyspace }

@@ -23,8 +23,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 type Addresses = [Mutex<Option<SocketAddr>>; 3];
 
 /// A request, and how many links it makes.
-struct Asked {
+struct Asked<'a> {
     path: &'static str,
+    api_key: &'a str,
     body: Value,
     links: u64,
 }
@@ -36,12 +37,14 @@ fn a_hundred_requests_with_one_idempotency_key_over_three_nodes_do_it_once_thoug
     let rounds = amount("SIGNPOST_TEST_REPEATS", 4);
     let (runtime, cluster) = (tokio::runtime::Runtime::new().unwrap(), cluster_blocking(3));
     let _turn = runtime.block_on(cluster.turn());
-    let mut nodes = Nodes::start(&runtime);
+    let mut nodes = Nodes::start();
+    // What another key makes counts for that one.
+    let key = new_key(&nodes);
     let addresses: Addresses = std::array::from_fn(|node| Mutex::new(Some(nodes.processes[node].address)));
     let mut random = Random::seeded();
     let mut links = 0;
     for round in 0..rounds {
-        let asked = asked(round);
+        let asked = asked(round, &key);
         let (victim, lives_on_for) = (round % 3, Duration::from_millis(random.below(60)));
         let answers = std::thread::scope(|scope| {
             let (addresses, asked) = (&addresses, &asked);
@@ -61,32 +64,34 @@ fn a_hundred_requests_with_one_idempotency_key_over_three_nodes_do_it_once_thoug
         *addresses[victim].lock().unwrap() = Some(nodes.processes[victim].address);
         is_one_answer(&answers);
         links += asked.links;
-        let usage = get(&nodes, "/usage");
+        let usage = get(&nodes, &key, "/usage");
         assert_eq!(usage["usage"]["links_created"]["current"], links, "after {}", asked.path);
-        let made = get(&nodes, "/links?limit=100");
+        let made = get(&nodes, &key, "/links?limit=100");
         assert_eq!(made["links"].as_array().unwrap().len() as u64, links.min(100), "after {}", asked.path);
     }
 }
 
-/// What a round asks for.
-fn asked(round: usize) -> Asked {
+/// What a round asks for, all but keys with `key`.
+fn asked(round: usize, key: &str) -> Asked<'_> {
     let target = "https://example.com/";
+    let of_links = |path, body, links| Asked { path, api_key: key, body, links };
     match round % 4 {
-        0 => Asked { path: "/shorten", body: json!({"redirect_url": target}), links: 1 },
+        0 => of_links("/shorten", json!({"redirect_url": target}), 1),
         1 => {
             let one = |place: usize| json!({"redirect_url": target, "slug": format!("one-{round}-{place}")});
             let links = [json!({"redirect_url": target}), one(0), one(1)];
-            Asked { path: "/shorten/bulk", body: json!({"links": links}), links: 3 }
+            of_links("/shorten/bulk", json!({"links": links}), 3)
         }
-        2 => Asked { path: "/shorten", body: json!({"redirect_url": target, "slug": format!("s-{round}")}), links: 1 },
-        _ => Asked { path: "/api-keys", body: json!({"name": format!("key {round}")}), links: 0 },
+        2 => of_links("/shorten", json!({"redirect_url": target, "slug": format!("s-{round}")}), 1),
+        _ => Asked { path: "/api-keys", api_key: ROOT_KEY, body: json!({"name": format!("key {round}")}), links: 0 },
     }
 }
 
 /// Sends a request to one node after the other until it is answered: 409 and 503 ask for that.
-fn answer_at_last(addresses: &Addresses, first: usize, asked: &Asked, round: usize) -> WireAnswer {
-    let key = format!("round-{round}");
-    let headers = [("X-API-Key", ROOT_KEY), ("Content-Type", "application/json"), ("Idempotency-Key", key.as_str())];
+fn answer_at_last(addresses: &Addresses, first: usize, asked: &Asked<'_>, round: usize) -> WireAnswer {
+    let once = format!("round-{round}");
+    let headers =
+        [("X-API-Key", asked.api_key), ("Content-Type", "application/json"), ("Idempotency-Key", once.as_str())];
     let body = asked.body.to_string();
     let mut node = first;
     loop {
@@ -123,6 +128,12 @@ fn is_one_answer(answers: &[WireAnswer]) {
     assert_eq!(different.len(), 1, "{different:?}");
 }
 
-fn get(nodes: &Nodes, path: &str) -> Value {
-    nodes.processes[0].connect().unwrap().get(path, &[("X-API-Key", ROOT_KEY)]).unwrap().expect(200).json()
+fn new_key(nodes: &Nodes) -> String {
+    let mut connection = nodes.processes[0].connect().unwrap();
+    let record = connection.post("/api-keys", ROOT_KEY, r#"{"name":"repeated"}"#).unwrap().expect(201).json();
+    record["key"].as_str().unwrap().to_owned()
+}
+
+fn get(nodes: &Nodes, key: &str, path: &str) -> Value {
+    nodes.processes[0].connect().unwrap().get(path, &[("X-API-Key", key)]).unwrap().expect(200).json()
 }

@@ -15,7 +15,7 @@ const NAME: &str = "cql.jsonl";
 const LEFT_OUT: [&str; 3] = ["migrations", "migration_lock", "windows"];
 
 async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
+    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
 }
 
 #[tokio::test]

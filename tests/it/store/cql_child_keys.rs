@@ -20,7 +20,7 @@ fn child(n: u32) -> ApiKey {
 }
 
 async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
+    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
 }
 
 /// Puts ids on the list of key 1, which has none yet, as creations do that are then cut off.

@@ -32,7 +32,7 @@ type DayTtls = (i32, Option<i32>, Option<i32>, Option<i32>, Option<i32>);
 type SheetTtls = (String, i8, i8, Option<i32>, Option<i32>);
 
 async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
+    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
 }
 
 fn now() -> Timestamp {
@@ -249,7 +249,7 @@ async fn what_three_nodes_count_at_once_is_as_in_the_model_and_comes_over_whole(
     });
     assert!(["day", "label", "sheet"].iter().all(|kind| kinds[kind] > LINKS as usize), "{kinds:?}");
 
-    let other = tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap();
+    let other = tokio::task::spawn_blocking(Keyspace::empty).await.unwrap();
     other.migrate().await;
     let sink = Box::pin(ScyllaTransfer::open(&other.store_settings())).await.unwrap();
     // Some at a time, and again as after an interruption.

@@ -26,7 +26,7 @@ use crate::support::{SOON, eventually};
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 
 async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
+    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
 }
 
 /// What a store has reported, in order.

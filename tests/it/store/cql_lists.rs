@@ -26,7 +26,7 @@ use crate::support::{SOON, eventually};
 const TAKEN_OVER: Duration = Duration::from_mins(1);
 
 async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
+    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
 }
 
 async fn open(keyspace: &Keyspace, n: u32) -> ScyllaStore {

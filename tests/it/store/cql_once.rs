@@ -19,7 +19,7 @@ use super::samples::{MINUTE, key_id, link, link_named, name, node, noon};
 use crate::support::keyspaces::Keyspace;
 
 async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(|| Keyspace::empty(1)).await.unwrap()
+    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
 }
 
 /// A call of the store. The futures are too big for a test's stack.

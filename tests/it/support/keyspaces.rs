@@ -1,13 +1,14 @@
-//! Keyspaces of the tests' engine, each of one test at a time.
+//! Keyspaces of the tests' engine.
 //!
-//! An engine gets slower with each table that it has, so an engine of the tests' own is given few keyspaces. One that a
-//! test has done with on one node is emptied for the next. Over several nodes it is dropped: a write of an LWT that some
-//! replica has not seen yet, as where a process or a node was killed, may be committed there after the table was emptied,
-//! and the next test would read a part of a row. On a cluster that was there before, it is dropped at once.
+//! An engine gets slower with each table that it has, and needs seconds to make all tables. So an engine of the tests' own
+//! is given few keyspaces. On one node, each is of one test at a time, and emptied for the next. Over three nodes there is
+//! one for all tests, which is not emptied: a write of an LWT that some replica has not seen yet, as where a process or a
+//! node was killed, may be committed there after the table was emptied, and the next test would read a part of a row. On a
+//! cluster that was there before, each test has its own, which is dropped when the test ends.
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
@@ -26,6 +27,8 @@ const KEPT_TABLES: [&str; 2] = ["migrations", "migration_lock"];
 
 /// Those that tests of this process have done with.
 static LEFT: Mutex<Vec<Keyspace>> = Mutex::new(Vec::new());
+/// The one over three nodes, once there is one.
+static SHARED: Mutex<Option<Arc<Keyspace>>> = Mutex::new(None);
 
 /// A keyspace on a cluster, and how to get there.
 #[derive(Clone, Debug)]
@@ -108,13 +111,11 @@ impl Place {
     }
 }
 
-/// A keyspace for a test, without rows; who migrates first makes it, if it is not there. Others may have it when this is
-/// dropped: all that writes to it has to be ended before.
+/// A keyspace for tests; who migrates first makes it, if it is not there. Others may have it when this is dropped: all
+/// that writes to it has to be ended before.
 pub struct Keyspace {
     place: Place,
     cluster: &'static Cluster,
-    /// As they were asked for.
-    nodes: usize,
     /// How often each table was written to when it was last known to be empty.
     writes_when_empty: HashMap<String, i64>,
 }
@@ -128,23 +129,40 @@ impl Deref for Keyspace {
 }
 
 impl Keyspace {
-    /// On the tests' cluster of so many nodes; of three, in the test's turn. Blocks until the engine runs.
-    pub fn empty(nodes: usize) -> Self {
-        let cluster = cluster::cluster_blocking(nodes);
+    /// One without rows, on one node. Blocks until the engine runs.
+    pub fn empty() -> Self {
+        let cluster = cluster::cluster_blocking(1);
         let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
         // The one that was left first: whatever was under way there has long ended.
-        let reused = left.iter().position(|keyspace| keyspace.nodes == nodes).map(|index| left.remove(index));
+        let reused = (!left.is_empty()).then(|| left.remove(0));
         drop(left);
         match reused {
-            Some(mut keyspace) if nodes == 1 => {
+            Some(mut keyspace) => {
                 apart(keyspace.empty_tables());
-                return keyspace;
+                keyspace
             }
-            // Now, not when its test ended: a node of the cluster may have been dead then.
-            Some(keyspace) => apart(keyspace.drop_all()),
-            None => {}
+            None => Self::fresh(cluster),
         }
-        Self { place: Place::fresh(cluster), cluster, nodes, writes_when_empty: HashMap::new() }
+    }
+
+    /// The one over three nodes, with all tables, and with what earlier tests wrote: a test looks at what it has made itself,
+    /// as the users of a cluster do. Blocks until the engine runs.
+    pub fn shared() -> Arc<Self> {
+        let cluster = cluster::cluster_blocking(3);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keyspace) = &*shared {
+            return Arc::clone(keyspace);
+        }
+        let keyspace = Arc::new(Self::fresh(cluster));
+        apart(keyspace.migrate());
+        if cluster.is_own() {
+            *shared = Some(Arc::clone(&keyspace));
+        }
+        keyspace
+    }
+
+    fn fresh(cluster: &'static Cluster) -> Self {
+        Self { place: Place::fresh(cluster), cluster, writes_when_empty: HashMap::new() }
     }
 
     /// Empties all tables that may have been written to, though there be no row: what was removed would hide what is written
@@ -158,12 +176,13 @@ impl Keyspace {
             let without_log = format!("ALTER KEYSPACE IF EXISTS {name} WITH durable_writes = false");
             session.query_unpaged(without_log, ()).await.unwrap();
         }
-        for (table, writes) in self.writes(&session).await {
-            if *self.writes_when_empty.get(&table).unwrap_or(&0) != writes {
-                truncate(&session, name, &table).await;
+        let all_writes = self.writes(&session).await;
+        for (table, writes) in &all_writes {
+            if self.writes_when_empty.get(table).unwrap_or(&0) != writes {
+                truncate(&session, name, table).await;
             }
         }
-        self.writes_when_empty = self.writes(&session).await;
+        self.writes_when_empty = all_writes;
     }
 
     /// How often each table was written to.
@@ -193,7 +212,7 @@ impl Drop for Keyspace {
         } else if !std::thread::panicking() {
             // Not that of a test that failed: who knows what still writes to it.
             let (place, writes_when_empty) = (self.place.clone(), std::mem::take(&mut self.writes_when_empty));
-            let keyspace = Self { place, cluster: self.cluster, nodes: self.nodes, writes_when_empty };
+            let keyspace = Self { place, cluster: self.cluster, writes_when_empty };
             LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
         }
     }

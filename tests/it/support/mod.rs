@@ -36,30 +36,38 @@ pub async fn eventually<R>(what: &str, within: Duration, mut done: impl AsyncFnM
         if let Some(result) = done().await {
             return result;
         }
-        assert!(began.elapsed() < within, "not within {within:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let waited = began.elapsed();
+        assert!(waited < within, "not within {within:?}: {what}");
+        tokio::time::sleep(pause(waited, within)).await;
     }
+}
+
+/// How long to wait before the next look, after so much of `within`: looks cost CPU time that others need, so there are
+/// fewer as time goes by.
+fn pause(waited: Duration, within: Duration) -> Duration {
+    (waited / 8).clamp(Duration::from_millis(20), Duration::from_millis(250)).min(within.saturating_sub(waited))
 }
 
 /// As [`eventually`], for tests without a runtime.
 #[track_caller]
 pub fn until(what: &str, within: Duration, done: impl FnMut() -> bool) {
-    poll(what, within, Duration::from_millis(20), done);
+    poll(what, within, |waited| pause(waited, within), done);
 }
 
 /// As [`until`], for what takes no time to look at, or must be seen at once.
 #[track_caller]
 pub fn soon(what: &str, done: impl FnMut() -> bool) {
-    poll(what, SOON, Duration::from_millis(1), done);
+    poll(what, SOON, |_| Duration::from_millis(1), done);
 }
 
 #[track_caller]
-fn poll(what: &str, within: Duration, pause: Duration, mut done: impl FnMut() -> bool) {
+fn poll(what: &str, within: Duration, pause: impl Fn(Duration) -> Duration, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < within, "not within {within:?}: {what}");
+        let waited = began.elapsed();
+        assert!(waited < within, "not within {within:?}: {what}");
         // What is waited for may need this core.
-        std::thread::sleep(pause);
+        std::thread::sleep(pause(waited));
     }
 }
 

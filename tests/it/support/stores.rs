@@ -126,6 +126,6 @@ impl Home {
     }
 
     pub fn keyspace(&self) -> &Keyspace {
-        self.keyspace.get_or_init(|| Keyspace::empty(1))
+        self.keyspace.get_or_init(Keyspace::empty)
     }
 }
