@@ -35,7 +35,6 @@ pub struct SenderSettings {
     pub timeout: Duration,
     /// For reading the response body, after the head has decided the outcome.
     pub drain_timeout: Duration,
-    pub user_agent: HeaderValue,
     /// How many idle connections to one host are kept.
     pub max_idle_per_host: usize,
     /// Certificate authorities to trust besides the system's.
@@ -50,7 +49,6 @@ impl SenderSettings {
             lookup,
             timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(1),
-            user_agent: HeaderValue::from_static(concat!("signpost/", env!("CARGO_PKG_VERSION"))),
             max_idle_per_host: 16,
             extra_roots: Vec::new(),
         }
@@ -189,18 +187,16 @@ pub struct Sent {
 pub struct WebhookSender {
     client: HttpClient,
     guard: Arc<AddressGuard>,
-    user_agent: HeaderValue,
     timeout: Duration,
     drain_timeout: Duration,
 }
 
 impl WebhookSender {
     pub fn new(settings: SenderSettings) -> Result<Self, SenderError> {
-        let SenderSettings { guard, lookup, timeout, drain_timeout, user_agent, max_idle_per_host, extra_roots } =
-            settings;
+        let SenderSettings { guard, lookup, timeout, drain_timeout, max_idle_per_host, extra_roots } = settings;
         let guard = Arc::new(guard);
         let client = HttpClient::new(connector(lookup, Arc::clone(&guard), extra_roots)?, max_idle_per_host);
-        Ok(Self { client, guard, user_agent, timeout, drain_timeout })
+        Ok(Self { client, guard, timeout, drain_timeout })
     }
 
     /// Sends the request once; returns the receiver's status if that is 2xx.
@@ -243,7 +239,7 @@ impl WebhookSender {
             return Err(SendFailure::BlockedAddress);
         }
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        headers.insert(USER_AGENT, self.user_agent.clone());
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("signpost/", env!("CARGO_PKG_VERSION"))));
         let posted = tokio::time::timeout(self.timeout.min(limit), self.client.post(destination, headers, body)).await;
         posted.map_err(|_| SendFailure::TimedOut)?.map_err(|error| classify(&error, destination.is_https()))
     }

@@ -6,7 +6,7 @@
 //! node was killed, may be committed there after the table was emptied, and the next test would read a part of a row. On a
 //! cluster that was there before, each test has its own, which is dropped when the test ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,7 +26,7 @@ const MASTER_KEY: &str = "dGhpcyBpcyBub3Qgc2VjcmV0LCBpdCBpcyBhIHRlc3Q=";
 const KEPT_TABLES: [&str; 2] = ["migrations", "migration_lock"];
 
 /// Those that tests of this process have done with.
-static LEFT: Mutex<Vec<Keyspace>> = Mutex::new(Vec::new());
+static LEFT: Mutex<VecDeque<Keyspace>> = Mutex::new(VecDeque::new());
 /// The one over three nodes, once there is one.
 static SHARED: Mutex<Option<Arc<Keyspace>>> = Mutex::new(None);
 
@@ -132,11 +132,9 @@ impl Keyspace {
     /// One without rows, on one node. Blocks until the engine runs.
     pub fn empty() -> Self {
         let cluster = cluster::cluster_blocking(1);
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
         // The one that was left first: whatever was under way there has long ended.
-        let reused = (!left.is_empty()).then(|| left.remove(0));
-        drop(left);
-        match reused {
+        let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        match left {
             Some(mut keyspace) => {
                 apart(keyspace.empty_tables());
                 keyspace
@@ -213,7 +211,7 @@ impl Drop for Keyspace {
             // Not that of a test that failed: who knows what still writes to it.
             let (place, writes_when_empty) = (self.place.clone(), std::mem::take(&mut self.writes_when_empty));
             let keyspace = Self { place, cluster: self.cluster, writes_when_empty };
-            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(keyspace);
+            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push_back(keyspace);
         }
     }
 }
