@@ -93,14 +93,31 @@ impl Connection {
 
     /// Sends a body as the root key does; anything but a 200 ends the run.
     pub fn send(&mut self, method: &str, path: &str, body: &str) -> Vec<u8> {
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: signpost\r\nX-API-Key: {ROOT_KEY}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let (status, answer) = self.exchange(request.as_bytes()).unwrap();
+        let (status, answer) = self.request(method, path, "", body);
         assert_eq!(status, 200, "{method} {path}: {}", String::from_utf8_lossy(&answer));
         answer
+    }
+
+    /// Sends a body that creates something as the root key does, and again with the same `Idempotency-Key` while the store is out
+    /// of reach (503) or the first request is in progress (409); any other answer than a 200 ends the run.
+    pub fn create(&mut self, path: &str, once: &str, body: &str) -> Vec<u8> {
+        loop {
+            let (status, answer) = self.request("POST", path, &format!("Idempotency-Key: {once}\r\n"), body);
+            if status == 200 {
+                return answer;
+            }
+            assert!([409, 503].contains(&status), "POST {path}: {status} {}", String::from_utf8_lossy(&answer));
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    fn request(&mut self, method: &str, path: &str, fields: &str, body: &str) -> (u16, Vec<u8>) {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: signpost\r\nX-API-Key: {ROOT_KEY}\r\nContent-Type: application/json\r\n\
+             {fields}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.exchange(request.as_bytes()).unwrap()
     }
 
     /// One hit of `link`; anything but a redirect ends the run.

@@ -50,7 +50,7 @@ keyspaces! {
     /// says which.
     link_times: "link_times", small;
     /// Lists of links by time and by slug. The first byte of the row key says of which.
-    link_lists: link_lists::TABLE, small;
+    link_lists: link_lists::TABLE, listed;
     /// Key by id; key id by secret hash; what a key sees; what a key has created. The first byte of the row key says
     /// which.
     keys: "keys", small;
@@ -90,6 +90,15 @@ pub fn open_meta(database: &Database) -> Result<Keyspace, StoreError> {
 /// The engine keeps the options with which a keyspace was created: a change here applies to new stores only.
 fn small() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default().max_memtable_size(SMALL_MEMTABLE)
+}
+
+/// Read by ranges of many rows. The index of blocks is fully in memory, about two bytes a row: finding the first row of a range reads one
+/// block of each sorted run. No filter is ever asked.
+fn listed() -> KeyspaceCreateOptions {
+    small()
+        .index_block_partitioning_policy(PartitioningPolicy::all(false))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .filter_policy(FilterPolicy::disabled())
 }
 
 /// Read by whole key. An absent key must cost no disk read: filters on every level, the upper ones pinned.

@@ -1,14 +1,15 @@
 //! The ids of all links, and what redirects need of them, available without waiting. Neither a request for an unknown
-//! id nor a redirect to a link that is in memory needs a look-up in the engine, or another thread.
+//! id nor a redirect to a link that is in memory needs a look-up in the engine, or another thread. Lists read their links
+//! here, too: a look-up in the engine takes several times as long.
 //!
-//! An index in memory has all names, and for each the position of the link's record in a file ([`records`]). A name that
-//! is not in the index does not exist. The kernel decides which parts of the file are in memory: a record in memory is
-//! read at once, and any other link is looked up.
+//! An index in memory has all names and ids, and for each the position of the link's record in a file ([`records`]). A name
+//! that is not in the index does not exist. The kernel decides which parts of the file are in memory: for a redirect, a record
+//! in memory is read at once, and any other link is looked up.
 //!
 //! Records never change. A change of a link takes away the position of its record before the commit, so that the link is
 //! looked up from then on, and sets that of a new record after the commit, before the change is answered. So nobody
-//! reads an old record after a new one. A deleted link stays in the index, without a record. Kept names, and ids of
-//! links that have another name, are in the index too: so a name that is not in it is free.
+//! reads an old record after a new one. A deleted link stays in the index, without a record. Kept names are in the index
+//! too: so a name that is not in it is free.
 //!
 //! The index is written beside the store at a clean end and read at the next start. After a crash, or when the index
 //! has more than two parts, or when most records were replaced, index and records are rebuilt from the links in the
@@ -16,30 +17,29 @@
 
 mod index;
 mod index_file;
+mod names;
 mod records;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fjall::{Database, Keyspace};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use self::index::{Index, LOOK_UP};
-use self::records::DestinationFile;
+use self::index::LOOK_UP;
+use self::names::NameIndex;
+use self::records::RecordFile;
 use super::database::{durable_batch, engine_error};
-use crate::domain::link::{Destination, LinkName};
+use crate::domain::link::{Destination, Link, LinkName, ShortId};
 use crate::store::StoreError;
-use crate::store::records::{destinations, row_keys};
+use crate::store::records::{link_details, row_keys};
 
 /// The smallest capacity of the first index, in ids: 10 MiB, most of whose pages take no memory while ids are few.
 const MIN_CAPACITY: u64 = 1 << 20;
-/// Each index has twice the capacity of the one before: together more than there are ids.
-const INDICES: usize = 24;
 /// An index with more parts is rebuilt at the next start instead of being saved.
-const MAX_SAVED_INDICES: usize = 2;
+const MAX_SAVED_PARTS: usize = 2;
 /// An index with fewer ids is not saved: rebuilding it takes negligible time. Unit tests, whose writes are slow, have fewer.
 pub const MIN_SAVED_IDS: u64 = if cfg!(test) { 5_000 } else { 100_000 };
 
@@ -49,14 +49,9 @@ pub type Stamp = [u8; 16];
 /// All links.
 pub struct KnownLinks {
     path: PathBuf,
-    /// Secret: clients who choose ids cannot make their hashes collide.
-    seed: u64,
-    /// New ids go to the last one that is set.
-    indices: [OnceLock<Index>; INDICES],
-    /// Held while a name is inserted, so that no name is ever in two indices.
-    insertion: Mutex<()>,
+    names: NameIndex,
     is_complete: AtomicBool,
-    records: DestinationFile,
+    records: RecordFile,
     counts: RecordCounts,
 }
 
@@ -68,10 +63,28 @@ struct RecordCounts {
     replaced: AtomicU64,
 }
 
-/// A link as it is after a commit, whose record is appended once the commit is durable.
-pub struct NewDestination {
-    pub name: LinkName,
-    record: Vec<u8>,
+/// The record of a link as it is after a commit, appended once the commit is durable.
+pub struct NewRecord {
+    pub link: LinkNames,
+    bytes: Vec<u8>,
+}
+
+/// The names of a link in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkNames {
+    pub id: ShortId,
+    name: LinkName,
+}
+
+impl LinkNames {
+    fn of(link: &Link) -> Self {
+        Self { id: link.id, name: link.name() }
+    }
+
+    /// Its id, if that is not its name: no link is ever generated with it.
+    fn other(&self) -> Option<LinkName> {
+        Some(LinkName::from(self.id)).filter(|id| *id != self.name)
+    }
 }
 
 impl KnownLinks {
@@ -105,15 +118,11 @@ impl KnownLinks {
     /// # Errors
     /// When the operating system's random generator fails.
     fn new(directory: &Path, capacity: u64) -> Result<Self, StoreError> {
-        let indices = [const { OnceLock::new() }; INDICES];
-        let _ = indices[0].set(Index::new(capacity));
-        let seed = u64::from_le_bytes(random()?);
-        let records = DestinationFile::create(&records_path(directory), random()?);
+        let names = NameIndex::new(u64::from_le_bytes(random()?), capacity);
+        let records = RecordFile::create(&records_path(directory), random()?);
         Ok(Self {
             path: path(directory),
-            seed,
-            indices,
-            insertion: Mutex::default(),
+            names,
             is_complete: AtomicBool::new(false),
             records,
             counts: RecordCounts::default(),
@@ -123,79 +132,93 @@ impl KnownLinks {
     /// Whether there is certainly no link with this name, and never was one.
     pub fn lacks(&self, name: &LinkName) -> bool {
         // A caller that knows of a new id got it from the thread that inserted it, so it sees the insertion.
-        self.is_complete() && self.position(name).is_none()
+        self.is_complete() && self.names.position(name).is_none()
     }
 
     /// What a redirect needs of a link, if it is in memory.
     pub fn get(&self, name: &LinkName) -> Option<Destination> {
-        let position = self.position(name).filter(|position| *position > LOOK_UP)?;
-        self.records.read(name, position)
+        let position = self.names.position(name).filter(|position| *position > LOOK_UP)?;
+        self.records.destination(name, position)
     }
 
-    /// Adds a name; to be called before its link is committed. Returns what to pass to [`place`](Self::place) after the
-    /// commit, unless the link is too long for a record.
-    pub fn insert(&self, link: &Destination) -> Option<NewDestination> {
-        self.insert_name(&link.name);
-        destinations::encode(link).map(|record| NewDestination { name: link.name, record })
+    /// The links with these ids, where they have a record. Waits for the disk.
+    pub fn links(&self, ids: &[ShortId]) -> Vec<Option<Link>> {
+        let positions = self.names.positions(ids).map(|position| position.filter(|position| *position > LOOK_UP));
+        let wanted: Vec<_> = ids.iter().copied().zip(positions).collect();
+        self.records.links(&wanted)
     }
 
-    /// From now on, the link of this name is looked up, until a record of it is placed. To be called before a change of
-    /// the link is committed.
-    pub fn look_up(&self, name: &LinkName) {
-        self.insert_name(name);
-        self.set_position(name, LOOK_UP);
+    /// Adds the names of a link; to be called before it is committed. Returns what to pass to [`place`](Self::place) after
+    /// the commit, unless the link is too long for a record.
+    pub fn insert(&self, link: &Link) -> Option<NewRecord> {
+        let names = self.insert_names(link);
+        link_details::encode(link).map(|bytes| NewRecord { link: names, bytes })
+    }
+
+    /// From now on, this link is looked up, until a record of it is placed. To be called before a change of it is committed.
+    pub fn look_up(&self, link: &Link) {
+        let names = self.insert_names(link);
+        self.set_position(&names, LOOK_UP);
+    }
+
+    fn insert_names(&self, link: &Link) -> LinkNames {
+        let names = LinkNames::of(link);
+        self.names.insert(&names.name);
+        if let Some(id) = names.other() {
+            self.names.insert(&id);
+        }
+        names
     }
 
     /// Adds the records of links that are committed, one of each link. Only the thread that commits calls this, before
     /// its next commit.
-    pub fn place(&self, links: &[NewDestination]) {
-        self.append(links, |name, position| self.set_position(name, position));
+    pub fn place(&self, records: &[NewRecord]) {
+        self.append(records, |names, position| self.set_position(names, position));
     }
 
     /// Adds the records of links that were read from the store, except where a commit was faster.
-    pub fn place_stored(&self, links: &[NewDestination]) {
-        self.append(links, |name, position| {
-            let hash = self.hash(name);
-            if !self.indices().any(|index| index.place_first(hash, position)) {
+    pub fn place_stored(&self, records: &[NewRecord]) {
+        self.append(records, |names, position| {
+            if let Some(id) = names.other() {
+                self.names.place_first(&id, position);
+            }
+            if !self.names.place_first(&names.name, position) {
                 self.counts.replaced.fetch_add(1, Ordering::Relaxed);
             }
         });
     }
 
     /// Appends records, and calls `place` with the position of each. If that fails, the links are looked up.
-    fn append(&self, links: &[NewDestination], place: impl Fn(&LinkName, u64)) {
-        if links.is_empty() {
+    fn append(&self, records: &[NewRecord], place: impl Fn(&LinkNames, u64)) {
+        if records.is_empty() {
             return;
         }
-        let records: Vec<u8> = links.iter().flat_map(|link| &link.record).copied().collect();
-        let Some(mut position) = self.records.append(&records) else { return };
-        self.counts.written.fetch_add(links.len() as u64, Ordering::Relaxed);
-        for link in links {
-            place(&link.name, position);
-            position += link.record.len() as u64;
+        let bytes: Vec<u8> = records.iter().flat_map(|record| &record.bytes).copied().collect();
+        let Some(mut position) = self.records.append(&bytes) else { return };
+        self.counts.written.fetch_add(records.len() as u64, Ordering::Relaxed);
+        for record in records {
+            place(&record.link, position);
+            position += record.bytes.len() as u64;
         }
     }
 
-    fn set_position(&self, name: &LinkName, position: u64) {
-        let hash = self.hash(name);
-        let before = self.indices().find_map(|index| index.place(hash, position));
-        if before.is_some_and(|before| before > LOOK_UP) {
+    fn set_position(&self, names: &LinkNames, position: u64) {
+        if let Some(id) = names.other() {
+            self.names.place(&id, position);
+        }
+        if self.names.place(&names.name, position).is_some_and(|before| before > LOOK_UP) {
             self.counts.replaced.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Adds a link that was read from the store. `destination` is `None` for a link that is too long for a record. Returns
-    /// what to pass to [`place_stored`](Self::place_stored).
-    pub fn insert_stored(&self, name: &LinkName, destination: Option<&Destination>) -> Option<NewDestination> {
-        match destination {
-            // A link that was created or changed meanwhile has its record already, or gets it with its commit.
-            Some(link) if self.position(name).is_none() => self.insert(link),
-            Some(_) => None,
-            None => {
-                self.insert_name(name);
-                None
-            }
+    /// Adds a link that was read from the store. Returns what to pass to [`place_stored`](Self::place_stored).
+    pub fn insert_stored(&self, link: &Link) -> Option<NewRecord> {
+        if self.names.position(&link.name()).is_none() {
+            return self.insert(link);
         }
+        // It was created or changed meanwhile, and has its record already or gets it with its commit.
+        self.insert_names(link);
+        None
     }
 
     /// Whether all links are in the index.
@@ -217,7 +240,7 @@ impl KnownLinks {
     /// has it, no link may be created any more.
     pub fn save(&self) -> Result<Option<Stamp>, StoreError> {
         let is_whole = self.is_complete() && self.records.are_whole() && !self.counts.is_mostly_garbage();
-        if self.len() < MIN_SAVED_IDS || self.indices().count() > MAX_SAVED_INDICES || !is_whole {
+        if self.len() < MIN_SAVED_IDS || self.names.parts().count() > MAX_SAVED_PARTS || !is_whole {
             return Ok(None);
         }
         let stamp: Stamp = random()?;
@@ -227,35 +250,11 @@ impl KnownLinks {
 
     /// Adds a name without a record.
     pub fn insert_name(&self, name: &LinkName) {
-        let hash = self.hash(name);
-        // It guards no data, so a panic cannot leave anything half done.
-        let _alone = self.insertion.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.indices().any(|index| index.find(hash).is_some()) {
-            return;
-        }
-        let mut indices = self.indices.iter().skip_while(|index| index.get().is_some_and(Index::is_full));
-        // They are never all full: there are fewer ids.
-        let Some(slot) = indices.next() else { return };
-        let index = slot.get_or_init(|| Index::new(2 * self.indices().last().map_or(MIN_CAPACITY, Index::capacity)));
-        index.insert(hash);
-    }
-
-    /// The position of an id's record, 0 if it has none yet; `None` for an unknown id.
-    fn position(&self, name: &LinkName) -> Option<u64> {
-        let hash = self.hash(name);
-        self.indices().find_map(|index| index.find(hash))
-    }
-
-    fn indices(&self) -> impl Iterator<Item = &Index> {
-        self.indices.iter().map_while(OnceLock::get)
+        self.names.insert(name);
     }
 
     pub fn len(&self) -> u64 {
-        self.indices().map(Index::len).sum()
-    }
-
-    fn hash(&self, name: &LinkName) -> u64 {
-        name.words().fold(self.seed, |hash, word| mixed(hash ^ word))
+        self.names.len()
     }
 }
 
@@ -265,13 +264,6 @@ impl RecordCounts {
         let [written, replaced] = [&self.written, &self.replaced].map(|count| count.load(Ordering::Relaxed));
         replaced > written / 2
     }
-}
-
-/// The final steps of splitmix64: every bit of the result depends on every bit of `hash`.
-fn mixed(mut hash: u64) -> u64 {
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
 }
 
 /// The files beside the store's directory.
@@ -300,8 +292,9 @@ pub(super) mod tests {
 
     pub(crate) use super::records::reads_without_waiting;
     use super::*;
+    use crate::domain::calendar::Timestamp;
     use crate::domain::key::KeyId;
-    use crate::domain::link::{FiredWebhooks, LinkTimes, RedirectStatus, Revision, ShortId};
+    use crate::domain::link::{NewLink, Revision, TargetUrl};
 
     pub(crate) fn id(number: u64) -> ShortId {
         ShortId::parse(&format!("{number:07}")).unwrap()
@@ -311,33 +304,28 @@ pub(super) mod tests {
         id(number).into()
     }
 
+    pub(crate) fn link(number: u64) -> Link {
+        let target = TargetUrl::parse_stored(&format!("https://example.com/{number}")).unwrap();
+        let webhooks = vec!["https://example.com/hook".to_owned()].into();
+        let new = NewLink { webhooks, tracked: number.is_multiple_of(2), ..NewLink::to(target) };
+        new.made(id(number), KeyId(uuid::Uuid::from_u128(7)), Timestamp(number))
+    }
+
     pub(crate) fn destination(number: u64) -> Destination {
-        let owner = KeyId(uuid::Uuid::from_u128(7));
-        let target = format!("https://example.com/{number}");
-        Destination {
-            id: id(number),
-            name: name(number),
-            owner,
-            revision: Revision::FIRST,
-            tracked: number.is_multiple_of(2),
-            webhooks: FiredWebhooks::first(1),
-            target,
-            times: LinkTimes::default(),
-            fallback: None,
-            status: RedirectStatus::default(),
-            cache_seconds: 0,
-            is_blocked: false,
-            has_preview: true,
-            skips_bots: false,
-        }
+        Destination::from(&link(number))
     }
 
     pub(crate) fn known(directory: &Path, capacity: u64, links: u64) -> KnownLinks {
         let known = KnownLinks::new(directory, capacity).unwrap();
-        let new: Vec<NewDestination> = (0..links).filter_map(|number| known.insert(&destination(number))).collect();
+        let new: Vec<NewRecord> = (0..links).filter_map(|number| known.insert(&link(number))).collect();
         known.place(&new);
         known.set_complete();
         known
+    }
+
+    /// The link as lists read it.
+    pub(crate) fn listed(known: &KnownLinks, number: u64) -> Option<Link> {
+        known.links(&[id(number)]).remove(0)
     }
 
     /// Whether the first links are found with their records: all but the few whose tags collide by chance.
@@ -381,30 +369,52 @@ pub(super) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let known = known(directory.path(), 100, 2);
         let is_read = reads_without_waiting(directory.path());
-        let [first, other] = [destination(1), destination(0)];
-        assert_eq!(known.get(&first.name), Some(first.clone()).filter(|_| is_read));
-        known.look_up(&first.name);
-        assert!(known.get(&first.name).is_none() && !known.lacks(&first.name));
+        let [first, other] = [link(1), link(0)];
+        assert_eq!(known.get(&name(1)), Some(destination(1)).filter(|_| is_read));
+        assert_eq!(listed(&known, 1), Some(first.clone()));
+        known.look_up(&first);
+        assert!(known.get(&name(1)).is_none() && listed(&known, 1).is_none() && !known.lacks(&name(1)));
         // What was read from the store meanwhile is older.
-        let read = destinations::encode(&first).map(|record| NewDestination { name: first.name, record });
+        let read = link_details::encode(&first).map(|bytes| NewRecord { link: LinkNames::of(&first), bytes });
         known.place_stored(&[read.unwrap()]);
-        assert_eq!(known.get(&first.name), None);
-        assert!(known.insert_stored(&first.name, Some(&first)).is_none());
-        let second = Destination { revision: Revision(2), target: "https://example.com/other".into(), ..first };
+        assert!(known.get(&name(1)).is_none() && listed(&known, 1).is_none());
+        assert!(known.insert_stored(&first).is_none());
+        let second = Link { revision: Revision(2), tracked: !first.tracked, ..first };
         known.place(&[known.insert(&second).unwrap()]);
-        assert_eq!(known.get(&second.name), Some(second).filter(|_| is_read));
-        assert_eq!(known.get(&other.name), Some(other).filter(|_| is_read));
+        assert_eq!(known.get(&name(1)), Some(Destination::from(&second)).filter(|_| is_read));
+        assert_eq!(known.links(&[id(1), id(2), id(0)]), [Some(second), None, Some(other)]);
+    }
+
+    #[test]
+    fn a_link_with_a_slug_is_found_by_its_name_for_redirects_and_by_its_id_for_lists() {
+        let directory = tempfile::tempdir().unwrap();
+        let known = known(directory.path(), 100, 0);
+        let is_read = reads_without_waiting(directory.path());
+        let ways: [fn(&KnownLinks, &[NewRecord]); 2] = [KnownLinks::place, KnownLinks::place_stored];
+        for (number, place) in (1..).zip(ways) {
+            let slug = LinkName::parse(&format!("summer-{number}")).unwrap();
+            let named = Link { slug: Some(slug), ..link(number) };
+            place(&known, &[known.insert_stored(&named).unwrap()]);
+            assert_eq!(known.get(&slug), Some(Destination::from(&named)).filter(|_| is_read));
+            assert!(known.get(&name(number)).is_none() && !known.lacks(&name(number)));
+            assert_eq!(listed(&known, number), Some(named.clone()));
+            assert_eq!(known.counts.replaced.load(Ordering::Relaxed), 0);
+            known.look_up(&named);
+            assert!(known.get(&slug).is_none() && listed(&known, number).is_none());
+            assert_eq!(known.counts.replaced.swap(0, Ordering::Relaxed), 1);
+        }
     }
 
     #[test]
     fn an_index_of_which_most_records_were_replaced_is_not_saved() {
         let directory = tempfile::tempdir().unwrap();
         let known = known(directory.path(), MIN_SAVED_IDS, MIN_SAVED_IDS);
-        let changed = |number| Destination { revision: Revision(2), ..destination(number) };
+        let changed = |number| Link { revision: Revision(2), ..link(number) };
         let change = |numbers: std::ops::Range<u64>| {
-            let new: Vec<_> = numbers.filter_map(|number| known.insert(&changed(number))).collect();
-            for link in &new {
-                known.look_up(&link.name);
+            let links: Vec<_> = numbers.map(changed).collect();
+            let new: Vec<_> = links.iter().filter_map(|link| known.insert(link)).collect();
+            for link in &links {
+                known.look_up(link);
             }
             known.place(&new);
         };

@@ -111,12 +111,9 @@ fn read_links(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>
         // Longer keys are of the overflow rows of a long link.
         if let Ok(id) = key[..].try_into().map(ShortId) {
             last = Some(id);
-            let destination = LinkTable::destination_in(&value);
-            let name = destination.as_ref().map_or(LinkName::from(id), |destination| destination.name);
-            found.extend(known.insert_stored(&name, destination.as_ref()));
-            // A link with another name: no other link gets its id.
-            if name != LinkName::from(id) {
-                known.insert_name(&id.into());
+            match LinkTable::link_in(&value) {
+                Some(link) => found.extend(known.insert_stored(&link)),
+                None => known.insert_name(&id.into()),
             }
         }
     }
@@ -154,20 +151,11 @@ mod tests {
     use std::time::Duration;
 
     use super::super::engine::Gone;
-    use super::super::known_links::tests::{destination, finds_all, name, reads_without_waiting};
+    use super::super::known_links::tests::{destination, finds_all, link, listed, name, reads_without_waiting};
     use super::super::known_links::{KnownLinks, MIN_SAVED_IDS, files};
     use super::super::tables::EmbeddedTables;
     use super::*;
-    use crate::domain::calendar::Timestamp;
-    use crate::domain::link::{BaseUrl, Destination, Link, NewLink, TargetUrl};
-
-    fn link(number: u64) -> Link {
-        let Destination { id, owner, tracked, target, .. } = destination(number);
-        let base = BaseUrl::new(url::Url::parse("https://sign.example").unwrap());
-        let webhooks = vec!["https://example.com/hook".to_owned()].into();
-        let new = NewLink { webhooks, tracked, ..NewLink::to(TargetUrl::parse(&target, &base).unwrap()) };
-        new.made(id, owner, Timestamp(0))
-    }
+    use crate::domain::link::{Destination, Link};
 
     fn open(store: &Path) -> EmbeddedTables {
         EmbeddedTables::open(store).0
@@ -205,6 +193,7 @@ mod tests {
         assert_eq!(known.get(&name(1)), None);
         transaction.commit().unwrap();
         assert_eq!(known.get(&name(1)).is_some(), reads_without_waiting(directory.path()));
+        assert_eq!(listed(known, 1), Some(link(1)));
         assert!(known.get(&name(1)).is_none_or(|found| found == destination(1)));
     }
 
@@ -233,8 +222,11 @@ mod tests {
     /// What is known without a look-up is what the store has, or nothing.
     fn assert_newest(tables: &EmbeddedTables, numbers: impl Iterator<Item = u64>) {
         for number in numbers {
-            let found = tables.links.get(&name(number)).unwrap().map(|link| Destination::from(&link));
+            let found = tables.links.get(&name(number)).unwrap();
             let known = &tables.engine.known_links;
+            let told = listed(known, number);
+            assert!(told.is_none() || told == found, "{told:?} instead of {found:?}");
+            let found = found.map(|link| Destination::from(&link));
             let told = known.get(&name(number));
             assert!(told.is_none() || told == found, "{told:?} instead of {found:?}");
             assert!(!known.lacks(&name(number)));

@@ -19,7 +19,7 @@ use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
-use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
+use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::link_names::NameState;
 use crate::store::records::row_keys::{self, LINK_EXPIRIES};
@@ -164,13 +164,11 @@ impl LinkTable {
     pub fn insert(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
         let (row, name) = (records::encode(link)?, link.name());
         if name != LinkName::from(link.id) {
-            // No link is ever generated with the id of this one: so the id is known too.
-            self.known.insert_name(&link.id.into());
             self.names.put(transaction, &name, NameState::Live(link.id))?;
         }
         self.put_expiry(transaction, link)?;
         self.lists.put(transaction, link)?;
-        transaction.makes_known(self.known.insert(&Destination::from(link)));
+        transaction.makes_known(self.known.insert(link));
         overflow::insert(transaction, &self.links, &link.id.0, &row)
     }
 
@@ -182,9 +180,8 @@ impl LinkTable {
 
     /// Removes the rows of a link as it was before a change.
     fn remove(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<(), StoreError> {
-        let name = link.name();
-        self.known.look_up(&name);
-        transaction.forgets(&name);
+        self.known.look_up(link);
+        transaction.forgets(link.id);
         if let Some(expires_at) = link.options.expires_at {
             transaction.remove(&self.times, row_keys::link_at(LINK_EXPIRIES, expires_at, link.id));
         }
@@ -213,7 +210,7 @@ impl LinkTable {
         forget_runs(transaction, &self.times, link.id)?;
         self.put_expiry(transaction, link)?;
         self.lists.change(transaction, &before, link)?;
-        transaction.makes_known(self.known.insert(&Destination::from(link)));
+        transaction.makes_known(self.known.insert(link));
         overflow::insert(transaction, &self.links, &link.id.0, &row).map(Ok)
     }
 
@@ -342,8 +339,10 @@ impl LinkTable {
         let ListedIds { ids, next } = self.lists.ids(from, query)?;
         let examined = ids.len();
         let mut links = Vec::with_capacity(examined);
-        for id in ids {
-            match self.read(from, &id.0) {
+        // A record may be newer than the snapshot.
+        let known = self.known.links(&ids);
+        for (id, known) in ids.into_iter().zip(known) {
+            match known.map_or_else(|| self.read(from, &id.0), |link| Ok(Some(link))) {
                 // Of tags and targets the index has only the hash.
                 Ok(link) => links.extend(link.filter(|link| query.index.has(link))),
                 // The other links are to be listed all the same.
@@ -383,10 +382,10 @@ impl LinkTable {
         expired.collect()
     }
 
-    /// What a redirect needs of the link in a row; `None` if the link takes several rows or can't be read.
-    pub fn destination_in(row: &[u8]) -> Option<Destination> {
+    /// The link in a row; `None` if it takes several rows or can't be read.
+    pub fn link_in(row: &[u8]) -> Option<Link> {
         match overflow::first_row(records::TABLE, row) {
-            Ok(FirstRow::Whole(value)) => records::decode(value).ok().map(|link| Destination::from(&link)),
+            Ok(FirstRow::Whole(value)) => records::decode(value).ok(),
             _ => None,
         }
     }

@@ -325,6 +325,8 @@ mod tests {
         change(&tables, |transaction| {
             transaction.insert(&tables.engine.keyspaces.links, link(1).id.0, [200, 1, 2]).unwrap();
         });
+        // Its record is whole.
+        tables.engine.known_links.look_up(&link(1));
         assert_eq!(listed(&tables, None).unwrap(), 2);
     }
 }

@@ -9,8 +9,8 @@ use fjall::{Guard, Keyspace, Readable, Slice, Snapshot};
 use super::database::{durable_batch, engine_error};
 use super::engine::Engine;
 use super::first_tries::FirstTryChanges;
-use super::known_links::NewDestination;
-use crate::domain::link::LinkName;
+use super::known_links::NewRecord;
+use crate::domain::link::ShortId;
 use crate::store::StoreError;
 use crate::store::records::corrupt;
 
@@ -44,7 +44,7 @@ pub struct Transaction<'a> {
     /// By keyspace, of which there are few: the new value of each row, ordered by key for reads of ranges. `None` for a
     /// row that is removed.
     changes: Vec<(Keyspace, BTreeMap<Slice, Option<Slice>>)>,
-    new_links: Vec<NewDestination>,
+    new_records: Vec<NewRecord>,
     pub first_tries: FirstTryChanges,
 }
 
@@ -55,8 +55,8 @@ impl<'a> Transaction<'a> {
     /// Waits for the end of the transaction before.
     pub fn begin(engine: &'a Engine) -> Self {
         let alone = engine.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (changes, new_links, first_tries) = Default::default();
-        Self { engine, _alone: alone, changes, new_links, first_tries }
+        let (changes, new_records, first_tries) = Default::default();
+        Self { engine, _alone: alone, changes, new_records, first_tries }
     }
 
     /// Writes a row.
@@ -125,14 +125,14 @@ impl<'a> Transaction<'a> {
         self.changes.iter().find(|(known, _)| known == keyspace).map(|(_, rows)| rows)
     }
 
-    /// Adds the place of a link's record to the known links after the commit.
-    pub fn makes_known(&mut self, link: Option<NewDestination>) {
-        self.new_links.extend(link);
+    /// Adds a link's record to the known links after the commit.
+    pub fn makes_known(&mut self, record: Option<NewRecord>) {
+        self.new_records.extend(record);
     }
 
-    /// A link of this name changes or is deleted: its record before is not added any more.
-    pub fn forgets(&mut self, name: &LinkName) {
-        self.new_links.retain(|link| link.name != *name);
+    /// A link changes or is deleted: its record before is not added any more.
+    pub fn forgets(&mut self, id: ShortId) {
+        self.new_records.retain(|record| record.link.id != id);
     }
 
     /// The changes are durable once this returns.
@@ -151,7 +151,7 @@ impl<'a> Transaction<'a> {
         }
         batch.commit().map_err(|error| engine_error(&error))?;
         self.engine.wrote(bytes as u64);
-        self.engine.known_links.place(&self.new_links);
+        self.engine.known_links.place(&self.new_records);
         self.engine.first_tries.apply(self.first_tries);
         Ok(())
     }

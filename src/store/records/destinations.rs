@@ -1,8 +1,9 @@
-//! The record of `store.links`: what a redirect needs of a link (`embedded/known_links/`).
+//! The first part of a record of `store.links`: what a redirect needs of a link (`embedded/known_links/`).
+//! `link_details.rs` has what follows.
 //!
 //! ```text
 //! 0   checksum of all behind it (CRC-32)
-//! 4   length of the record
+//! 4   length of this part
 //! 6   flags: 1 tracked, 2 blocked, 4 slug, 8 places of webhooks, 16 options,
 //!     32 no preview, 64 bots fire no webhooks
 //! 7   number of webhooks
@@ -24,9 +25,11 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Destination, FiredWebhooks, LinkName, LinkTimes, RedirectStatus, Revision, ShortId};
 
+/// Bytes of the checksum at the beginning.
+pub const CHECKSUM_BYTES: usize = size_of::<u32>();
 /// Bytes before the target.
 pub const HEAD_BYTES: usize = 37;
-/// Longer records are not written.
+/// Of a link for which this part would be longer, no record is written.
 pub const MAX_BYTES: usize = 512;
 
 const TRACKED: u8 = 1;
@@ -40,7 +43,7 @@ const SKIPS_BOTS: u8 = 64;
 /// Stands for a time that the link does not have.
 const NO_TIME: u64 = u64::MAX;
 
-/// A record; `None` if it would be too long.
+/// This part of a record; `None` if it would be too long.
 pub fn encode(link: &Destination) -> Option<Vec<u8>> {
     let Destination {
         id,
@@ -91,7 +94,7 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
         content.extend(cache_seconds.to_le_bytes());
         content.extend(fallback.as_deref().unwrap_or_default().as_bytes());
     }
-    let length = size_of::<u32>() + content.len();
+    let length = CHECKSUM_BYTES + content.len();
     if length > MAX_BYTES {
         return None;
     }
@@ -99,13 +102,13 @@ pub fn encode(link: &Destination) -> Option<Vec<u8>> {
     Some([&crc32fast::hash(&content).to_le_bytes()[..], &content].concat())
 }
 
-/// The length of the record that `bytes` begin with, from its header.
+/// The length of this part of the record that `bytes` begin with, from its header.
 pub fn length(bytes: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_le_bytes(*bytes.get(4..)?.first_chunk()?)))
 }
 
-/// The record that `bytes` begin with, if it is whole and of the link with this name.
-pub fn decode(name: &LinkName, bytes: &[u8]) -> Option<Destination> {
+/// The destination of the record that `bytes` begin with, if it is whole.
+pub fn decode(bytes: &[u8]) -> Option<Destination> {
     let (sum, content) = bytes.get(..length(bytes)?)?.split_first_chunk()?;
     if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
         return None;
@@ -118,19 +121,16 @@ pub fn decode(name: &LinkName, bytes: &[u8]) -> Option<Destination> {
     let target_length = u16::from_le_bytes(from.array()?);
     let target = from.text(target_length.into())?;
     let has = |flag| flags & flag != 0;
-    let found = if has(SLUG) {
+    let name = if has(SLUG) {
         let [length] = from.array()?;
         LinkName::parse(&from.text(length.into())?)?
     } else {
         LinkName::from(id)
     };
-    if found != *name {
-        return None;
-    }
     let webhooks = if has(PLACES) { from.take(count.into())?.into() } else { FiredWebhooks::first(count) };
     let mut link = Destination {
         id,
-        name: found,
+        name,
         owner,
         revision,
         tracked: has(TRACKED),
@@ -223,17 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_back_whole_and_by_its_own_name_or_not_at_all() {
+    fn a_destination_is_read_back_whole_or_not_at_all() {
         for link in [link("https://example.com/a?b=c"), link_with_everything()] {
             let record = encode(&link).unwrap();
             let followed = [&record[..], b"another"].concat();
-            assert_eq!(decode(&link.name, &followed), Some(link.clone()));
-            assert_eq!(decode(&LinkName::parse("abcdefh").unwrap(), &followed), None);
-            assert!((0..record.len()).all(|length| decode(&link.name, &record[..length]).is_none()));
+            assert_eq!(decode(&followed), Some(link.clone()));
+            assert!((0..record.len()).all(|length| decode(&record[..length]).is_none()));
             for bit in 0..record.len() * 8 {
                 let mut damaged = followed.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(decode(&link.name, &damaged), None, "bit {bit}");
+                assert_eq!(decode(&damaged), None, "bit {bit}");
             }
         }
     }
@@ -256,14 +255,14 @@ mod tests {
             Destination { webhooks: FiredWebhooks::first(0), ..plain() },
         ];
         for link in links {
-            assert_eq!(decode(&link.name, &encode(&link).unwrap()), Some(link));
+            assert_eq!(decode(&encode(&link).unwrap()), Some(link));
         }
     }
 
     #[test]
     fn targets_are_kept_that_a_record_has_room_for() {
         let longest = link(&"x".repeat(MAX_BYTES - HEAD_BYTES));
-        assert_eq!(decode(&longest.name, &encode(&longest).unwrap()), Some(longest));
+        assert_eq!(decode(&encode(&longest).unwrap()), Some(longest));
         assert_eq!(encode(&link(&"x".repeat(MAX_BYTES - HEAD_BYTES + 1))), None);
     }
 }

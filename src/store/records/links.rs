@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use self::options::OptionsV1;
 use super::{Base62Id, RecordFault, Time, corrupt, require, split_version, unknown_version};
 use crate::domain::key::KeyId;
 use crate::domain::link::{
@@ -18,6 +17,7 @@ use crate::domain::link::{
 use crate::domain::webhook_url::WebhookUrl;
 use crate::store::StoreError;
 
+pub(super) use self::options::OptionsV1;
 pub use self::rows::{ChangedLinkRow, LinkRow, NewLinkRow};
 
 pub const TABLE: &str = "links";
@@ -107,12 +107,12 @@ impl<'a> From<&'a Link> for LinkV2<'a> {
 }
 
 /// The places of active webhooks, unless they are all.
-fn active_of(webhooks: &LinkWebhooks) -> Option<Vec<u8>> {
+pub(super) fn active_of(webhooks: &LinkWebhooks) -> Option<Vec<u8>> {
     (!webhooks.is_unchanged()).then(|| webhooks.places().to_vec())
 }
 
 /// `None` if a place has no URL.
-fn webhooks_of(urls: Vec<String>, active: Option<Vec<u8>>) -> Option<LinkWebhooks> {
+pub(super) fn webhooks_of(urls: Vec<String>, active: Option<Vec<u8>>) -> Option<LinkWebhooks> {
     match active {
         None => Some(urls.into()),
         Some(active) => LinkWebhooks::from_stored(urls, active),
@@ -221,12 +221,12 @@ pub fn to_json(link: &Link) -> Result<String, StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::domain::calendar::Timestamp;
     use crate::domain::link::{RedirectStatus, ShortId};
 
-    fn link() -> Link {
+    pub fn link() -> Link {
         Link {
             id: ShortId::parse("aB3xYz9").unwrap(),
             slug: None,
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    fn link_with_everything() -> Link {
+    pub fn link_with_everything() -> Link {
         let webhooks = link().webhooks.changed_to(vec!["https://example.com/other".into()]).unwrap();
         Link {
             slug: Some(LinkName::parse("summer").unwrap()),

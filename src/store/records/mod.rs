@@ -24,6 +24,7 @@ pub mod failure_runs;
 pub mod first_tries;
 pub mod keys;
 pub mod labels;
+pub mod link_details;
 pub mod link_lists;
 pub mod link_names;
 pub mod links;

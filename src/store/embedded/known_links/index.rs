@@ -1,6 +1,7 @@
 //! A hash table that many threads read and write at once, without locks: from an id's hash to the position of its
 //! record.
 
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,12 +87,21 @@ impl Index {
             .map(|(slot, _)| slot)
     }
 
+    /// Brings the slot of this hash into the processor's cache. The processor waits for memory in [`find`](Self::find), and so
+    /// one hash after another; here it does not, and gets the slots of many hashes at the same time.
+    pub fn prefetch(&self, hash: u64) {
+        black_box(self.slots[self.first_slot(hash)].load(Ordering::Relaxed));
+    }
+
     /// All slots, in the order in which those with this hash are tried.
     fn slots_from(&self, hash: u64) -> impl Iterator<Item = &AtomicU64> {
-        #[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
-        let first = ((u128::from(hash) * self.slots.len() as u128) >> u64::BITS) as usize;
-        let (before, from) = self.slots.split_at(first);
+        let (before, from) = self.slots.split_at(self.first_slot(hash));
         from.iter().chain(before)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "below the number of slots")]
+    fn first_slot(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.slots.len() as u128) >> u64::BITS) as usize
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {

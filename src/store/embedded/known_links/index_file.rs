@@ -5,11 +5,11 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 use super::index::{Index, read_u64};
-use super::records::{DestinationFile, Generation};
-use super::{INDICES, KnownLinks, MAX_SAVED_INDICES, RecordCounts, Stamp, path, records_path};
+use super::names::NameIndex;
+use super::records::{Generation, RecordFile};
+use super::{KnownLinks, MAX_SAVED_PARTS, RecordCounts, Stamp, path, records_path};
 
 const MAGIC: [u8; 8] = *b"SP-IDS\x00\x03";
 /// Bytes of one read or write.
@@ -34,20 +34,20 @@ impl KnownLinks {
         let mut out = BufWriter::with_capacity(BUFFER, Checksummed::new(file));
         out.write_all(&MAGIC)?;
         out.write_all(&stamp)?;
-        out.write_all(&self.seed.to_le_bytes())?;
+        out.write_all(&self.names.seed().to_le_bytes())?;
         out.write_all(&self.records.generation())?;
         out.write_all(&self.records.end().to_le_bytes())?;
         for count in [&self.counts.written, &self.counts.replaced] {
             out.write_all(&count.load(Ordering::Relaxed).to_le_bytes())?;
         }
-        out.write_all(&(self.indices().count() as u64).to_le_bytes())?;
-        self.indices().try_for_each(|index| index.write(&mut out))?;
+        out.write_all(&(self.names.parts().count() as u64).to_le_bytes())?;
+        self.names.parts().try_for_each(|part| part.write(&mut out))?;
         let Checksummed { inner: mut file, sum } = out.into_inner()?;
         file.write_all(&sum.finalize().to_le_bytes())?;
         file.sync_all()
     }
 
-    /// Reads the files, if they are whole, have this stamp and not too many indices.
+    /// Reads the files, if they are whole, have this stamp and not too many parts.
     pub fn read(directory: &Path, stamp: &[u8]) -> io::Result<Self> {
         let path = path(directory);
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
@@ -66,24 +66,19 @@ impl KnownLinks {
         let end = read_u64(&mut from)?;
         let [written, replaced] = [read_u64(&mut from)?, read_u64(&mut from)?].map(AtomicU64::new);
         let count = read_u64(&mut from)?;
-        if !(1..=MAX_SAVED_INDICES as u64).contains(&count) {
+        if !(1..=MAX_SAVED_PARTS as u64).contains(&count) {
             return Err(invalid());
         }
-        let indices = [const { OnceLock::new() }; INDICES];
-        for (slot, _) in indices.iter().zip(0..count) {
-            let _ = slot.set(Index::read(&mut from, length)?);
-        }
+        let parts = (0..count).map(|_| Index::read(&mut from, length)).collect::<io::Result<Vec<_>>>()?;
         let is_over = from.read(&mut [0])? == 0;
         let Checksummed { inner: mut file, sum } = from.into_inner().into_inner();
         if !is_over || read_u32(&mut file)? != sum.finalize() {
             return Err(invalid());
         }
-        let records = DestinationFile::up_to(&records_path(directory), generation, end)?;
+        let records = RecordFile::up_to(&records_path(directory), generation, end)?;
         Ok(Self {
             path,
-            seed,
-            indices,
-            insertion: Mutex::default(),
+            names: NameIndex::of_parts(seed, parts),
             is_complete: AtomicBool::new(true),
             records,
             counts: RecordCounts { written, replaced },
@@ -136,7 +131,7 @@ impl<R: Read> Read for Checksummed<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{destination, finds_all, known, name};
+    use super::super::tests::{finds_all, known, link, name};
     use super::*;
 
     #[test]
@@ -149,14 +144,14 @@ mod tests {
         let read = KnownLinks::read(&store, &stamp).unwrap();
         assert!(finds_all(&read, 5_000));
         assert!((0..100_000).all(|number| written.lacks(&name(number)) == read.lacks(&name(number))));
-        let new = read.insert(&destination(70_000));
+        let new = read.insert(&link(70_000));
         read.place(&[new.unwrap()]);
         assert!(!read.lacks(&name(70_000)) && finds_all(&read, 5_000));
 
         let is_invalid = |stamp: &[u8]| KnownLinks::read(&store, stamp).is_err();
         assert!(is_invalid(&[8; 16]) && is_invalid(&[]));
         known(&store, 1_000, 5_000).write([9; 16]).unwrap();
-        assert!(is_invalid(&[9; 16]), "three indices");
+        assert!(is_invalid(&[9; 16]), "three parts");
         known(&store, 2_000, 5_000).write(stamp).unwrap();
         let path = path(&store);
         let bytes = fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The file with what redirects need of links: one record for each link as it was created or changed, in the order of the
+//! The file with links outside of the engine: one record for each link as it was created or changed, in the order of the
 //! commits. Records never change.
 
 use std::fs::{File, OpenOptions};
@@ -10,21 +10,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::domain::link::{Destination, LinkName};
-use crate::store::records::destinations::{MAX_BYTES, decode, length};
+use crate::domain::link::{Destination, Link, LinkName, ShortId};
+use crate::store::records::destinations::{self, length};
+use crate::store::records::link_details;
 
 /// The first bytes of a file; its generation follows. So no record is at 0.
-const MAGIC: [u8; 8] = *b"SP-LNK\x00\x02";
+const MAGIC: [u8; 8] = *b"SP-LNK\x00\x03";
 const HEAD: usize = MAGIC.len() + size_of::<Generation>();
-/// Bytes of the first read, which nearly every record fits in. Reading more would mostly cost misses of the processor's
-/// caches.
+/// Bytes of a redirect's first read, which the destination of nearly every link fits in. Reading more would mostly cost misses of
+/// the processor's caches.
 const FIRST_READ: usize = 192;
+
+/// Records that are this near to each other are read together. Those of links that were made one after another are.
+const NEAR: u64 = 2_048;
 
 /// Random for each new file, so that no file is taken for another.
 pub type Generation = [u8; 16];
 
 /// The file. If a power cut left a record incomplete, the link is looked up.
-pub struct DestinationFile {
+pub struct RecordFile {
     /// `None` if it can't be created; then all links are looked up.
     file: Option<File>,
     generation: Generation,
@@ -35,7 +39,7 @@ pub struct DestinationFile {
     always_waits: AtomicBool,
 }
 
-impl DestinationFile {
+impl RecordFile {
     /// Creates an empty file, or empties an existing one.
     pub fn create(path: &Path, generation: Generation) -> Self {
         let made = open(path).and_then(|file| {
@@ -98,19 +102,20 @@ impl DestinationFile {
         file.write_all_at(records, at).inspect_err(warn).ok().map(|()| at)
     }
 
-    /// The record at this position, if it is in memory: the call never waits for the disk. If it is not, the kernel
-    /// begins to read it (Linux 5.9 and later), so that the next call finds it.
-    pub fn read(&self, name: &LinkName, position: u64) -> Option<Destination> {
+    /// The destination of the record at this position, if that is in memory and of the link with this name: the call never
+    /// waits for the disk. If it is not in memory, the kernel begins to read it (Linux 5.9 and later), so that the next call
+    /// finds it.
+    pub fn destination(&self, name: &LinkName, position: u64) -> Option<Destination> {
         let file = self.file.as_ref().filter(|_| !self.always_waits.load(Ordering::Relaxed))?;
         let read_into =
             |into: &mut [u8]| rustix::io::preadv2(file, &mut [IoSliceMut::new(into)], position, ReadWriteFlags::NOWAIT);
-        let mut bytes = [0; MAX_BYTES];
+        let mut bytes = [0; destinations::MAX_BYTES];
         let mut read = read_into(&mut bytes[..FIRST_READ]);
         if read.is_ok_and(|read| length(&bytes[..read]).is_some_and(|length| length > FIRST_READ)) {
             read = read_into(&mut bytes);
         }
         match read {
-            Ok(read) => decode(name, &bytes[..read]),
+            Ok(read) => destinations::decode(&bytes[..read]).filter(|destination| destination.name == *name),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 if !self.always_waits.swap(true, Ordering::Relaxed) {
                     tracing::info!("store: this file system does not support RWF_NOWAIT; {SLOWER}");
@@ -119,6 +124,28 @@ impl DestinationFile {
             }
             Err(_) => None,
         }
+    }
+
+    /// The links of the records at these positions, where that is the one with this id. Waits for the disk.
+    pub fn links(&self, wanted: &[(ShortId, Option<u64>)]) -> Vec<Option<Link>> {
+        let mut links = vec![None; wanted.len()];
+        let Some(file) = &self.file else { return links };
+        let mut positions: Vec<(u64, usize)> =
+            wanted.iter().zip(0..).filter_map(|((_, position), place)| Some(((*position)?, place))).collect();
+        positions.sort_unstable();
+        let mut bytes = Vec::new();
+        for near in positions.chunk_by(|(before, _), (position, _)| position - before <= NEAR) {
+            let ([(first, _), ..], [.., (last, _)]) = (near, near) else { continue };
+            let offset = |position: &u64| usize::try_from(position - first).unwrap_or(usize::MAX);
+            bytes.resize(offset(last).saturating_add(link_details::MAX_BYTES), 0);
+            // The engine has those that can't be read.
+            let read = file.read_at(&mut bytes, *first).unwrap_or_default();
+            for (position, place) in near {
+                let record = bytes[..read].get(offset(position)..).unwrap_or_default();
+                links[*place] = link_details::decode(wanted[*place].0, record);
+            }
+        }
+        links
     }
 }
 
@@ -140,12 +167,18 @@ pub fn reads_without_waiting(directory: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::destination;
+    use super::super::tests;
     use super::*;
-    use crate::store::records::destinations::{HEAD_BYTES, encode};
+    use crate::domain::link::TargetUrl;
+    use crate::store::records::destinations::HEAD_BYTES;
+    use crate::store::records::link_details::encode;
 
-    fn link(target: &str) -> Destination {
-        Destination { target: target.into(), ..destination(1) }
+    fn link(target: &str) -> Link {
+        Link { target: TargetUrl::from_store(target.into()), ..tests::link(1) }
+    }
+
+    fn links_at(records: &RecordFile, id: ShortId, position: u64) -> Vec<Option<Link>> {
+        records.links(&[(id, Some(position))])
     }
 
     #[test]
@@ -153,62 +186,92 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("records");
         let link = link("https://example.com/");
+        let name = link.name();
         let record = encode(&link).unwrap();
-        let records = DestinationFile::create(&path, [1; 16]);
+        let records = RecordFile::create(&path, [1; 16]);
         let first = records.append(&record).unwrap();
         let end = records.end();
         records.append(b"a record behind the end").unwrap();
 
-        let records = DestinationFile::up_to(&path, [1; 16], end).unwrap();
+        let records = RecordFile::up_to(&path, [1; 16], end).unwrap();
         let second = records.append(&record).unwrap();
         assert_eq!(second, end);
         // Just written, so in memory.
         let is_read = reads_without_waiting(directory.path());
-        assert_eq!(
-            [first, second, first + 1].map(|at| records.read(&link.name, at).is_some()),
-            [is_read, is_read, false]
-        );
-        assert_eq!(records.read(&link.name, u64::from(u32::MAX)), None);
+        let positions = [first, second, first + 1];
+        assert_eq!(positions.map(|at| records.destination(&name, at).is_some()), [is_read, is_read, false]);
+        let listed = records.links(&positions.map(|at| (link.id, Some(at))));
+        assert_eq!(listed, [Some(link.clone()), Some(link.clone()), None]);
+        assert_eq!(records.destination(&LinkName::parse("abcdefh").unwrap(), first), None, "of another link");
+        let far = u64::from(u32::MAX);
+        assert!(records.destination(&name, far).is_none() && links_at(&records, link.id, far) == [None]);
 
-        assert!(DestinationFile::up_to(&path, [1; 16], records.end() + 1).is_err(), "cut");
-        assert!(DestinationFile::up_to(&path, [2; 16], end).is_err(), "another one");
-        let again = DestinationFile::create(&path, [2; 16]);
-        assert_eq!(again.read(&link.name, first), None);
+        assert!(RecordFile::up_to(&path, [1; 16], records.end() + 1).is_err(), "cut");
+        assert!(RecordFile::up_to(&path, [2; 16], end).is_err(), "another one");
+        let again = RecordFile::create(&path, [2; 16]);
+        assert!(again.destination(&name, first).is_none() && links_at(&again, link.id, first) == [None]);
         std::fs::write(&path, b"something else").unwrap();
-        assert!(DestinationFile::up_to(&path, [2; 16], 8).is_err());
-        assert!(DestinationFile::up_to(&directory.path().join("none"), [2; 16], 8).is_err());
+        assert!(RecordFile::up_to(&path, [2; 16], 8).is_err());
+        assert!(RecordFile::up_to(&directory.path().join("none"), [2; 16], 8).is_err());
     }
 
     #[test]
     fn records_of_all_lengths_are_read_before_others_and_at_the_end() {
         let directory = tempfile::tempdir().unwrap();
-        let records = DestinationFile::create(&directory.path().join("records"), [1; 16]);
+        let records = RecordFile::create(&directory.path().join("records"), [1; 16]);
         let is_read = reads_without_waiting(directory.path());
-        let at_the_edges = [FIRST_READ - 1, FIRST_READ, FIRST_READ + 1, MAX_BYTES].map(|bytes| bytes - HEAD_BYTES);
+        let at_the_edges =
+            [FIRST_READ - 1, FIRST_READ, FIRST_READ + 1, destinations::MAX_BYTES].map(|bytes| bytes - HEAD_BYTES);
         let links: Vec<_> = at_the_edges.into_iter().chain([0, 1]).map(|bytes| link(&"x".repeat(bytes))).collect();
         let mut written = Vec::new();
         for link in &links {
             written.push((link, records.append(&encode(link).unwrap()).unwrap()));
             for (link, at) in &written {
-                assert_eq!(records.read(&link.name, *at).as_ref(), is_read.then_some(*link));
+                assert_eq!(records.destination(&link.name(), *at), is_read.then(|| Destination::from(*link)));
+                assert_eq!(links_at(&records, link.id, *at), [Some((*link).clone())]);
             }
         }
     }
 
     #[test]
+    fn links_are_read_in_the_order_in_which_they_are_wanted_from_near_and_far_records() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = RecordFile::create(&directory.path().join("records"), [1; 16]);
+        let mut written: Vec<_> = (0..100)
+            .map(|number| {
+                let link = tests::link(number);
+                let at = records.append(&encode(&link).unwrap()).unwrap();
+                if number % 7 == 0 {
+                    records.append(&vec![0; usize::try_from(NEAR).unwrap()]).unwrap();
+                }
+                (link, Some(at))
+            })
+            .collect();
+        written[3].1 = None;
+        // Another link's record.
+        written[4].1 = written[5].1;
+        let in_another_order = (0..100).map(|place| &written[place * 37 % 100]);
+        let (wanted, expected): (Vec<_>, Vec<_>) = in_another_order
+            .map(|(link, at)| ((link.id, *at), Some(link.clone()).filter(|_| ![3, 4].contains(&link.created_at.0))))
+            .unzip();
+        assert_eq!(records.links(&wanted), expected);
+    }
+
+    #[test]
     fn without_a_file_no_record_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let records = DestinationFile::create(directory.path(), [1; 16]);
+        let records = RecordFile::create(directory.path(), [1; 16]);
         assert!(!records.are_whole());
         assert_eq!(records.append(b"a record"), None);
-        assert_eq!(records.read(&link("https://example.com/").name, 8), None);
+        let link = link("https://example.com/");
+        assert!(records.destination(&link.name(), 8).is_none() && links_at(&records, link.id, 8) == [None]);
         records.sync().unwrap();
     }
 
     #[test]
     fn after_a_failed_write_no_record_is_appended() {
         let directory = tempfile::tempdir().unwrap();
-        let records = DestinationFile::create(&directory.path().join("records"), [1; 16]);
+        let records = RecordFile::create(&directory.path().join("records"), [1; 16]);
         records.append(b"a record").unwrap();
         // Beyond the maximum length of a file.
         records.end.store(i64::MAX as u64 - 8, Ordering::SeqCst);
