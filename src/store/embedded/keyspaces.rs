@@ -92,7 +92,7 @@ fn small() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default().max_memtable_size(SMALL_MEMTABLE)
 }
 
-/// Read by ranges of many rows. The index of blocks is fully in memory, about two bytes a row: finding the first row of a range reads one
+/// Read by ranges of many rows. The index of blocks is fully in memory, about half a byte a row: finding the first row of a range reads one
 /// block of each sorted run. No filter is ever asked.
 fn listed() -> KeyspaceCreateOptions {
     small()

@@ -59,13 +59,13 @@ pub struct KnownLinks {
 #[derive(Default)]
 struct RecordCounts {
     written: AtomicU64,
-    /// Those that no name has any more.
+    /// Those that no link has any more.
     replaced: AtomicU64,
 }
 
 /// The record of a link as it is after a commit, appended once the commit is durable.
 pub struct NewRecord {
-    pub link: LinkNames,
+    pub names: LinkNames,
     bytes: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ impl LinkNames {
         Self { id: link.id, name: link.name() }
     }
 
-    /// Its id, if that is not its name: no link is ever generated with it.
+    /// Its id, if that is not its name. Lists find the record by it, and no link is ever generated with it.
     fn other(&self) -> Option<LinkName> {
         Some(LinkName::from(self.id)).filter(|id| *id != self.name)
     }
@@ -152,7 +152,7 @@ impl KnownLinks {
     /// the commit, unless the link is too long for a record.
     pub fn insert(&self, link: &Link) -> Option<NewRecord> {
         let names = self.insert_names(link);
-        link_details::encode(link).map(|bytes| NewRecord { link: names, bytes })
+        link_details::encode(link).map(|bytes| NewRecord { names, bytes })
     }
 
     /// From now on, this link is looked up, until a record of it is placed. To be called before a change of it is committed.
@@ -197,7 +197,7 @@ impl KnownLinks {
         let Some(mut position) = self.records.append(&bytes) else { return };
         self.counts.written.fetch_add(records.len() as u64, Ordering::Relaxed);
         for record in records {
-            place(&record.link, position);
+            place(&record.names, position);
             position += record.bytes.len() as u64;
         }
     }
@@ -375,7 +375,7 @@ pub(super) mod tests {
         known.look_up(&first);
         assert!(known.get(&name(1)).is_none() && listed(&known, 1).is_none() && !known.lacks(&name(1)));
         // What was read from the store meanwhile is older.
-        let read = link_details::encode(&first).map(|bytes| NewRecord { link: LinkNames::of(&first), bytes });
+        let read = link_details::encode(&first).map(|bytes| NewRecord { names: LinkNames::of(&first), bytes });
         known.place_stored(&[read.unwrap()]);
         assert!(known.get(&name(1)).is_none() && listed(&known, 1).is_none());
         assert!(known.insert_stored(&first).is_none());

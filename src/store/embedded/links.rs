@@ -339,10 +339,10 @@ impl LinkTable {
         let ListedIds { ids, next } = self.lists.ids(from, query)?;
         let examined = ids.len();
         let mut links = Vec::with_capacity(examined);
-        // A record may be newer than the snapshot.
-        let known = self.known.links(&ids);
-        for (id, known) in ids.into_iter().zip(known) {
-            match known.map_or_else(|| self.read(from, &id.0), |link| Ok(Some(link))) {
+        // A record may be newer than the snapshot. A page has no one time: the next page is newer, too.
+        let records = self.known.links(&ids);
+        for (id, record) in ids.into_iter().zip(records) {
+            match record.map_or_else(|| self.read(from, &id.0), |link| Ok(Some(link))) {
                 // Of tags and targets the index has only the hash.
                 Ok(link) => links.extend(link.filter(|link| query.index.has(link))),
                 // The other links are to be listed all the same.

@@ -132,7 +132,7 @@ impl<'a> Transaction<'a> {
 
     /// A link changes or is deleted: its record before is not added any more.
     pub fn forgets(&mut self, id: ShortId) {
-        self.new_records.retain(|record| record.link.id != id);
+        self.new_records.retain(|record| record.names.id != id);
     }
 
     /// The changes are durable once this returns.

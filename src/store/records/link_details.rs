@@ -116,7 +116,10 @@ pub fn decode(id: ShortId, bytes: &[u8]) -> Option<Link> {
     if details.is_empty() || checksum(*bytes.first_chunk()?, *length, details) != u32::from_le_bytes(*sum) {
         return None;
     }
-    postcard::from_bytes::<LinkDetails<'_>>(details).ok()?.with(destination)
+    // What is left over was written in another layout.
+    let (details, _) =
+        postcard::take_from_bytes::<LinkDetails<'_>>(details).ok().filter(|(_, rest)| rest.is_empty())?;
+    details.with(destination)
 }
 
 /// The checksum of the destination is part of it: so these are no details of another link.

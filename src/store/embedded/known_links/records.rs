@@ -1,5 +1,5 @@
 //! The file with links outside of the engine: one record for each link as it was created or changed, in the order of the
-//! commits. Records never change.
+//! commits; after a rebuild, in the order of ids first. Records never change.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -118,7 +118,9 @@ impl RecordFile {
             Ok(read) => destinations::decode(&bytes[..read]).filter(|destination| destination.name == *name),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 if !self.always_waits.swap(true, Ordering::Relaxed) {
-                    tracing::info!("store: this file system does not support RWF_NOWAIT; {SLOWER}");
+                    tracing::info!(
+                        "store: redirects take a little longer, as this file system does not support RWF_NOWAIT"
+                    );
                 }
                 None
             }
@@ -150,7 +152,7 @@ impl RecordFile {
 }
 
 /// The consequence of every fault here, as log lines state it.
-const SLOWER: &str = "redirects to links that are not in the cache take a little longer";
+const SLOWER: &str = "lists, and redirects to links that are not in the cache, take a little longer";
 
 /// It has users' links: readable by its owner only.
 fn open(path: &Path) -> io::Result<File> {
