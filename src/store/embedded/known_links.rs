@@ -81,9 +81,10 @@ impl LinkNames {
         Self { id: link.id, name: link.name() }
     }
 
-    /// Its id, if that is not its name. Lists find the record by it, and no link is ever generated with it.
-    fn other(&self) -> Option<LinkName> {
-        Some(LinkName::from(self.id)).filter(|id| *id != self.name)
+    /// Its name, and its id if that is another. Lists find the record by the id, and no link is ever generated with it.
+    fn all(&self) -> impl Iterator<Item = LinkName> {
+        let id = Some(LinkName::from(self.id)).filter(|id| *id != self.name);
+        std::iter::once(self.name).chain(id)
     }
 }
 
@@ -163,9 +164,8 @@ impl KnownLinks {
 
     fn insert_names(&self, link: &Link) -> LinkNames {
         let names = LinkNames::of(link);
-        self.names.insert(&names.name);
-        if let Some(id) = names.other() {
-            self.names.insert(&id);
+        for name in names.all() {
+            self.names.insert(&name);
         }
         names
     }
@@ -179,10 +179,7 @@ impl KnownLinks {
     /// Adds the records of links that were read from the store, except where a commit was faster.
     pub fn place_stored(&self, records: &[NewRecord]) {
         self.append(records, |names, position| {
-            if let Some(id) = names.other() {
-                self.names.place_first(&id, position);
-            }
-            if !self.names.place_first(&names.name, position) {
+            if names.all().filter(|name| self.names.place_first(name, position)).count() == 0 {
                 self.counts.replaced.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -203,10 +200,8 @@ impl KnownLinks {
     }
 
     fn set_position(&self, names: &LinkNames, position: u64) {
-        if let Some(id) = names.other() {
-            self.names.place(&id, position);
-        }
-        if self.names.place(&names.name, position).is_some_and(|before| before > LOOK_UP) {
+        let had_record = |name: &LinkName| self.names.place(name, position).is_some_and(|before| before > LOOK_UP);
+        if names.all().filter(had_record).count() > 0 {
             self.counts.replaced.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -25,7 +25,7 @@ fn sharing(keyspace: &Keyspace) -> ServerBuilder {
 
 async fn two_nodes() -> TwoNodes {
     let started = tokio::task::spawn_blocking(|| {
-        let keyspace = Keyspace::empty();
+        let keyspace = Keyspace::empty_blocking();
         let nodes = [(); 2].map(|()| sharing(&keyspace).start());
         TwoNodes { nodes, _keyspace: keyspace }
     });

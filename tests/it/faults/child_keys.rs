@@ -18,7 +18,7 @@ const REFUSED_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 #[test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 fn a_hundred_creations_over_three_processes_are_as_many_as_the_limit_says_and_all_are_revoked_with_their_creator() {
-    let keyspace = Keyspace::empty();
+    let keyspace = Keyspace::empty_blocking();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(keyspace.migrate());
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
@@ -67,7 +67,7 @@ fn a_hundred_creations_over_three_processes_are_as_many_as_the_limit_says_and_al
 #[test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 fn a_key_that_is_changed_at_one_process_is_changed_at_the_other() {
-    let keyspace = Keyspace::empty();
+    let keyspace = Keyspace::empty_blocking();
     tokio::runtime::Runtime::new().unwrap().block_on(keyspace.migrate());
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
     // The other process is asked again and again until it follows.

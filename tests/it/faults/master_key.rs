@@ -228,7 +228,7 @@ fn sharing(directory: &Path, keyspace: &Keyspace, key: &str) -> Program {
 #[test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 fn a_node_with_another_master_key_than_its_cluster_changes_nothing_there_or_here() {
-    let keyspace = Keyspace::empty();
+    let keyspace = Keyspace::empty_blocking();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(keyspace.migrate());
     let (ground, right) = (Ground::new(), STANDARD.encode([7; 32]));

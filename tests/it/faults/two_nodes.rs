@@ -14,7 +14,7 @@ const KNOWN_AFTER: Duration = Duration::from_millis(2_500);
 #[test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 fn a_process_that_was_never_asked_for_a_key_lets_in_nothing_past_its_limit() {
-    let keyspace = Keyspace::empty();
+    let keyspace = Keyspace::empty_blocking();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(keyspace.migrate());
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());

@@ -14,15 +14,11 @@ const NAME: &str = "cql.jsonl";
 /// What the migrations keep for themselves, and what is forgotten after two minutes.
 const LEFT_OUT: [&str; 3] = ["migrations", "migration_lock", "windows"];
 
-async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
-}
-
 #[tokio::test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn rows_of_all_versions_are_read() {
     if let Some(fixture) = to_write(NAME) {
-        let keyspace = keyspace().await;
+        let keyspace = Keyspace::empty().await;
         let store: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
         sample::fill(&store).await;
         store.close().await;
@@ -35,7 +31,7 @@ async fn rows_of_all_versions_are_read() {
         fs::write(fixture, lines.concat()).unwrap();
     }
     for fixture in versions(NAME) {
-        let keyspace = keyspace().await;
+        let keyspace = Keyspace::empty().await;
         keyspace.migrate().await;
         let session = keyspace.session().await;
         for line in fs::read_to_string(&fixture).unwrap().lines() {

@@ -41,7 +41,7 @@ async fn the_stores_session_knows_which_nodes_have_a_row() {
 #[tokio::test]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn what_is_left_of_a_link_that_was_given_up_is_no_link_and_keeps_its_id() {
-    let keyspace = tokio::task::spawn_blocking(Keyspace::empty).await.unwrap();
+    let keyspace = Keyspace::empty().await;
     let store = keyspace.open_store(node(1)).await;
     // It has begun, and goes on without its caller.
     assert!(store.create_link(link(1, key_id(1)), Some(5)).now_or_never().is_none());

@@ -19,10 +19,6 @@ fn child(n: u32) -> ApiKey {
     key(n, &[key_id(1)])
 }
 
-async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
-}
-
 /// Puts ids on the list of key 1, which has none yet, as creations do that are then cut off.
 async fn cut_off(keyspace: &Keyspace, keys: &[KeyId]) {
     let keys: Vec<_> = keys.iter().map(|key| key.0).collect();
@@ -46,7 +42,7 @@ fn never_made(made: &Result<(), CreateKeyError>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_hundred_keys_made_at_once_on_three_nodes_are_as_many_as_the_limit_says() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let stores =
         [keyspace.open_store(node(1)).await, keyspace.open_store(node(2)).await, keyspace.open_store(node(3)).await];
     let made = join_all((2..102).map(|n| stores[n as usize % 3].create_key(child(n), Some(10)))).await;
@@ -64,7 +60,7 @@ async fn a_hundred_keys_made_at_once_on_three_nodes_are_as_many_as_the_limit_say
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_creation_that_was_cut_off_holds_no_place_and_never_comes_to_its_end() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = open(&keyspace).await;
     cut_off(&keyspace, &[key_id(2), key_id(3)]).await;
     // The second of them goes on in time, the first is a process that stands still.
@@ -87,7 +83,7 @@ async fn a_creation_that_was_cut_off_holds_no_place_and_never_comes_to_its_end()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_creation_under_way_is_waited_for() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = keyspace.open_store(node(1)).await;
     cut_off(&keyspace, &[key_id(2)]).await;
     let mut waiting = Box::pin(store.create_key(child(3), Some(1)));
@@ -101,7 +97,7 @@ async fn a_creation_under_way_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_creation_under_way_does_not_survive_the_stop_of_its_maker() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = open(&keyspace).await;
     cut_off(&keyspace, &[key_id(2), key_id(3)]).await;
     store.create_key(child(3), None).await.unwrap();
@@ -120,7 +116,7 @@ async fn a_creation_under_way_does_not_survive_the_stop_of_its_maker() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn keys_that_were_carried_here_count() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     keyspace.migrate().await;
     let transfer = ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap();
     let carried = [key(1, &[]), child(2), child(3), ApiKey { revoked_at: Some(noon()), ..child(4) }];
@@ -135,7 +131,7 @@ async fn keys_that_were_carried_here_count() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn an_extension_that_began_before_its_key_lost_its_place_is_refused() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let stores = [keyspace.open_store(node(1)).await, keyspace.open_store(node(2)).await];
     let (end, later) = (noon().plus(Duration::from_hours(1)), noon().plus(Duration::from_hours(2)));
     let expiring = ApiKey { expires_at: Some(end), ..child(2) };
@@ -167,7 +163,7 @@ async fn an_extension_that_began_before_its_key_lost_its_place_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn extensions_and_creations_on_three_nodes_are_as_many_as_the_limit_says() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let stores =
         [keyspace.open_store(node(1)).await, keyspace.open_store(node(2)).await, keyspace.open_store(node(3)).await];
     let (end, now) = (noon().plus(Duration::from_hours(1)), noon().plus(Duration::from_hours(2)));
@@ -207,7 +203,7 @@ async fn extensions_and_creations_on_three_nodes_are_as_many_as_the_limit_says()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_revoked_key_that_had_lost_its_scope_makes_no_more_keys() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = keyspace.open_store(node(1)).await;
     store.create_key(ApiKey { revision: 1, ..key(1, &[]) }, None).await.unwrap();
     let narrowed = ApiKey { scopes: ScopeSet::EMPTY, revision: 2, ..key(1, &[]) };

@@ -31,10 +31,6 @@ type DayTtls = (i32, Option<i32>, Option<i32>, Option<i32>, Option<i32>);
 /// Subject, span and part of a row of a sheet, and how long its sheet and `upto` are kept.
 type SheetTtls = (String, i8, i8, Option<i32>, Option<i32>);
 
-async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
-}
-
 fn now() -> Timestamp {
     Clock::system().now()
 }
@@ -64,7 +60,7 @@ async fn cities(store: &ScyllaStore, link: u32) -> Vec<Labelled> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn quarters_and_sheets_of_days_expire_and_nothing_else() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let (now, old) = (now(), now().minus(300 * DAY));
     store.apply_hits(hits(0, now, 100)).await.unwrap();
@@ -98,7 +94,7 @@ async fn quarters_and_sheets_of_days_expire_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn without_sheets_of_days_months_are_counted_all_the_same() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     keyspace.migrate().await;
     let settings = ScyllaSettings { sheet_days: 0, ..keyspace.store_settings() };
     let store = Box::pin(ScyllaStore::open(&settings, node(1))).await.unwrap();
@@ -132,7 +128,7 @@ async fn write_as_0_1_0(session: &Session, writer: u32, labels: &[(&str, i64)], 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn what_nodes_of_0_1_0_have_counted_is_added_up_and_taken_over() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let now = now();
@@ -226,7 +222,7 @@ async fn assert_as_in_model(store: &dyn Store, model: &HitModel, now: Timestamp)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn what_three_nodes_count_at_once_is_as_in_the_model_and_comes_over_whole() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     keyspace.migrate().await;
     let now = now();
     let mut model = count_on_three_nodes(&keyspace, now).await;
@@ -249,7 +245,7 @@ async fn what_three_nodes_count_at_once_is_as_in_the_model_and_comes_over_whole(
     });
     assert!(["day", "label", "sheet"].iter().all(|kind| kinds[kind] > LINKS as usize), "{kinds:?}");
 
-    let other = tokio::task::spawn_blocking(Keyspace::empty).await.unwrap();
+    let other = Keyspace::empty().await;
     other.migrate().await;
     let sink = Box::pin(ScyllaTransfer::open(&other.store_settings())).await.unwrap();
     // Some at a time, and again as after an interruption.
@@ -300,7 +296,7 @@ async fn all(source: &ScyllaTransfer) -> Vec<Record> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn an_export_has_what_nodes_of_0_1_0_alone_have_counted_and_each_label_once() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let (now, earlier) = (now(), now().minus(40 * DAY));

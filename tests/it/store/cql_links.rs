@@ -25,10 +25,6 @@ use crate::support::{SOON, eventually};
 /// How soon a change is known on all nodes.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 
-async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
-}
-
 /// What a store has reported, in order.
 type Reported = Arc<Mutex<Vec<LinkChange>>>;
 
@@ -69,7 +65,7 @@ macro_rules! execute {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_change_on_one_node_is_known_on_another_within_two_seconds() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let (first, own) = listening(&keyspace, 1).await;
     let (second, reported) = listening(&keyspace, 2).await;
     for (n, slug) in [(1, "summer"), (2, "Summer7")] {
@@ -103,7 +99,7 @@ async fn a_change_on_one_node_is_known_on_another_within_two_seconds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn of_fifty_creators_on_three_nodes_one_gets_the_name() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let mut stores = Vec::new();
     for n in 1..=3 {
         stores.push(Box::pin(keyspace.open_store(node(n))).await);
@@ -127,7 +123,7 @@ async fn of_fifty_creators_on_three_nodes_one_gets_the_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn changes_on_three_nodes_at_once_are_made_one_after_another() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let mut stores = Vec::new();
     for n in 1..=3 {
         stores.push(Box::pin(keyspace.open_store(node(n))).await);
@@ -171,7 +167,7 @@ async fn overtake(session: &Session, slug: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_creator_that_was_overtaken_is_told_and_leaves_no_link() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let mut numbers = 1..;
@@ -204,7 +200,7 @@ async fn leave_pending(session: &Session, name: &str, owner: u32, last: Option<i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_name_whose_creator_is_gone_is_free_after_a_while() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     keyspace.migrate().await;
     let settings = ScyllaSettings { request_timeout: Duration::from_secs(1), ..keyspace.store_settings() };
     let store = Box::pin(ScyllaStore::open(&settings, node(1))).await.unwrap();
@@ -226,7 +222,7 @@ async fn a_name_whose_creator_is_gone_is_free_after_a_while() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_name_is_kept_even_if_its_deletion_was_interrupted() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     for (n, slug) in [(1, "summer"), (2, "winter")] {
@@ -249,7 +245,7 @@ async fn a_name_is_kept_even_if_its_deletion_was_interrupted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn links_are_not_changed_while_a_node_of_0_1_0_is_there() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let mut now = link(1, key_id(1));
@@ -300,7 +296,7 @@ fn entry(n: u32) -> LinkChange {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn no_entry_of_the_change_feed_is_passed_over() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let (store, reported) = listening(&keyspace, 1).await;
     let (session, life) = (keyspace.session().await, Uuid::new_v4());
     note_life(&session, life, 0).await;
@@ -327,7 +323,7 @@ async fn no_entry_of_the_change_feed_is_passed_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn changes_of_a_node_that_died_are_reported_again() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let (store, reported) = listening(&keyspace, 1).await;
     let (session, life) = (keyspace.session().await, Uuid::new_v4());
     note_life(&session, life, 0).await;
@@ -350,7 +346,7 @@ async fn changes_of_a_node_that_died_are_reported_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_change_on_a_node_that_closes_is_reported() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let (other, reported) = listening(&keyspace, 1).await;
     for n in 1..=5 {
         let store = Box::pin(keyspace.open_store(node(2))).await;
@@ -395,7 +391,7 @@ fn lines(records: &[(Section, Record)]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn names_and_what_they_are_kept_for_are_the_same_after_an_import() {
-    let (from, to) = (keyspace().await, keyspace().await);
+    let (from, to) = (Keyspace::empty().await, Keyspace::empty().await);
     let store = Box::pin(from.open_store(node(1))).await;
     let create = async |n, slug: &str| store.create_link(link_named(n, key_id(1), slug), None).await.unwrap();
     let delete = async |name: LinkName| {
@@ -461,7 +457,7 @@ async fn names_and_what_they_are_kept_for_are_the_same_after_an_import() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_day_on_which_no_link_expires_any_more_is_not_read_for_ever() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let after_days = |days: u32| noon().plus(MINUTE * 60 * 24 * days);
@@ -483,7 +479,7 @@ async fn a_day_on_which_no_link_expires_any_more_is_not_read_for_ever() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_deletion_that_was_noted_and_not_made_removes_no_counts() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let before = link(1, key_id(1));
     store.create_link(before.clone(), None).await.unwrap();
@@ -511,7 +507,7 @@ async fn a_deletion_that_was_noted_and_not_made_removes_no_counts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn an_expiry_that_no_link_has_is_dropped() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let expiring = |minutes: u32| Link {
         options: LinkOptions { expires_at: Some(noon().plus(MINUTE * minutes)), ..LinkOptions::default() },

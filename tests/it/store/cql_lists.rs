@@ -25,10 +25,6 @@ use crate::support::{SOON, eventually};
 /// How soon a process that adds links and is gone is replaced, and then some.
 const TAKEN_OVER: Duration = Duration::from_mins(1);
 
-async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
-}
-
 async fn open(keyspace: &Keyspace, n: u32) -> ScyllaStore {
     Box::pin(keyspace.open_store(node(n))).await
 }
@@ -74,7 +70,7 @@ async fn leave_slug(session: &Session, owner: KeyId, name: &str, id: &str, at: T
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn rows_of_one_slug_hide_no_other_slug_wherever_a_part_ends() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = open(&keyspace, 1).await;
     let session = keyspace.session().await;
     let slugs = ["aa", "aa1", "aa2", "aa3", "ab", "b1"];
@@ -101,7 +97,7 @@ async fn rows_of_one_slug_hide_no_other_slug_wherever_a_part_ends() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn rows_without_a_link_are_skipped_and_removed_once_no_creation_can_be_under_way() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = open(&keyspace, 1).await;
     let session = keyspace.session().await;
     let owner = key_id(1);
@@ -134,7 +130,7 @@ async fn rows_without_a_link_are_skipped_and_removed_once_no_creation_can_be_und
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_page_looks_at_so_many_empty_days_and_then_goes_on_with_the_next() {
     const DAYS: u32 = 300;
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store: Arc<ScyllaStore> = Arc::new(open(&keyspace, 1).await);
     let session = keyspace.session().await;
     let owner = key_id(1);
@@ -176,7 +172,7 @@ async fn a_page_looks_at_so_many_empty_days_and_then_goes_on_with_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_link_that_cannot_be_read_is_left_out() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = open(&keyspace, 1).await;
     for n in 1..4 {
         store.create_link(link_named(n, key_id(1), &format!("slug-{n}")), None).await.unwrap();
@@ -227,7 +223,7 @@ async fn listed(store: &ScyllaStore, owner: Option<KeyId>) -> BTreeSet<ShortId> 
 async fn links_of_0_1_0_are_added_step_by_step_while_others_are_made() {
     // Three steps.
     const OLD: u32 = 1_200;
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     keyspace.migrate().await;
     write_old_links(&keyspace.session().await, 0..OLD).await;
     let (first, second) = (open(&keyspace, 1).await, open(&keyspace, 2).await);
@@ -249,7 +245,7 @@ async fn links_of_0_1_0_are_added_step_by_step_while_others_are_made() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn where_a_process_dies_that_adds_links_another_goes_on_from_there() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     keyspace.migrate().await;
     let session = keyspace.session().await;
     write_old_links(&session, 0..40).await;
@@ -277,7 +273,7 @@ async fn where_a_process_dies_that_adds_links_another_goes_on_from_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn links_that_a_node_of_0_1_0_makes_afterwards_are_added_once_it_has_stopped() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let (first, second) = (open(&keyspace, 1).await, open(&keyspace, 2).await);
     first.create_link(link(1, key_id(1)), None).await.unwrap();
     let session = keyspace.session().await;

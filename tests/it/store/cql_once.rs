@@ -18,10 +18,6 @@ use super::conformance::once::{answer, links, request};
 use super::samples::{MINUTE, key_id, link, link_named, name, node, noon};
 use crate::support::keyspaces::Keyspace;
 
-async fn keyspace() -> Keyspace {
-    tokio::task::spawn_blocking(Keyspace::empty).await.unwrap()
-}
-
 /// A call of the store. The futures are too big for a test's stack.
 async fn begun(store: &ScyllaStore, request: OnceRequest) -> OnceTicket {
     match Box::pin(store.begin_once(request)).await.unwrap() {
@@ -81,7 +77,7 @@ async fn rows_with(keyspace: &Keyspace, table: &str, text: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn the_holder_of_a_request_is_taken_over_by_its_age_also_by_a_node_that_has_not_seen_it() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let (young, old) = (request(1, "young", "x"), request(1, "old", "x"));
@@ -97,7 +93,7 @@ async fn the_holder_of_a_request_is_taken_over_by_its_age_also_by_a_node_that_ha
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn two_holders_at_work_make_the_links_of_a_request_once() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let first = Arc::new(Box::pin(keyspace.open_store(node(1))).await);
     let second = Arc::new(Box::pin(keyspace.open_store(node(2))).await);
     let session = keyspace.session().await;
@@ -137,7 +133,7 @@ async fn two_holders_at_work_make_the_links_of_a_request_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_link_that_can_not_be_made_now_does_not_undo_the_others_of_its_request() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     leave_pending(&keyspace.session().await, "busy").await;
     let asked = request(1, "a", "x");
@@ -158,7 +154,7 @@ async fn a_link_that_can_not_be_made_now_does_not_undo_the_others_of_its_request
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_request_that_has_surely_made_nothing_leaves_the_key_to_another() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     leave_pending(&keyspace.session().await, "busy").await;
     let ticket = begun(&store, request(1, "a", "x")).await;
@@ -173,7 +169,7 @@ async fn a_request_that_has_surely_made_nothing_leaves_the_key_to_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn at_the_end_of_the_quota_a_request_writes_no_link_and_is_refused_by_it() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     store.create_link(link_named(1, key_id(9), "taken"), None).await.unwrap();
     store.create_link(link(2, key_id(1)), Some(1)).await.unwrap();
@@ -196,7 +192,7 @@ async fn at_the_end_of_the_quota_a_request_writes_no_link_and_is_refused_by_it()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_link_that_was_not_made_is_in_no_list() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let other = Box::pin(keyspace.open_store(node(2))).await;
     store.create_link(link_named(1, key_id(9), "Summer7"), None).await.unwrap();
@@ -228,7 +224,7 @@ async fn a_link_that_was_not_made_is_in_no_list() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_name_is_taken_at_the_time_of_the_attempt_that_takes_it() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let asked = OnceRequest { now: noon().plus(MINUTE), ..request(1, "a", "x") };
@@ -270,7 +266,7 @@ async fn forget_months(session: &Session) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn the_links_of_a_holder_that_died_are_counted_once_though_it_counted_again_before() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let slugs = [None, Some("summer"), None];
@@ -303,7 +299,7 @@ async fn let_go_unanswered(session: &Session, ticket: &OnceTicket) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn the_planned_links_of_a_holder_that_died_are_counted_and_named_by_the_next_one() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let slugs = [None, Some("summer"), Some("Winter7"), Some("summer"), Some("Winter7")];
@@ -334,7 +330,7 @@ async fn the_planned_links_of_a_holder_that_died_are_counted_and_named_by_the_ne
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_planned_link_whose_name_is_lost_is_refused_and_removed() {
-    let keyspace = keyspace().await;
+    let keyspace = Keyspace::empty().await;
     let store = Box::pin(keyspace.open_store(node(1))).await;
     let session = keyspace.session().await;
     let asked = request(1, "a", "x");

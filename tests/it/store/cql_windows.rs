@@ -20,7 +20,7 @@ use crate::support::rate_limits::{LINK, SHORTEN, USAGE};
 
 /// Runs a test of stores that are open at once, each as another process has it.
 async fn with_stores<const COUNT: usize>(test: impl AsyncFnOnce(&Keyspace, &[Arc<dyn Store>; COUNT])) {
-    let keyspace = tokio::task::spawn_blocking(Keyspace::empty).await.unwrap();
+    let keyspace = Keyspace::empty().await;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for _ in 0..COUNT {
         stores.push(Arc::new(Box::pin(keyspace.open_store(NodeId(Uuid::now_v7()))).await));

@@ -71,7 +71,7 @@ pub struct OnCql(Keyspace);
 
 impl Ground for OnCql {
     async fn fresh() -> Self {
-        Self(tokio::task::spawn_blocking(Keyspace::empty).await.unwrap())
+        Self(Keyspace::empty().await)
     }
 
     async fn open(&self) -> Arc<dyn Store> {

@@ -129,8 +129,13 @@ impl Deref for Keyspace {
 }
 
 impl Keyspace {
-    /// One without rows, on one node. Blocks until the engine runs.
-    pub fn empty() -> Self {
+    /// One without rows, on one node.
+    pub async fn empty() -> Self {
+        tokio::task::spawn_blocking(Self::empty_blocking).await.unwrap()
+    }
+
+    /// As [`Keyspace::empty`], for tests without a runtime.
+    pub fn empty_blocking() -> Self {
         let cluster = cluster::cluster_blocking(1);
         // The one that was left first: whatever was under way there has long ended.
         let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -144,7 +149,7 @@ impl Keyspace {
     }
 
     /// The one over three nodes, with all tables, and with what earlier tests wrote: a test looks at what it has made itself,
-    /// as the users of a cluster do. Blocks until the engine runs.
+    /// as the users of a cluster do. To be used in the test's turn ([`Cluster::turn`]). Blocks until the engine runs.
     pub fn shared() -> Arc<Self> {
         let cluster = cluster::cluster_blocking(3);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

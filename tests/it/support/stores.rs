@@ -126,6 +126,6 @@ impl Home {
     }
 
     pub fn keyspace(&self) -> &Keyspace {
-        self.keyspace.get_or_init(Keyspace::empty)
+        self.keyspace.get_or_init(Keyspace::empty_blocking)
     }
 }

@@ -8,6 +8,7 @@ use crate::domain::link::{LinkName, ShortId};
 /// Each part has twice the capacity of the one before: together more than there are ids.
 const PARTS: usize = 24;
 
+/// From each name to the position of its link's record.
 pub struct NameIndex {
     /// Secret: clients who choose ids cannot make their hashes collide.
     seed: u64,
@@ -63,6 +64,7 @@ impl NameIndex {
         self.parts().rev().find_map(|part| part.find(hash))
     }
 
+    /// Adds a name, unless it is there.
     pub fn insert(&self, name: &LinkName) {
         let hash = self.hash(name);
         // It guards no data, so a panic cannot leave anything half done.

@@ -31,7 +31,7 @@ struct Ground {
 
 impl Ground {
     async fn new() -> Self {
-        let keyspace = tokio::task::spawn_blocking(Keyspace::empty).await.unwrap();
+        let keyspace = Keyspace::empty().await;
         let node_address: SocketAddr = keyspace.contact_points[0].parse().unwrap();
         let wire = Wire::to(node_address, LATE).await;
         let settings = ScyllaSettings {

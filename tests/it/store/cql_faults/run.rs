@@ -85,7 +85,7 @@ impl Run {
 
 /// Runs `test` with each fault at each request of what it disturbs.
 pub async fn with_every_fault(test: impl AsyncFn(&Run)) {
-    let keyspace = tokio::task::spawn_blocking(Keyspace::empty).await.unwrap();
+    let keyspace = Keyspace::empty().await;
     let clean: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
     let session = Arc::new(keyspace.session().await);
     let node_address: SocketAddr = keyspace.contact_points[0].parse().unwrap();
