@@ -175,7 +175,10 @@ impl KeyService {
     /// A new key below `creator`, with new secrets.
     fn drawn(&self, creator: &ApiKey, new: NewKey, id: KeyId, now: Timestamp) -> Result<IssuedKey, KeyError> {
         let scopes = new.scopes.unwrap_or(creator.default_scopes());
-        require_grantable(creator, Some(new.tier), Some(scopes))?;
+        // An expiry after the creator's was refused before; in any case no key outlives its creator.
+        let expires_at = new.expires_at.into_iter().chain(creator.expires_at).min();
+        let given = KeyChange { tier: Some(new.tier), scopes: Some(scopes), expires_at: Some(expires_at), name: None };
+        require_grantable(creator, &given)?;
         if creator.ancestors.len() >= ApiKey::MAX_DEPTH {
             return Err(KeyError::Forbidden("keys can be created at most 16 levels below the root key"));
         }
@@ -193,8 +196,7 @@ impl KeyService {
             webhook_secret: sealed,
             retiring_webhook_secret: None,
             created_at: now,
-            // An expiry after the creator's was refused before; in any case no key outlives its creator.
-            expires_at: new.expires_at.into_iter().chain(creator.expires_at).min(),
+            expires_at,
             rotated_at: None,
             revoked_at: None,
             ancestors: creator.ancestors_of_child(),
@@ -328,8 +330,14 @@ impl KeyService {
         Ok(IssuedKey { key, secret, webhook_secret: webhook.map(|(secret, _)| secret) })
     }
 
+    /// The key of a caller with this secret as it is now; `None` if it is not valid any more.
+    pub async fn valid_now(&self, caller: &ApiKey, presented: &SecretHash) -> Result<Option<ApiKey>, KeyError> {
+        let stored = self.store.key(caller.id).await?;
+        Ok(stored.filter(|key| key.accepts(presented, self.clock.now())))
+    }
+
     /// A key that is not revoked and that `caller` may see.
-    async fn seen(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
+    pub async fn seen(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
         let stored = self.store.key(id).await?;
         stored.filter(|key| key.revoked_at.is_none() && caller.sees(key)).ok_or(KeyError::NotFound)
     }
@@ -367,13 +375,17 @@ impl KeyService {
     }
 }
 
-/// Checks that `caller` could create a key of this tier, and with these scopes.
-fn require_grantable(caller: &ApiKey, tier: Option<Tier>, scopes: Option<ScopeSet>) -> Result<(), KeyError> {
-    if tier.is_some_and(|tier| tier > caller.tier) {
+/// Checks that `giver` could create a key with what is given.
+fn require_grantable(giver: &ApiKey, change: &KeyChange) -> Result<(), KeyError> {
+    if change.tier.is_some_and(|tier| tier > giver.tier) {
         return Err(KeyError::Forbidden("a key can't give a key a higher tier than its own"));
     }
-    if scopes.is_some_and(|scopes| !scopes.is_subset_of(caller.scopes)) {
+    if change.scopes.is_some_and(|scopes| !scopes.is_subset_of(giver.scopes)) {
         return Err(KeyError::Forbidden("a key can't grant a scope that it lacks"));
+    }
+    let outlives = |end: Option<Timestamp>| end.map_or(giver.expires_at.is_some(), |end| giver.expires_before(end));
+    if change.expires_at.is_some_and(outlives) {
+        return Err(KeyError::Forbidden("a key can't give a key a later expiry than its own"));
     }
     Ok(())
 }

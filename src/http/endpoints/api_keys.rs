@@ -117,9 +117,10 @@ pub async fn create(
     let body = read_json(&request, payload, api.request_timeout).await?;
     let fields = BodyFields::parse(&body)?;
     let once = idempotency::once(&api, &caller, OnceEndpoint::ApiKeys, &request, &body)?;
+    let creator = manager_now(&api, &caller, &request).await?;
     let judged = |mut fields: BodyFields<'_>, now| {
         fields.faults = Query::of(&request).into_faults().and(fields.faults);
-        new_key(fields, &caller.key, now)
+        new_key(fields, &creator, now)
     };
     if let Some(once) = once {
         let mut new = judged(fields, once.now);
@@ -128,17 +129,17 @@ pub async fn create(
         {
             new = judged(BodyFields::parse(&body)?, begun_at);
         }
-        return create_once(&api, &caller, once, new).await;
+        return create_once(&api, creator, once, new).await;
     }
     let new = judged(fields, api.clock.now())?;
-    let key = api.keys.create(&caller.key, new).await.inspect_err(|error| count_refusal(&api, error))?;
+    let key = api.keys.create(&creator, new).await.inspect_err(|error| count_refusal(&api, error))?;
     Ok(HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)))
 }
 
 /// Creates the key of a request with an `Idempotency-Key`.
 async fn create_once(
     api: &web::Data<Api>,
-    caller: &Caller,
+    creator: ApiKey,
     once: OnceRequest,
     new: Result<NewKey, Problem>,
 ) -> Result<HttpResponse, Problem> {
@@ -147,13 +148,26 @@ async fn create_once(
         Err(problem) => return refused_once(api, once, problem).await,
     };
     let respond: RespondToKey = Arc::new(|key| idempotency::kept(StatusCode::CREATED, &ReplayedKeyRecord::of(key)));
-    let (service, caller) = (api.clone(), Arc::clone(&caller.key));
-    let created = ToTheEnd::new(|_| async move { service.keys.create_once(&caller, once, new, respond).await }).await;
+    let service = api.clone();
+    let created = ToTheEnd::new(|_| async move { service.keys.create_once(&creator, once, new, respond).await }).await;
     let created = created.inspect_err(|error| count_refusal(api, error))?;
     Ok(match idempotency::done(api, created, |_| true)? {
         Ok(key) => HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)),
         Err(replayed) => replayed,
     })
+}
+
+/// The caller's key as it is now. The record by which it was let in is older: the key may have been changed while the body was
+/// read, or on another node. What it gives to keys is judged by what it has now.
+async fn caller_now(api: &Api, caller: &Caller, request: &HttpRequest) -> Result<ApiKey, Problem> {
+    let presented = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
+    api.keys.valid_now(&caller.key, &presented).await?.ok_or_else(Problem::unauthorized)
+}
+
+/// The caller's key as it is now, if it may still manage keys.
+async fn manager_now(api: &Api, caller: &Caller, request: &HttpRequest) -> Result<ApiKey, Problem> {
+    let key = caller_now(api, caller, request).await?;
+    if key.scopes.contains(KEYS.scope) { Ok(key) } else { Err(Problem::scope_missing(KEYS.scope)) }
 }
 
 /// Counts a refusal for the number of live keys.
@@ -331,8 +345,10 @@ pub async fn revoke(
     let mut query = Query::of(&request);
     let parse = |text: &str| Descendants::parse(text).ok_or("must be keep or revoke");
     let descendants = query.parse("descendants", parse).unwrap_or_default();
+    // Before the faults of the query: only who may revoke the key is told of them.
+    let id = api.keys.seen(&caller.key, key_id(&path)?).await?.id;
     query.finish()?;
-    api.keys.revoke(&caller.key, key_id(&path)?, descendants).await?;
+    api.keys.revoke(&caller.key, id, descendants).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -395,8 +411,14 @@ pub async fn rotate(
     let mut fields = if body.is_empty() { BodyFields::none() } else { BodyFields::parse(&body)? };
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let rotation = rotation(fields)?;
+    let id = key_id(&path)?;
+    let caller_now = if id == caller.key.id {
+        caller_now(&api, &caller, &request).await?
+    } else {
+        manager_now(&api, &caller, &request).await?
+    };
     let presented = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
-    let key = api.keys.rotate(&caller.key, presented, key_id(&path)?, rotation).await?;
+    let key = api.keys.rotate(&caller_now, presented, id, rotation).await?;
     let last_used_at = api.keys.last_used_at(key.key.id).await?;
     Ok(web::Json(IssuedKeyRecord::of(&key, last_used_at)))
 }

@@ -11,8 +11,10 @@ use signpost::store::faulty::{FaultSwitch, FaultyStore};
 
 use crate::support::client::{Answer, Client};
 use crate::support::keys::{Key, standing, text, without_rate_limit};
+use crate::support::raw::Raw;
 use crate::support::server::Server;
 use crate::support::stores::{apply, on_each_store};
+use crate::support::{SOON, eventually};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
@@ -314,6 +316,44 @@ async fn a_key_can_narrow_itself_and_not_widen_itself() {
     );
     manager.patch(&root, json!({"scopes": ["usage:read"]})).await.expect(200);
     manager.patch(own, json!({"name": "again"})).await.expect(403).problem("scope-missing");
+}
+
+/// A request is let in by its head. What it gives is judged by what its key has when the body is there.
+#[apply(on_each_store)]
+async fn a_key_that_is_narrowed_while_its_request_is_read_gives_nothing_that_it_no_longer_has() {
+    let server = without_rate_limit().start();
+    let root = server.root();
+    let all = json!({"name": "manager", "tier": "Pro", "scopes": ["keys:manage", "links:read", "links:write"]});
+    let manager = Key::new(&server, &root, all.clone()).await;
+    let (own, others) = (manager.path(), "/api-keys".to_owned());
+    let (wide, narrow) = (
+        json!({"tier": "Pro", "scopes": ["keys:manage", "links:read", "links:write"], "expires_at": null}),
+        json!({"tier": "Free", "scopes": ["links:read", "keys:manage"], "expires_at": "2999-01-01T00:00:00Z"}),
+    );
+    for (method, path, body) in [("PATCH", &own, wide.clone()), ("POST", &others, all)] {
+        manager.patch(&root, wide.clone()).await.expect(200);
+        let last_use = async || listed(&root, &manager).await["last_used_at"].clone();
+        let (before, body) = (last_use().await, body.to_string());
+        let mut slow = Raw::connect(server.address).await;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: a\r\nX-API-Key: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            text(&manager.record["key"]),
+            body.len()
+        );
+        slow.send(head.as_bytes()).await;
+        eventually("the key is let in", SOON, async || (last_use().await != before).then_some(())).await;
+        manager.patch(&root, narrow.clone()).await.expect(200);
+        slow.send(body.as_bytes()).await;
+        slow.answer().await.unwrap().expect(403).problem("forbidden");
+        let now = listed(&root, &manager).await;
+        assert_eq!((&now["tier"], &now["scopes"]), (&json!("Free"), &narrow["scopes"]), "{method}");
+    }
+    // A key that may not manage keys any more is told so.
+    let rotation = format!("{own}/rotate");
+    let child = Key::new(&server, &manager.client, json!({"name": "child", "scopes": ["links:read"]})).await;
+    manager.patch(&root, json!({"scopes": ["links:read"]})).await.expect(200);
+    manager.client.post(&format!("{}/rotate", child.path()), json!({})).await.expect(403).problem("scope-missing");
+    manager.client.post(&rotation, json!({})).await.expect(200);
 }
 
 #[apply(on_each_store)]

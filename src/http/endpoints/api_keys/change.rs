@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, Responder, web};
 use serde_json::json;
 
 use super::records::{KeyPatch, KeyRecord};
-use super::{API_KEYS, DEFAULT_TIER, KEYS, check_name, count_refusal, expires_at, key_id, scopes, tier};
+use super::{API_KEYS, DEFAULT_TIER, KEYS, check_name, count_refusal, expires_at, key_id, manager_now, scopes, tier};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, Scope};
 use crate::http::Api;
@@ -97,11 +97,12 @@ pub async fn change(
 ) -> Result<impl Responder, Problem> {
     let body = merge_patch::read(&request, payload, api.request_timeout).await?;
     let mut fields = BodyFields::parse(&body)?;
+    let caller = manager_now(&api, &caller, &request).await?;
     // Before the fields: only who may change the key is told what is wrong with them.
-    let id = api.keys.changeable(&caller.key, key_id(&path)?).await?.id;
+    let id = api.keys.changeable(&caller, key_id(&path)?).await?.id;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
-    let change = key_change(fields, &caller.key, api.clock.now())?;
-    let changed = api.keys.update(&caller.key, id, &change).await.inspect_err(|error| count_refusal(&api, error))?;
+    let change = key_change(fields, &caller, api.clock.now())?;
+    let changed = api.keys.update(&caller, id, &change).await.inspect_err(|error| count_refusal(&api, error))?;
     Ok(web::Json(KeyRecord::of(&changed.key, changed.last_used_at)))
 }
 
