@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::domain::key::KeyId;
+use crate::domain::key::{ApiKey, KeyId};
 
-/// Exports of one key at once.
+/// Exports of one key at once, unless it is the root key.
 const OF_A_KEY: usize = 4;
 /// Exports of all keys at once.
 const OF_ALL: usize = 32;
@@ -23,10 +23,15 @@ pub struct ExportSlot {
 
 impl ExportSlots {
     /// Begins an export of a key; `None` if too many are under way.
-    pub fn enter(&self, key: KeyId) -> Option<ExportSlot> {
+    pub fn enter(&self, key: &ApiKey) -> Option<ExportSlot> {
+        let most = if key.is_root { OF_ALL } else { OF_A_KEY };
+        self.enter_up_to(most, key.id)
+    }
+
+    fn enter_up_to(&self, most: usize, key: KeyId) -> Option<ExportSlot> {
         let mut under_way = self.under_way();
         let of_key = under_way.get(&key).copied().unwrap_or(0);
-        if of_key >= OF_A_KEY || under_way.values().sum::<usize>() >= OF_ALL {
+        if of_key >= most || under_way.values().sum::<usize>() >= OF_ALL {
             return None;
         }
         under_way.insert(key, of_key + 1);
@@ -60,15 +65,15 @@ mod tests {
     #[test]
     fn a_few_exports_of_each_key_and_not_many_in_all_are_under_way_at_once() {
         let slots = ExportSlots::default();
-        let key = |n| KeyId(Uuid::from_u128(n));
-        let mut first: Vec<_> = (0..OF_A_KEY).map(|_| slots.enter(key(0)).unwrap()).collect();
-        assert!(slots.enter(key(0)).is_none());
+        let enter = |n| slots.enter_up_to(OF_A_KEY, KeyId(Uuid::from_u128(n)));
+        let mut first: Vec<_> = (0..OF_A_KEY).map(|_| enter(0).unwrap()).collect();
+        assert!(enter(0).is_none());
         first.pop();
-        first.push(slots.enter(key(0)).unwrap());
-        let others: Vec<_> = (1..=99).map_while(|n| slots.enter(key(n))).collect();
+        first.push(enter(0).unwrap());
+        let others: Vec<_> = (1..=99).map_while(&enter).collect();
         assert_eq!(first.len() + others.len(), OF_ALL);
         drop(first);
-        assert!(slots.enter(key(99)).is_some());
+        assert!(enter(99).is_some());
         drop(others);
         assert!(slots.under_way().is_empty());
     }

@@ -79,13 +79,13 @@ impl TargetUrl {
         Ok(Self::normalized(text, url))
     }
 
-    /// As [`parse`](Self::parse), but the target may be at this service: for a search, not for a new link. A link may
-    /// point at what has become this service since.
+    /// A target to search for, as sent or as stored. It may be at this service: a link may point at what has become this
+    /// service since.
     ///
     /// # Errors
     /// See [`TargetUrlError`].
-    pub fn parse_anywhere(text: &str) -> Result<Self, TargetUrlError> {
-        let url = Self::checked(text, Self::MAX_BYTES)?;
+    pub fn parse_sought(text: &str) -> Result<Self, TargetUrlError> {
+        let url = Self::checked(text, Self::MAX_STORED_BYTES)?;
         Ok(Self::normalized(text, url))
     }
 
@@ -194,7 +194,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), Err(TargetUrlError::AtThisService), "{text}");
         }
-        let found = TargetUrl::parse_anywhere("https://sign.example/s/ä").unwrap();
+        let found = TargetUrl::parse_sought("https://sign.example/s/ä").unwrap();
         assert_eq!(found.as_str(), "https://sign.example/s/%C3%A4");
         for text in [
             "https://sign.example/",

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 
 use super::links::LINKS as LINKS_TAG;
 use super::links::list::{FILTER_PARAMETERS, LinkOfList, RequestedList};
-use crate::domain::key::Scope;
+use crate::domain::key::{ApiKey, Scope};
 use crate::domain::link::ListPlace;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
@@ -88,7 +88,8 @@ and `total_hits` (empty for an untracked link). A text of the CSV that begins wi
 `'` in front, so that no spreadsheet takes it for a formula.
 
 The answer is sent while it is made. It ends early, without the end of its chunked encoding, if the service can't read
-all links or stops, or if the key is revoked or expires. A key may have 4 exports at once; one more is answered 429.",
+all links or stops, or if the key is revoked or expires. A key may have 4 exports at once on a
+node, and all keys together 32; one more is answered 503. The root key may have as many as there is room for.",
         tag: &LINKS_TAG,
         parameters: &[parameters::<ExportParameters>().with_schemas(&[shape::<ExportFormatName>()]), FILTER_PARAMETERS],
         body: None,
@@ -115,10 +116,11 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
     let requested = RequestedList::read(&api, &caller, query, None)?;
     let format =
         format.unwrap_or_else(|| if prefers_csv(request.headers()) { ExportFormat::Csv } else { ExportFormat::Ndjson });
-    let slot = api.link_lists.exports.enter(caller.key.id).ok_or_else(too_many_exports)?;
+    let slot = api.link_lists.exports.enter(&caller.key).ok_or_else(too_many_exports)?;
     let list = requested.list(&api, &caller).await?;
     let secret = presented_secret(request.headers()).unwrap_or_default().to_vec();
-    let export = LinkExport { api, list, format, with_hits: requested.with_hits, secret, _slot: slot };
+    let (reader, with_hits) = (caller.key, requested.with_hits);
+    let export = LinkExport { api, reader, list, format, with_hits, secret, _slot: slot };
     // A failure of the first part is answered as such.
     let first = export.page(None).await?;
     let media_type = match format {
@@ -130,9 +132,10 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
     Ok(response.streaming(export.parts(first)))
 }
 
+/// Not 429: the request has taken its place in the rate limit, and nobody knows when an export ends.
 fn too_many_exports() -> Problem {
     let detail = "Too many exports are under way at once; retry when one of them has ended.";
-    Problem::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(LATER_SECONDS))
+    Problem::new(ProblemKind::Unavailable, detail).with_header(RETRY_AFTER, HeaderValue::from(LATER_SECONDS))
 }
 
 /// Why an export ends before its end.
@@ -149,6 +152,8 @@ enum ExportCut {
 /// An export under way.
 struct LinkExport {
     api: web::Data<Api>,
+    /// The key that has asked for it.
+    reader: Arc<ApiKey>,
     list: ListRequest,
     format: ExportFormat,
     with_hits: bool,
@@ -226,7 +231,7 @@ impl LinkExport {
         let mut text = String::new();
         for listed in page.links {
             let total = listed.hits.as_ref().map(|hits| hits.total.to_string());
-            let record = LinkOfList::of(&self.api, listed, self.with_hits);
+            let record = LinkOfList::of(&self.api, &self.reader, listed, self.with_hits);
             match self.format {
                 ExportFormat::Ndjson => {
                     // A record has no key that is not a text.

@@ -13,7 +13,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ListIndex, ListPlace, ShortId};
 use crate::store::records::corrupt;
-use crate::store::records::link_lists::{EVERYONE, TABLE, TimeList};
+use crate::store::records::link_lists::{TABLE, TimeList, owner_of_list};
 use crate::store::records::links::LinkRow;
 use crate::store::{LinkListPage, LinkListQuery, StoreError};
 use crate::telemetry::log_limit::LogLimit;
@@ -55,7 +55,7 @@ enum ReadList {
 impl LinkListTables {
     /// A part of a list.
     pub async fn read(&self, names: &CqlLinkNames, query: &LinkListQuery) -> Result<LinkListPage, StoreError> {
-        let owner = query.owner.unwrap_or(EVERYONE);
+        let Some(owner) = owner_of_list(query.owner) else { return Ok(LinkListPage::default()) };
         let (list, found) = match (&query.index, TimeList::of_index(owner, &query.index)) {
             (_, Some(list)) => (ReadList::Times(list), self.rows_by_time(&list, query).await?),
             (ListIndex::SlugPrefix(prefix), None) => {

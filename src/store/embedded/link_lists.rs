@@ -11,7 +11,7 @@ use super::transaction::{RowReader, Transaction};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ListIndex, ListOrder, ListPlace, ShortId};
-use crate::store::records::link_lists::{EVERYONE, TABLE, TimeList};
+use crate::store::records::link_lists::{EVERYONE, TABLE, TimeList, owner_of_list};
 use crate::store::records::{corrupt, row_keys};
 use crate::store::{LinkListQuery, StoreError};
 
@@ -83,7 +83,7 @@ impl LinkListTable {
         if self.listed_upto(from)? != ListedUpto::Complete {
             return Err(StoreError::Unavailable("links of an earlier release are being added to the lists".into()));
         }
-        let owner = query.owner.unwrap_or(EVERYONE);
+        let Some(owner) = owner_of_list(query.owner) else { return Ok(ListedIds::default()) };
         match (&query.index, TimeList::of_index(owner, &query.index)) {
             (_, Some(list)) => self.ids_by_time(from, &list, query),
             (ListIndex::SlugPrefix(prefix), None) => self.ids_by_slug(from, owner, prefix, query),

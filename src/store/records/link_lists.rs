@@ -11,6 +11,14 @@ pub const TABLE: &str = "link_lists";
 /// The owner of the lists with the links of all keys. No key has this id.
 pub const EVERYONE: KeyId = KeyId(Uuid::nil());
 
+/// Whose list a query reads; `None` if there is no such list: a client may ask for the links of any id.
+pub fn owner_of_list(asked: Option<KeyId>) -> Option<KeyId> {
+    match asked {
+        None => Some(EVERYONE),
+        asked => asked.filter(|owner| *owner != EVERYONE),
+    }
+}
+
 /// What links of a list by time have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimeListKind {

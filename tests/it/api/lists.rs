@@ -245,6 +245,14 @@ async fn keys_list_the_links_of_the_keys_that_they_see() {
     assert_eq!(all(&child, &of(&child_key)).await, [of_child]);
     child.get(&format!("/links?{}", of(&manager_key))).await.expect(404).problem("not-found");
     manager.get("/links?key_id=019aa54c-3f1c-7a60-9f43-6d1b0c8e2a57").await.expect(404).problem("not-found");
+    // Why a link is blocked is for its owner and the root key.
+    root.post(&format!("/links/{of_child}/block"), json!({"reason": "spam"})).await.expect(200);
+    for (client, reason) in [(&root, json!("spam")), (&child, json!("spam")), (&manager, Value::Null)] {
+        let query = of(&child_key);
+        assert_eq!(page(client, &query).await["links"][0]["block_reason"], reason);
+        let exported = client.get(&format!("/exports/links?{query}")).await.expect(200).json();
+        assert_eq!(exported["block_reason"], reason);
+    }
     // The links of a revoked key stay.
     root.delete(&format!("/api-keys/{}", text(&child_key["key_id"]))).await.expect(204);
     assert_eq!(all(&manager, &of(&child_key)).await, [of_child]);

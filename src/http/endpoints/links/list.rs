@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::LINKS;
 use super::records::{LinkFields, Shortlink, StoredLink};
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{KeyId, Scope};
+use crate::domain::key::{ApiKey, KeyId, Scope};
 use crate::domain::link::{LinkFilter, LinkOptions, LinkState, ListIndex, ListOrder, ListPlace, TargetUrl, words_of};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
@@ -81,8 +81,8 @@ pub struct LinkFilterParameters {
     /// Only links with a slug that begins with this text, in the order of their slugs. Case matters.
     #[param(pattern = "^[0-9A-Za-z_-]{1,64}$", min_length = 1, max_length = 64, nullable = false)]
     slug_prefix: Option<String>,
-    /// Only links with exactly this `redirect_url`.
-    #[param(format = "uri", max_length = 8192, nullable = false)]
+    /// Only links with exactly this `redirect_url`, as it was sent or as links show it.
+    #[param(format = "uri", nullable = false)]
     target: Option<String>,
     /// Only links with all of these words, whatever their case, each in the name, title, target or tags.
     #[param(min_length = 1, max_length = 100, nullable = false)]
@@ -168,16 +168,22 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
     let page = api.link_lists.page(&list, requested.after, limit, with_hits).await?;
     api.metrics.link_lists.count(page.examined, page.links.len());
     Ok(web::Json(LinkList {
-        links: page.links.into_iter().map(|listed| LinkOfList::of(&api, listed, with_hits)).collect(),
+        links: page.links.into_iter().map(|listed| LinkOfList::of(&api, &caller.key, listed, with_hits)).collect(),
         next_cursor: page.next.map(|place| list_cursor::encode(place, requested.fingerprint, api.clock.now())),
     }))
 }
 
 impl LinkOfList {
-    pub fn of(api: &Api, listed: ListedLink, with_hits: bool) -> Self {
+    /// As `reader` may see it.
+    pub fn of(api: &Api, reader: &ApiKey, listed: ListedLink, with_hits: bool) -> Self {
         let ListedLink { link, state, hits } = listed;
         let hits = hits.map(|hits| ListedHits { total: hits.total, last_7_days: hits.last_7_days, daily: hits.daily });
-        Self { link: Shortlink::of(api, &link), hits: with_hits.then_some(hits), fields: LinkFields::of(link, state) }
+        // A key with `keys:manage` also lists the links of keys below it, and is not told why one is blocked.
+        let sees_reason = reader.is_root || reader.id == link.owner;
+        let shortlink = Shortlink::of(api, &link);
+        let fields = LinkFields::of(link, state);
+        let block_reason = fields.block_reason.filter(|_| sees_reason);
+        Self { link: shortlink, hits: with_hits.then_some(hits), fields: LinkFields { block_reason, ..fields } }
     }
 
     /// The example of the API reference.
@@ -316,7 +322,7 @@ fn index(faults: &mut FieldErrors, tag: Option<&str>, slug_prefix: Option<&str>,
         }
         return ListIndex::SlugPrefix(prefix.to_owned());
     }
-    match target.map(TargetUrl::parse_anywhere) {
+    match target.map(TargetUrl::parse_sought) {
         None => ListIndex::All,
         Some(Ok(target)) => ListIndex::Target(target.as_str().to_owned()),
         Some(Err(error)) => {

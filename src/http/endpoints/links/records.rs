@@ -90,7 +90,8 @@ pub struct LinkFields {
     pub preview: bool,
     /// Whether hits of bots notify no webhooks.
     pub skip_bots: bool,
-    /// Why the operator of the service has blocked the link; `null`: it is not blocked.
+    /// Why the operator of the service has blocked the link; `null`: it is not blocked, or is listed for a key that does not
+    /// own it.
     #[schema(required = true)]
     pub block_reason: Option<String>,
     /// When a field of the link last changed, UTC.

@@ -8,6 +8,7 @@ use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{Link, LinkOptions, ListIndex, ListOrder, ShortId};
 use signpost::store::{LinkListQuery, NewLinks, Store};
+use uuid::Uuid;
 
 use super::{Ground, reopened};
 use crate::store::samples::{DAY, changed, deleted, key_id, link, link_named, name, noon, short_id, target};
@@ -23,6 +24,9 @@ fn all(owner: Option<KeyId>) -> LinkListQuery {
         limit: 100,
     }
 }
+
+/// The id of no key. A store may have lists of all keys under it.
+const NO_KEY: KeyId = KeyId(Uuid::nil());
 
 fn by(owner: Option<KeyId>, index: ListIndex) -> LinkListQuery {
     LinkListQuery { index, ..all(owner) }
@@ -102,7 +106,7 @@ pub async fn a_walk_lists_each_link_once_by_the_time_of_its_creation(ground: &im
     create_each(&*store, &links).await;
     let (from, until) = (Some(noon().plus(DAY * 9)), Some(noon().plus(DAY * 40)));
     for _ in 0..2 {
-        for owner in [None, Some(key_id(1)), Some(key_id(9))] {
+        for owner in [Some(NO_KEY), None, Some(key_id(1)), Some(key_id(9))] {
             let query = all(owner);
             let queries = [
                 query.clone(),
@@ -135,7 +139,7 @@ pub async fn links_are_listed_by_tag_target_and_slug(ground: &impl Ground) {
         // A slug of the form of an unused id is the id.
         link.id = link.slug.and_then(|slug| slug.as_id()).unwrap_or(link.id);
     }
-    for owner in [None, Some(key_id(0)), Some(key_id(1))] {
+    for owner in [Some(NO_KEY), None, Some(key_id(0)), Some(key_id(1))] {
         let mut queries = Vec::new();
         for tag in ["äpfel", "Mail", "x y", "x"] {
             queries.push(by(owner, ListIndex::of_tag(tag)));
