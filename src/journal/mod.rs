@@ -391,6 +391,13 @@ impl SharedJournal {
         Ok(())
     }
 
+    /// Gives a segment's file another name.
+    pub fn rename(&self, path: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(path, to)?;
+        self.directory_changed.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Space was freed, so writers need not wait before they try again.
     pub fn space_was_freed(&self) {
         self.backoff.retry_at_once();

@@ -9,7 +9,7 @@ use super::SharedJournal;
 use super::append_log::{LogReader, LogStep};
 use super::format::{RecordLayout, SegmentHeader};
 use super::record::HitRecord;
-use super::recovery::{OldSegment, RecoveryReport, Scan};
+use super::recovery::{OldSegment, RecoveryReport, Scan, UNREADABLE_EXTENSION};
 use super::segment::{Mapped, Segment};
 use crate::domain::hit::Position;
 
@@ -285,13 +285,15 @@ impl JournalReader {
         self.delete_released();
     }
 
-    /// Skips an old segment that can't be read, and leaves its file in place.
+    /// Skips an old segment that can't be read, and keeps its file under a name that is not that of a segment: the cursor passes
+    /// its records, so the next start would take it for counted and delete it.
     fn abandon(&mut self, error: &io::Error) -> ReadStep {
         self.open = None;
         self.recovery.unreadable_segments += 1;
         if let Some(UndeletedSegment { source: SegmentSource::Old(old), .. }) = self.segments.remove(self.at) {
-            let path = old.path.display();
-            tracing::error!(%path, %error, "can't read a journal segment: it stays in place");
+            let kept = old.path.with_added_extension(UNREADABLE_EXTENSION);
+            let renaming = self.shared.rename(&old.path, &kept).err().map(tracing::field::display);
+            tracing::error!(path = %kept.display(), %error, renaming, "can't read a journal segment: its file is kept");
         }
         ReadStep::NoRecord
     }

@@ -22,6 +22,8 @@ use crate::domain::hit::NodeId;
 pub const LOCK_FILE: &str = "journal.lock";
 
 const SEGMENT_EXTENSION: &str = "seg";
+/// Added to the name of a segment that can't be read.
+pub(super) const UNREADABLE_EXTENSION: &str = "unreadable";
 
 /// What was found in the journal's directory and in segments of earlier processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub struct RecoveryReport {
     pub undecodable_records: u64,
     /// Segments shorter than their header says; they are read up to the file's end.
     pub truncated_segments: u64,
-    /// Segments that could not be read to their end; they are left in place.
+    /// Segments that could not be read to their end; their files are kept, under another name.
     pub unreadable_segments: u64,
     /// Files with a segment's name but without a valid header; they are left in place.
     pub damaged_segments: u64,

@@ -1,8 +1,11 @@
 //! What every file of the store needs of the engine (fjall): its errors, and batches that are durable.
 
+use std::time::Duration;
+
 use fjall::{Database, OwnedWriteBatch, PersistMode};
 
 use crate::store::StoreError;
+use crate::telemetry::log_limit::LogLimit;
 
 /// A batch with capacity for this many rows, which are durable once it is committed.
 ///
@@ -24,4 +27,12 @@ pub fn engine_error(error: &fjall::Error) -> StoreError {
 /// The error of every call after the store is closed.
 pub fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
+}
+
+/// Logs a row that is removed with its time although it can't be read: the rows behind it must be removed, too.
+pub fn log_removed_unread(error: &StoreError) {
+    static LINES: LogLimit = LogLimit::new(Duration::from_mins(1));
+    if let Some(rows) = LINES.admit() {
+        tracing::error!(%error, rows, "store: removed an old row that can't be read");
+    }
 }

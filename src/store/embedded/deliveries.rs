@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use fjall::{Guard, Keyspace, Readable, Snapshot};
 
-use super::database::engine_error;
-use super::delivery_sums::{DeliveryDay, DeliverySumTable};
+use super::database::{engine_error, log_removed_unread};
+use super::delivery_sums::DeliverySumTable;
 use super::engine::Engine;
 use super::failure_runs::FailureRunTable;
 use super::first_tries::{FirstTry, FirstTryTable};
@@ -268,7 +268,7 @@ impl DeliveryTable {
         let found_some = !expired.is_empty();
         let mut left = REMOVAL_STEP;
         for day in expired {
-            let removed = self.remove_day(transaction, &day, left)?;
+            let removed = self.remove_day(transaction, day.link, day.day, left)?;
             if removed == left {
                 break;
             }
@@ -287,22 +287,31 @@ impl DeliveryTable {
     fn remove_day(
         &self,
         transaction: &mut Transaction<'_>,
-        day: &DeliveryDay,
+        link: ShortId,
+        day: Day,
         limit: usize,
     ) -> Result<usize, StoreError> {
-        let (first, last) = row_keys::deliveries_between(day.link, day.day.start(), Day(day.day.0 + 1).start());
+        let (first, last) = row_keys::deliveries_between(link, day.start(), Day(day.0 + 1).start());
         let rows = transaction.range(&self.deliveries, first..=last, limit)?;
         let removed = rows.len();
         let mut sums = self.sums.changes();
         for (key, value) in rows {
-            let state = records::decode(&value)?;
-            if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(&key)) {
-                transaction.remove(&self.due, row_keys::due(due_at, id));
-            }
-            match state.status {
-                DeliveryStatus::Pending => sums.pending -= 1,
-                DeliveryStatus::Failed => transaction.remove(&self.failed, key.clone()),
-                DeliveryStatus::Delivered => {}
+            match records::decode(&value) {
+                Ok(state) => {
+                    if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(&key)) {
+                        transaction.remove(&self.due, row_keys::due(due_at, id));
+                    }
+                    match state.status {
+                        DeliveryStatus::Pending => sums.pending -= 1,
+                        DeliveryStatus::Failed => transaction.remove(&self.failed, key.clone()),
+                        DeliveryStatus::Delivered => {}
+                    }
+                }
+                // It may have failed.
+                Err(error) => {
+                    log_removed_unread(&error);
+                    transaction.remove(&self.failed, key.clone());
+                }
             }
             transaction.remove(&self.deliveries, key);
         }
@@ -364,5 +373,33 @@ impl DeliveryTable {
             transaction.insert(&self.failed, id.to_bytes(), [])?;
         }
         transaction.insert(&self.deliveries, id.to_bytes(), records::encode(state)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::super::tables::EmbeddedTables;
+    use super::*;
+    use crate::domain::hit::{HitId, HitStamp};
+    use crate::domain::link::Revision;
+
+    #[test]
+    fn a_delivery_that_cannot_be_read_is_removed_with_the_others_of_its_day() {
+        let directory = tempfile::tempdir().unwrap();
+        let tables = EmbeddedTables::open(&directory.path().join("store")).0;
+        let table = &tables.deliveries;
+        let (link, day) = (ShortId::parse("aB3xYz9").unwrap(), Day(20_000));
+        let hit = |n| HitStamp { id: HitId(Uuid::from_u128(n)), at: day.start() };
+        let id = |n| DeliveryId { link, hit: hit(n), url_index: 0 };
+        let mut transaction = Transaction::begin(&tables.engine);
+        let state = DeliveryState::new(KeyId(Uuid::nil()), Revision::FIRST, day.start());
+        table.write(&mut transaction, id(1), &state).unwrap();
+        transaction.insert(&table.deliveries, id(2).to_bytes(), [u8::MAX; 9]).unwrap();
+        transaction.insert(&table.failed, id(2).to_bytes(), []).unwrap();
+        assert_eq!(table.remove_day(&mut transaction, link, day, 10).unwrap(), 2);
+        transaction.commit().unwrap();
+        assert!([&table.deliveries, &table.failed, &table.due].iter().all(|rows| rows.is_empty().unwrap()));
     }
 }

@@ -1,11 +1,9 @@
 //! The embedded store's deliveries of webhooks.
 
 use async_trait::async_trait;
-use fjall::Snapshot;
 
 use super::EmbeddedStore;
 use super::delivery_lists::DeliveryListPage;
-use super::tables::EmbeddedTables;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
@@ -60,12 +58,14 @@ impl DeliveryStore for EmbeddedStore {
     }
 
     async fn deliveries(&self, query: DeliveryQuery) -> Result<Vec<(DeliveryId, DeliveryState)>, StoreError> {
-        // Before the rows are read: what is in memory no more then has a row.
-        let in_memory = self.with_open(|open| open.tables.deliveries.first_tries.kept.of_link(query.link))?;
-        let read = move |tables: &EmbeddedTables, snapshot: &Snapshot| {
-            DeliveryListPage { table: &tables.deliveries, from: snapshot, query }.read(in_memory)
-        };
-        self.read(read).await
+        self.read_with(
+            // Before the snapshot: what is in memory no more then has a row.
+            move |tables| tables.deliveries.first_tries.kept.of_link(query.link),
+            move |tables, snapshot, in_memory| {
+                DeliveryListPage { table: &tables.deliveries, from: snapshot, query }.read(in_memory)
+            },
+        )
+        .await
     }
 
     async fn settled_deliveries(&self, query: SettledQuery) -> Result<SettledPage, StoreError> {

@@ -130,7 +130,7 @@ fn read_names(engine: &Engine, from: Bound<&[u8]>) -> Result<Option<RowReached>,
         yield_periodically();
         let key = Guard::key(row).map_err(|e| engine_error(&e))?;
         rows_read += 1;
-        if let Some(name) = std::str::from_utf8(&key).ok().and_then(LinkName::parse) {
+        if let Some(name) = std::str::from_utf8(&key).ok().and_then(LinkName::of_form) {
             known.insert_name(&name);
         }
         last = Some(key);

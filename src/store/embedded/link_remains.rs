@@ -6,6 +6,7 @@
 use fjall::Keyspace;
 
 use super::counts::CountTable;
+use super::database::log_removed_unread;
 use super::days::DayTable;
 use super::engine::Engine;
 use super::link_revisions::{KEPT_MILLIS, LinkRevisionTable};
@@ -94,7 +95,7 @@ impl LinkRemains {
         let of = HitSubject::Link(id);
         for keyspace in &self.counted {
             for (row_key, row) in transaction.range(keyspace, row_keys::of_link(id), limit - removed)? {
-                for day in self.days_in(keyspace, of, &row_key, &row)? {
+                for day in self.days_in(keyspace, of, &row_key, &row) {
                     self.sheets.remove_day(transaction, of, day)?;
                 }
                 transaction.remove(keyspace, row_key);
@@ -105,14 +106,19 @@ impl LinkRemains {
     }
 
     /// The days of a row of counts.
-    fn days_in(&self, keyspace: &Keyspace, of: HitSubject, key: &[u8], row: &[u8]) -> Result<Vec<Day>, StoreError> {
+    fn days_in(&self, keyspace: &Keyspace, of: HitSubject, key: &[u8], row: &[u8]) -> Vec<Day> {
         let [counts, days, _] = &self.counted;
-        if keyspace == counts {
-            return Ok(CountTable::read(of, row)?.0.iter().map(|count| count.day).collect());
-        }
-        if keyspace == days {
-            return Ok(vec![DayTable::read(key, row)?.day]);
-        }
-        Ok(Vec::new())
+        let in_row = if keyspace == counts {
+            CountTable::read(of, row).map(|(counts, ..)| counts.iter().map(|count| count.day).collect())
+        } else if keyspace == days {
+            DayTable::read(key, row).map(|day| vec![day.day])
+        } else {
+            Ok(Vec::new())
+        };
+        // Other rows are to be removed all the same. Sheets of days go by their age, too.
+        in_row.unwrap_or_else(|error| {
+            log_removed_unread(&error);
+            Vec::new()
+        })
     }
 }

@@ -323,8 +323,13 @@ impl LinkTable {
         if let Some(current) = self.get_by_id(id)?.filter(|link| link.revision == revision) {
             return Ok(Some(current));
         }
-        // A change writes the revision before together with the link.
-        self.revisions.get(&self.database.snapshot(), id, revision)
+        // From one snapshot, in which a change is there with the revision before, or neither is: the look-up above may see rows of a commit
+        // that no snapshot sees yet.
+        let snapshot = self.database.snapshot();
+        match self.read(&snapshot, &id.0)?.filter(|link| link.revision == revision) {
+            Some(current) => Ok(Some(current)),
+            None => self.revisions.get(&snapshot, id, revision),
+        }
     }
 
     /// Reads the link at a row key.
@@ -376,7 +381,7 @@ impl LinkTable {
         let expired = rows.map(|row| {
             let (key, value) = row.into_inner().map_err(|e| engine_error(&e))?;
             let (expires_at, id, _) = row_keys::link_at_of(&key)?;
-            let name = std::str::from_utf8(&value).ok().and_then(LinkName::parse);
+            let name = std::str::from_utf8(&value).ok().and_then(LinkName::of_form);
             Ok(ExpiredLink { expires_at, id, name: name.ok_or_else(|| corrupt("link_times", &"not a name"))? })
         });
         expired.collect()

@@ -141,7 +141,10 @@ fn step(tables: &EmbeddedTables, progress: &ListProgress) -> Result<ListedUpto, 
             Ok(Some(link)) => lists.put(&mut transaction, &link)?,
             Ok(None) => {}
             // The other links are to be listed all the same.
-            Err(error) => tracing::error!(%error, %id, "store: a link can't be read, and is in no list"),
+            Err(error @ StoreError::Corrupt { .. }) => {
+                tracing::error!(%error, %id, "store: a link can't be read, and is in no list")
+            }
+            Err(error) => return Err(error),
         }
     }
     lists.set_listed_upto(&mut transaction, upto)?;

@@ -71,9 +71,10 @@ impl Lull {
             drop(engine.drop_flushed());
             release_free();
         }
-        // Less than before if memory was flushed meanwhile.
-        let written = engine.unflushed().saturating_sub(self.unflushed);
-        let has_flushed = written < LITTLE && engine.unflushed() >= WORTH_FLUSHING;
+        // There is less than before if memory was flushed meanwhile, which is a sign of many writes.
+        let written = engine.unflushed().checked_sub(self.unflushed);
+        let is_little = written.is_some_and(|written| written < LITTLE);
+        let has_flushed = is_little && engine.unflushed() >= WORTH_FLUSHING;
         if has_flushed {
             engine.flush_in_background();
         }
@@ -111,5 +112,18 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), flushed).await.unwrap();
+    }
+
+    #[test]
+    fn a_store_whose_memory_was_flushed_meanwhile_is_not_idle() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
+        engine.wrote(2 * WORTH_FLUSHING);
+        for (before, is_idle) in [(60 * WORTH_FLUSHING, false), (0, false), (2 * WORTH_FLUSHING, true)] {
+            let since = Instant::now().checked_sub(LULL).unwrap();
+            let mut lull = Lull { since, unflushed: before, has_flushed: false };
+            lull.check(&engine);
+            assert_eq!(lull.has_flushed, is_idle, "{before}");
+        }
     }
 }

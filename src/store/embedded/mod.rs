@@ -157,8 +157,21 @@ impl EmbeddedStore {
         &self,
         read: impl FnOnce(&EmbeddedTables, &Snapshot) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
+        self.read_with(|_| (), move |tables, snapshot, ()| read(tables, snapshot)).await
+    }
+
+    /// As [`read`](Self::read), with what is in memory before the snapshot is taken.
+    async fn read_with<M, R: Send + 'static>(
+        &self,
+        in_memory: impl FnOnce(&EmbeddedTables) -> M + Send + 'static,
+        read: impl FnOnce(&EmbeddedTables, &Snapshot, M) -> Result<R, StoreError> + Send + 'static,
+    ) -> Result<R, StoreError> {
         let tables = self.with_open(|open| Arc::clone(&open.tables))?;
-        self.readers.reads().read(move || read(&tables, &tables.snapshot())).await
+        let read = move || {
+            let in_memory = in_memory(&tables);
+            read(&tables, &tables.snapshot(), in_memory)
+        };
+        self.readers.reads().read(read).await
     }
 
     async fn write<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>

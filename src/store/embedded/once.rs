@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fjall::{Keyspace, Snapshot};
 use uuid::Uuid;
 
+use super::database::log_removed_unread;
 use super::engine::Engine;
 use super::transaction::{MAX_ROW, RowReader, Transaction};
 use crate::domain::calendar::Timestamp;
@@ -146,9 +147,16 @@ impl OnceTable {
         let old = transaction.range(&self.answers, row_keys::once_times_before(before), DROPPED)?;
         for (row_key, _) in &old {
             let (begun_at, hash) = row_keys::once_time_of(row_key)?;
-            // The same key may have been used again since.
-            if self.begun_at(transaction, hash)? == Some(begun_at) {
-                self.remove_parts(transaction, hash)?;
+            match self.begun_at(transaction, hash) {
+                Ok(Some(there)) if there == begun_at => self.remove_parts(transaction, hash)?,
+                // The same key has been used again since.
+                Ok(_) => {}
+                // Other answers are to be removed all the same.
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    log_removed_unread(&error);
+                    self.remove_parts(transaction, hash)?;
+                }
+                Err(error) => return Err(error),
             }
             transaction.remove(&self.answers, row_key.clone());
         }

@@ -1,7 +1,7 @@
 //! The sheets of days, by day first: those of old days are removed together.
 
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fjall::{Guard, Keyspace};
 
@@ -24,15 +24,16 @@ const REMOVED_AT_ONCE: usize = 1_000;
 pub struct SheetTable {
     sheets: Keyspace,
     is_kept: bool,
-    /// The last key that was removed. The next removal begins there: it need not go over those that are gone.
-    removed_upto: Arc<Mutex<Vec<u8>>>,
+    /// Where the last removal has begun. The next one begins there: it need not go over those that were gone before. Not where that has
+    /// ended, because its transaction may have been rolled back.
+    removed_from: Arc<Mutex<Vec<u8>>>,
 }
 
 impl SheetTable {
     /// With 0 days of sheets, none is written.
     pub fn new(engine: &Engine, sheet_days: u32) -> Self {
         let (sheets, is_kept) = (engine.keyspaces.sheets.clone(), sheet_days > 0);
-        Self { sheets, is_kept, removed_upto: Arc::default() }
+        Self { sheets, is_kept, removed_from: Arc::default() }
     }
 
     /// Adds hits to those that are counted.
@@ -41,6 +42,7 @@ impl SheetTable {
             return Ok(());
         }
         let key = row_keys::sheet(hits.day, hits.of);
+        self.is_written(&key);
         let value = overflow::get(TABLE, transaction, &self.sheets, &key)?;
         let mut sheet = sheets::decode(value.as_deref().unwrap_or_default())?;
         sheet.add_within_bounds(&hits.sheet);
@@ -57,15 +59,22 @@ impl SheetTable {
         sheet: &Sheet<T>,
     ) -> Result<(), StoreError> {
         let key = row_keys::sheet(day, of);
-        {
-            // A row that may be among removed ones is found by the next removal. Nothing panics while this lock is held.
-            let mut removed_upto = self.removed_upto.lock().unwrap_or_else(PoisonError::into_inner);
-            if key < *removed_upto {
-                removed_upto.clone_from(&key);
-            }
-        }
+        self.is_written(&key);
         overflow::remove(TABLE, transaction, &self.sheets, &key)?;
         overflow::insert(transaction, &self.sheets, &key, &sheets::encode(sheet))
+    }
+
+    /// A row that may be among removed ones is found by the next removal.
+    fn is_written(&self, key: &[u8]) {
+        let mut removed_from = self.removed_from();
+        if *key < removed_from[..] {
+            *removed_from = key.to_vec();
+        }
+    }
+
+    fn removed_from(&self) -> MutexGuard<'_, Vec<u8>> {
+        // Nothing panics while this lock is held.
+        self.removed_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether sheets of days are kept.
@@ -80,17 +89,16 @@ impl SheetTable {
 
     /// Removes some sheets of days before `before`; `false` when none is left.
     pub fn remove(&self, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
-        // Nothing panics while this lock is held.
-        let mut removed_upto = self.removed_upto.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut removed_from = self.removed_from();
         let end = before.0.to_be_bytes();
-        if removed_upto[..] >= end[..] {
+        if removed_from[..] >= end[..] {
             return Ok(false);
         }
-        let old = self.sheets.range::<&[u8], _>((Bound::Included(&removed_upto[..]), Bound::Excluded(&end[..])));
+        let old = self.sheets.range::<&[u8], _>((Bound::Included(&removed_from[..]), Bound::Excluded(&end[..])));
         let keys = old.take(REMOVED_AT_ONCE).map(Guard::key).collect::<Result<Vec<_>, _>>();
         let keys = keys.map_err(|error| engine_error(&error))?;
-        let Some(last) = keys.last() else { return Ok(false) };
-        *removed_upto = last.to_vec();
+        let Some(first) = keys.first() else { return Ok(false) };
+        *removed_from = first.to_vec();
         for key in keys {
             transaction.remove(&self.sheets, key);
         }
@@ -100,5 +108,45 @@ impl SheetTable {
     /// Removes the sheet of a day.
     pub fn remove_day(&self, transaction: &mut Transaction<'_>, of: HitSubject, day: Day) -> Result<(), StoreError> {
         overflow::remove(TABLE, transaction, &self.sheets, &row_keys::sheet(day, of))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::key::KeyId;
+
+    #[test]
+    fn a_removal_that_is_rolled_back_is_done_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
+        let table = SheetTable::new(&engine, 90);
+        let of = |n| HitSubject::Key(KeyId(Uuid::from_u128(n)));
+        let put = |days: std::ops::Range<u32>| {
+            let mut transaction = Transaction::begin(&engine);
+            for (n, day) in (0..).zip(days) {
+                table.set(&mut transaction, of(n), Day(day), &Sheet::<&str>::default()).unwrap();
+            }
+            transaction.commit().unwrap();
+        };
+        let count = || table.sheets.iter().count();
+        put(10..30);
+        let mut transaction = Transaction::begin(&engine);
+        assert!(table.remove(&mut transaction, Day(20)).unwrap());
+        drop(transaction);
+        assert_eq!(count(), 20);
+        for _ in 0..2 {
+            let mut transaction = Transaction::begin(&engine);
+            while table.remove(&mut transaction, Day(20)).unwrap() {
+                transaction.commit().unwrap();
+                transaction = Transaction::begin(&engine);
+            }
+            assert_eq!(count(), 10);
+            drop(transaction);
+            // Hits that are counted late.
+            put(5..7);
+        }
     }
 }

@@ -226,7 +226,7 @@ fn usage(metric: Metric, key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreE
 
 /// The record of a name that no link has.
 fn kept_name(key: &[u8], value: &[u8]) -> Result<Vec<Record>, StoreError> {
-    let name = std::str::from_utf8(key).ok().and_then(LinkName::parse);
+    let name = std::str::from_utf8(key).ok().and_then(LinkName::of_form);
     let name = name.ok_or_else(|| corrupt(link_names::TABLE, &"not a name"))?;
     Ok(match link_names::decode(value)? {
         NameState::Kept { owner, revision } => vec![Record::KeptName { name, owner: Some(owner), revision }],

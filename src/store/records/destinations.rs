@@ -123,7 +123,7 @@ pub fn decode(bytes: &[u8]) -> Option<Destination> {
     let has = |flag| flags & flag != 0;
     let name = if has(SLUG) {
         let [length] = from.array()?;
-        LinkName::parse(&from.text(length.into())?)?
+        LinkName::of_form(&from.text(length.into())?)?
     } else {
         LinkName::from(id)
     };

@@ -306,7 +306,7 @@ impl RecordV1<'_> {
                 Record::Name { name: name.into_owned(), value: value.into_owned() }
             }
             Self::KeptName { name, owner, revision } => Record::KeptName {
-                name: LinkName::parse(&name).ok_or("name: is no name of a link")?,
+                name: LinkName::of_form(&name).ok_or("name: is no name of a link")?,
                 owner: owner.map(KeyId),
                 revision: Revision(revision),
             },

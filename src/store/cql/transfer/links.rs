@@ -125,7 +125,7 @@ impl ScyllaTransfer {
         let (id, names) = (short_id("links", &id)?, &self.tables.links.names);
         let (of_id, keeper) = (LinkName::from(id), NameKeeper::of(kept_for, revision));
         let used = Record::KeptName { name: of_id, owner: None, revision: Revision::FIRST };
-        let slug = slug.as_deref().and_then(LinkName::parse).filter(|slug| *slug != of_id);
+        let slug = slug.as_deref().and_then(LinkName::of_form).filter(|slug| *slug != of_id);
         if let Some(slug) = slug {
             // Its deletion may have been interrupted before the name's own row told of it.
             let is_live = names.read(&slug).await?.map(|row| row.live()).transpose()?.flatten() == Some(id);
@@ -145,7 +145,7 @@ impl ScyllaTransfer {
         let kept = rows.into_iter().filter(|(_, _, state, ..)| *state != Some(LIVE));
         let records = kept.filter_map(|(_, name, _, owner, revision)| {
             let keeper = NameKeeper::of(owner, revision)?;
-            let name = LinkName::parse(&name).ok_or_else(|| corrupt("link_names", &"not a name"));
+            let name = LinkName::of_form(&name).ok_or_else(|| corrupt("link_names", &"not a name"));
             Some(name.map(|name| kept_name(name, keeper)))
         });
         Ok(Page { records: records.collect::<Result<_, _>>()?, next })

@@ -110,7 +110,7 @@ impl LinkRow {
         let missing = |column: &str| corrupt(TABLE, &format_args!("the column {column} is missing"));
         let unreadable = |column: &str| corrupt(TABLE, &format_args!("the column {column} can't be read"));
         let created_at = timestamp_from(created_at.ok_or_else(|| missing("created_at"))?);
-        let slug = slug.map(|slug| LinkName::parse(&slug).ok_or_else(|| unreadable("slug"))).transpose()?;
+        let slug = slug.map(|slug| LinkName::of_form(&slug).ok_or_else(|| unreadable("slug"))).transpose()?;
         let options = options.map(|text| from_json::<OptionsV1>(TABLE, &text)).transpose()?;
         // The cluster stores an empty list as null.
         let webhooks = webhooks_of(webhooks.unwrap_or_default(), active_webhooks);

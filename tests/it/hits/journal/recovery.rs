@@ -129,6 +129,27 @@ fn a_truncated_segment_is_read_as_far_as_it_goes() {
 }
 
 #[test]
+fn a_segment_that_cannot_be_read_is_kept_when_the_hits_behind_it_are_counted() {
+    let directory = TempDir::new().unwrap();
+    let (segment, _) = left_behind(directory.path(), 3);
+    let Journal { writer, mut reader, .. } = reopen(directory.path());
+    // A directory can be opened, and not read.
+    fs::remove_file(&segment).unwrap();
+    fs::create_dir(&segment).unwrap();
+    append_all(&writer, [3, 4]);
+    let seen = read_all(&mut reader);
+    assert_eq!(numbers(&seen), [3, 4]);
+    assert_eq!(reader.recovery().unreadable_segments, 1);
+    drop((writer, reader));
+    let kept = segment.with_added_extension("unreadable");
+    assert!(kept.is_dir() && !segment.exists());
+    let counted = seen.last().unwrap().0;
+    let Journal { reader, .. } = open(directory.path(), &small(4), NODE, counted).unwrap();
+    assert!(kept.is_dir(), "the next start leaves it in place");
+    assert_eq!(reader.recovery().foreign_files, 1);
+}
+
+#[test]
 fn foreign_and_damaged_files_are_left_alone_and_never_block_the_start() {
     let directory = TempDir::new().unwrap();
     let (segment, _) = left_behind(directory.path(), 10);
