@@ -40,6 +40,8 @@ const FORGET_AFTER: Duration = Duration::from_mins(30);
 const GAP_STAYS: Duration = Duration::from_secs(5);
 /// Entries in one group: they are written atomically.
 const GROUP: usize = 100;
+/// The last entries of a life that has ended, behind whose changes an LWT may still be under way.
+const MOST_UNSETTLED: i64 = 1_000;
 /// Entries that wait to be appended.
 const MAX_WAITING: usize = 10_000;
 
@@ -198,7 +200,12 @@ impl LinkFeed {
     /// Appends the last changes of a life that has ended. Two nodes that do so do no harm.
     pub async fn append_again(&self, life: Uuid) -> Result<(), StoreError> {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
-        let rows: Vec<(Option<String>, Option<String>)> = cql.read(&statements.recent_link_changes, (life,)).await?;
+        let lives = self.lives().await?;
+        // A life whose row has expired has made no change for long.
+        let Some((_, noted)) = lives.into_iter().find(|(there, _)| *there == life) else { return Ok(()) };
+        // Older entries have expired, most of them: an engine refuses to read over too many that have.
+        let values = (life, noted - MOST_UNSETTLED);
+        let rows: Vec<(Option<String>, Option<String>)> = cql.read(&statements.recent_link_changes, values).await?;
         let mut links = HashMap::new();
         for (name, link) in rows {
             if let Some((name, id)) = entry_of(name, link) {
@@ -316,8 +323,9 @@ impl LinkFeed {
     /// The number of a life's last entry, at least `noted`.
     async fn end_of(&self, life: Uuid, noted: i64) -> Result<i64, CqlError> {
         let statement = &self.cluster.statements.last_link_change;
-        let last = self.cluster.cql.read_one::<(i64,)>(statement, (life,)).await?;
-        Ok(last.map_or(noted, |(seq,)| seq.max(noted)))
+        // Only those behind `noted`, none of which has expired: an engine refuses to read over too many that have.
+        let last = self.cluster.cql.read_one::<(i64,)>(statement, (life, noted)).await?;
+        Ok(last.map_or(noted, |(seq,)| seq))
     }
 
     /// The other lives, with the numbers of their last changes when they were noted.
@@ -380,7 +388,7 @@ impl LinkFeed {
 
 /// The link of an entry; `None` for one that a later release has written.
 fn entry_of(name: Option<String>, link: Option<String>) -> Option<(LinkName, ShortId)> {
-    name.and_then(|name| LinkName::parse(&name)).zip(link.and_then(|link| ShortId::parse(&link)))
+    name.and_then(|name| LinkName::of_form(&name)).zip(link.and_then(|link| ShortId::parse(&link)))
 }
 
 fn millis(time: Duration) -> i64 {

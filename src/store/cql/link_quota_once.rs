@@ -48,6 +48,9 @@ impl LinkQuotas {
     pub async fn count_once(&self, count: OnceCount<'_>) -> Result<Option<CountedOnce>, StoreError> {
         let OnceCount { quota, once, ticket, .. } = count;
         let _alone = quota.claiming_once.lock().await;
+        // One that had the lock may have counted, and has not written that into its request's row if the store was closing: the next
+        // claim would take the place of the only trace.
+        self.cluster.check_open()?;
         // On which count a claim is based whose outcome is unknown.
         let mut sent_on = None;
         loop {

@@ -1,6 +1,6 @@
 //! Links by the time of their expiry or deletion. A row counts only as far as the link says the same.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use scylla::policies::timestamp_generator::TimestampGenerator;
@@ -49,6 +49,9 @@ impl Kind {
 
 pub struct LinkTimesTable {
     cluster: Arc<Cluster>,
+    /// The deleted link whose counts were removed last. The next removal begins behind it: an engine that reads over too many tombstones
+    /// refuses the read.
+    counts_removed_upto: Mutex<Option<(Timestamp, ShortId)>>,
 }
 
 /// Links of one part of a day, in order, each with the revision at which the row was written.
@@ -64,7 +67,7 @@ struct LinkTime {
 
 impl LinkTimesTable {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
-        Self { cluster: Arc::clone(cluster) }
+        Self { cluster: Arc::clone(cluster), counts_removed_upto: Mutex::default() }
     }
 
     /// Notes the expiry of a link, if it has one.
@@ -192,7 +195,7 @@ impl LinkTimesTable {
         let parts: Vec<Vec<TimeRow>> = stream::iter((0..PARTS).map(of_part)).buffered(4).try_collect().await?;
         let rows = parts.into_iter().flatten();
         rows.map(|(at, link, name, revision)| {
-            let name = name.as_deref().and_then(LinkName::parse).ok_or_else(|| corrupt(TABLE, &"not a name"))?;
+            let name = name.as_deref().and_then(LinkName::of_form).ok_or_else(|| corrupt(TABLE, &"not a name"))?;
             let (id, revision) = (short_id(TABLE, &link)?, revision.unwrap_or(i64::from(Revision::FIRST.0)));
             Ok(LinkTime { at: timestamp_from(at), id, name, revision })
         })
@@ -201,8 +204,9 @@ impl LinkTimesTable {
 
     /// Removes what is counted of some links that were deleted before `before`; `false` when none is left.
     pub async fn remove_counts(&self, before: Timestamp) -> Result<bool, StoreError> {
-        let deleted = self.list(Kind::Deletion, before, None, REMOVED_AT_ONCE).await?;
-        let has_some = !deleted.is_empty();
+        let after = self.counts_removed_upto().take();
+        let deleted = self.list(Kind::Deletion, before, after, REMOVED_AT_ONCE).await?;
+        let last = deleted.last().map(|row| (row.at, row.id));
         for row in deleted {
             let (at, id, revision) = (row.at, row.id, row.revision);
             let remains = RemainsRow::read(&self.cluster, id).await?;
@@ -219,7 +223,14 @@ impl LinkTimesTable {
             }
             self.drop_row(Kind::Deletion, at, id, revision).await?;
         }
-        Ok(has_some)
+        *self.counts_removed_upto() = last;
+        // At last once more from the beginning.
+        Ok(last.is_some() || after.is_some())
+    }
+
+    fn counts_removed_upto(&self) -> MutexGuard<'_, Option<(Timestamp, ShortId)>> {
+        // Nothing panics while this lock is held.
+        self.counts_removed_upto.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn remove_counts_of(&self, id: ShortId) -> Result<(), StoreError> {

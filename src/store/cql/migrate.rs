@@ -109,6 +109,8 @@ pub async fn migrate_to(
     let used = session.use_keyspace(keyspace, true).await;
     used.map_err(|error| MigrateError::cluster("use the keyspace")(error.into()))?;
     let lock = Lock::take(session, keyspace).await?;
+    // Who had the lock may have waited for this until it expired: then some nodes do not know yet what was applied last.
+    agree(session).await?;
     match apply(files, &lock).await {
         // The effect of a failed statement may appear late: the lock is not released and expires, so that no other
         // process begins before.

@@ -107,8 +107,8 @@ statements! {
     Write put_life: "INSERT INTO lives (bucket, life, level, seq) VALUES (0, ?, ?, ?)";
     Write put_link_change: "INSERT INTO link_changes (life, seq, name, link) VALUES (?, ?, ?, ?)";
     Read link_changes: "SELECT seq, name, link FROM link_changes WHERE life = ? AND seq > ? LIMIT 1000";
-    Read recent_link_changes: "SELECT name, link FROM link_changes WHERE life = ? ORDER BY seq DESC LIMIT 1000";
-    Read last_link_change: "SELECT seq FROM link_changes WHERE life = ? ORDER BY seq DESC LIMIT 1";
+    Read recent_link_changes: "SELECT name, link FROM link_changes WHERE life = ? AND seq > ? ORDER BY seq DESC LIMIT 1000";
+    Read last_link_change: "SELECT seq FROM link_changes WHERE life = ? AND seq > ? ORDER BY seq DESC LIMIT 1";
     Read links_used: "SELECT used FROM link_quotas WHERE owner = ? AND month = ? LIMIT 1";
     SettlingRead link_quota: "SELECT process, used, claim FROM link_quotas WHERE owner = ? AND month = ?";
     SettlingRead link_quota_once: "SELECT used, once FROM link_quotas WHERE owner = ? AND month = ?";
