@@ -49,6 +49,9 @@ pub enum StreamError {
     /// The key has just been revoked.
     #[error("the key is not valid any more")]
     KeyEnded,
+    /// The key has just lost the scope.
+    #[error("the key may not read analytics any more")]
+    ScopeMissing,
 }
 
 impl From<StoreError> for StreamError {

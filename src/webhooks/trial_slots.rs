@@ -7,13 +7,14 @@ use tokio::sync::Semaphore;
 
 use super::flow::Host;
 use crate::domain::key::KeyId;
+use crate::domain::link::MAX_WEBHOOKS;
 
 /// The largest number of tested webhooks at once.
 const MOST: usize = 256;
 /// Of these, of one key: three links with as many webhooks as a link can have.
 const MOST_OF_KEY: usize = 32;
-/// Tests in flight to one host and port, beside the deliveries to it. Further ones wait.
-const MOST_TO_HOST: usize = 4;
+/// Tests in flight to one host and port, beside the deliveries to it: those of a link can all be at one host. Further ones wait.
+const MOST_TO_HOST: usize = MAX_WEBHOOKS;
 
 #[derive(Default)]
 struct Taken {
@@ -104,7 +105,7 @@ mod tests {
         let slots = Arc::<TestSlots>::default();
         let [first, second] = [1, 2].map(|n| slots.take(key(n), 1).unwrap());
         let host: Host = "hooks.example:443".into();
-        let in_flight = first.of_host(&host).try_acquire_many_owned(4).unwrap();
+        let in_flight = first.of_host(&host).try_acquire_many_owned(10).unwrap();
         assert!(second.of_host(&host).try_acquire_owned().is_err());
         assert!(second.of_host(&"other.example:443".into()).try_acquire_owned().is_ok());
         drop(first);

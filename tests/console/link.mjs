@@ -299,6 +299,13 @@ screen('clicks of all links are shown over a range, with breakdowns, and as CSV'
   assert.equal(fake.log.at(-1).query.format, 'csv');
 });
 
+screen('a day in the address that is none counts as missing', { hash: `${hash}?scope=range&range=custom&from=foo&until=275760-09-13` }, async ({ page, fake }) => {
+  await page.getByRole('slider', { name: 'Clicks per day' }).waitFor();
+  const series = fake.log.find(({ path }) => path.endsWith('/series'));
+  assert.match(series.query.from, /^\d{4}-\d\d-\d\d$/);
+  assert.equal(series.query.until, undefined);
+});
+
 screen('breakdowns of a service that keeps no days are of whole months', { hash: `${hash}?scope=range&range=custom&from=2025-12-03&until=2026-01-05` }, async ({ page, fake }) => {
   await page.getByText('Mon, 1 Dec 2025 to Sat, 31 Jan 2026, UTC').waitFor();
   const asked = () => fake.log.filter(({ path }) => path.endsWith('/breakdown')).map(({ query }) => [query.from, query.until]);

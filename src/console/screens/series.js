@@ -15,6 +15,12 @@ export const RANGES = [['24h', '24 h'], ['7', '7 days'], ['', '30 days'], ['90',
 
 export const today = () => Math.floor(Date.now() / DAY_MS) * DAY_MS;
 
+/** A day in the address, which anybody may have written; '' if it is none. @param {URLSearchParams} query @param {string} name */
+function dayOf(query, name) {
+  const day = query.get(name) ?? '';
+  return /^\d{4}-\d\d-\d\d$/.test(day) && !Number.isNaN(Date.parse(day)) ? day : '';
+}
+
 /** @param {URLSearchParams} query @param {string} created @returns {Range} */
 export function rangeOf(query, created) {
   const back = (/** @type {number} */ days) => isoDay(today() - (days - 1) * DAY_MS);
@@ -22,8 +28,8 @@ export function rangeOf(query, created) {
   if (range === '24h') return { unit: 'hour', from: new Date(Math.floor(Date.now() / 3_600_000) * 3_600_000 - 23 * 3_600_000).toISOString() };
   if (range === '7' || range === '90') return { unit: 'day', from: back(Number(range)) };
   if (range === '365') return { unit: 'week', from: back(365) };
-  const from = range === 'all' ? created.slice(0, 10) : range === 'custom' ? (query.get('from') || back(30)) : back(30);
-  const until = range === 'custom' ? (query.get('until') ?? '') : '';
+  const from = range === 'all' ? created.slice(0, 10) : (range === 'custom' && dayOf(query, 'from')) || back(30);
+  const until = range === 'custom' ? dayOf(query, 'until') : '';
   const days = ((until ? Date.parse(until) : today() + DAY_MS) - Date.parse(from)) / DAY_MS;
   return { unit: days <= 92 ? 'day' : days <= 731 ? 'week' : 'month', from, ...(until && { until: isoDay(Date.parse(until) + DAY_MS) }) };
 }

@@ -124,7 +124,7 @@ impl LinkOptions {
             faults.push((None, OptionsError::Tags));
         }
         let mut known = HashSet::new();
-        for (place, tag) in tags.iter().enumerate().take(MAX_TAGS) {
+        for (place, tag) in tags.iter().enumerate() {
             let is_valid =
                 (1..=MAX_TAG).contains(&tag.chars().count()) && !tag.chars().any(|c| c == ',' || c.is_control());
             if !is_valid {

@@ -160,7 +160,8 @@ impl From<StreamError> for Problem {
                 let detail = "The key has as many streams at once as it may have; retry when one of them has ended.";
                 Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(LATER_SECONDS))
             }
-            StreamError::KeyEnded => Self::no_key(),
+            StreamError::KeyEnded => Self::unauthorized(),
+            StreamError::ScopeMissing => Self::scope_missing(Scope::AnalyticsRead),
         }
     }
 }

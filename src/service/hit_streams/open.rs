@@ -99,8 +99,11 @@ impl OpenStreams {
         // The caller's record may be some seconds old.
         let read_at = Instant::now();
         let key = self.keys.key(caller.id).await?.map(Arc::new).ok_or(StreamError::KeyEnded)?;
-        if !may_listen(&key, secret, &self.clock) {
+        if !key.accepts(&secret, self.clock.now()) {
             return Err(StreamError::KeyEnded);
+        }
+        if !key.scopes.contains(Scope::AnalyticsRead) {
+            return Err(StreamError::ScopeMissing);
         }
         let limit = self.limits.of(&key);
         let slot = self.enter_here(key, read_at, secret, limit).ok_or(StreamError::TooMany)?;

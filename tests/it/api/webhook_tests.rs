@@ -246,14 +246,14 @@ async fn a_key_takes_only_a_part_of_the_places_and_a_host_gets_few_tests_at_once
     receiver.holds_answers(true);
     let tests = join_all((0..3).map(|_| test_all(&shop, &id)));
     let meanwhile = async {
-        receiver.wait_for(4, SOON).await;
+        receiver.wait_for(10, SOON).await;
         eventually("no more places", SOON, async || {
             let answer = test_all(&shop, &id).await;
             (answer.status == 503).then_some(())
         })
         .await;
         test_all(&other, &others).await.expect(200);
-        assert_eq!(receiver.received().len(), 4, "at once");
+        assert_eq!(receiver.received().len(), 10, "at once");
         receiver.holds_answers(false);
     };
     let (tested, ()) = join(tests, meanwhile).await;

@@ -84,11 +84,12 @@ pub async fn block(
         let body = read_json(&request, payload, api.request_timeout).await?;
         let mut fields = BodyFields::parse(&body)?;
         fields.faults = Query::of(&request).into_faults().and(fields.faults);
-        let reason = fields.take_required_string("reason").unwrap_or_default();
-        if fields.faults.as_slice().is_empty() && !(1..=MAX_REASON).contains(&reason.chars().count()) {
+        let reason = fields.take_required_string("reason");
+        if reason.as_ref().is_some_and(|reason| !(1..=MAX_REASON).contains(&reason.chars().count())) {
             fields.faults.at("/reason", BAD_REASON);
         }
-        set_reason(&api, &caller, &path, Some(reason), fields.into_faults()).await
+        // Without a reason there are faults.
+        set_reason(&api, &caller, &path, Some(reason.unwrap_or_default()), fields.into_faults()).await
     };
     counted(&api, answer).await
 }

@@ -1,6 +1,7 @@
 //! The fields of bodies about links: parsed, and applied to a link. All errors are collected.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
@@ -311,9 +312,11 @@ fn webhooks(api: &Api, fields: &mut BodyFields<'_>) -> Option<Vec<String>> {
     if values.len() > MAX_WEBHOOKS {
         fields.faults.at("/webhooks", "must have at most 10 entries");
     }
-    let mut urls: Vec<WebhookUrl> = Vec::with_capacity(values.len());
-    // Further entries are not checked.
-    for (index, value) in values.into_iter().take(MAX_WEBHOOKS).enumerate() {
+    let (mut urls, mut targets) = (Vec::with_capacity(values.len()), HashSet::new());
+    for (index, value) in values.into_iter().enumerate() {
+        if fields.faults.is_full() {
+            break;
+        }
         let at = format!("/webhooks/{index}");
         let text = match string(value) {
             Ok(Some(text)) => text,
@@ -325,11 +328,9 @@ fn webhooks(api: &Api, fields: &mut BodyFields<'_>) -> Option<Vec<String>> {
         };
         match WebhookUrl::parse(&text, &api.webhook_guard) {
             Err(error) => fields.faults.at(at, error.to_string()),
-            Ok(url) if urls.iter().any(|other| other.target() == url.target()) => {
-                fields.faults.at(at, "must differ from the others");
-            }
-            Ok(url) => urls.push(url),
+            Ok(url) if !targets.insert(url.target().clone()) => fields.faults.at(at, "must differ from the others"),
+            Ok(url) => urls.push(url.as_str().to_owned()),
         }
     }
-    Some(urls.iter().map(|url| url.as_str().to_owned()).collect())
+    Some(urls)
 }

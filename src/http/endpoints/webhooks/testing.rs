@@ -87,7 +87,8 @@ For the link's owner and the root key.
 A test is sent at once and once, and signed like a delivery. It tells of the link as it is now and of a hit that never was:
 its `hit_id` is in no list and no analytics. It has the header `Signpost-Test: true`. Each test counts in the owner's monthly
 quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`. If too many webhooks of a key
-are being tested, the answer is 503.
+are being tested, the answer is 503. At most 10 tests of one host are in flight at once; one that finds no place within the 10 s
+has `failed` with the error `too many tests of this host at once`, and counts all the same.
 
 A webhook that is suspended is tested all the same, and is not suspended any more if the test is `delivered`.",
         tag: &WEBHOOKS,
