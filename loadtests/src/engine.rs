@@ -20,7 +20,7 @@ impl Engine {
         }
         let up = home::repository().join("tests/cluster/up");
         let mut child = Command::new(up)
-            .args(["--foreground", "--durable", &nodes.to_string()])
+            .args(["--foreground", "--durable", "--measured", &nodes.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
