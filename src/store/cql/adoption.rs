@@ -99,7 +99,7 @@ impl Deliveries {
         let (mut after, mut is_open) = (None, false);
         loop {
             let page = self.read_bucket(queue, bucket, after, Timestamp(u64::MAX), LONGEST_PAGE).await?;
-            let looked_at = self.still_pending(&page.due).await?;
+            let looked_at = self.still_pending(queue, &page.due).await?;
             is_open |= looked_at.is_open;
             for due in looked_at.due {
                 *found.entry(due.id.hit.at.day()).or_default() += 1;

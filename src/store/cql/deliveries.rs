@@ -174,6 +174,10 @@ impl Deliveries {
         }
         let _expected = self.write_due(queue, &due).await?;
         self.note_days(new.iter().map(|(id, _)| *id)).await?;
+        // A process that was suspended here: the queue's new holder looks for these states for a minute only.
+        if !self.leases.queues.is_held(queue) {
+            return Err(lost_queue());
+        }
         let changes = new.into_iter().map(|(id, state)| Change {
             id,
             before: None,

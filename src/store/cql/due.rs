@@ -97,7 +97,7 @@ impl Deliveries {
         let (mut all_dead, mut dead_upto) = (begin == dead, None);
         while found.len() < limit {
             let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
-            let Pending { due: pending, dead: at_begin, .. } = self.still_pending(&page.due).await?;
+            let Pending { due: pending, dead: at_begin, .. } = self.still_pending(queue, &page.due).await?;
             if all_dead && at_begin > 0 {
                 dead_upto = page.due.get(at_begin - 1).map(row_place);
             }
@@ -140,12 +140,20 @@ impl Deliveries {
         Ok(DuePage { last: due.last().map(row_place), due, is_last })
     }
 
-    /// Those whose state has the same due time.
-    pub(super) async fn still_pending(&self, due: &[QueuedDelivery]) -> Result<Pending, StoreError> {
-        let states = self.read_states(due.iter().map(|due| due.id).collect()).await?;
+    /// Those of a queue whose state has the same due time.
+    pub(super) async fn still_pending(&self, queue: Uuid, due: &[QueuedDelivery]) -> Result<Pending, StoreError> {
+        let rows = self.read_rows(due.iter().map(|due| due.id).collect()).await?;
         let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
-        for (due, state) in due.iter().zip(states) {
-            match (due_time(due, state.as_ref()), state) {
+        for (due, row) in due.iter().zip(rows) {
+            // A process that was killed has written the due time, and its hits were counted again into another queue, for the same time.
+            let of_row = row.as_ref().and_then(|row| row.queue);
+            let is_elsewhere = of_row.is_some_and(|of| of != queue && self.leases.queues.has(of));
+            let state = row.map(|row| row.state);
+            let time = match due_time(due, state.as_ref()) {
+                DueTime::Pending if is_elsewhere => DueTime::Dead,
+                time => time,
+            };
+            match (time, state) {
                 (DueTime::Dead, _) => {
                     dead += usize::from(is_begin);
                     continue;

@@ -142,7 +142,7 @@ fn step(tables: &EmbeddedTables, progress: &ListProgress) -> Result<ListedUpto, 
             Ok(None) => {}
             // The other links are to be listed all the same.
             Err(error @ StoreError::Corrupt { .. }) => {
-                tracing::error!(%error, %id, "store: a link can't be read, and is in no list")
+                tracing::error!(%error, %id, "store: a link can't be read, and is in no list");
             }
             Err(error) => return Err(error),
         }
