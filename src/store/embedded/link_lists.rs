@@ -61,19 +61,18 @@ impl LinkListTable {
 
     /// Removes a link from its lists.
     pub fn remove(&self, transaction: &mut Transaction<'_>, link: &Link) {
-        for row_key in time_rows(link).chain(slug_rows(link)) {
-            transaction.remove(&self.rows, row_key);
-        }
+        time_rows(link).for_each(|row_key| transaction.remove(&self.rows, row_key));
+        slug_rows(link).for_each(|row_key| transaction.remove(&self.rows, row_key));
     }
 
     /// Moves a link that changes. Its slug, its owner and the time of its creation stay as they are.
     pub fn change(&self, transaction: &mut Transaction<'_>, before: &Link, after: &Link) -> Result<(), StoreError> {
         let (old, new): (HashSet<_>, HashSet<_>) = (time_rows(before).collect(), time_rows(after).collect());
         for row_key in old.difference(&new) {
-            transaction.remove(&self.rows, row_key.clone());
+            transaction.remove(&self.rows, *row_key);
         }
         for row_key in new.difference(&old) {
-            transaction.insert(&self.rows, row_key.clone(), [])?;
+            transaction.insert(&self.rows, *row_key, [])?;
         }
         Ok(())
     }
@@ -96,7 +95,7 @@ impl LinkListTable {
         let until = query.created_until.unwrap_or(Timestamp(u64::MAX));
         let mut end = Bound::Excluded(row_keys::time_list_from(list, until));
         if let Some(ListPlace::Time(at, id)) = query.after {
-            let after = row_keys::time_list_place(list, at, id);
+            let after = row_keys::time_list_place(list, at, id).to_vec();
             match query.order {
                 ListOrder::Newest => end = earlier(end, Bound::Excluded(after)),
                 ListOrder::Oldest => first = later(first, Bound::Excluded(after)),
@@ -160,7 +159,7 @@ impl LinkListTable {
     }
 }
 
-fn time_rows(link: &Link) -> impl Iterator<Item = Vec<u8>> {
+fn time_rows(link: &Link) -> impl Iterator<Item = [u8; row_keys::TIME_LIST_ROW]> {
     let (at, id) = (link.created_at, link.id);
     TimeList::all_of(link).into_iter().map(move |list| row_keys::time_list_place(&list, at, id))
 }

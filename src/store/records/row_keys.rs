@@ -151,25 +151,29 @@ pub fn once_time_of(row_key: &[u8]) -> Result<(Timestamp, [u8; 32]), StoreError>
     Ok((Timestamp(u64::from_be_bytes(*at)), hash.try_into().map_err(|_| invalid())?))
 }
 
-/// The beginning of the row keys of a list of links by time.
-pub fn time_list(list: &TimeList) -> Vec<u8> {
-    let TimeList { kind, owner, value } = list;
-    let kind: &[u8] = match kind {
-        TimeListKind::All => b"o",
-        TimeListKind::Tag => b"t",
-        TimeListKind::Target => b"u",
-    };
-    [kind, owner.0.as_bytes(), value].concat()
-}
+/// The bytes of the row keys of a list of links by time: its kind, owner and value, then the time and the id of a link.
+const TIME_LIST_ID: usize = 1 + 16 + 16 + 8;
+pub const TIME_LIST_ROW: usize = TIME_LIST_ID + ShortId::LENGTH;
 
-/// The place of a link in a list by time.
-pub fn time_list_place(list: &TimeList, at: Timestamp, link: ShortId) -> Vec<u8> {
-    link_at(&time_list(list), at, link)
+/// The place of a link in a list by time. An array, because each new link has four.
+pub fn time_list_place(list: &TimeList, at: Timestamp, link: ShortId) -> [u8; TIME_LIST_ROW] {
+    let TimeList { kind, owner, value } = list;
+    let mut row_key = [0; TIME_LIST_ROW];
+    row_key[0] = match kind {
+        TimeListKind::All => b'o',
+        TimeListKind::Tag => b't',
+        TimeListKind::Target => b'u',
+    };
+    row_key[1..17].copy_from_slice(owner.0.as_bytes());
+    row_key[17..33].copy_from_slice(value);
+    row_key[33..TIME_LIST_ID].copy_from_slice(&at.0.to_be_bytes());
+    row_key[TIME_LIST_ID..].copy_from_slice(&link.0);
+    row_key
 }
 
 /// The beginning of a list from a time on.
 pub fn time_list_from(list: &TimeList, from: Timestamp) -> Vec<u8> {
-    [time_list(list).as_slice(), &from.0.to_be_bytes()].concat()
+    time_list_place(list, from, ShortId([0; ShortId::LENGTH]))[..TIME_LIST_ID].to_vec()
 }
 
 /// The time and the id at the end of a row key of a list by time.
