@@ -175,9 +175,7 @@ impl KeyService {
     /// A new key below `creator`, with new secrets.
     fn drawn(&self, creator: &ApiKey, new: NewKey, id: KeyId, now: Timestamp) -> Result<IssuedKey, KeyError> {
         let scopes = new.scopes.unwrap_or(creator.default_scopes());
-        // An expiry after the creator's was refused before; in any case no key outlives its creator.
-        let expires_at = new.expires_at.into_iter().chain(creator.expires_at).min();
-        let given = KeyChange { tier: Some(new.tier), scopes: Some(scopes), expires_at: Some(expires_at), name: None };
+        let given = KeyChange { tier: Some(new.tier), scopes: Some(scopes), ..KeyChange::default() };
         require_grantable(creator, &given)?;
         if creator.ancestors.len() >= ApiKey::MAX_DEPTH {
             return Err(KeyError::Forbidden("keys can be created at most 16 levels below the root key"));
@@ -196,7 +194,8 @@ impl KeyService {
             webhook_secret: sealed,
             retiring_webhook_secret: None,
             created_at: now,
-            expires_at,
+            // An expiry after the creator's was refused before; in any case no key outlives its creator.
+            expires_at: new.expires_at.into_iter().chain(creator.expires_at).min(),
             rotated_at: None,
             revoked_at: None,
             ancestors: creator.ancestors_of_child(),

@@ -99,12 +99,7 @@ impl OpenStreams {
         // The caller's record may be some seconds old.
         let read_at = Instant::now();
         let key = self.keys.key(caller.id).await?.map(Arc::new).ok_or(StreamError::KeyEnded)?;
-        if !key.accepts(&secret, self.clock.now()) {
-            return Err(StreamError::KeyEnded);
-        }
-        if !key.scopes.contains(Scope::AnalyticsRead) {
-            return Err(StreamError::ScopeMissing);
-        }
+        check_listener(&key, secret, &self.clock)?;
         let limit = self.limits.of(&key);
         let slot = self.enter_here(key, read_at, secret, limit).ok_or(StreamError::TooMany)?;
         if let Some(limit) = limit.filter(|_| self.is_shared) {
@@ -260,7 +255,7 @@ impl StreamsOfKey {
     fn end_invalid(&mut self, clock: &Clock) {
         let is_known = self.read_at.elapsed() < VALID_FOR;
         self.over.retain(|secret, over| {
-            if !(is_known && may_listen(&self.key, *secret, clock)) {
+            if !(is_known && check_listener(&self.key, *secret, clock).is_ok()) {
                 over.send_replace(true);
             }
             over.receiver_count() > 0
@@ -274,8 +269,12 @@ async fn in_time<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result
     timeout(CHECKED_WITHIN, call).await.map_err(late).flatten()
 }
 
-fn may_listen(key: &ApiKey, secret: SecretHash, clock: &Clock) -> bool {
-    key.accepts(&secret, clock.now()) && key.scopes.contains(Scope::AnalyticsRead)
+/// Whether a key with this secret may listen.
+fn check_listener(key: &ApiKey, secret: SecretHash, clock: &Clock) -> Result<(), StreamError> {
+    if !key.accepts(&secret, clock.now()) {
+        return Err(StreamError::KeyEnded);
+    }
+    if key.scopes.contains(Scope::AnalyticsRead) { Ok(()) } else { Err(StreamError::ScopeMissing) }
 }
 
 impl StreamSlot {

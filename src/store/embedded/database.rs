@@ -29,7 +29,7 @@ pub fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 
-/// Logs a row that is removed with its time although it can't be read: the rows behind it must be removed, too.
+/// Logs that a row can't be read and is removed all the same, because its time is over: it must not keep others from being removed.
 pub fn log_removed_unread(error: &StoreError) {
     static LINES: LogLimit = LogLimit::new(Duration::from_mins(1));
     if let Some(rows) = LINES.admit() {

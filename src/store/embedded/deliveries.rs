@@ -296,22 +296,16 @@ impl DeliveryTable {
         let removed = rows.len();
         let mut sums = self.sums.changes();
         for (key, value) in rows {
-            match records::decode(&value) {
-                Ok(state) => {
-                    if let (Some(due_at), Some(id)) = (state.next_attempt_at, DeliveryId::from_bytes(&key)) {
-                        transaction.remove(&self.due, row_keys::due(due_at, id));
-                    }
-                    match state.status {
-                        DeliveryStatus::Pending => sums.pending -= 1,
-                        DeliveryStatus::Failed => transaction.remove(&self.failed, key.clone()),
-                        DeliveryStatus::Delivered => {}
-                    }
-                }
-                // It may have failed.
-                Err(error) => {
-                    log_removed_unread(&error);
-                    transaction.remove(&self.failed, key.clone());
-                }
+            let state = records::decode(&value).inspect_err(log_removed_unread).ok();
+            let due_at = state.as_ref().and_then(|state| state.next_attempt_at);
+            if let (Some(due_at), Some(id)) = (due_at, DeliveryId::from_bytes(&key)) {
+                transaction.remove(&self.due, row_keys::due(due_at, id));
+            }
+            match state.map(|state| state.status) {
+                Some(DeliveryStatus::Pending) => sums.pending -= 1,
+                // One that can't be read may have failed.
+                Some(DeliveryStatus::Failed) | None => transaction.remove(&self.failed, key.clone()),
+                Some(DeliveryStatus::Delivered) => {}
             }
             transaction.remove(&self.deliveries, key);
         }

@@ -116,9 +116,6 @@ impl LinkRemains {
             Ok(Vec::new())
         };
         // Other rows are to be removed all the same. Sheets of days go by their age, too.
-        in_row.unwrap_or_else(|error| {
-            log_removed_unread(&error);
-            Vec::new()
-        })
+        in_row.inspect_err(log_removed_unread).unwrap_or_default()
     }
 }

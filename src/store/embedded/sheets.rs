@@ -24,8 +24,8 @@ const REMOVED_AT_ONCE: usize = 1_000;
 pub struct SheetTable {
     sheets: Keyspace,
     is_kept: bool,
-    /// Where the last removal has begun. The next one begins there: it need not go over those that were gone before. Not where that has
-    /// ended, because its transaction may have been rolled back.
+    /// The first key of the last removal, where the next one begins: no sheet is before it. Its last key would not do, because the
+    /// transaction may have been rolled back.
     removed_from: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -42,7 +42,7 @@ impl SheetTable {
             return Ok(());
         }
         let key = row_keys::sheet(hits.day, hits.of);
-        self.is_written(&key);
+        self.wrote(&key);
         let value = overflow::get(TABLE, transaction, &self.sheets, &key)?;
         let mut sheet = sheets::decode(value.as_deref().unwrap_or_default())?;
         sheet.add_within_bounds(&hits.sheet);
@@ -59,13 +59,13 @@ impl SheetTable {
         sheet: &Sheet<T>,
     ) -> Result<(), StoreError> {
         let key = row_keys::sheet(day, of);
-        self.is_written(&key);
+        self.wrote(&key);
         overflow::remove(TABLE, transaction, &self.sheets, &key)?;
         overflow::insert(transaction, &self.sheets, &key, &sheets::encode(sheet))
     }
 
     /// A row that may be among removed ones is found by the next removal.
-    fn is_written(&self, key: &[u8]) {
+    fn wrote(&self, key: &[u8]) {
         let mut removed_from = self.removed_from();
         if *key < removed_from[..] {
             *removed_from = key.to_vec();

@@ -151,8 +151,9 @@ pub fn once_time_of(row_key: &[u8]) -> Result<(Timestamp, [u8; 32]), StoreError>
     Ok((Timestamp(u64::from_be_bytes(*at)), hash.try_into().map_err(|_| invalid())?))
 }
 
-/// The bytes of the row keys of a list of links by time: its kind, owner and value, then the time and the id of a link.
+/// Where the id of a link begins in the row keys of a list by time: behind kind, owner and value of the list, and the time.
 const TIME_LIST_ID: usize = 1 + 16 + 16 + 8;
+/// The bytes of such a row key.
 pub const TIME_LIST_ROW: usize = TIME_LIST_ID + ShortId::LENGTH;
 
 /// The place of a link in a list by time. An array, because each new link has four.
