@@ -36,7 +36,7 @@ struct FillRow {
     beat: Option<i64>,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FillStep {
     Done,

@@ -3,8 +3,9 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 use scylla::value::CqlTimestamp;
 
+use super::cluster::Cluster;
 use super::link_list_reads::{IndexRow, IndexRows, PARTITIONS_AT_ONCE};
-use super::link_lists::{LinkListTables, before_ids_of, bucket_of, columns_of, parts};
+use super::link_lists::{LinkListTables, before_ids_of, bucket_of, columns_of, parts, with_buckets_of};
 use crate::domain::calendar::{Day, Month, Timestamp};
 use crate::domain::link::{ListOrder, ListPlace, ShortId};
 use crate::store::records::columns::{day_from, month_from, short_id, timestamp, timestamp_from};
@@ -15,6 +16,9 @@ use crate::store::{LinkListQuery, StoreError};
 const BUCKETS_OF_A_CALL: usize = 64;
 /// Buckets that are read at once at the most. The first is read alone: it often has enough rows.
 const BUCKETS_AT_ONCE: usize = 8;
+
+/// Creation, link and revision.
+type ListedRow = (CqlTimestamp, String, Option<i64>);
 
 impl LinkListTables {
     pub(super) async fn rows_by_time(&self, list: &TimeList, query: &LinkListQuery) -> Result<IndexRows, StoreError> {
@@ -59,7 +63,7 @@ impl LinkListTables {
             ListOrder::Newest => &statements.newest_link_list_buckets,
             ListOrder::Oldest => &statements.oldest_link_list_buckets,
         };
-        let (kind, owner, value) = columns_of(list);
+        let (kind, owner, value) = columns_of(&with_buckets_of(list));
         let (from, until) = (timestamp_from(bounds.first.0), timestamp_from(bounds.end.0));
         let limit = i32::try_from(BUCKETS_OF_A_CALL + 1).unwrap_or(i32::MAX);
         let values = (kind, owner, value, bucket_of(list.kind, from), bucket_of(list.kind, until), limit);
@@ -75,23 +79,17 @@ impl LinkListTables {
         bounds: &TimeBounds,
         query: &LinkListQuery,
     ) -> Result<Vec<IndexRow>, StoreError> {
-        type ListedRow = (CqlTimestamp, String, Option<i64>);
-        let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
-        let statement = match query.order {
-            ListOrder::Newest => &statements.newest_links,
-            ListOrder::Oldest => &statements.oldest_links,
-        };
         let limit = i32::try_from(query.limit).unwrap_or(i32::MAX).saturating_add(1);
-        let of_part = |part: i8| {
-            let (kind, owner, value) = columns_of(list);
-            let ((first, first_id), (end, end_id)) = (&bounds.first, &bounds.end);
-            let values = (kind, owner, value, bucket, part, *first, first_id.as_str(), *end, end_id.as_str(), limit);
-            cql.read::<ListedRow>(statement, values)
+        let rows = match list.kind {
+            TimeListKind::All | TimeListKind::Tag => {
+                let of_part = |part: i8| self.rows_of_part(list, bucket, part, bounds, query.order, limit);
+                let parts = stream::iter(0..parts(list)).map(of_part).buffered(PARTITIONS_AT_ONCE);
+                parts.try_collect::<Vec<_>>().await?.concat()
+            }
+            TimeListKind::Target => self.rows_of_target(list, bucket, bounds, query.order, limit).await?,
         };
-        let rows: Vec<Vec<ListedRow>> =
-            stream::iter(0..parts(list)).map(of_part).buffered(PARTITIONS_AT_ONCE).try_collect().await?;
         let mut found = Vec::new();
-        for (at, link, revision) in rows.into_iter().flatten() {
+        for (at, link, revision) in rows {
             let (at, id) = (timestamp_from(at), short_id(TABLE, &link)?);
             found.push(IndexRow { id, at, revision: revision.unwrap_or(0), place: ListPlace::Time(at, id) });
         }
@@ -101,6 +99,45 @@ impl LinkListTables {
         }
         found.truncate(query.limit.saturating_add(1));
         Ok(found)
+    }
+
+    async fn rows_of_part(
+        &self,
+        list: &TimeList,
+        bucket: i32,
+        part: i8,
+        bounds: &TimeBounds,
+        order: ListOrder,
+        limit: i32,
+    ) -> Result<Vec<ListedRow>, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let statement = match order {
+            ListOrder::Newest => &statements.newest_links,
+            ListOrder::Oldest => &statements.oldest_links,
+        };
+        let (kind, owner, value) = columns_of(list);
+        let ((first, first_id), (end, end_id)) = (&bounds.first, &bounds.end);
+        let values = (kind, owner, value, bucket, part, *first, first_id.as_str(), *end, end_id.as_str(), limit);
+        Ok(cql.read(statement, values).await?)
+    }
+
+    async fn rows_of_target(
+        &self,
+        list: &TimeList,
+        month: i32,
+        bounds: &TimeBounds,
+        order: ListOrder,
+        limit: i32,
+    ) -> Result<Vec<ListedRow>, StoreError> {
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let statement = match order {
+            ListOrder::Newest => &statements.newest_links_to,
+            ListOrder::Oldest => &statements.oldest_links_to,
+        };
+        let (target, owner) = (list.value.to_vec(), list.owner.0);
+        let ((first, first_id), (end, end_id)) = (&bounds.first, &bounds.end);
+        let values = (target, month, owner, *first, first_id.as_str(), owner, *end, end_id.as_str(), limit);
+        Ok(cql.read(statement, values).await?)
     }
 }
 

@@ -8,6 +8,7 @@ use scylla::value::{CqlTimestamp, CqlValue};
 use uuid::Uuid;
 
 use super::cluster::Cluster;
+use super::link_list_gather::GatheredLinks;
 use super::session::RowWrite;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
@@ -30,6 +31,7 @@ const ROWS_AT_ONCE: usize = 30;
 enum Partition {
     Buckets(TimeList),
     Times(TimeList, i32, i8),
+    Target([u8; 16], i32),
     Names(KeyId, String),
 }
 
@@ -43,6 +45,7 @@ pub struct LinkListTables {
     pub(super) cluster: Arc<Cluster>,
     /// Buckets are never removed.
     noted: Mutex<HashSet<(TimeList, i32)>>,
+    pub(super) gathered: GatheredLinks,
 }
 
 /// A row of a list by time.
@@ -55,7 +58,7 @@ pub(super) struct TimeRow {
 
 impl LinkListTables {
     pub fn new(cluster: &Arc<Cluster>) -> Self {
-        Self { cluster: Arc::clone(cluster), noted: Mutex::default() }
+        Self { cluster: Arc::clone(cluster), noted: Mutex::default(), gathered: GatheredLinks::default() }
     }
 
     /// Adds links to their lists.
@@ -111,7 +114,7 @@ impl LinkListTables {
     /// The buckets of these rows that are not known to be noted.
     fn unnoted(&self, times: &[(&Link, Vec<TimeList>)]) -> HashSet<(TimeList, i32)> {
         let noted = self.noted();
-        let bucket = |list: &TimeList, link: &Link| (*list, bucket_of(list.kind, link.created_at));
+        let bucket = |list: &TimeList, link: &Link| (with_buckets_of(list), bucket_of(list.kind, link.created_at));
         let buckets = times.iter().flat_map(|(link, lists)| lists.iter().map(|list| bucket(list, link)));
         buckets.filter(|bucket| !noted.contains(bucket)).collect()
     }
@@ -124,22 +127,34 @@ impl LinkListTables {
     }
 
     fn time_row(&self, list: &TimeList, link: &Link) -> ListRow<'_> {
-        let (kind, owner, value) = columns_of(list);
-        let (bucket, part) = (bucket_of(list.kind, link.created_at), part_of(list, link.id));
+        let statements = &self.cluster.statements;
+        let bucket = bucket_of(list.kind, link.created_at);
+        let (partition, statement, mut row) = match list.kind {
+            TimeListKind::All | TimeListKind::Tag => {
+                let ((kind, owner, value), part) = (columns_of(list), part_of(list, link.created_at));
+                let row = vec![
+                    CqlValue::TinyInt(kind),
+                    CqlValue::Uuid(owner),
+                    CqlValue::Blob(value),
+                    CqlValue::Int(bucket),
+                    CqlValue::TinyInt(part),
+                ];
+                (Partition::Times(*list, bucket, part), &statements.put_listed_link, row)
+            }
+            TimeListKind::Target => {
+                let target = CqlValue::Blob(list.value.to_vec());
+                let row = vec![target, CqlValue::Int(bucket), CqlValue::Uuid(list.owner.0)];
+                (Partition::Target(list.value, bucket), &statements.put_link_to, row)
+            }
+        };
         let revision = CqlValue::BigInt(link.revision.0.into());
-        let row = [
-            CqlValue::TinyInt(kind),
-            CqlValue::Uuid(owner),
-            CqlValue::Blob(value),
-            CqlValue::Int(bucket),
-            CqlValue::TinyInt(part),
+        row.extend([
             CqlValue::Timestamp(timestamp(link.created_at)),
             CqlValue::Ascii(link.id.as_str().to_owned()),
             revision.clone(),
             revision,
-        ];
-        let row = (&self.cluster.statements.put_listed_link, row.map(Some).to_vec());
-        (Partition::Times(*list, bucket, part), row)
+        ]);
+        (partition, (statement, row.into_iter().map(Some).collect()))
     }
 
     /// The rows of a link in lists by name.
@@ -170,10 +185,21 @@ impl LinkListTables {
 
     /// Removes a row that was written at this revision or an earlier one.
     pub(super) async fn drop_time(&self, row: TimeRow, revision: i64) -> Result<(), StoreError> {
-        let (kind, owner, value) = columns_of(&row.list);
-        let (bucket, part) = (bucket_of(row.list.kind, row.at), part_of(&row.list, row.id));
-        let values = (revision, kind, owner, value, bucket, part, timestamp(row.at), row.id.as_str());
-        Ok(self.cluster.cql.write(&self.cluster.statements.drop_listed_link, values).await?)
+        let Cluster { cql, statements, .. } = &*self.cluster;
+        let TimeRow { list, at, id } = row;
+        let (bucket, place) = (bucket_of(list.kind, at), (timestamp(at), id.as_str()));
+        let dropped = match list.kind {
+            TimeListKind::All | TimeListKind::Tag => {
+                let ((kind, owner, value), part) = (columns_of(&list), part_of(&list, at));
+                let values = (revision, kind, owner, value, bucket, part, place.0, place.1);
+                cql.write(&statements.drop_listed_link, values).await
+            }
+            TimeListKind::Target => {
+                let values = (revision, list.value.to_vec(), bucket, list.owner.0, place.0, place.1);
+                cql.write(&statements.drop_link_to, values).await
+            }
+        };
+        Ok(dropped?)
     }
 
     /// Removes a row that was written at this revision or an earlier one.
@@ -211,6 +237,14 @@ fn requests_of<R>(partitions: impl Iterator<Item = Vec<R>>) -> Vec<Vec<R>> {
     requests
 }
 
+/// The list whose buckets are noted for this one: all targets share theirs, so that a new target costs no row more.
+pub(super) fn with_buckets_of(list: &TimeList) -> TimeList {
+    match list.kind {
+        TimeListKind::All | TimeListKind::Tag => *list,
+        TimeListKind::Target => TimeList { owner: EVERYONE, value: [0; 16], ..*list },
+    }
+}
+
 pub(super) fn columns_of(list: &TimeList) -> ListColumns {
     let kind = match list.kind {
         TimeListKind::All => 0,
@@ -228,14 +262,14 @@ pub(super) fn bucket_of(kind: TimeListKind, at: Timestamp) -> i32 {
     }
 }
 
-/// How many parts the buckets of a list have.
+/// How many parts the buckets of a list have. Those of a target have one.
 pub(super) fn parts(list: &TimeList) -> i8 {
-    if list.owner == EVERYONE { PARTS_OF_EVERYONE } else { 1 }
+    if list.owner == EVERYONE && list.kind != TimeListKind::Target { PARTS_OF_EVERYONE } else { 1 }
 }
 
-fn part_of(list: &TimeList, id: ShortId) -> i8 {
-    let sum = id.0.iter().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
-    i8::try_from(sum % 16).unwrap_or(0) % parts(list)
+/// By the second of the creation: links that are created together share a partition.
+fn part_of(list: &TimeList, created_at: Timestamp) -> i8 {
+    i8::try_from(created_at.seconds() % 16).unwrap_or(0) % parts(list)
 }
 
 fn first_two(name: &str) -> &str {

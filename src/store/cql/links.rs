@@ -181,7 +181,7 @@ impl CqlLinks {
     /// Inserts a new link that is not counted yet. Returns the claim in its row; `None` if its id was used before, unless
     /// with the claim `ours`.
     pub(super) async fn insert_new(&self, link: &Link, ours: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
-        self.put_in_indexes(std::slice::from_ref(link)).await?;
+        try_join(self.times.put_expiry(link), self.lists.put_gathered(link)).await?;
         self.insert_indexed(link, ours).await
     }
 

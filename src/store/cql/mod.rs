@@ -30,6 +30,7 @@ mod link_batches;
 mod link_changes;
 mod link_feed;
 mod link_list_fill;
+mod link_list_gather;
 mod link_list_reads;
 mod link_list_slugs;
 mod link_list_times;
@@ -90,8 +91,9 @@ use crate::domain::quota::{KeyLimit, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
 
-/// How long closing waits for creations under way.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long closing waits for creations under way, and then until the queue is released. The drain has 5 s for both.
+const CREATIONS_END_WITHIN: Duration = Duration::from_millis(2_500);
+const QUEUE_RELEASED_WITHIN: Duration = Duration::from_secs(2);
 /// How long a start waits after it is connected until it can open its queue. If a node of the cluster has just died, it
 /// takes some 20 s until the others treat it as down.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -154,7 +156,7 @@ impl Lifecycle for ScyllaStore {
 
     async fn close(&self) {
         let was_closed = self.tables.cluster.close();
-        let have_ended = tokio::time::timeout(CLOSE_PATIENCE, self.tables.links.end()).await.is_ok();
+        let have_ended = tokio::time::timeout(CREATIONS_END_WITHIN, self.tables.links.end()).await.is_ok();
         if !have_ended {
             tracing::warn!("some creations and changes of links were aborted; none of them was answered");
         }
@@ -166,7 +168,7 @@ impl Lifecycle for ScyllaStore {
         }
         // Who takes over the queue of a process that did not release it also reports the changes that it has begun.
         if !was_closed && have_ended {
-            let released = tokio::time::timeout(CLOSE_PATIENCE, self.tables.leases.release_queues()).await;
+            let released = tokio::time::timeout(QUEUE_RELEASED_WITHIN, self.tables.leases.release_queues()).await;
             if !matches!(released, Ok(Ok(()))) {
                 tracing::warn!("can't release this node's webhook queue; another node takes it over soon");
             }

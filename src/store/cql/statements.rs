@@ -87,16 +87,25 @@ statements! {
                         ORDER BY created_at DESC, link DESC LIMIT ?";
     Read oldest_links: "SELECT created_at, link, revision FROM link_lists WHERE kind = ? AND owner = ? AND value = ? \
                         AND bucket = ? AND part = ? AND (created_at, link) > (?, ?) AND (created_at, link) < (?, ?) LIMIT ?";
+    Write put_link_to: "INSERT INTO links_to (target, month, owner, created_at, link, revision) VALUES (?, ?, ?, ?, ?, ?) \
+                        USING TIMESTAMP ?";
+    Write drop_link_to: "DELETE FROM links_to USING TIMESTAMP ? WHERE target = ? AND month = ? AND owner = ? AND created_at = ? \
+                         AND link = ?";
+    Read newest_links_to: "SELECT created_at, link, revision FROM links_to WHERE target = ? AND month = ? \
+                           AND (owner, created_at, link) > (?, ?, ?) AND (owner, created_at, link) < (?, ?, ?) \
+                           ORDER BY owner DESC, created_at DESC, link DESC LIMIT ?";
+    Read oldest_links_to: "SELECT created_at, link, revision FROM links_to WHERE target = ? AND month = ? \
+                           AND (owner, created_at, link) > (?, ?, ?) AND (owner, created_at, link) < (?, ?, ?) LIMIT ?";
     Write put_slug: "INSERT INTO slugs_of (owner, first_two, name, link, created_at, revision) VALUES (?, ?, ?, ?, ?, ?) \
                      USING TIMESTAMP ?";
     Write drop_slug: "DELETE FROM slugs_of USING TIMESTAMP ? WHERE owner = ? AND first_two = ? AND name = ? AND link = ?";
     Read slugs: "SELECT name, link, created_at, revision FROM slugs_of WHERE owner = ? AND first_two = ? \
                  AND (name, link) > (?, ?) AND (name, link) < (?, ?) LIMIT ?";
-    SettlingRead link_list_fill: "SELECT place, is_done, holder, beat FROM link_list_fill WHERE job = 0";
-    Lwt begin_link_list_fill: "INSERT INTO link_list_fill (job, holder, beat) VALUES (0, ?, 0) IF NOT EXISTS";
-    Lwt take_link_list_fill: "UPDATE link_list_fill SET holder = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
-    Lwt move_link_list_fill: "UPDATE link_list_fill SET place = ?, is_done = ?, beat = ? WHERE job = 0 IF holder = ? AND beat = ?";
-    Lwt restart_link_list_fill: "UPDATE link_list_fill SET place = null, is_done = false, holder = ?, beat = ? WHERE job = 0 \
+    SettlingRead link_list_fill: "SELECT place, is_done, holder, beat FROM link_list_fill WHERE job = 1";
+    Lwt begin_link_list_fill: "INSERT INTO link_list_fill (job, holder, beat) VALUES (1, ?, 0) IF NOT EXISTS";
+    Lwt take_link_list_fill: "UPDATE link_list_fill SET holder = ?, beat = ? WHERE job = 1 IF holder = ? AND beat = ?";
+    Lwt move_link_list_fill: "UPDATE link_list_fill SET place = ?, is_done = ?, beat = ? WHERE job = 1 IF holder = ? AND beat = ?";
+    Lwt restart_link_list_fill: "UPDATE link_list_fill SET place = null, is_done = false, holder = ?, beat = ? WHERE job = 1 \
                                  IF holder = ? AND beat = ?";
     Read links_to_list: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT 500", LinkRow::COLUMNS);
     Read months_of_link: "SELECT month FROM link_months WHERE link = ?";

@@ -253,7 +253,7 @@ async fn where_a_process_dies_that_adds_links_another_goes_on_from_there() {
     let rows: Vec<(i64, String)> = rows.rows::<(i64, String)>().unwrap().map(Result::unwrap).collect();
     let place = rows[19].0;
     let statement =
-        "INSERT INTO link_list_fill (job, place, is_done, holder, beat) VALUES (0, ?, false, ?, 7) IF NOT EXISTS";
+        "INSERT INTO link_list_fill (job, place, is_done, holder, beat) VALUES (1, ?, false, ?, 7) IF NOT EXISTS";
     execute(&session, statement, (place, Uuid::new_v4())).await;
     let (first, second) = (open(&keyspace, 1).await, open(&keyspace, 2).await);
     assert!(first.link_lists_percent() < 100);

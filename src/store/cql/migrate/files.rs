@@ -40,6 +40,7 @@ pub const FILES: &[SchemaFile] = files![
     "0014_sheets.cql",
     "0015_hit_streams.cql",
     "0016_tombstones.cql",
+    "0017_links_to.cql",
 ];
 
 /// What a statement `ALTER TABLE table ADD column type` adds.
